@@ -59,7 +59,7 @@ def chat(
 
     gateway_url = url or str(call_api(api_url, "/v1/client-config")["gateway_url"])
     try:
-        run(terminal.chat(gateway_url, get_token, peer, api_url, cache))
+        run(terminal.run_chat(gateway_url, get_token, peer, api_url, cache))
     except Unavailable:
         raise
     except ChatError as exc:

@@ -322,10 +322,10 @@ async def _load(
     from chatserver.loadtest.generator_limits import measure_ceiling
     from chatserver.loadtest.report import html_page, result, summary
     from chatserver.loadtest.report.thresholds import check_thresholds
-    from chatserver.loadtest.server_monitor import open_watch
+    from chatserver.loadtest.server_monitor import open_monitor
     from chatserver.loadtest.wire import BadHandshake, parse_address
 
-    before = result.load_average()
+    before = result.get_load_average()
     address = parse_address(options["url"])
     try:
         await probe_gateway(options["url"])
@@ -336,23 +336,24 @@ async def _load(
         ) from exc
     ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
     if ceiling is not None:
-        click.echo(summary.ceiling_line(ceiling), err=True)
+        click.echo(summary.format_ceiling(ceiling), err=True)
     is_set = "url" in settings.redis.model_fields_set  # the default may be another server's
-    async with open_watch(address, settings.redis if is_set else None, options["metrics"]) as watch:
-        running = Coordinator(plans, watch)
+    redis = settings.redis if is_set else None
+    async with open_monitor(address, redis, options["metrics"]) as monitor:
+        running = Coordinator(plans, monitor)
         click.echo(f"{chosen.name}: {sum(one.users for one in plans):,} users connect", err=True)
         with _open_progress(running) as on_second, _stop_on_signal(running):
             await running.run(on_second)
         found = result.build(
             chosen,
             running,
-            pids=watch.pids,
-            has_redis=watch.has_redis,
+            pids=monitor.pids,
+            has_redis=monitor.has_redis,
             ceiling=ceiling,
             load_average=before,
         )
     found["verdict"] = check_thresholds(found, _make_thresholds(options))
-    for line in summary.lines_of(found):
+    for line in summary.iter_lines(found):
         click.echo(line)
     for name, render in (("out", result.to_json), ("report", html_page.render)):
         if options[name] is not None:
@@ -382,7 +383,7 @@ async def _measure_ceiling(plans: list[Plan]) -> int:
     from chatserver.loadtest.generator_limits import measure_ceiling
     from chatserver.loadtest.report import summary
 
-    click.echo(summary.ceiling_line(await measure_ceiling(plans, 2 * CEILING_S)))
+    click.echo(summary.format_ceiling(await measure_ceiling(plans, 2 * CEILING_S)))
     return 0
 
 
@@ -402,13 +403,13 @@ def _stop_on_signal(running: Coordinator) -> Iterator[None]:
 @contextlib.contextmanager
 def _open_progress(running: Coordinator) -> Iterator[Any]:
     """Show the progress: one updated line in a terminal, otherwise periodic lines."""
-    from chatserver.loadtest.report.summary import progress_line
+    from chatserver.loadtest.report.summary import format_progress
 
     if not sys.stderr.isatty():
 
         def print_line(number: int) -> None:
             if number % LINE_S == 0:
-                click.echo(progress_line(running.totals, number), err=True)
+                click.echo(format_progress(running.totals, number), err=True)
 
         yield print_line
         return
@@ -416,4 +417,4 @@ def _open_progress(running: Coordinator) -> Iterator[Any]:
     from rich.live import Live
 
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-        yield lambda number: live.update(progress_line(running.totals, number), refresh=True)
+        yield lambda number: live.update(format_progress(running.totals, number), refresh=True)

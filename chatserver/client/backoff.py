@@ -11,7 +11,7 @@ from chatserver.protocol.codes import Close
 WAIT_S_MIN = 0.5
 WAIT_S_MAX = 10.0
 REPLACED_S = 60.0  # replaced again within this time: another process uses this device name
-STEADY_S = 5.0  # a connection must last this long to reset the backoff
+STABLE_S = 5.0  # a connection must last this long to reset the backoff
 
 Uniform = Callable[[float, float], float]
 
@@ -43,7 +43,7 @@ class Backoff:
 
     def record_duration(self, seconds: float) -> None:
         """Record how long a connection was open; a stable connection resets the backoff."""
-        if seconds >= STEADY_S:
+        if seconds >= STABLE_S:
             self._attempts = 0
 
     def next_s(self, advice_ms: int | None = None) -> float:
@@ -63,7 +63,7 @@ class ReconnectPolicy(Backoff):
         self._replaced_at = float("-inf")
         self._refusals = 0  # consecutive token rejections
 
-    def welcomed(self) -> None:
+    def record_welcome(self) -> None:
         """Record that the gateway accepted the token."""
         self._refusals = 0
 

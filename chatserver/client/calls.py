@@ -89,11 +89,11 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     _api: HttpApi | None
 
     @abc.abstractmethod
-    def _post(self, operation: OutboxEntry) -> None:
+    def _enqueue(self, operation: OutboxEntry) -> None:
         """Append an operation (send, edit, deletion, reaction) to the outbox."""
 
     @abc.abstractmethod
-    async def _do(self, operation: OutboxEntry, deadline_s: float) -> Acked:
+    async def _submit(self, operation: OutboxEntry, deadline_s: float) -> Acked:
         """Append an operation to the outbox and wait for its ack."""
 
     async def _read_cached(self, request: Fields) -> HistoryPage | None:
@@ -110,7 +110,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         """Send a frame that has no answer."""
 
     @abc.abstractmethod
-    def _watch(self, users: list[str], *, is_on: bool) -> None:
+    def _set_presence_subscriptions(self, users: list[str], *, is_on: bool) -> None:
         """Start or stop presence subscriptions to users."""
 
     # ── local state ─────────────────────────────────────────────────────────────────────────────
@@ -178,10 +178,10 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
             "kind": kind,
             "reply_to": reply_to,
             "expires_s": expires_s,
-            "attachments": _ids_of(attachments),
+            "attachments": _get_attachment_ids(attachments),
         }
-        operation = _operation("send", chat, ref, durability=durability, **fields)
-        return await self._do(operation, deadline_s)
+        operation = _build_operation("send", chat, ref, durability=durability, **fields)
+        return await self._submit(operation, deadline_s)
 
     def post(
         self,
@@ -192,16 +192,22 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         attachments: Sequence[Attachment | str] = (),
     ) -> str:
         """Send a message without waiting; return its ref. An `Acked` or `Refused` event follows."""
-        more = {"kind": "text", "durability": "hot", "attachments": _ids_of(attachments)}
-        operation = _operation("send", chat, ref, body=body, **more)
-        self._post(operation)
+        more = {
+            "kind": "text",
+            "durability": "hot",
+            "attachments": _get_attachment_ids(attachments),
+        }
+        operation = _build_operation("send", chat, ref, body=body, **more)
+        self._enqueue(operation)
         return operation.ref
 
     async def edit(
         self, chat: str, seq: int, body: str, *, ref: str | None = None, deadline_s: float = ACK_S
     ) -> Acked:
         """Replace the text of a message that the user sent."""
-        return await self._do(_operation("edit", chat, ref, seq=seq, body=body), deadline_s)
+        return await self._submit(
+            _build_operation("edit", chat, ref, seq=seq, body=body), deadline_s
+        )
 
     async def delete(
         self,
@@ -213,20 +219,24 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         deadline_s: float = ACK_S,
     ) -> Acked:
         """Delete a message, for everyone or only for ourselves."""
-        operation = _operation("delete", chat, ref, seq=seq, **{"for": scope})
-        return await self._do(operation, deadline_s)
+        operation = _build_operation("delete", chat, ref, seq=seq, **{"for": scope})
+        return await self._submit(operation, deadline_s)
 
     async def react(
         self, chat: str, seq: int, emoji: str, *, ref: str | None = None, deadline_s: float = ACK_S
     ) -> Acked:
         """Set the user's reaction to a message; "" removes it."""
-        return await self._do(_operation("react", chat, ref, seq=seq, emoji=emoji), deadline_s)
+        return await self._submit(
+            _build_operation("react", chat, ref, seq=seq, emoji=emoji), deadline_s
+        )
 
     async def mark(
         self, chat: str, *, read: int | None = None, received: int | None = None
     ) -> None:
         """Advance the user's read and received markers in a chat; they never move back."""
-        await self._ask(_fields("mark", chat=chat, read=read, received=received), ANSWER_S)
+        await self._request(
+            _build_fields("mark", chat=chat, read=read, received=received), ANSWER_S
+        )
 
     def typing(self, chat: str, *, is_on: bool) -> None:
         """Send a typing indicator to the other members."""
@@ -234,12 +244,12 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
 
     async def stop(self, chat: str) -> None:
         """Stop an AI companion's response; the text generated so far becomes the message."""
-        await self._ask(_fields("stop", chat=chat), ANSWER_S)
+        await self._request(_build_fields("stop", chat=chat), ANSWER_S)
 
-    async def join_turn(self, chat: str) -> None:
+    async def load_response(self, chat: str) -> None:
         """Load the text of an AI companion's response so far; it is delivered as `AnswerGrew`."""
-        self._state.companion_responses.joined(
-            await self._ask(_fields("join_turn", chat=chat), ANSWER_S)
+        self._state.companion_responses.apply_text(
+            await self._request(_build_fields("join_turn", chat=chat), ANSWER_S)
         )
 
     async def history(
@@ -267,24 +277,24 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         known = self._state.chats.get(chat)
         if known is not None and after is not None:
             after = max(after, known.cleared_upto)
-        fields = _fields("history", chat=chat, before=before, after=after, limit=limit)
+        fields = _build_fields("history", chat=chat, before=before, after=after, limit=limit)
         is_offline = self._has_cache and not self.is_online
         try:
             if is_offline:
                 raise Unavailable(f"history: offline, and this page of chat {chat} is not cached")
-            page = await self._ask(fields, deadline_s)
+            page = await self._request(fields, deadline_s)
         except Unavailable:
             cached = await self._read_cached(fields)
             if cached is None:
                 raise
-            return self._without_cleared(chat, cached, is_older=after is None)
+            return self._omit_cleared(chat, cached, is_older=after is None)
         is_newest = before is None and after is None
-        self._state.take_history(page, is_newest=is_newest, before=before)
+        self._state.apply_history(page, is_newest=is_newest, before=before)
         entries = [parse_entry(fields) for fields in page["messages"]]
         found = HistoryPage(entries, page["tier"], page["more"])
-        return self._without_cleared(chat, found, is_older=after is None)
+        return self._omit_cleared(chat, found, is_older=after is None)
 
-    def _without_cleared(self, chat: str, page: HistoryPage, *, is_older: bool) -> HistoryPage:
+    def _omit_cleared(self, chat: str, page: HistoryPage, *, is_older: bool) -> HistoryPage:
         known = self._state.chats.get(chat)
         upto = 0 if known is None else known.cleared_upto
         if not page.entries or page.entries[0].seq > upto + 1:
@@ -312,7 +322,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         more = {"direction": direction, "to": to_ts, "cursor": cursor}
         query |= {name: value for name, value in more.items() if value is not None}
         path = f"/v1/me/messages?{urllib.parse.urlencode(query)}"
-        page = await self._http_api().request("GET", path)
+        page = await self._get_http_api().request("GET", path)
         return MessagesPage([parse_entry(fields) for fields in page["items"]], page["next"])
 
     async def search(
@@ -332,8 +342,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
             NotFound: the server has no search index.
         """
         if self.is_online or self._api is None:
-            fields = _fields("search", q=query, order=order, after=after, limit=limit)
-            page = await self._ask(fields, ANSWER_S)
+            fields = _build_fields("search", q=query, order=order, after=after, limit=limit)
+            page = await self._request(fields, ANSWER_S)
             found, following = page["results"], page.get("next")
         else:
             params = {} if after is None else {"cursor": after}
@@ -351,21 +361,23 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         """
         if self._has_cache and not self.is_online and after is None:
             return ChatsPage(self.known_chats[::-1], None)
-        page = await self._ask(_fields("chats", after=after, limit=limit), ANSWER_S)
-        self._state.take_chats(page)
+        page = await self._request(_build_fields("chats", after=after, limit=limit), ANSWER_S)
+        self._state.apply_chat_list(page)
         chats = [self._state.chats[summary["chat"]] for summary in page["chats"]]
         return ChatsPage(chats, page.get("next"))
 
     async def open_direct(self, user: str) -> Chat:
         """Return the direct chat with another user. Idempotent."""
-        return await self._ask_chat(_fields("open_direct", user=user))
+        return await self._request_chat(_build_fields("open_direct", user=user))
 
     async def create_chat(
         self, members: Sequence[str], *, name: str | None = None, ref: str | None = None
     ) -> Chat:
         """Create a group; the same `ref` returns the same group."""
-        fields = _fields("create_chat", members=list(members), name=name, ref=ref or new_ref())
-        return await self._ask_chat(fields)
+        fields = _build_fields(
+            "create_chat", members=list(members), name=name, ref=ref or new_ref()
+        )
+        return await self._request_chat(fields)
 
     async def invite(
         self,
@@ -376,11 +388,11 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         ref: str | None = None,
     ) -> Chat:
         """Add users to a group; users whose consent is needed receive an invitation."""
-        return await self._change("invite", chat, ref, users=list(users), role=role)
+        return await self._change_group("invite", chat, ref, users=list(users), role=role)
 
     async def join(self, chat: str, *, ref: str | None = None) -> Chat:
         """Join a group that is open to everyone."""
-        return await self._change("join", chat, ref)
+        return await self._change_group("join", chat, ref)
 
     async def invitations(
         self, *, after: str | None = None, limit: int = 50
@@ -389,23 +401,23 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
 
         A `SignalReceived` with kind ``invitation`` announces a new invitation.
         """
-        page = await self._ask(_fields("invitations", after=after, limit=limit), ANSWER_S)
+        page = await self._request(_build_fields("invitations", after=after, limit=limit), ANSWER_S)
         found = msgspec.convert(page["invitations"], list[InvitationInfo])
         return found, page.get("next")
 
     async def accept_invitation(self, chat: str, *, ref: str | None = None) -> Chat:
         """Accept an invitation and join the group."""
-        return await self._change("accept_invitation", chat, ref)
+        return await self._change_group("accept_invitation", chat, ref)
 
     async def decline_invitation(self, chat: str) -> None:
         """Decline an invitation without notifying the inviter."""
-        await self._ask(_fields("decline_invitation", chat=chat), ANSWER_S)
+        await self._request(_build_fields("decline_invitation", chat=chat), ANSWER_S)
 
     async def leave(self, chat: str, *, ref: str | None = None) -> Chat:
-        return await self._change("leave", chat, ref)
+        return await self._change_group("leave", chat, ref)
 
     async def remove(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
-        return await self._change("remove", chat, ref, user=user)
+        return await self._change_group("remove", chat, ref, user=user)
 
     async def set_role(
         self,
@@ -415,7 +427,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         *,
         ref: str | None = None,
     ) -> Chat:
-        return await self._change("set_role", chat, ref, user=user, role=role)
+        return await self._change_group("set_role", chat, ref, user=user, role=role)
 
     async def update_chat(
         self,
@@ -431,29 +443,31 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         ref: str | None = None,
     ) -> Chat:
         """Change a group's name, topic, picture or settings; "" removes a topic or picture."""
-        return await self._change("update_chat", chat, ref, name=name, joining=joining,
+        return await self._change_group("update_chat", chat, ref, name=name, joining=joining,
                                   history=history, slow_s=slow_s,
                                   retention_s=retention_s, topic=topic,
                                   picture=picture)  # fmt: skip
 
-    async def _change(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
-        return await self._ask_chat(_fields(kind, chat=chat, ref=ref or new_ref(), **fields))
+    async def _change_group(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
+        return await self._request_chat(
+            _build_fields(kind, chat=chat, ref=ref or new_ref(), **fields)
+        )
 
-    async def _ask_chat(self, fields: Fields) -> Chat:
-        answer = await self._ask(fields, ANSWER_S)
+    async def _request_chat(self, fields: Fields) -> Chat:
+        answer = await self._request(fields, ANSWER_S)
         info = answer.get("chat") or {"chat": fields["chat"]}
-        self._state.take_info(info)
+        self._state.apply_info(info)
         return self._state.chats[info["chat"]]
 
     # ── presence ────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, users: Sequence[str]) -> None:
         """Subscribe to the presence of up to 100 users. Changes arrive as `SignalReceived`."""
-        self._watch(list(users), is_on=True)
+        self._set_presence_subscriptions(list(users), is_on=True)
 
     def unwatch(self, users: Sequence[str]) -> None:
         """Unsubscribe from the presence of users."""
-        self._watch(list(users), is_on=False)
+        self._set_presence_subscriptions(list(users), is_on=False)
 
     def state(self, activity: Literal["fg", "bg"]) -> None:
         """Report whether the application is in the foreground."""
@@ -461,7 +475,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         self._notify({"type": "state", "state": activity})
 
 
-def _fields(type_: str, **fields: object) -> Fields:
+def _build_fields(type_: str, **fields: object) -> Fields:
     return {"type": type_, **{name: value for name, value in fields.items() if value is not None}}
 
 
@@ -470,11 +484,11 @@ def _parse_found(fields: Fields) -> FoundMessage:
     return FoundMessage(parse_entry(fields["message"]), snippet)
 
 
-def _ids_of(attachments: Sequence[Attachment | str]) -> list[str] | None:
+def _get_attachment_ids(attachments: Sequence[Attachment | str]) -> list[str] | None:
     ids = [each if isinstance(each, str) else each.id for each in attachments]
     return ids or None
 
 
-def _operation(type_: str, chat: str, ref: str | None, **fields: object) -> OutboxEntry:
+def _build_operation(type_: str, chat: str, ref: str | None, **fields: object) -> OutboxEntry:
     ref = ref or new_ref()
-    return OutboxEntry(ref, chat, _fields(type_, chat=chat, ref=ref, **fields))
+    return OutboxEntry(ref, chat, _build_fields(type_, chat=chat, ref=ref, **fields))

@@ -23,7 +23,7 @@ RETRY_S = 0.5
 
 
 # Sends a request on the current connection only: fields, on_answer, on_error, now.
-Ask = Callable[
+SendRequest = Callable[
     [
         dict[str, object],
         Callable[[dict[str, Any], float], None],
@@ -49,15 +49,17 @@ class _Job:
 class CatchUp:
     """The chats of one device with missing entries."""
 
-    def __init__(self, ask: Ask, emit: Callable[[Iterable[Event]], None], fill_max: int) -> None:
-        self._ask = ask
+    def __init__(
+        self, ask: SendRequest, emit: Callable[[Iterable[Event]], None], fill_max: int
+    ) -> None:
+        self._send_request = ask
         self._emit = emit
         self._fill_max = fill_max
         self._jobs: dict[str, _Job] = {}
 
     def schedule(self, chat: Chat, *, is_forced: bool = False) -> None:
         """Schedule a backfill of `chat` if it is incomplete."""
-        if chat.log.is_suspect or chat.log.has_gap or is_forced:
+        if chat.log.is_unverified or chat.log.has_gap or is_forced:
             job = self._jobs.setdefault(chat.id, _Job(chat, is_forced))
             job.is_forced = job.is_forced or is_forced
             if job.waits_for is not None and chat.log.pushed >= job.waits_for:
@@ -72,20 +74,20 @@ class CatchUp:
         self._jobs.pop(chat.id, None)
         self.schedule(chat)
 
-    def forget(self, chat: Chat) -> None:
+    def cancel(self, chat: Chat) -> None:
         """Cancel the backfill of a chat that was evicted."""
         self._jobs.pop(chat.id, None)
 
-    def disconnected(self) -> None:
+    def handle_disconnect(self) -> None:
         """Reset the requests in flight; they will not be answered."""
         for job in self._jobs.values():
             job.is_requested = False
 
-    def times(self) -> list[float]:
+    def list_due_times(self) -> list[float]:
         """Return the times at which further pages may be requested."""
         return [job.not_before for job in self._jobs.values() if not job.is_requested]
 
-    def step(self, now: float) -> None:
+    def request_pages(self, now: float) -> None:
         """Request the next pages."""
         requested = sum(job.is_requested for job in self._jobs.values())
         for job in list(self._jobs.values()):
@@ -99,12 +101,14 @@ class CatchUp:
                 continue
             requested += 1
             job.is_requested = True
-            self._ask(fields, self._on_page(job), self._on_error(job), now)
+            self._send_request(
+                fields, self._make_page_handler(job), self._make_error_handler(job), now
+            )
 
     def _next_request(self, job: _Job) -> dict[str, Any] | None:
         log = job.chat.log
         window: dict[str, Any] = {"type": "history", "chat": job.chat.id, "limit": PAGE}
-        if log.is_suspect:
+        if log.is_unverified:
             return window if job.before is None else {**window, "before": job.before}
         if log.shown is None or not (log.has_gap or job.is_forced):
             return None
@@ -112,28 +116,28 @@ class CatchUp:
             self._skip(job, log.top - self._fill_max)
         return {**window, "after": log.shown}
 
-    def _on_page(self, job: _Job) -> Callable[[dict[str, Any], float], None]:
+    def _make_page_handler(self, job: _Job) -> Callable[[dict[str, Any], float], None]:
         def take(frame: dict[str, Any], now: float) -> None:
             if self._jobs.get(job.chat.id) is not job:
                 return  # requested before a new epoch
             job.is_requested = False
             page = [parse_entry(fields) for fields in frame["messages"]]
-            if job.chat.log.is_suspect:
+            if job.chat.log.is_unverified:
                 self._compare(job, page, has_older=frame["more"])
             else:
                 self._fill(job, page, now, has_more=frame["more"])
 
         return take
 
-    def _on_error(self, job: _Job) -> Callable[[ChatError, float], None]:
+    def _make_error_handler(self, job: _Job) -> Callable[[ChatError, float], None]:
         def take(error: ChatError, now: float) -> None:
             if self._jobs.get(job.chat.id) is not job:
                 return
             job.is_requested = False
             if error.temporary:
-                self._try_later(job, now, (error.retry_after_ms or 0) / 1000)
+                self._schedule_retry(job, now, (error.retry_after_ms or 0) / 1000)
             else:
-                self._give_up(job)
+                self._abort(job)
 
         return take
 
@@ -157,32 +161,32 @@ class CatchUp:
         if log.shown > before:
             job.attempts = 0
         elif log.has_gap:
-            self._try_later(job, now, 0.0)
+            self._schedule_retry(job, now, 0.0)
 
     def _compare(self, job: _Job, page: list[Entry], *, has_older: bool) -> None:
         chat = job.chat
         job.read += len(page)
         found = chat.log.verify(page, has_older=has_older)
         if found is None and job.read >= self._fill_max:
-            found = chat.log.give_up_verifying()
+            found = chat.log.abort_verification()
         if found is None:
             job.before = page[0].seq
             return
         job.attempts = 0
-        self._emit(chat.verified(found))
+        self._emit(chat.apply_verification(found))
 
-    def _try_later(self, job: _Job, now: float, advice_s: float) -> None:
+    def _schedule_retry(self, job: _Job, now: float, advice_s: float) -> None:
         job.attempts += 1
         job.not_before = now + max(advice_s, RETRY_S * 2**job.attempts)
         if job.attempts >= ATTEMPTS_MAX:
-            self._give_up(job)
+            self._abort(job)
 
-    def _give_up(self, job: _Job) -> None:
+    def _abort(self, job: _Job) -> None:
         chat = job.chat
         job.is_forced = False
         job.attempts = 0
-        if chat.log.is_suspect:
-            self._emit(chat.verified(chat.log.give_up_verifying()))
+        if chat.log.is_unverified:
+            self._emit(chat.apply_verification(chat.log.abort_verification()))
         elif chat.log.has_gap:
             self._skip(job, chat.log.find_gap_end())
         chat.needs_history = True

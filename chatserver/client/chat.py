@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from chatserver.client.chat_log import ChatLog, Verified
+from chatserver.client.chat_log import ChatLog, VerificationResult
 from chatserver.client.events import (
     ChatChanged,
     EntriesWithdrawn,
@@ -57,14 +57,14 @@ class SavedChat(msgspec.Struct, frozen=True, omit_defaults=True):
     picture: str | None = None
 
 
-class _Listed(NamedTuple):
+class _UnreadCount(NamedTuple):
     """The unread count in the chat list. It counts messages after seq `read`, up to seq `top`."""
 
     read: int
     top: int
     unread: int
 
-    def above(self, cleared_upto: int) -> _Listed:
+    def without_cleared(self, cleared_upto: int) -> _UnreadCount:
         """Return the count without cleared messages; approximate if only some are cleared."""
         return self._replace(unread=min(self.unread, max(0, self.top - cleared_upto)))
 
@@ -93,9 +93,9 @@ class Chat:
         self._me = me
         self._marks_max = bounds.marks_max
         self._listed_top = 0
-        self._is_begun_by_event = False
-        self._listed: _Listed | None = None
-        self._old_marks: set[str] = set()  # users whose markers belong to a previous epoch
+        self._is_started_by_event = False
+        self._unread_count: _UnreadCount | None = None
+        self._previous_marks: set[str] = set()  # users whose markers belong to a previous epoch
 
     @property
     def top(self) -> int:
@@ -111,7 +111,7 @@ class Chat:
     @property
     def unread(self) -> int:
         """The number of unread messages from others; approximate while entries are missing."""
-        listed = self._listed
+        listed = self._unread_count
         if listed is not None and listed.read == self.read and listed.top <= self.top:
             first = max(listed.read, self.cleared_upto) + 1
             gone = self.log.count_deleted_since(listed.top, first, listed.top)
@@ -130,9 +130,9 @@ class Chat:
 
     # ── lists and snapshots ─────────────────────────────────────────────────────────────────────
 
-    def take_info(self, info: dict[str, Any]) -> None:
+    def apply_info(self, info: dict[str, Any]) -> None:
         """Apply the chat info of an answer or event."""
-        self._take_common(info)
+        self._apply_common_fields(info)
         if "members" in info:  # complete info: absent fields have their default
             self.slow_s = info.get("slow_s", 0)
             self.retention_s = info.get("retention_s", 0)
@@ -147,7 +147,7 @@ class Chat:
         until = self.muted.get(user)
         return until is not None and (until == 0 or until > now)
 
-    def _take_common(self, info: dict[str, Any]) -> None:
+    def _apply_common_fields(self, info: dict[str, Any]) -> None:
         self.kind = info.get("kind", self.kind)
         self.name = info.get("name", self.name)
         self.is_ended = self.is_ended or info.get("ended", False)
@@ -158,19 +158,19 @@ class Chat:
                 user: roles.get(user, before.get(user, "member")) for user in info["members"]
             }
 
-    def take_summary(self, summary: dict[str, Any]) -> list[Event]:
+    def apply_summary(self, summary: dict[str, Any]) -> list[Event]:
         """Apply the chat's summary in the chat list or in a snapshot."""
-        self._take_common(summary)
+        self._apply_common_fields(summary)
         self.picture = summary.get("picture")
         self._listed_top = max(self._listed_top, summary.get("top", 0))
         if summary.get("last") and summary["last"]["seq"] > self.cleared_upto:
             self.last = parse_entry(summary["last"])
-        changed = self.take_marks({"user": self._me, "read": summary.get("read", 0)})
-        self._listed = _Listed(
+        changed = self.apply_marks({"user": self._me, "read": summary.get("read", 0)})
+        self._unread_count = _UnreadCount(
             summary.get("read", 0), summary.get("top", 0), summary.get("unread", 0)
-        ).above(self.cleared_upto)
+        ).without_cleared(self.cleared_upto)
         if summary.get("peer"):
-            changed += self.take_marks(summary["peer"])
+            changed += self.apply_marks(summary["peer"])
         if summary.get("hidden"):
             self.log.hide(summary["hidden"])
             changed.append(MessagesHidden(self.id, tuple(summary["hidden"])))
@@ -178,7 +178,7 @@ class Chat:
             self.needs_history = True
         return changed
 
-    def take_marks(self, marks: dict[str, Any]) -> list[Event]:
+    def apply_marks(self, marks: dict[str, Any]) -> list[Event]:
         """Apply a member's read and received markers; lower markers change nothing."""
         user = marks["user"]
         known = self.marks.get(user)
@@ -186,8 +186,8 @@ class Chat:
             if len(self.marks) >= self._marks_max and user != self._me:
                 return []
             known = self.marks[user] = Marks()
-        elif user in self._old_marks:
-            self._old_marks.discard(user)
+        elif user in self._previous_marks:
+            self._previous_marks.discard(user)
             known.read = known.received = 0
         if not known.raise_to(marks.get("read", 0), marks.get("received", 0)):
             return []
@@ -223,59 +223,59 @@ class Chat:
         self.needs_history = saved.needs_history
         self.topic, self.picture = saved.topic, saved.picture
         for user, (read, received) in saved.marks.items():
-            self.take_marks({"user": user, "read": read, "received": received})
-        if not self.log.is_suspect:
+            self.apply_marks({"user": user, "read": read, "received": received})
+        if not self.log.is_unverified:
             self._listed_top = saved.top
-            self._listed = _Listed(saved.read, saved.top, saved.unread)
+            self._unread_count = _UnreadCount(saved.read, saved.top, saved.unread)
 
     # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
-    def suspect(self) -> None:
+    def mark_unverified(self) -> None:
         """Mark log and markers as unverified: the server may have reassigned seqs."""
-        self.log.suspect()
-        self._old_marks = set(self.marks)
-        self._listed_top, self._listed = 0, None
+        self.log.mark_unverified()
+        self._previous_marks = set(self.marks)
+        self._listed_top, self._unread_count = 0, None
         # If the chat started with an event of the lost epoch, an earlier entry may be missing.
-        self.needs_history = self.needs_history or self._is_begun_by_event
-        self._is_begun_by_event = False
+        self.needs_history = self.needs_history or self._is_started_by_event
+        self._is_started_by_event = False
 
-    def verified(self, found: Verified) -> list[Event]:
+    def apply_verification(self, found: VerificationResult) -> list[Event]:
         """Apply the result of a log comparison; return the events to deliver."""
-        for user in self._old_marks:
+        for user in self._previous_marks:
             marks = self.marks[user]
-            marks.read = min(marks.read, found.agreed)
-            marks.received = min(marks.received, found.agreed)
-        if found.is_sure:  # otherwise the next markers apply, even if lower
-            self._old_marks.clear()
+            marks.read = min(marks.read, found.match_seq)
+            marks.received = min(marks.received, found.match_seq)
+        if found.is_exact:  # otherwise the next markers apply, even if lower
+            self._previous_marks.clear()
         events: list[Event] = []
-        if found.is_cut:
-            events.append(EntriesWithdrawn(self.id, found.withdrawn, found.agreed))
-        if not found.is_sure and self.log.shown is not None:
+        if found.is_truncated:
+            events.append(EntriesWithdrawn(self.id, found.withdrawn, found.match_seq))
+        if not found.is_exact and self.log.shown is not None:
             # Matching entries above `shown` are behind a gap and were not delivered yet.
-            events.append(Skipped(self.id, 0, min(found.agreed, self.log.shown)))
+            events.append(Skipped(self.id, 0, min(found.match_seq, self.log.shown)))
         return [*events, *self.release_events()]
 
     # ── entries ─────────────────────────────────────────────────────────────────────────────────
 
-    def take_entry(self, entry: Entry) -> Iterator[Event]:
+    def apply_entry(self, entry: Entry) -> Iterator[Event]:
         """Apply a pushed entry."""
-        if not self.log.is_suspect:
+        if not self.log.is_unverified:
             if self.log.shown is None and entry.seq > 1:
-                self._is_begun_by_event = True
-            self.log.begin(entry.seq - 1)
+                self._is_started_by_event = True
+            self.log.start_after(entry.seq - 1)
         if self.log.is_adjacent(entry.seq):
             self.log.put(entry)
         self.log.record_pushed(entry.seq)
         if is_message(entry):  # no event: sending a message implies having read the earlier ones
-            self.take_marks({"user": entry.sender, "read": entry.seq})
+            self.apply_marks({"user": entry.sender, "read": entry.seq})
         yield from self.release_events()
 
     def hide(self, seqs: list[int]) -> list[Event]:
         """Hide messages that the user deleted only for themselves."""
-        if self._listed is not None:
-            read, top, unread = self._listed
+        if self._unread_count is not None:
+            read, top, unread = self._unread_count
             new = sum(read < seq <= top and not self.log.is_hidden(seq) for seq in seqs)
-            self._listed = _Listed(read, top, max(0, unread - new))
+            self._unread_count = _UnreadCount(read, top, max(0, unread - new))
         self.log.hide(seqs)
         return [MessagesHidden(self.id, tuple(seqs))]
 
@@ -285,24 +285,24 @@ class Chat:
             return False
         self.cleared_upto = upto
         self.log.clear(upto)
-        if self._listed is not None:
-            self._listed = self._listed.above(upto)
+        if self._unread_count is not None:
+            self._unread_count = self._unread_count.without_cleared(upto)
         if self.last is not None and self.last.seq <= upto:
             self.last = None
         return True
 
-    def take_page(
+    def apply_page(
         self, page: list[Entry], *, is_newest: bool, before: int | None = None
     ) -> Iterator[Event]:
         """Apply a page that the application requested; its entries are not delivered as events."""
         if is_newest:
             if page:
                 self.log.put_page(page)
-                if not self.log.is_suspect:
-                    self.log.begin(page[-1].seq)
+                if not self.log.is_unverified:
+                    self.log.start_after(page[-1].seq)
             elif self.log.shown is None:
-                self.log.begin(0)
-            self.needs_history = self._is_begun_by_event = False
+                self.log.start_after(0)
+            self.needs_history = self._is_started_by_event = False
         else:
             self.log.put_page(page, before)
         yield from self.release_events()
@@ -310,9 +310,9 @@ class Chat:
     def release_events(self) -> Iterator[Event]:
         """Yield the events for all entries up to the next gap."""
         for entry in self.log.advance():
-            yield self._event_of(entry)
+            yield self._apply_delivered(entry)
 
-    def _event_of(self, entry: Entry) -> Event:
+    def _apply_delivered(self, entry: Entry) -> Event:
         if entry.kind in AMENDING:
             target = None if entry.target is None else self.log.find(entry.target)
             return MessageChanged(self.id, entry, target)

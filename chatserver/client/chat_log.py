@@ -22,20 +22,20 @@ from chatserver.client.model import Entry
 from chatserver.protocol.entry_rules import AMENDING, apply_entry, is_message, tombstone_of
 from chatserver.protocol.message_expiry import apply_expiry
 
-MIDS_SAVED = 20  # of the newest entries, for the comparison after a process restart
+IDENTITIES_SAVED = 20  # of the newest entries, for the comparison after a process restart
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Verified:
+class VerificationResult:
     """The result of a comparison with the server after a new epoch."""
 
-    agreed: int
+    match_seq: int
     withdrawn: tuple[int, ...]
-    is_cut: bool  # the server has fewer entries than were delivered
-    is_sure: bool  # False: entries up to `agreed` may have changed, too
+    is_truncated: bool  # the server has fewer entries than were delivered
+    is_exact: bool  # False: entries up to `agreed` may have changed, too
 
 
-def _identity_of(entry: Entry) -> str:
+def _get_identity(entry: Entry) -> str:
     """Return the identity that distinguishes an entry from others at the same seq.
 
     A membership entry that the server lost and created again has the same id but another time.
@@ -50,16 +50,18 @@ class ChatLog:
         self.shown: int | None = None  # last delivered seq; None: nothing delivered yet
         self.top = 0  # the newest known seq
         self.pushed = 0  # later events of the chat have a higher seq
-        self.is_suspect = False
+        self.is_unverified = False
         self._kept_max = kept_max
         self._entries: dict[int, Entry] = {}
         self._changes: dict[int, set[int]] = {}  # seq of a message → seqs of its changes
         self._hidden: set[int] = set()  # messages that the user deleted only for themselves
         self._cleared_upto = 0
-        self._former_hidden: set[int] = set()  # those of a previous epoch
-        self._former: dict[int, str] = {}  # seq → identity of an entry of the previous epoch
-        self._former_entries: dict[int, Entry] = {}
-        self._newest: int | None = None  # top of the first page compared
+        self._previous_hidden: set[int] = set()  # those of a previous epoch
+        self._previous_identities: dict[
+            int, str
+        ] = {}  # seq → identity of an entry of the previous epoch
+        self._previous_entries: dict[int, Entry] = {}
+        self._newest_compared: int | None = None  # top of the first page compared
 
     # ── visible entries ─────────────────────────────────────────────────────────────────────────
 
@@ -95,9 +97,9 @@ class ChatLog:
 
     def _is_ignored(self, entry: Entry) -> bool:
         is_gone = entry.deleted or self.is_hidden(entry.seq)
-        return is_gone or not is_message(entry) or bool(self._deletions_of(entry.seq))
+        return is_gone or not is_message(entry) or bool(self._list_deletions(entry.seq))
 
-    def _deletions_of(self, seq: int) -> list[int]:
+    def _list_deletions(self, seq: int) -> list[int]:
         changes = self._changes.get(seq, ())
         return [change for change in changes if self._entries[change].kind == "delete"]
 
@@ -112,7 +114,7 @@ class ChatLog:
 
     # ── input ───────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, at: int) -> None:
+    def start_after(self, at: int) -> None:
         """Start delivery after seq `at`, if nothing was delivered yet."""
         if self.shown is not None:
             return
@@ -120,13 +122,13 @@ class ChatLog:
         while joined in self._entries:
             joined -= 1
         for seq in [seq for seq in self._entries if seq <= joined]:
-            self._forget(seq)  # a gap separates them from later entries
+            self._evict(seq)  # a gap separates them from later entries
         self.shown = at
         self.record_pushed(at)
 
-    def end(self, at: int) -> None:
+    def undo_start(self, at: int) -> None:
         """Undo `begin(at)` if no entry was stored since."""
-        if self.shown == at and not self._entries and not self.is_suspect:
+        if self.shown == at and not self._entries and not self.is_unverified:
             self.shown = None
             self.top = self.pushed = 0
 
@@ -137,7 +139,7 @@ class ChatLog:
 
     def is_adjacent(self, seq: int) -> bool:
         """Return whether storing entry `seq` leaves no gap below the delivered entries."""
-        if self.shown is None or self.is_suspect or seq > self.shown:
+        if self.shown is None or self.is_unverified or seq > self.shown:
             return True
         return seq >= (self.bottom or self.shown + 1) - 1
 
@@ -164,7 +166,7 @@ class ChatLog:
         self._cleared_upto = upto
         end = upto if self.shown is None else min(upto, self.shown)
         for seq in [seq for seq in self._entries if seq <= end]:
-            self._forget(seq)
+            self._evict(seq)
 
     def put_page(self, page: list[Entry], before: int | None = None) -> None:
         """Store a page of history if it is adjacent to the stored entries.
@@ -172,7 +174,7 @@ class ChatLog:
         A page requested with `before` counts as adjacent to entry `before`, even if seqs between
         them are missing: the user has no access to the missing entries.
         """
-        if not page or self.is_suspect:
+        if not page or self.is_unverified:
             return
         if self._entries:
             is_adjacent = max(page[-1].seq, (before or 0) - 1) >= self.bottom - 1
@@ -186,7 +188,7 @@ class ChatLog:
 
     def advance(self) -> Iterator[Entry]:
         """Advance `shown` to the next gap; yield each entry that it passes."""
-        while not self.is_suspect and self.shown is not None:
+        while not self.is_unverified and self.shown is not None:
             entry = self._entries.get(self.shown + 1)
             if entry is None:
                 break
@@ -201,9 +203,9 @@ class ChatLog:
         surplus = len(self._entries) - self._kept_max
         if surplus > 0:
             for seq in sorted(self._entries)[:surplus]:
-                self._forget(seq)
+                self._evict(seq)
 
-    def _forget(self, seq: int) -> None:
+    def _evict(self, seq: int) -> None:
         entry = self._entries.pop(seq)
         self._hidden.discard(seq)
         self._changes.pop(seq, None)
@@ -215,13 +217,13 @@ class ChatLog:
     @property
     def has_gap(self) -> bool:
         """True if entries after `shown` are missing."""
-        return not self.is_suspect and self.shown is not None and self.shown < self.top
+        return not self.is_unverified and self.shown is not None and self.shown < self.top
 
     def skip(self, upto: int) -> None:
         """Set `shown` to `upto`, and evict all entries up to it, to leave no gap."""
         assert self.shown is not None
         for seq in [seq for seq in self._entries if seq <= upto]:
-            self._forget(seq)
+            self._evict(seq)
         self.shown = max(self.shown, upto)
         self.top = max(self.top, self.shown)
 
@@ -233,88 +235,96 @@ class ChatLog:
 
     # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
-    def suspect(self) -> None:
+    def mark_unverified(self) -> None:
         """Mark all entries as unverified: the server may have lost the end of the log."""
-        if self.shown is not None and not self.is_suspect:
-            self._former |= {seq: _identity_of(entry) for seq, entry in self._entries.items()}
-            self._former_entries = dict(self._entries)
-            self._former_hidden |= self._hidden
-            self.is_suspect = True
+        if self.shown is not None and not self.is_unverified:
+            self._previous_identities |= {
+                seq: _get_identity(entry) for seq, entry in self._entries.items()
+            }
+            self._previous_entries = dict(self._entries)
+            self._previous_hidden |= self._hidden
+            self.is_unverified = True
         self._entries.clear()
         self._changes.clear()
         self._hidden.clear()
-        self._newest = None
+        self._newest_compared = None
         self.top = self.pushed = 0
 
-    def verify(self, page: list[Entry], *, has_older: bool) -> Verified | None:
+    def verify(self, page: list[Entry], *, has_older: bool) -> VerificationResult | None:
         """Compare the log with a page from the server: first the newest page, then older pages.
 
         Return None if the next older page is needed.
         """
-        if self._newest is None:
-            self._newest = page[-1].seq if page else 0
+        if self._newest_compared is None:
+            self._newest_compared = page[-1].seq if page else 0
         for entry in page:
             self.put(entry)
-        same = [e.seq for e in page if self._former.get(e.seq) == _identity_of(e)]
+        same = [e.seq for e in page if self._previous_identities.get(e.seq) == _get_identity(e)]
         if same:
-            return self._settle(max(same), is_sure=True)
-        oldest = min(self._former, default=(self.shown or 0) + 1)
+            return self._finish_verification(max(same), is_exact=True)
+        oldest = min(self._previous_identities, default=(self.shown or 0) + 1)
         first = page[0].seq if page else 1
         if page and has_older and first > oldest:
             return None
         # All comparable entries differ; entries before them are assumed to be unchanged.
-        agreed = min(oldest - 1, self._newest, self._find_moved() - 1)
-        return self._settle(max(agreed, first - 1), is_sure=agreed <= 0 or not self._former)
+        match_seq = min(oldest - 1, self._newest_compared, self._find_first_moved() - 1)
+        return self._finish_verification(
+            max(match_seq, first - 1), is_exact=match_seq <= 0 or not self._previous_identities
+        )
 
-    def _find_moved(self) -> int:
+    def _find_first_moved(self) -> int:
         """Return the lowest seq of an entry that was created again below its former seq.
 
         The server lost all entries from that seq on.
         """
-        ids = {identity.partition(":")[0] for identity in self._former.values()}
+        ids = {identity.partition(":")[0] for identity in self._previous_identities.values()}
         return min((s for s, e in self._entries.items() if e.mid in ids), default=self.top + 1)
 
-    def _settle(self, agreed: int, *, is_sure: bool) -> Verified:
+    def _finish_verification(self, match_seq: int, *, is_exact: bool) -> VerificationResult:
         assert self.shown is not None
-        withdrawn = tuple(sorted(seq for seq in self._former if agreed < seq <= self.shown))
-        self._restore_entries(agreed)
-        is_cut, self.shown = agreed < self.shown, min(self.shown, agreed)
-        self.is_suspect = False
-        self._former.clear()
-        self._former_entries.clear()
-        self._former_hidden.clear()
-        return Verified(agreed, withdrawn, is_cut, is_sure)
+        withdrawn = tuple(
+            sorted(seq for seq in self._previous_identities if match_seq < seq <= self.shown)
+        )
+        self._restore_entries(match_seq)
+        is_truncated, self.shown = match_seq < self.shown, min(self.shown, match_seq)
+        self.is_unverified = False
+        self._previous_identities.clear()
+        self._previous_entries.clear()
+        self._previous_hidden.clear()
+        return VerificationResult(match_seq, withdrawn, is_truncated, is_exact)
 
-    def _restore_entries(self, agreed: int) -> None:
+    def _restore_entries(self, match_seq: int) -> None:
         """Restore the entries up to seq `agreed` from before the comparison.
 
         Copies that contain a lost change are not restored.
         """
-        for seq in sorted((seq for seq in self._former_entries if seq <= agreed), reverse=True):
-            entry = self._former_entries[seq]
-            if seq in self._former_hidden:
+        for seq in sorted(
+            (seq for seq in self._previous_entries if seq <= match_seq), reverse=True
+        ):
+            entry = self._previous_entries[seq]
+            if seq in self._previous_hidden:
                 self._hidden.add(seq)
-            if entry.rev <= agreed:
+            if entry.rev <= match_seq:
                 self.put(entry)
             elif seq not in self._entries:
                 break
 
-    def give_up_verifying(self) -> Verified:
+    def abort_verification(self) -> VerificationResult:
         """Give up the comparison and continue with the entries received in the new epoch."""
         first = self.bottom or self.top + 1
-        result = self._settle(0, is_sure=False)
+        result = self._finish_verification(0, is_exact=False)
         self.shown = first - 1
-        return dataclasses.replace(result, agreed=self.shown, is_cut=True)
+        return dataclasses.replace(result, match_seq=self.shown, is_truncated=True)
 
     # ── persistence ─────────────────────────────────────────────────────────────────────────────
 
-    def saved_mids(self, upto: int) -> dict[int, str]:
+    def get_newest_identities(self, upto: int) -> dict[int, str]:
         """Return `{seq: identity}` of the newest entries up to `upto`, to compare them later."""
-        known = dict(self._former)
-        if not self.is_suspect:
-            known |= {seq: _identity_of(entry) for seq, entry in self._entries.items()}
+        known = dict(self._previous_identities)
+        if not self.is_unverified:
+            known |= {seq: _get_identity(entry) for seq, entry in self._entries.items()}
         seqs = sorted(seq for seq in known if seq <= upto)
-        return {seq: known[seq] for seq in seqs[-MIDS_SAVED:]}
+        return {seq: known[seq] for seq in seqs[-IDENTITIES_SAVED:]}
 
     def put_cached(self, entries: list[Entry]) -> None:
         """Store entries from the cache: delivered ones, without a gap up to `shown`."""
@@ -332,4 +342,4 @@ class ChatLog:
         """Restore the delivery position of an earlier process; the entries are loaded again."""
         self.shown = shown
         self.top = self.pushed = top
-        self._former = dict(mids)
+        self._previous_identities = dict(mids)

@@ -50,7 +50,7 @@ class ClearedChats:
                 if each.chat in self._state.chats:
                     self._push([ChatCleared(each.chat, each.cleared_upto)])
 
-    def apply(self, events: Iterable[Event]) -> None:
+    def apply_events(self, events: Iterable[Event]) -> None:
         """Apply the signals among new events."""
         for event in events:
             if isinstance(event, SignalReceived) and event.kind == SIGNAL:
@@ -59,7 +59,7 @@ class ClearedChats:
                 )
 
 
-async def load_cleared(list_page: ListPage) -> None:
+async def load_cleared_chats(list_page: ListPage) -> None:
     """Load the preferences of all chats after a connection."""
     after, count = None, 0
     while count < CLEARED_MAX:

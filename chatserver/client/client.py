@@ -17,7 +17,7 @@ from chatserver.client.backoff import ReconnectPolicy
 from chatserver.client.cache.local_store import LocalStore
 from chatserver.client.cache.revalidation import revalidate
 from chatserver.client.calls import Calls, HistoryPage
-from chatserver.client.cleared_chats import ClearedChats, load_cleared
+from chatserver.client.cleared_chats import ClearedChats, load_cleared_chats
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Acked, Disconnected, Event
 from chatserver.client.http.http_api import HttpApi
@@ -29,7 +29,7 @@ from chatserver.client.requests import Fields
 from chatserver.client.socket import ConnectionLost, Socket, open_socket
 from chatserver.client.state import ANSWER_S, ClientState, QueuedEvent
 from chatserver.client.store import Store
-from chatserver.client.token_renewal import RETRY_S, find_user, renewal_wait_s
+from chatserver.client.token_renewal import RETRY_S, find_user, get_renewal_delay_s
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import (
     ChatError,
@@ -91,7 +91,7 @@ class ChatClient(HttpCalls, Calls):
         self._local = None if store is None else LocalStore(store, self._state, self._clock, server)
         self._reconnects = ReconnectPolicy(_spread.uniform)
         self._events = EventQueue(self._state.bounds.events_max)
-        self._news = asyncio.Event()
+        self._events_ready = asyncio.Event()
         self._pending = PendingCalls()
         self._cleared = ClearedChats(self._state, self._local, self._push_events)
         self._outgoing: list[Fields] = []
@@ -99,9 +99,9 @@ class ChatClient(HttpCalls, Calls):
         self._has_new_operations = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._welcomed: asyncio.Future[None] | None = None
+        self._first_welcome: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
-        self._last_loss = ""
+        self._disconnect_reason = ""
         self._activity = "fg"
 
     # ── lifecycle ───────────────────────────────────────────────────────────────────────────────
@@ -127,20 +127,20 @@ class ChatClient(HttpCalls, Calls):
     async def _open(self) -> None:
         if self._local is not None:
             await self._load(self._local)
-        self._welcomed = asyncio.get_running_loop().create_future()
-        self._start(self._stay_connected(), "chat-client")
+        self._first_welcome = asyncio.get_running_loop().create_future()
+        self._start(self._run_connection(), "chat-client")
         if self._local is not None:
             self._start(self._local.run(self._save, self._resume), "chat-client-store")
             if self._local.has_cache:
-                comparing = revalidate(self._local, self._state, self._ask, self._save)
+                comparing = revalidate(self._local, self._state, self._request, self._save)
                 self._start(comparing, "chat-client-revalidation")
         if self._is_offline_first and self._state.user:
             return
         try:
             async with asyncio.timeout(self._open_s):
-                await asyncio.shield(self._welcomed)
+                await asyncio.shield(self._first_welcome)
         except TimeoutError:
-            raise self._no_gateway() from None
+            raise self._build_no_gateway_error() from None
 
     async def _load(self, local: LocalStore) -> None:
         device = self._state.device
@@ -170,14 +170,14 @@ class ChatClient(HttpCalls, Calls):
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
-        task.add_done_callback(self._task_ended)
+        task.add_done_callback(self._handle_task_end)
         self._tasks.append(task)
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
+    def _handle_task_end(self, task: asyncio.Task[None]) -> None:
         """End the client if a task failed, for example because the store cannot be written."""
         exc = None if task.cancelled() else task.exception()
         if isinstance(exc, Exception):
-            self._end(exc)
+            self._fail(exc)
             for other in self._tasks:
                 other.cancel()
 
@@ -188,61 +188,61 @@ class ChatClient(HttpCalls, Calls):
         self._tasks.clear()
         if self._timer is not None:
             self._timer.cancel()
-        self._end(Unavailable("the client is closed"))
+        self._fail(Unavailable("the client is closed"))
 
     @property
-    def _was_welcomed(self) -> bool:
-        return self._welcomed is not None and self._welcomed.done()
+    def _has_connected(self) -> bool:
+        return self._first_welcome is not None and self._first_welcome.done()
 
-    def _no_gateway(self) -> Unavailable:
-        return Unavailable(f"{NO_GATEWAY} at {self._url}: {self._last_loss}")
+    def _build_no_gateway_error(self) -> Unavailable:
+        return Unavailable(f"{NO_GATEWAY} at {self._url}: {self._disconnect_reason}")
 
-    def _end(self, failure: Exception) -> None:
+    def _fail(self, failure: Exception) -> None:
         """Mark the client as ended and fail every pending call."""
         if self._failure is None:
             self._failure = failure
-        self._pending.fail(self._failure)
-        if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_exception(self._failure)
-            self._welcomed.exception()  # mark as retrieved: there may be no caller
-        self._news.set()
+        self._pending.fail_all(self._failure)
+        if self._first_welcome is not None and not self._first_welcome.done():
+            self._first_welcome.set_exception(self._failure)
+            self._first_welcome.exception()  # mark as retrieved: there may be no caller
+        self._events_ready.set()
 
     # ── connection ──────────────────────────────────────────────────────────────────────────────
 
-    async def _stay_connected(self) -> None:
+    async def _run_connection(self) -> None:
         try:
             while True:
                 started = self._now()
                 try:
-                    await self._connect_once()
+                    await self._run_one_connection()
                 except ConnectionLost as lost:
                     self._reconnects.record_duration(self._now() - started)
                     self._reconnects.handle_close(
                         lost.code,
                         lost.reason,
                         self._now(),
-                        can_renew=not isinstance(self._token, str) and self._was_welcomed,
+                        can_renew=not isinstance(self._token, str) and self._has_connected,
                         device=self._state.device,
                     )
-                    self._last_loss = lost.reason
+                    self._disconnect_reason = lost.reason
                     is_there = lost.retry_after_ms is not None  # a gateway that cannot serve yet
-                    if not (self._is_patient or self._was_welcomed or is_there):
-                        raise self._no_gateway() from lost
+                    if not (self._is_patient or self._has_connected or is_there):
+                        raise self._build_no_gateway_error() from lost
                     wait = self._reconnects.next_s(lost.retry_after_ms)
                     self._push_events([Disconnected(lost.reason, wait)])
                     await asyncio.sleep(wait)
         except Exception as exc:  # noqa: BLE001  # reported to every pending caller
-            self._end(exc)
+            self._fail(exc)
 
-    async def _connect_once(self) -> None:
+    async def _run_one_connection(self) -> None:
         try:
             token = await self._get_token()
         except Unavailable as exc:
-            if not self._is_patient and not self._was_welcomed:
+            if not self._is_patient and not self._has_connected:
                 raise
             raise ConnectionLost(0, exc.message, exc.retry_after_ms) from exc
         async with open_socket(self._url) as socket:
-            await socket.send(self._state.hello(token, self._activity))
+            await socket.send(self._state.build_hello(token, self._activity))
             try:
                 async with asyncio.timeout(WELCOME_S):
                     welcome = await socket.receive()
@@ -260,30 +260,30 @@ class ChatClient(HttpCalls, Calls):
         return self._token if isinstance(self._token, str) else await self._token()
 
     async def _run_session(self, socket: Socket, welcome: Fields, token: str) -> None:
-        self._reconnects.welcomed()
+        self._reconnects.record_welcome()
         self._outgoing.clear()
         if self._local is not None:
             self._local.record_welcome(welcome)
         is_first = self._state.cursor is None
-        number = self._state.connected(welcome, self._now())
+        number = self._state.handle_welcome(welcome, self._now())
         writing = asyncio.create_task(self._write(socket), name="chat-client-writer")
-        writing.add_done_callback(self._task_ended)
+        writing.add_done_callback(self._handle_task_end)
         renewing = asyncio.create_task(self._renew(token), name="chat-client-renewal")
-        renewing.add_done_callback(self._task_ended)
-        loading = asyncio.create_task(self._load_cleared(), name="chat-client-cleared-chats")
-        loading.add_done_callback(self._task_ended)
+        renewing.add_done_callback(self._handle_task_end)
+        loading = asyncio.create_task(self._load_cleared_chats(), name="chat-client-cleared-chats")
+        loading.add_done_callback(self._handle_task_end)
         try:
             self._flush()
             if is_first:
                 await self._save()  # whatever happens from now on is after this position
-            if self._welcomed is not None and not self._welcomed.done():
-                self._welcomed.set_result(None)
+            if self._first_welcome is not None and not self._first_welcome.done():
+                self._first_welcome.set_result(None)
             while True:
                 frame = await socket.receive()
                 try:
                     if self._local is not None:
                         self._local.record_frame(frame)
-                    self._state.received(number, frame, self._now())
+                    self._state.handle_frame(number, frame, self._now())
                 except (KeyError, TypeError, ValueError) as exc:  # not only msgspec errors
                     raise ConnectionLost(0, f"unexpected frame: {frame['type']}") from exc
                 self._flush()
@@ -291,18 +291,18 @@ class ChatClient(HttpCalls, Calls):
             for task in (writing, renewing, loading):
                 task.cancel()
             await asyncio.gather(writing, renewing, loading, return_exceptions=True)
-            self._state.disconnected(self._now())
+            self._state.handle_disconnect(self._now())
             self._flush()
 
     async def _renew(self, token: str) -> None:
         """Renew the session before each expiry of its token, unless the token is a fixed string."""
-        wait_s = None if isinstance(self._token, str) else renewal_wait_s(token)
+        wait_s = None if isinstance(self._token, str) else get_renewal_delay_s(token)
         while wait_s is not None:
             await asyncio.sleep(wait_s)
             try:
                 token = await self._get_token()
-                await self._ask({"type": "auth", "token": token}, ANSWER_S)
-                wait_s = renewal_wait_s(token)
+                await self._request({"type": "auth", "token": token}, ANSWER_S)
+                wait_s = get_renewal_delay_s(token)
             except ChatError:
                 # If renewal fails, the gateway closes the session and the reconnect handles it.
                 wait_s = RETRY_S
@@ -324,44 +324,46 @@ class ChatClient(HttpCalls, Calls):
 
     def _flush(self) -> None:
         """Process the outputs of the last input: frames, answers, events and the timer."""
-        frames = self._state.take_frames()
+        frames = self._state.pop_frames()
         if frames and self._state.is_online:
             self._outgoing += frames
             self._wake.set()
-        for number, answer in self._state.take_answers():
+        for number, answer in self._state.pop_answers():
             request = self._pending.pop_request(number)
             if self._local is not None and request is not None and isinstance(answer, dict):
                 self._local.record_answer(request, answer)
-            self._pending.resolve(number, answer)
-        queued = self._state.take_queued()
-        self._push([each._replace(is_known=self._pending.settle(each.event)) for each in queued])
-        self._cleared.apply(each.event for each in queued)
+            self._pending.resolve_request(number, answer)
+        queued = self._state.pop_queued_events()
+        self._push(
+            [each._replace(is_known=self._pending.resolve_ack(each.event)) for each in queued]
+        )
+        self._cleared.apply_events(each.event for each in queued)
         self._schedule()
 
     def _push(self, queued: list[QueuedEvent]) -> None:
         if self._local is not None:
-            self._local.touch()
+            self._local.mark_position_changed()
             self._local.record_events([each.event for each in queued])
         for each in queued:
             self._events.put(each)
         if queued:
-            self._news.set()
-            if self._events.is_full or self._is_held:
+            self._events_ready.set()
+            if self._events.is_full or self._is_store_full:
                 self._state.pause(self._now(), is_paused=True)
 
     def _push_events(self, events: list[Event]) -> None:
         self._push([QueuedEvent(event, self._state.cursor) for event in events])
 
-    def _take_preferences(self, preferences: Sequence[ChatPreferences]) -> None:
+    def _apply_preferences(self, preferences: Sequence[ChatPreferences]) -> None:
         self._cleared.apply_preferences(preferences)
 
-    async def _load_cleared(self) -> None:
+    async def _load_cleared_chats(self) -> None:
         if self._api is not None:
-            await load_cleared(self.list_chat_preferences)
+            await load_cleared_chats(self.list_chat_preferences)
 
     def _resume(self) -> None:
         """Let the server send events again, if there is room for them."""
-        if not self._events and not self._is_held:
+        if not self._events and not self._is_store_full:
             self._state.pause(self._now(), is_paused=False)
             self._flush()
 
@@ -369,7 +371,7 @@ class ChatClient(HttpCalls, Calls):
         if self._timer is not None:
             self._timer.cancel()
         now = self._now()
-        due = self._state.due(now)
+        due = self._state.get_next_tick(now)
         if due is not None and self._failure is None:
             self._timer = asyncio.get_running_loop().call_later(due - now, self._tick)
 
@@ -391,9 +393,9 @@ class ChatClient(HttpCalls, Calls):
                 raise self._failure
             self._events.current = None  # consumed
             if self._local is not None:
-                self._local.touch()
-            self._news.clear()
-            await self._news.wait()
+                self._local.mark_position_changed()
+            self._events_ready.clear()
+            await self._events_ready.wait()
 
     # ── store ───────────────────────────────────────────────────────────────────────────────────
 
@@ -403,7 +405,7 @@ class ChatClient(HttpCalls, Calls):
             await self._local.save(self._events, is_closing=is_closing)
 
     @property
-    def _is_held(self) -> bool:
+    def _is_store_full(self) -> bool:
         """True while the store must write before the server sends more."""
         return self._local is not None and self._local.is_full
 
@@ -420,10 +422,10 @@ class ChatClient(HttpCalls, Calls):
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, fields: Fields, deadline_s: float) -> Fields:
-        self._check()
+    async def _request(self, fields: Fields, deadline_s: float) -> Fields:
+        self._check_open()
         now = self._now()
-        number = self._state.ask(fields, now, now + deadline_s)
+        number = self._state.send_request(fields, now, now + deadline_s)
         future = self._pending.open_request(number, fields)
         self._flush()
         try:
@@ -431,40 +433,40 @@ class ChatClient(HttpCalls, Calls):
             return answer
         finally:
             self._pending.close_request(number)
-            self._state.give_up(number)
+            self._state.cancel_request(number)
 
-    def _post(self, operation: OutboxEntry) -> None:
-        self._check()
+    def _enqueue(self, operation: OutboxEntry) -> None:
+        self._check_open()
         bounds = self._state.bounds
         if len(self._events) >= bounds.events_max + bounds.outbox_max:
             raise Overloaded("too many unread acks; iterate over `events()` to read them")
         self._has_new_operations = self._local is not None
         if self._local is not None and not self._state.is_online:
-            self._local.due.set()  # online, it is saved before it is sent
-        self._state.do(operation, self._now())
+            self._local.save_requested.set()  # online, it is saved before it is sent
+        self._state.enqueue(operation, self._now())
         self._flush()
 
-    async def _do(self, operation: OutboxEntry, deadline_s: float) -> Acked:
+    async def _submit(self, operation: OutboxEntry, deadline_s: float) -> Acked:
         known = self._state.outbox.find(operation.ref)
-        self._post(operation)
+        self._enqueue(operation)
         if known is not None and known.stage is Stage.ACKED:
             return Acked(known.ref, known.chat, known.seq, known.ts, known.mid, True, "hot")
         return await self._pending.wait_for_ack(operation.ref, deadline_s)
 
     def _notify(self, fields: Fields) -> None:
-        self._check()
+        self._check_open()
         self._state.notify(fields)
         self._flush()
 
-    def _watch(self, users: list[str], *, is_on: bool) -> None:
-        self._check()
+    def _set_presence_subscriptions(self, users: list[str], *, is_on: bool) -> None:
+        self._check_open()
         if is_on:
             self._state.watch(users)
         else:
             self._state.unwatch(users)
         self._flush()
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self._failure is not None:
             raise self._failure
         if not self._tasks:

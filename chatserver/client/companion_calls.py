@@ -82,36 +82,36 @@ class CompanionCalls(abc.ABC):
     """
 
     @abc.abstractmethod
-    async def _ask(self, fields: Fields, deadline_s: float) -> Fields:
+    async def _request(self, fields: Fields, deadline_s: float) -> Fields:
         """Send a request and return its answer."""
 
     @abc.abstractmethod
-    def _http_api(self) -> HttpApi:
+    def _get_http_api(self) -> HttpApi:
         """Return the client of the HTTP API. Raises BadRequest if there is none."""
 
     @abc.abstractmethod
-    async def _ask_chat(self, fields: Fields) -> Chat:
+    async def _request_chat(self, fields: Fields) -> Chat:
         """Send a request and return the chat of its answer."""
 
     async def companions(self, *, after: str | None = None, limit: int = 50) -> CompanionsPage:
         """Return a page of the available companions."""
         params = {} if after is None else {"after": after}
-        page = await self._ask({"type": "companions", "limit": limit, **params}, ANSWER_S)
+        page = await self._request({"type": "companions", "limit": limit, **params}, ANSWER_S)
         return CompanionsPage([Companion(**each) for each in page["companions"]], page.get("next"))
 
     async def create_session(self, companion: str, *, ref: str | None = None) -> Chat:
         """Start a session and return its chat."""
         fields = {"type": "create_session", "companion": companion, "ref": ref or new_id()}
-        return await self._ask_chat(fields)
+        return await self._request_chat(fields)
 
     async def get_session(self, companion: str) -> Chat:
         """Return the chat of the active session. Raises NotFound if there is none."""
-        return await self._ask_chat({"type": "get_session", "companion": companion})
+        return await self._request_chat({"type": "get_session", "companion": companion})
 
     async def renew_session(self, companion: str, *, ref: str | None = None) -> Chat:
         """End the active session, start a new one, and return the new session's chat."""
         fields = {"type": "renew_session", "companion": companion, "ref": ref or new_id()}
-        return await self._ask_chat(fields)
+        return await self._request_chat(fields)
 
     async def delete_session(
         self, companion: str, *, chat: str | None = None, forget: bool = False
@@ -121,12 +121,14 @@ class CompanionCalls(abc.ABC):
         With `forget`, the companion also forgets what it remembers from this session.
         """
         which: Fields = {"forget": forget} if chat is None else {"chat": chat, "forget": forget}
-        return await self._ask_session({"type": "delete_session", "companion": companion, **which})
+        return await self._request_session(
+            {"type": "delete_session", "companion": companion, **which}
+        )
 
     async def update_session(self, chat: str, *, version: int | None = None) -> Session:
         """Change the companion version that a session uses, by default to the newest version."""
         which = {} if version is None else {"version": version}
-        return await self._ask_session({"type": "update_session", "chat": chat, **which})
+        return await self._request_session({"type": "update_session", "chat": chat, **which})
 
     async def sessions(
         self, companion: str | None = None, *, after: str | None = None, limit: int = 50
@@ -134,36 +136,38 @@ class CompanionCalls(abc.ABC):
         """Return a page of the user's sessions; with `companion`, newest first."""
         fields: dict[str, Any] = {"companion": companion, "after": after}
         given = {name: value for name, value in fields.items() if value is not None}
-        page = await self._ask({"type": "sessions", "limit": limit, **given}, ANSWER_S)
+        page = await self._request({"type": "sessions", "limit": limit, **given}, ANSWER_S)
         return SessionsPage([Session(**each) for each in page["sessions"]], page.get("next"))
 
     # Memory across sessions. Requires `api_url`.
 
     async def memory(self, companion: str) -> Memory:
         """Return what a companion remembers about the user across sessions."""
-        return _parse_memory(await self._http_api().request("GET", _memory_path(companion)))
+        return _parse_memory(
+            await self._get_http_api().request("GET", _build_memory_path(companion))
+        )
 
     async def set_memory_enabled(self, companion: str, enabled: bool) -> Memory:
         """Switch remembering on or off. While it is off, the companion does not use its memory."""
-        path, body = _memory_path(companion), {"enabled": enabled}
-        return _parse_memory(await self._http_api().request("PATCH", path, body))
+        path, body = _build_memory_path(companion), {"enabled": enabled}
+        return _parse_memory(await self._get_http_api().request("PATCH", path, body))
 
     async def delete_memory(
         self, companion: str, *, entry: str | None = None, chat: str | None = None
     ) -> None:
         """Delete what a companion remembers: one entry, what comes from a session, or all."""
-        path = _memory_path(companion)
+        path = _build_memory_path(companion)
         if entry is not None:
             path += f"/{urllib.parse.quote(entry, safe='')}"
         elif chat is not None:
             path += f"?{urllib.parse.urlencode({'chat': chat})}"
-        await self._http_api().request("DELETE", path)
+        await self._get_http_api().request("DELETE", path)
 
-    async def _ask_session(self, fields: Fields) -> Session:
-        return Session(**(await self._ask(fields, ANSWER_S))["session"])
+    async def _request_session(self, fields: Fields) -> Session:
+        return Session(**(await self._request(fields, ANSWER_S))["session"])
 
 
-def _memory_path(companion: str) -> str:
+def _build_memory_path(companion: str) -> str:
     return f"/v1/me/companions/{urllib.parse.quote(companion, safe='')}/memory"
 
 

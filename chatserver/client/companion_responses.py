@@ -20,7 +20,7 @@ from chatserver.errors import ChatError
 
 KIND = "ai.delta"
 RESPONSES_MAX = 100
-HELD_MAX = 500
+PENDING_MAX = 500
 
 
 @dataclasses.dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Response:
     text: str = ""
     is_over: bool = False
     is_requested: bool = False
-    held: dict[int, tuple[str, str, str]] = dataclasses.field(default_factory=dict)
+    pending: dict[int, tuple[str, str, str]] = dataclasses.field(default_factory=dict)
 
 
 class CompanionResponses:
@@ -44,27 +44,27 @@ class CompanionResponses:
         ask: Callable[[Fields, Any, Any, float], None],
         emit: Callable[[Iterable[Event]], None],
     ) -> None:
-        self._ask = ask
+        self._send_request = ask
         self._emit = emit
         self._responses: dict[str, _Response] = {}
 
-    def signalled(self, frame: Fields, now: float) -> None:
+    def handle_signal(self, frame: Fields, now: float) -> None:
         """Handle a piece of a response."""
         chat, turn = frame["chat"], frame["turn"]
-        response = self._find(chat, turn, frame["seq"])
+        response = self._find_or_create(chat, turn, frame["seq"])
         if response is None or response.is_over:
             return
-        if len(response.held) < HELD_MAX and frame["index"] > response.index:
-            response.held[frame["index"]] = (
+        if len(response.pending) < PENDING_MAX and frame["index"] > response.index:
+            response.pending[frame["index"]] = (
                 frame["text"],
                 frame.get("end") or "",
                 frame.get("tool") or "",
             )
-        self._deliver_held(chat, response)
-        if response.held:
-            self.join(chat, now)
+        self._deliver_pending(chat, response)
+        if response.pending:
+            self.request_text(chat, now)
 
-    def _find(self, chat: str, turn: str, seq: int) -> _Response | None:
+    def _find_or_create(self, chat: str, turn: str, seq: int) -> _Response | None:
         """Return or create the response with id `turn`; None if the chat has a later response."""
         response = self._responses.get(chat)
         if response is not None and turn < response.turn:
@@ -76,23 +76,23 @@ class CompanionResponses:
             response = self._responses[chat] = _Response(turn, seq)
         return response
 
-    def _deliver_held(self, chat: str, response: _Response) -> None:
+    def _deliver_pending(self, chat: str, response: _Response) -> None:
         """Deliver the pieces that continue the delivered text."""
-        while not response.is_over and response.index + 1 in response.held:
+        while not response.is_over and response.index + 1 in response.pending:
             response.index += 1
-            added, end, tool = response.held.pop(response.index)
+            added, end, tool = response.pending.pop(response.index)
             response.text += added
             response.is_over = bool(end)
             self._report_progress(chat, response, added, end, tool)
         if response.is_over:
-            response.held.clear()
+            response.pending.clear()
 
     def _report_progress(
         self, chat: str, response: _Response, added: str, end: str, tool: str = ""
     ) -> None:
         self._emit([AnswerGrew(chat, response.seq, response.turn, added, response.text, end, tool)])
 
-    def join(self, chat: str, now: float) -> None:
+    def request_text(self, chat: str, now: float) -> None:
         """Request the text of the response in `chat` so far."""
         known = self._responses.get(chat)
         if known is not None:
@@ -106,30 +106,32 @@ class CompanionResponses:
 
         def take(frame: Fields, when: float) -> None:
             over(frame, when)
-            self.joined(frame)
+            self.apply_text(frame)
 
         def failed(error: ChatError, when: float) -> None:
             over(error, when)
 
-        self._ask({"type": "join_turn", "chat": chat}, take, failed, now)
+        self._send_request({"type": "join_turn", "chat": chat}, take, failed, now)
 
-    def joined(self, frame: Fields) -> None:
+    def apply_text(self, frame: Fields) -> None:
         """Apply the answer to `join`."""
         chat, turn, index = frame["chat"], frame["turn"], frame["index"]
-        response = self._find(chat, turn, frame["seq"]) if turn else None
+        response = self._find_or_create(chat, turn, frame["seq"]) if turn else None
         if response is None or response.is_over or index <= response.index:
             return
         added = frame["text"][len(response.text) :]
         response.text, response.index = frame["text"], index
         end = frame.get("end") or ""
         response.is_over = bool(end)
-        response.held = {place: held for place, held in response.held.items() if place > index}
+        response.pending = {
+            place: pending for place, pending in response.pending.items() if place > index
+        }
         self._report_progress(chat, response, added, end)
-        self._deliver_held(chat, response)
+        self._deliver_pending(chat, response)
 
-    def reconnected(self, now: float) -> None:
+    def handle_reconnect(self, now: float) -> None:
         """Request the text that was missed while disconnected."""
         for chat, response in list(self._responses.items()):
             response.is_requested = False
             if not response.is_over:
-                self.join(chat, now)
+                self.request_text(chat, now)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from chatserver.client.catch_up import Ask
+from chatserver.client.catch_up import SendRequest
 from chatserver.client.requests import Fields
 from chatserver.errors import ChatError
 from chatserver.protocol.frames import Cursor
@@ -20,18 +20,18 @@ class InboxSync:
 
     def __init__(
         self,
-        ask: Ask,
+        ask: SendRequest,
         take_event: Callable[[Fields, float], None],
         get_cursor: Callable[[], Cursor | None],
     ) -> None:
-        self._ask = ask
-        self._take_event = take_event
+        self._send_request = ask
+        self._handle_event = take_event
         self._get_cursor = get_cursor
         self.is_behind = False  # there are events that were not received
         self.is_syncing = False
         self.not_before = 0.0
 
-    def step(self, now: float) -> None:
+    def request_page(self, now: float) -> None:
         """Request the next page if the device is behind."""
         if not self.is_behind or self.is_syncing or self.not_before > now:
             return
@@ -43,7 +43,7 @@ class InboxSync:
         def take(page: Fields, when: float) -> None:
             self.is_syncing = False
             for event in page["events"]:
-                self._take_event(event, when)
+                self._handle_event(event, when)
             self.is_behind = self.is_behind or page["more"]
             if self._get_cursor() == asked:
                 self.not_before = when + RETRY_S
@@ -54,4 +54,4 @@ class InboxSync:
             self.not_before = when + max(RETRY_S, (error.retry_after_ms or 0) / 1000)
 
         fields = {"type": "sync", "cursor": msgspec.to_builtins(asked), "limit": SYNC_PAGE}
-        self._ask(fields, take, failed, now)
+        self._send_request(fields, take, failed, now)

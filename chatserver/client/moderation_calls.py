@@ -30,46 +30,46 @@ class ModerationCalls(abc.ABC):
     """
 
     @abc.abstractmethod
-    async def _ask(self, fields: Fields, deadline_s: float) -> Fields:
+    async def _request(self, fields: Fields, deadline_s: float) -> Fields:
         """Send a request and return its answer."""
 
     @abc.abstractmethod
-    async def _change(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
+    async def _change_group(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
         """Change a group and return its new state."""
 
     async def block(self, user: str) -> None:
         """Block direct messages and invitations from and to another user."""
-        await self._ask({"type": "block", "user": user}, ANSWER_S)
+        await self._request({"type": "block", "user": user}, ANSWER_S)
 
     async def unblock(self, user: str) -> None:
         """Unblock a user. A block in the other direction stays."""
-        await self._ask({"type": "unblock", "user": user}, ANSWER_S)
+        await self._request({"type": "unblock", "user": user}, ANSWER_S)
 
     async def blocks(self, *, after: str | None = None, limit: int = 50) -> BlocksPage:
         """Return a page of the users that the user blocks."""
         params = {} if after is None else {"after": after}
-        page = await self._ask({"type": "blocks", "limit": limit, **params}, ANSWER_S)
+        page = await self._request({"type": "blocks", "limit": limit, **params}, ANSWER_S)
         return BlocksPage([each["user"] for each in page["blocked"]], page.get("next"))
 
     async def mute(
         self, chat: str, user: str, *, mute_s: int | None = None, ref: str | None = None
     ) -> Chat:
         """Prevent a member of a group from writing, for a time or permanently."""
-        return await self._change("mute_member", chat, ref, user=user, mute_s=mute_s)
+        return await self._change_group("mute_member", chat, ref, user=user, mute_s=mute_s)
 
     async def unmute(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
         """Allow a member to write again."""
-        return await self._change("mute_member", chat, ref, user=user, mute_s=0)
+        return await self._change_group("mute_member", chat, ref, user=user, mute_s=0)
 
     async def ban(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
         """Remove a user from a group and prevent them from rejoining."""
-        return await self._change("ban_member", chat, ref, user=user)
+        return await self._change_group("ban_member", chat, ref, user=user)
 
     async def unban(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
         """Allow a banned user to join again, without adding the user to the group."""
-        return await self._change("unban_member", chat, ref, user=user)
+        return await self._change_group("unban_member", chat, ref, user=user)
 
     async def report(self, chat: str, seq: int, reason: str = "") -> None:
         """Report a message to the admins of the group and of the server."""
         fields = {"type": "report", "chat": chat, "seq": seq, "reason": reason}
-        await self._ask(fields, ANSWER_S)
+        await self._request(fields, ANSWER_S)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from chatserver.client.events import Acked, Event, Refused
-from chatserver.client.requests import Fields, error_of
+from chatserver.client.requests import Fields, parse_error
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.errors import ChatError, Conflict, Overloaded
 
@@ -54,12 +54,12 @@ class OutboxEntry:
     number: int = 0
 
     @property
-    def is_hide(self) -> bool:
+    def is_delete_for_me(self) -> bool:
         """True if it deletes a message only for this user; no `stored` frame confirms it."""
         return self.fields["type"] == "delete" and self.fields.get("for") == "me"
 
     @property
-    def is_stored_wanted(self) -> bool:
+    def is_stored_required(self) -> bool:
         """True if the application waits until the operation is stored."""
         return bool(self.fields.get("durability") == "stored")
 
@@ -113,7 +113,7 @@ class Outbox:
         self._operations[operation.ref] = operation
         if operation.stage is Stage.ACKED:
             self._acked.setdefault(operation.chat, {})[operation.ref] = operation
-            self._probe_at[_probe_of(operation)] = 0.0
+            self._probe_at[_get_probe_key(operation)] = 0.0
         else:
             operation.stage = Stage.QUEUED
             self._queued[operation.ref] = operation
@@ -134,7 +134,7 @@ class Outbox:
             self._move(operation, Stage.IN_FLIGHT)
         return sends
 
-    def acked(
+    def record_ack(
         self, ref: str, position: tuple[int, int, str], now: float, *, is_stored: bool
     ) -> OutboxEntry | None:
         """Record an ack with `(seq, ts, mid)`; return the operation if this is its first ack."""
@@ -148,7 +148,7 @@ class Outbox:
             self.drop(ref)
         elif operation.stage is not Stage.ACKED:
             self._move(operation, Stage.ACKED)
-            self._probe_at.setdefault(_probe_of(operation), now + PROBE_S)
+            self._probe_at.setdefault(_get_probe_key(operation), now + PROBE_S)
         return operation if is_first else None
 
     def postpone(self, ref: str, until: float) -> None:
@@ -163,21 +163,21 @@ class Outbox:
         if operation is not None:
             self._remove_from_stage(operation)
 
-    def stored(self, chat: str, upto: int, now: float) -> None:
+    def record_stored(self, chat: str, upto: int, now: float) -> None:
         """Remove the operations in `chat` up to seq `upto`: the server has stored them."""
         acked = self._acked.get(chat)
         if acked is None:
             return
         if (chat, "") in self._probe_at:
             self._probe_at[chat, ""] = now + PROBE_S
-        for ref in [ref for ref, d in acked.items() if d.seq <= upto and not d.is_hide]:
+        for ref in [ref for ref, d in acked.items() if d.seq <= upto and not d.is_delete_for_me]:
             self.drop(ref)
 
-    def disconnected(self) -> None:
+    def requeue_unanswered(self) -> None:
         """Requeue the operations that were not answered."""
         self._requeue(list(self._in_flight.values()))
 
-    def new_epoch(self) -> None:
+    def requeue_acked(self) -> None:
         """Requeue the operations that were committed but not stored, because they may be lost."""
         acked = [
             operation for operations in self._acked.values() for operation in operations.values()
@@ -211,16 +211,18 @@ class Outbox:
         acked = self._acked.get(operation.chat)
         if acked is not None:
             acked.pop(operation.ref, None)
-            if all(other.is_hide for other in acked.values()):
+            if all(other.is_delete_for_me for other in acked.values()):
                 self._probe_at.pop((operation.chat, ""), None)
             if not acked:
                 del self._acked[operation.chat]
 
-    def unstored(self, chats_max: int) -> dict[str, int]:
+    def get_unstored(self, chats_max: int) -> dict[str, int]:
         """Return `{chat: newest seq}` of the acked operations, most recent chat first."""
         newest: dict[str, int] = {}
         for chat, operations in reversed(self._acked.items()):
-            seqs = [operation.seq for operation in operations.values() if not operation.is_hide]
+            seqs = [
+                operation.seq for operation in operations.values() if not operation.is_delete_for_me
+            ]
             if seqs and len(newest) < chats_max:
                 newest[chat] = max(seqs)
         return newest
@@ -245,7 +247,9 @@ class Outbox:
                 acked = self._acked[chat]
                 if ref:
                     return acked[ref]
-                others = (operation for operation in acked.values() if not operation.is_hide)
+                others = (
+                    operation for operation in acked.values() if not operation.is_delete_for_me
+                )
                 return max(others, key=lambda operation: operation.seq)
         return None
 
@@ -256,15 +260,15 @@ class Outbox:
     def schedule_probes(self, chat: str, now: float) -> None:
         """Schedule probes for all acked operations of a chat, unless `stored` arrives first."""
         for operation in self.list_acked(chat):
-            self._probe_at[_probe_of(operation)] = now + PROBE_S
+            self._probe_at[_get_probe_key(operation)] = now + PROBE_S
 
     def stop_probing(self, ref: str) -> None:
         """Stop probing an operation that the server has refused permanently."""
         operation = self._operations.get(ref)
         if operation is not None:
-            self._probe_at.pop(_probe_of(operation), None)
+            self._probe_at.pop(_get_probe_key(operation), None)
 
-    def times(self) -> list[float]:
+    def list_due_times(self) -> list[float]:
         """Return the times at which postponed operations and probes are due."""
         postpone = [
             operation.not_before for operation in self._queued.values() if operation.not_before > 0
@@ -272,8 +276,8 @@ class Outbox:
         return [*postpone, *self._probe_at.values()]
 
 
-def _probe_of(operation: OutboxEntry) -> tuple[str, str]:
-    return operation.chat, operation.ref if operation.is_hide else ""
+def _get_probe_key(operation: OutboxEntry) -> tuple[str, str]:
+    return operation.chat, operation.ref if operation.is_delete_for_me else ""
 
 
 class OutboxSender:
@@ -298,51 +302,53 @@ class OutboxSender:
         self._refs: dict[int, str] = {}  # by request number
         self._probes: set[int] = set()  # request numbers
 
-    def disconnected(self) -> None:
+    def handle_disconnect(self) -> None:
         self._refs.clear()
         self._probes.clear()
-        self._outbox.disconnected()
+        self._outbox.requeue_unanswered()
 
     def next_frames(self, now: float, in_flight_max: int) -> list[Fields]:
         """Return the operations and probes to send, in order."""
         sends = self._outbox.next_sends(now, in_flight_max - len(self._probes))
-        frames = [{**operation.fields, "id": self._number(operation.ref)} for operation in sends]
+        frames = [
+            {**operation.fields, "id": self._assign_number(operation.ref)} for operation in sends
+        ]
         while len(self._probes) < PROBES_MAX:
             probe = self._outbox.next_probe(now)
             if probe is None:
                 break
-            number = self._number(probe.ref)
+            number = self._assign_number(probe.ref)
             self._probes.add(number)
             frames.append({**probe.fields, "id": number})
         return frames
 
-    def _number(self, ref: str) -> int:
+    def _assign_number(self, ref: str) -> int:
         number = self._next_id()
         self._refs[number] = ref
         return number
 
-    def take_ack(self, frame: Fields, now: float) -> None:
+    def handle_ack(self, frame: Fields, now: float) -> None:
         self._refs.pop(frame["id"], None)
         self._probes.discard(frame["id"])
         durability = frame["durability"]
         position = (frame["seq"], frame["ts"], frame["mid"])
-        self.settle(frame["ref"], position, now, dup=frame["dup"], durability=durability)
+        self.record_commit(frame["ref"], position, now, dup=frame["dup"], durability=durability)
 
-    def settle(
+    def record_commit(
         self, ref: str, position: tuple[int, int, str], now: float, *, dup: bool, durability: str
     ) -> None:
         """Record that an operation is committed as seq, ts and mid; report it once."""
-        operation = self._outbox.acked(ref, position, now, is_stored=durability == "stored")
+        operation = self._outbox.record_ack(ref, position, now, is_stored=durability == "stored")
         if operation is not None:
             self._emit([Acked(ref, operation.chat, *position, dup, durability)])
 
-    def take_error(self, frame: Fields, now: float) -> bool:
+    def handle_error(self, frame: Fields, now: float) -> bool:
         """Handle an `error` frame; return False if it does not answer an operation or a probe."""
         number = frame.get("id", -1)
         ref = self._refs.pop(number, None)
         if ref is None:
             return False
-        error = error_of(frame)
+        error = parse_error(frame)
         operation = self._outbox.find(ref)
         if number in self._probes:
             self._probes.discard(number)

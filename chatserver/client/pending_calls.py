@@ -30,7 +30,7 @@ class PendingCalls:
         self._answers.pop(number, None)
         self._requests.pop(number, None)
 
-    def resolve(self, number: int, answer: Fields | ChatError) -> None:
+    def resolve_request(self, number: int, answer: Fields | ChatError) -> None:
         """Resolve the call that waits for this answer, if there is one."""
         future = self._answers.pop(number, None)
         if future is not None and not future.done():
@@ -43,7 +43,7 @@ class PendingCalls:
         """Remove and return a request that is answered now."""
         return self._requests.pop(number, None)
 
-    def settle(self, event: Event) -> bool:
+    def resolve_ack(self, event: Event) -> bool:
         """Resolve the call that waits for this event; return whether there is one."""
         if not isinstance(event, Acked | Refused):
             return False
@@ -78,7 +78,7 @@ class PendingCalls:
             if not self._callers[ref]:
                 del self._callers[ref]
 
-    def fail(self, failure: Exception) -> None:
+    def fail_all(self, failure: Exception) -> None:
         """Fail every call that waits."""
         futures: list[asyncio.Future[Any]] = [*self._answers.values(), *self._acks.values()]
         for future in futures:

@@ -37,32 +37,32 @@ class PinCalls(abc.ABC):
     """
 
     @abc.abstractmethod
-    def _http_api(self) -> HttpApi:
+    def _get_http_api(self) -> HttpApi:
         """Return the client of the HTTP API. Raises BadRequest if there is none."""
 
     async def pin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
         """Pin a message for all members. In a group, only the owner and admins may pin."""
-        await self._http_api().request("PUT", _path(chat, seq, ref))
+        await self._get_http_api().request("PUT", _build_path(chat, seq, ref))
 
     async def unpin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
         """Unpin a message. No error if it is not pinned."""
-        await self._http_api().request("DELETE", _path(chat, seq, ref))
+        await self._get_http_api().request("DELETE", _build_path(chat, seq, ref))
 
     async def pins(self, chat: str, *, after: str | None = None, limit: int = 50) -> PinsPage:
         """Return a page of the pinned messages of a chat."""
         params = {} if after is None else {"cursor": after}
         query = urllib.parse.urlencode({"limit": limit, **params})
-        page = await self._http_api().request("GET", f"/v1/chats/{_quoted(chat)}/pins?{query}")
+        page = await self._get_http_api().request("GET", f"/v1/chats/{_quote(chat)}/pins?{query}")
         pins = [
             PinnedMessage(parse_entry(each["message"]), each["pinned_at"]) for each in page["items"]
         ]
         return PinsPage(pins, page["next"])
 
 
-def _path(chat: str, seq: int, ref: str | None) -> str:
+def _build_path(chat: str, seq: int, ref: str | None) -> str:
     query = "" if ref is None else f"?{urllib.parse.urlencode({'ref': ref})}"
-    return f"/v1/chats/{_quoted(chat)}/pins/{seq}{query}"
+    return f"/v1/chats/{_quote(chat)}/pins/{seq}{query}"
 
 
-def _quoted(chat: str) -> str:
+def _quote(chat: str) -> str:
     return urllib.parse.quote(chat, safe="")

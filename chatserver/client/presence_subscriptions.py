@@ -34,7 +34,7 @@ class PresenceSubscriptions:
             self._users.pop(user, None)
         self._send("unwatch", users)
 
-    def connected(self) -> None:
+    def renew(self) -> None:
         """Subscribe again on a new connection."""
         self._send("watch", list(self._users))
 

@@ -23,11 +23,11 @@ from chatserver.errors import (
 )
 
 IN_FLIGHT_MAX = 24
-RACE_RETRY_MS = 100
+CONFLICT_RETRY_MS = 100
 Fields = dict[str, Any]
 
 
-def error_of(frame: Fields) -> ChatError:
+def parse_error(frame: Fields) -> ChatError:
     """Convert an `error` frame to an exception. An unknown code becomes a plain `ChatError`."""
     kind = ERRORS_BY_CODE.get(frame.get("code", ""), ChatError)
     error = kind(frame.get("message", ""), retry_after_ms=frame.get("retry_after_ms"))
@@ -55,7 +55,7 @@ class Request:
     on_answer: Callable[[Fields, float], None]
     on_error: Callable[[ChatError, float], None]
     deadline: float
-    is_kept: bool  # sent again on the next connection
+    is_retried: bool  # sent again on the next connection
     id: int = 0
     not_before: float = 0.0  # after a conflict
 
@@ -80,7 +80,7 @@ class Requests:
             Overloaded: too many kept requests are pending.
         """
         waiting = len(self._queued) + len(self._in_flight)
-        if request.is_kept and waiting >= self._requests_max:
+        if request.is_retried and waiting >= self._requests_max:
             raise Overloaded(f"{self._requests_max} requests are in flight; wait for responses")
         request.id = self.next_id()
         self._queued[request.id] = request
@@ -97,7 +97,7 @@ class Requests:
             frames.append({**request.fields, "id": request.id})
         return frames
 
-    def answered(self, frame: Fields, now: float) -> bool:
+    def handle_answer(self, frame: Fields, now: float) -> bool:
         """Handle an answer or an error; return False if no request matches it."""
         request = self._in_flight.pop(frame.get("id", -1), None)
         if request is None:
@@ -105,24 +105,24 @@ class Requests:
         if frame["type"] != "error":
             request.on_answer(frame, now)
             return True
-        error = error_of(frame)
-        if request.is_kept and error.temporary and error.code == Conflict.code:
+        error = parse_error(frame)
+        if request.is_retried and error.temporary and error.code == Conflict.code:
             # A concurrent change: a retry either succeeds or returns a permanent error.
-            request.not_before = now + (error.retry_after_ms or RACE_RETRY_MS) / 1000
+            request.not_before = now + (error.retry_after_ms or CONFLICT_RETRY_MS) / 1000
             if request.not_before < request.deadline:
                 self._queued[request.id] = request
                 return True
         request.on_error(error, now)
         return True
 
-    def forget(self, number: int) -> None:
+    def remove(self, number: int) -> None:
         """Drop a request whose caller no longer waits."""
         self._queued.pop(number, None)
         self._in_flight.pop(number, None)
 
-    def disconnected(self) -> None:
+    def handle_disconnect(self) -> None:
         """Requeue the requests to send again on the next connection; drop the others."""
-        kept = {n: r for n, r in (self._in_flight | self._queued).items() if r.is_kept}
+        kept = {n: r for n, r in (self._in_flight | self._queued).items() if r.is_retried}
         self._queued = dict(sorted(kept.items()))
         self._in_flight.clear()
 
@@ -130,10 +130,10 @@ class Requests:
         """Fail the requests whose deadline has passed."""
         for number, request in list((self._in_flight | self._queued).items()):
             if request.deadline <= now:
-                self.forget(number)
+                self.remove(number)
                 request.on_error(Unavailable("no response in time"), now)
 
-    def times(self) -> list[float]:
+    def list_due_times(self) -> list[float]:
         """Return the deadlines of all requests, and the retry times after conflicts."""
         requests = (self._in_flight | self._queued).values()
         retries = [each.not_before for each in self._queued.values() if each.not_before > 0]

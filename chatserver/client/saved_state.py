@@ -28,7 +28,7 @@ from chatserver.client.events import (
     Skipped,
 )
 from chatserver.client.outbox import OutboxEntry, Stage
-from chatserver.client.requests import Fields, error_of
+from chatserver.client.requests import Fields, parse_error
 from chatserver.client.state import ClientState, QueuedEvent
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Cursor
@@ -36,7 +36,11 @@ from chatserver.protocol.frames import Cursor
 VERSION = 1
 
 
-class SavedChatPosition(msgspec.Struct, frozen=True):
+class SavedChatPosition(
+    msgspec.Struct,
+    frozen=True,
+    rename={"is_unverified": "is_suspect", "is_backfill_pending": "is_wanted"},
+):
     """The delivery state of one chat; `shown` is the last delivered seq."""
 
     chat: str
@@ -45,8 +49,8 @@ class SavedChatPosition(msgspec.Struct, frozen=True):
     mids: list[tuple[int, str]]
     read: int = 0
     is_large: bool = False
-    is_suspect: bool = False
-    is_wanted: bool = False  # a comparison with the server was pending
+    is_unverified: bool = False
+    is_backfill_pending: bool = False  # a comparison with the server was pending
 
 
 class SavedPosition(msgspec.Struct, frozen=True):
@@ -94,7 +98,7 @@ def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) 
     None means that an `unconsumed` event could not be delivered again from this record. The
     previously saved record then stays valid; it only repeats more events.
     """
-    firsts = _firsts_of(state, unconsumed)
+    firsts = _find_first_seqs(state, unconsumed)
     if firsts is None:
         return None
     shown = {
@@ -107,10 +111,10 @@ def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) 
             chat.id,
             shown[chat.id],
             chat.log.top,
-            list(chat.log.saved_mids(shown[chat.id]).items()),
+            list(chat.log.get_newest_identities(shown[chat.id]).items()),
             chat.read,
             chat.is_large,
-            chat.log.is_suspect,
+            chat.log.is_unverified,
             state.catch_up.is_scheduled(chat),
         )
         for chat in state.chats.values()
@@ -120,7 +124,9 @@ def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) 
     return msgspec.json.encode(SavedPosition(state.user, state.device, cursor, chats))
 
 
-def _firsts_of(state: ClientState, unconsumed: Sequence[QueuedEvent]) -> dict[str, int] | None:
+def _find_first_seqs(
+    state: ClientState, unconsumed: Sequence[QueuedEvent]
+) -> dict[str, int] | None:
     """Return `{chat: first seq in the events}`; None if an event cannot be repeated."""
     firsts: dict[str, int] = {}
     for queued in unconsumed:
@@ -135,7 +141,7 @@ def _firsts_of(state: ClientState, unconsumed: Sequence[QueuedEvent]) -> dict[st
                 firsts.setdefault(chat, entry.seq)
             case Restarted() | Skipped() | EntriesWithdrawn():
                 return None  # not tied to one seq: cannot be repeated
-            case ChatChanged(chat) if state.chat(chat).is_large:
+            case ChatChanged(chat) if state.get_or_create_chat(chat).is_large:
                 return None  # it may have just become large, and used another cursor before
             case Marked(user=user) if user == state.user:
                 return None  # the previous marker is not kept
@@ -159,12 +165,12 @@ def encode_outbox(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) ->
         )
         for operation in state.outbox
     ]
-    outcomes = (_outcome_of(queued.event) for queued in unconsumed if not queued.is_known)
+    outcomes = (_build_outcome(queued.event) for queued in unconsumed if not queued.is_known)
     found = [outcome for outcome in outcomes if outcome is not None]
     return msgspec.json.encode(SavedOutbox(operations, found))
 
 
-def _outcome_of(event: Event) -> SavedOutcome | None:
+def _build_outcome(event: Event) -> SavedOutcome | None:
     match event:
         case Acked(ref, chat, seq, ts, mid, dup, durability):
             return SavedOutcome(ref, chat, acked=(seq, ts, mid, dup, durability))
@@ -206,7 +212,7 @@ def restore(state: ClientState, position: bytes | None, outbox: bytes | None) ->
         state.redeliver(
             Acked(outcome.ref, outcome.chat, *outcome.acked)
             if outcome.acked is not None
-            else Refused(outcome.ref, outcome.chat, error_of(outcome.error or {}))
+            else Refused(outcome.ref, outcome.chat, parse_error(outcome.error or {}))
             for outcome in kept.outcomes
         )
     except msgspec.MsgspecError as exc:
@@ -216,10 +222,10 @@ def restore(state: ClientState, position: bytes | None, outbox: bytes | None) ->
 def _restore_position(state: ClientState, position: SavedPosition) -> None:
     state.user, state.device, state.cursor = position.user, position.device, position.cursor
     for saved in position.chats:
-        chat = state.chat(saved.chat)
+        chat = state.get_or_create_chat(saved.chat)
         chat.is_large = saved.is_large
-        chat.take_marks({"user": position.user, "read": saved.read})
+        chat.apply_marks({"user": position.user, "read": saved.read})
         chat.log.restore(saved.shown, saved.top, saved.mids)
-        if saved.is_suspect:
-            chat.suspect()
-        state.catch_up.schedule(chat, is_forced=saved.is_wanted)
+        if saved.is_unverified:
+            chat.mark_unverified()
+        state.catch_up.schedule(chat, is_forced=saved.is_backfill_pending)

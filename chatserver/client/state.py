@@ -66,18 +66,22 @@ class ClientState:
         self.is_online = False
         self._connection = 0
         self._requests = Requests(self.bounds.requests_max)
-        self.catch_up = CatchUp(self._ask_here, self._emit, self.bounds.fill_max)
-        self.companion_responses = CompanionResponses(self._ask_here, self._emit)
+        self.catch_up = CatchUp(self._send_connection_request, self._emit, self.bounds.fill_max)
+        self.companion_responses = CompanionResponses(self._send_connection_request, self._emit)
         self._sender = OutboxSender(
             self.outbox, self._requests.next_id, self._emit, is_left=self._is_left
         )
-        self._named_unstored: dict[str, int] = {}  # in the last hello
+        self._unstored_in_hello: dict[str, int] = {}  # in the last hello
         self._cleared: dict[str, int] = {}  # chat → seq up to which it is cleared
-        self._begun: dict[str, int] = {}  # chat → first seq, if started by the last welcome
+        self._started_by_welcome: dict[
+            str, int
+        ] = {}  # chat → first seq, if started by the last welcome
         self._presence = PresenceSubscriptions(self.notify, self.bounds.watched_max)
-        self._is_reset_coming = False  # if True, acked operations must be requeued first
+        self._is_reset_pending = False  # if True, acked operations must be requeued first
         self._is_paused = False
-        self._sync = InboxSync(self._ask_here, self._take_event, lambda: self.cursor)
+        self._sync = InboxSync(
+            self._send_connection_request, self._handle_event, lambda: self.cursor
+        )
         self._frames: list[Fields] = []
         self._events: list[QueuedEvent] = []
         self._before: Cursor | None = None  # the cursor before the event being applied
@@ -85,37 +89,37 @@ class ClientState:
 
     # ── outputs ─────────────────────────────────────────────────────────────────────────────────
 
-    def take_frames(self) -> list[Fields]:
+    def pop_frames(self) -> list[Fields]:
         """Remove and return the frames to send on the current connection, in order."""
         frames, self._frames = self._frames, []
         return frames
 
-    def take_queued(self) -> list[QueuedEvent]:
+    def pop_queued_events(self) -> list[QueuedEvent]:
         """Remove and return the events to deliver, each with its cursor."""
         queued, self._events = self._events, []
         return queued
 
-    def take_events(self) -> list[Event]:
+    def pop_events(self) -> list[Event]:
         """Remove and return the events to deliver."""
-        return [queued.event for queued in self.take_queued()]
+        return [queued.event for queued in self.pop_queued_events()]
 
-    def take_answers(self) -> list[tuple[int, Answer]]:
+    def pop_answers(self) -> list[tuple[int, Answer]]:
         """Remove and return the answers, each with its request number."""
         answers, self._answers = self._answers, []
         return answers
 
-    def due(self, now: float) -> float | None:
+    def get_next_tick(self, now: float) -> float | None:
         """Return the time at which `tick` must be called if there is no other input."""
-        times = self._requests.times()
+        times = self._requests.list_due_times()
         if self.is_online:
-            times += self.outbox.times()
+            times += self.outbox.list_due_times()
             if not self._is_paused:
-                times += [*self.catch_up.times(), self._sync.not_before]
+                times += [*self.catch_up.list_due_times(), self._sync.not_before]
         return min((time for time in times if time > now), default=None)
 
     # ── connection ──────────────────────────────────────────────────────────────────────────────
 
-    def hello(self, token: str, state: str = "fg") -> Fields:
+    def build_hello(self, token: str, state: str = "fg") -> Fields:
         """Return the first frame of a connection."""
         fields: Fields = {
             "type": "hello",
@@ -127,17 +131,17 @@ class ClientState:
         if self.cursor is not None:
             fields["cursor"] = msgspec.to_builtins(self.cursor)
             # An unverified log has no known position in the current epoch.
-            known = [c for c in self.chats.values() if c.is_large and not c.log.is_suspect]
+            known = [c for c in self.chats.values() if c.is_large and not c.log.is_unverified]
             # Chats beyond the limit start at their newest entry; the rest is read from history.
             large = {chat.id: chat.log.shown or 0 for chat in known[:LARGE_MAX]}
             if large:
                 fields["large"] = large
-            self._named_unstored = self.outbox.unstored(UNSTORED_MAX)
-            if self._named_unstored:
-                fields["unstored"] = self._named_unstored
+            self._unstored_in_hello = self.outbox.get_unstored(UNSTORED_MAX)
+            if self._unstored_in_hello:
+                fields["unstored"] = self._unstored_in_hello
         return fields
 
-    def connected(self, welcome: Fields, now: float) -> int:
+    def handle_welcome(self, welcome: Fields, now: float) -> int:
         """Handle the answer to `hello`; return the connection number to pass to `received`."""
         self.user = welcome["user"]
         self.limits = welcome.get("limits", {})
@@ -148,45 +152,45 @@ class ClientState:
         if self.cursor is None:
             self.cursor = Cursor(welcome["epoch"], welcome["seq"])
             for chat in self.chats.values():  # from a cache that may be outdated
-                chat.suspect()
-        self._is_reset_coming = self.cursor.epoch != welcome["epoch"]
-        if not self._is_reset_coming:
-            self.outbox.postpone_probes(self._named_unstored, now)
-        self._named_unstored = {}
+                chat.mark_unverified()
+        self._is_reset_pending = self.cursor.epoch != welcome["epoch"]
+        if not self._is_reset_pending:
+            self.outbox.postpone_probes(self._unstored_in_hello, now)
+        self._unstored_in_hello = {}
         self._emit([Connected(self.user)])
-        self._presence.connected()
-        self._take_large(welcome.get("large", []), is_fresh=is_fresh)
-        self.companion_responses.reconnected(now)
+        self._presence.renew()
+        self._apply_large_chats(welcome.get("large", []), is_fresh=is_fresh)
+        self.companion_responses.handle_reconnect(now)
         self.tick(now)
         return self._connection
 
-    def disconnected(self, now: float) -> None:
+    def handle_disconnect(self, now: float) -> None:
         self.is_online = False
         self._sync.is_syncing = False
         self._frames.clear()
-        self._sender.disconnected()
-        self._requests.disconnected()
-        self.catch_up.disconnected()
+        self._sender.handle_disconnect()
+        self._requests.handle_disconnect()
+        self.catch_up.handle_disconnect()
         self.tick(now)
 
-    def received(self, connection: int, frame: Fields, now: float) -> None:
+    def handle_frame(self, connection: int, frame: Fields, now: float) -> None:
         if connection != self._connection or not self.is_online:
             return
         match frame["type"]:
             case "event":
-                self._take_event(frame, now)
+                self._handle_event(frame, now)
             case "ack":
-                self._sender.take_ack(frame, now)
+                self._sender.handle_ack(frame, now)
             case "error":
-                self._take_error(frame, now)
+                self._handle_error(frame, now)
             case "stored":
-                self._take_stored(frame["chat"], frame["upto"], now)
+                self._handle_stored(frame["chat"], frame["upto"], now)
             case "signal":
-                self._take_signal(frame, now)
+                self._handle_signal(frame, now)
             case "too_long" | "reset":
-                self._take_snapshot(frame, now)
+                self._apply_snapshot(frame, now)
             case "ok" | "page" | "turn":
-                self._requests.answered(frame, now)
+                self._requests.handle_answer(frame, now)
             case _:
                 pass  # from a newer server
         self.tick(now)
@@ -196,17 +200,17 @@ class ClientState:
         self._requests.expire(now)
         if not self.is_online:
             return
-        if not self._is_reset_coming:
+        if not self._is_reset_pending:
             in_flight_max = self.limits.get("sends_in_flight_max", 64)
             self._frames += self._sender.next_frames(now, in_flight_max)
         if not self._is_paused:
-            self._sync.step(now)
-            self.catch_up.step(now)
+            self._sync.request_page(now)
+            self.catch_up.request_pages(now)
         self._frames += self._requests.next_frames(now)
 
     # ── application ─────────────────────────────────────────────────────────────────────────────
 
-    def do(self, operation: OutboxEntry, now: float) -> None:
+    def enqueue(self, operation: OutboxEntry, now: float) -> None:
         """Queue an operation; `Acked` or `Refused` reports its outcome.
 
         Raises:
@@ -218,7 +222,7 @@ class ClientState:
         self.outbox.put(operation)
         self.tick(now)
 
-    def ask(self, fields: Fields, now: float, deadline: float) -> int:
+    def send_request(self, fields: Fields, now: float, deadline: float) -> int:
         """Send a request and return its number; `take_answers` returns the answer with this number.
 
         Raises:
@@ -230,14 +234,14 @@ class ClientState:
         def answered(answer: Answer, when: float) -> None:
             self._answers.append((request.id, answer))
 
-        request = Request(fields, answered, answered, deadline, is_kept=True)
+        request = Request(fields, answered, answered, deadline, is_retried=True)
         self._requests.add(request)
         self.tick(now)
         return request.id
 
-    def give_up(self, number: int) -> None:
+    def cancel_request(self, number: int) -> None:
         """Drop a request whose caller no longer waits."""
-        self._requests.forget(number)
+        self._requests.remove(number)
 
     def notify(self, fields: Fields) -> None:
         """Send a frame that has no answer; drop it if there is no connection."""
@@ -266,31 +270,31 @@ class ClientState:
         self._is_paused = is_paused
         self.tick(now)
 
-    def take_chats(self, page: Fields) -> None:
+    def apply_chat_list(self, page: Fields) -> None:
         """Apply a page of the chat list."""
         for summary in page["chats"]:
-            chat = self.chat(summary["chat"])
+            chat = self.get_or_create_chat(summary["chat"])
             chat.is_left = False
-            self._emit(chat.take_summary(summary))
+            self._emit(chat.apply_summary(summary))
 
-    def take_history(self, page: Fields, *, is_newest: bool, before: int | None = None) -> None:
+    def apply_history(self, page: Fields, *, is_newest: bool, before: int | None = None) -> None:
         """Apply a page of history that the application requested."""
-        chat = self.chat(page["chat"])
+        chat = self.get_or_create_chat(page["chat"])
         entries = [parse_entry(fields) for fields in page["messages"]]
-        self._emit(chat.take_page(entries, is_newest=is_newest, before=before))
+        self._emit(chat.apply_page(entries, is_newest=is_newest, before=before))
         self.catch_up.schedule(chat)
 
     def refresh(self, page: Fields) -> None:
         """Update stored entries from a page of history that the application did not request."""
         chat = self.chats.get(page["chat"])
-        if chat is not None and not chat.log.is_suspect:
+        if chat is not None and not chat.log.is_unverified:
             chat.log.refresh(parse_entry(fields) for fields in page["messages"])
 
-    def forget_chat(self, name: str) -> None:
+    def remove_chat(self, name: str) -> None:
         """Remove a chat that the user can no longer read."""
         chat = self.chats.pop(name, None)
         if chat is not None:
-            self.catch_up.forget(chat)
+            self.catch_up.cancel(chat)
 
     def clear_chat(self, name: str, upto: int) -> bool:
         """Forget a chat's messages up to seq `upto`; return whether this position is new."""
@@ -304,17 +308,17 @@ class ClientState:
             self.chats[name].clear(upto)
         return True
 
-    def take_info(self, info: Fields) -> None:
+    def apply_info(self, info: Fields) -> None:
         """Apply chat info from an answer."""
-        self.chat(info["chat"]).take_info(info)
+        self.get_or_create_chat(info["chat"]).apply_info(info)
 
-    def chat(self, name: str) -> Chat:
+    def get_or_create_chat(self, name: str) -> Chat:
         """Return or create a chat; if there are too many, evict the least recently active one."""
         chat = self.chats.pop(name, None)
         if chat is None:  # first reference to it
             if len(self.chats) >= self.bounds.chats_max:
                 evicted = self.chats.pop(next(iter(self.chats)))
-                self.catch_up.forget(evicted)
+                self.catch_up.cancel(evicted)
             chat = Chat(name, self.user, self.bounds)
             chat.clear(self._cleared.get(name, 0))
         self.chats[name] = chat  # moved to the end: most recently active
@@ -322,9 +326,9 @@ class ClientState:
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
-    def _take_event(self, frame: Fields, now: float) -> None:
+    def _handle_event(self, frame: Fields, now: float) -> None:
         if frame["seq"] == 0:
-            self._take_large_event(frame, now)
+            self._handle_large_event(frame, now)
             return
         cursor = self.cursor
         assert cursor is not None
@@ -335,36 +339,36 @@ class ClientState:
             self._sync.is_behind = True
             return
         self._before, self.cursor = cursor, position
-        self._apply(frame, now)
+        self._apply_event(frame, now)
         self._before = None
 
-    def _apply(self, frame: Fields, now: float) -> None:
-        chat = self.chat(frame["chat"])
+    def _apply_event(self, frame: Fields, now: float) -> None:
+        chat = self.get_or_create_chat(frame["chat"])
         if "message" in frame:
-            self._take_entry(chat, frame["message"], now)
+            self._apply_entry(chat, frame["message"], now)
         elif "read" in frame:
-            self._emit(chat.take_marks(frame["read"]))
+            self._emit(chat.apply_marks(frame["read"]))
         elif "hidden" in frame:
             self._emit(chat.hide(frame["hidden"]))
         elif "info" in frame:
-            chat.take_info(frame["info"])
+            chat.apply_info(frame["info"])
             self._apply_transition(chat, frame["info"])
             self._emit([ChatChanged(chat.id)])
 
-    def _take_entry(self, chat: Chat, fields: Fields, now: float) -> None:
+    def _apply_entry(self, chat: Chat, fields: Fields, now: float) -> None:
         entry = parse_entry(fields)
         chat.is_left = entry.kind == "member" and entry.user == self.user and not entry.role
         if chat.is_left:
             chat.is_large = False
             self.outbox.schedule_probes(chat.id, now)
-        self._emit(chat.take_entry(entry))
+        self._emit(chat.apply_entry(entry))
         self.catch_up.schedule(chat)
         operation = self.outbox.find(entry.ref) if entry.sender == self.user else None
-        if operation is not None and operation.chat == chat.id and not operation.is_stored_wanted:
+        if operation is not None and operation.chat == chat.id and not operation.is_stored_required:
             position = (entry.seq, entry.ts, entry.mid)
-            self._sender.settle(operation.ref, position, now, dup=False, durability="hot")
+            self._sender.record_commit(operation.ref, position, now, dup=False, durability="hot")
 
-    def _take_snapshot(self, frame: Fields, now: float) -> None:
+    def _apply_snapshot(self, frame: Fields, now: float) -> None:
         """Replace the cursor and the chat list with a snapshot: frame `too_long` or `reset`."""
         cursor = msgspec.convert(frame["cursor"], Cursor)
         is_new = frame["type"] == "reset" or (
@@ -372,29 +376,29 @@ class ClientState:
         )
         self.cursor = cursor
         self._sync.is_behind = False
-        self._is_reset_coming = False
+        self._is_reset_pending = False
         if frame.get("id") is not None:
-            self._requests.forget(frame["id"])
+            self._requests.remove(frame["id"])
             self._sync.is_syncing = False
         listed = {summary["chat"]: summary.get("top", 0) for summary in frame["chats"]}
-        for name, seq in self._begun.items():
+        for name, seq in self._started_by_welcome.items():
             if name in self.chats:
-                self.chats[name].log.end(seq)
-        self._begun.clear()
+                self.chats[name].log.undo_start(seq)
+        self._started_by_welcome.clear()
         if is_new:
-            self.outbox.new_epoch()
+            self.outbox.requeue_acked()
         for chat in self.chats.values():
             if is_new:
-                chat.suspect()
+                chat.mark_unverified()
             elif chat.log.shown is None:  # its missed entries are not delivered
-                chat.log.suspect()
-        self.take_chats(frame)
+                chat.log.mark_unverified()
+        self.apply_chat_list(frame)
         restarted = tuple(c.id for c in self.chats.values() if c.needs_history)
         for head in frame.get("large", []):
-            chat = self.chat(head["chat"])
+            chat = self.get_or_create_chat(head["chat"])
             chat.is_large = True
-            if not chat.log.is_suspect:
-                chat.log.begin(head["seq"])
+            if not chat.log.is_unverified:
+                chat.log.start_after(head["seq"])
         self._emit([Restarted(is_new, restarted)])
         for chat in list(self.chats.values()):
             if chat.log.shown is not None:
@@ -406,18 +410,18 @@ class ClientState:
 
     # ── large chats: no inbox events, the seq in the chat is the cursor ─────────────────────────
 
-    def _take_large(self, heads: list[Any], *, is_fresh: bool) -> None:
+    def _apply_large_chats(self, heads: list[Any], *, is_fresh: bool) -> None:
         """Apply `welcome.large`: the large chats, each with the seq after which events follow."""
-        self._begun.clear()
+        self._started_by_welcome.clear()
         for head in heads:
             if isinstance(head, dict):
-                chat = self.chat(head["chat"])
+                chat = self.get_or_create_chat(head["chat"])
                 chat.is_large = True
-                if self._is_reset_coming:
+                if self._is_reset_pending:
                     continue  # another epoch: the snapshot has the positions of its chats
                 if chat.log.shown is None and not is_fresh:
-                    self._begun[chat.id] = head["seq"]
-                chat.log.begin(head["seq"])
+                    self._started_by_welcome[chat.id] = head["seq"]
+                chat.log.start_after(head["seq"])
                 chat.log.record_pushed(head["seq"])
                 self.catch_up.schedule(chat)
 
@@ -425,44 +429,46 @@ class ClientState:
         """Apply a chat's transition to a large chat, after seq `since`, or back to a small one."""
         if "since" in info:
             chat.is_large = info.get("large", False)
-            if chat.is_large and not chat.log.is_suspect:
-                chat.log.begin(info["since"])
+            if chat.is_large and not chat.log.is_unverified:
+                chat.log.start_after(info["since"])
 
-    def _take_large_event(self, frame: Fields, now: float) -> None:
-        chat = self.chat(frame["chat"])
+    def _handle_large_event(self, frame: Fields, now: float) -> None:
+        chat = self.get_or_create_chat(frame["chat"])
         if self._is_paused:
             chat.log.record_pushed(frame.get("cs", 0))
             self.catch_up.schedule(chat)
         else:
-            self._apply(frame, now)
+            self._apply_event(frame, now)
 
     # ── outbox ──────────────────────────────────────────────────────────────────────────────────
 
-    def _take_error(self, frame: Fields, now: float) -> None:
-        if not self._sender.take_error(frame, now):
-            self._requests.answered(frame, now)
+    def _handle_error(self, frame: Fields, now: float) -> None:
+        if not self._sender.handle_error(frame, now):
+            self._requests.handle_answer(frame, now)
 
     def _is_left(self, name: str) -> bool:
         chat = self.chats.get(name)
         return chat is not None and chat.is_left
 
-    def _take_stored(self, chat: str, upto: int, now: float) -> None:
-        self.outbox.stored(chat, upto, now)
+    def _handle_stored(self, chat: str, upto: int, now: float) -> None:
+        self.outbox.record_stored(chat, upto, now)
         self._emit([StoredUpto(chat, upto)])
 
     # ── signals and helpers ─────────────────────────────────────────────────────────────────────
 
-    def _take_signal(self, frame: Fields, now: float) -> None:
+    def _handle_signal(self, frame: Fields, now: float) -> None:
         if frame["kind"] == COMPANION_SIGNAL:
-            self.companion_responses.signalled(frame, now)
+            self.companion_responses.handle_signal(frame, now)
             return
         sender = frame.get("from") or frame.get("user") or ""
         rest = {k: v for k, v in frame.items() if k not in {"type", "kind", "from", "chat"}}
         self._emit([SignalReceived(frame["kind"], sender, frame.get("chat"), rest)])
 
-    def _ask_here(self, fields: Fields, on_answer: Any, on_error: Any, now: float) -> None:
+    def _send_connection_request(
+        self, fields: Fields, on_answer: Any, on_error: Any, now: float
+    ) -> None:
         """Send a request that is valid on the current connection only."""
-        self._requests.add(Request(fields, on_answer, on_error, now + ANSWER_S, is_kept=False))
+        self._requests.add(Request(fields, on_answer, on_error, now + ANSWER_S, is_retried=False))
 
     def _emit(self, events: Iterable[Event]) -> None:
         before = self._before or self.cursor

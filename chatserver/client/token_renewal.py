@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-SHARE = 0.8  # fraction of the token lifetime after which a new one is fetched
+RENEWAL_SHARE = 0.8  # fraction of the token lifetime after which a new one is fetched
 WAIT_S_MIN = 0.5
 RETRY_S = 5.0
 
@@ -28,10 +28,10 @@ class _Subject(msgspec.Struct):
     sub: str
 
 
-def renewal_wait_s(token: str) -> float | None:
+def get_renewal_delay_s(token: str) -> float | None:
     """Return the delay after which a new token must be replaced; None if it cannot be read."""
     life = _decode_payload(token, _Lifetime)
-    return None if life is None else max(WAIT_S_MIN, (life.exp - life.iat) * SHARE)
+    return None if life is None else max(WAIT_S_MIN, (life.exp - life.iat) * RENEWAL_SHARE)
 
 
 def find_user(token: str) -> str | None:

@@ -13,10 +13,10 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 
-from chatserver.loadtest.precise_timer import Alarm
+from chatserver.loadtest.precise_timer import PreciseTimer
 
 
-def arrivals(rate: float, seconds: float, chance: random.Random) -> Iterator[float]:
+def iter_arrivals(rate: float, seconds: float, chance: random.Random) -> Iterator[float]:
     """Yield the times, in seconds, of a Poisson process with `rate` events per second."""
     at = chance.expovariate(rate)
     while at < seconds:
@@ -24,7 +24,7 @@ def arrivals(rate: float, seconds: float, chance: random.Random) -> Iterator[flo
         at += chance.expovariate(rate)
 
 
-def schedule(
+def build_schedule(
     rate: float, seconds: float, senders: int, seed: int
 ) -> tuple[array[float], list[int]]:
     """Return `(times, senders)`: due times of messages, in seconds, and the sender of each.
@@ -32,7 +32,7 @@ def schedule(
     The times are a Poisson process.
     """
     chance = random.Random(seed)  # noqa: S311  the same schedule in each run, not a secret
-    due = array("d", arrivals(rate, seconds, chance))
+    due = array("d", iter_arrivals(rate, seconds, chance))
     return due, [chance.randrange(senders) for _ in due]
 
 
@@ -51,10 +51,10 @@ class Pacer:
         self._index = 0
         self._next = next(self._due, None)
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._alarm = Alarm(self.turn)
+        self._alarm = PreciseTimer(self.run_due_actions)
         self._alarm.set(begin)
 
-    def turn(self) -> None:
+    def run_due_actions(self) -> None:
         """Call `act` for all due times that have passed."""
         elapsed = time.monotonic() - self._begin
         while self._next is not None and self._next <= elapsed:

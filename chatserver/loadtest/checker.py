@@ -20,7 +20,7 @@ _NUMBER_BITS: Final = 40
 KINDS: Final = ("lost", "duplicate", "disordered", "mismatched", "jumped")
 
 
-def key_of(sender: int, number: int) -> int:
+def encode_key(sender: int, number: int) -> int:
     return sender << _NUMBER_BITS | number
 
 
@@ -37,7 +37,7 @@ class Findings:
             self.examples.append(f"{kind}: {text}"[:300])
 
 
-class Book:
+class ChatRecord:
     """The checked message keys of one chat by seq. Memory: 9 bytes a message."""
 
     def __init__(self, chat: str, devices: int, findings: Findings) -> None:
@@ -62,7 +62,10 @@ class Book:
         if not known:
             self._keys[index] = key
         elif known != key:
-            text = f"{self.chat} seq {place} is message {_name(key)}, but {_name(known)} elsewhere"
+            text = (
+                f"{self.chat} seq {place} is message {_format_key(key)}, "
+                f"but {_format_key(known)} elsewhere"
+            )
             self._findings.add("mismatched", text)
         if is_ack and not self._is_acked[index]:
             self._is_acked[index] = 1
@@ -72,7 +75,7 @@ class Book:
     def top(self) -> int:
         return self.base + len(self._keys)
 
-    def list_unseen(self, seen: Seen) -> list[int]:
+    def list_unseen(self, seen: ReceivedSeqs) -> list[int]:
         """Return the seqs of acked messages that a device has not received."""
         late = range(max(seen.last or self.base, self.base) + 1, self.top + 1)
         places = [*sorted(seen.missing), *late]
@@ -90,7 +93,7 @@ class Book:
         """
         loose = set(retried)
         for key in iter_repeats(filter(None, self._keys)):
-            self._findings.add("duplicate", f"{self.chat} has message {_name(key)} twice")
+            self._findings.add("duplicate", f"{self.chat} has message {_format_key(key)} twice")
         newest: dict[int, int] = {}
         for index, key in enumerate(self._keys):
             if not key:
@@ -98,12 +101,13 @@ class Book:
             place = self.base + index + 1
             sender = key >> _NUMBER_BITS
             if key < newest.get(sender, 0) and key not in loose:
-                text = f"{self.chat} seq {place}: {_name(key)} after {_name(newest[sender])}"
+                before = _format_key(newest[sender])
+                text = f"{self.chat} seq {place}: {_format_key(key)} after {before}"
                 self._findings.add("disordered", text)
             newest[sender] = max(key, newest.get(sender, 0))
 
 
-class Seen:
+class ReceivedSeqs:
     """The seqs of one chat that one device has received."""
 
     __slots__ = ("filled", "last", "missing")
@@ -113,7 +117,7 @@ class Seen:
         self.missing: set[int] = set()
         self.filled: set[int] = set()  # loaded from history; a later push is not a duplicate
 
-    def take(self, place: int, who: str, findings: Findings) -> bool:
+    def record_pushed(self, place: int, who: str, findings: Findings) -> bool:
         """Record a pushed seq; return False if it is a duplicate."""
         last = self.last
         if last is None or place == last + 1:
@@ -136,7 +140,7 @@ class Seen:
             findings.add("duplicate", f"{who}: seq {place} again, after {last}")
         return False
 
-    def fill(self, place: int) -> bool:
+    def record_loaded(self, place: int) -> bool:
         """Record a seq loaded from history, in order; return False if it was received before."""
         if self.last is not None and place <= self.last and place not in self.missing:
             return False
@@ -146,5 +150,5 @@ class Seen:
         return True
 
 
-def _name(key: int) -> str:
+def _format_key(key: int) -> str:
     return f"{key >> _NUMBER_BITS}/{key & ((1 << _NUMBER_BITS) - 1)}"

@@ -34,7 +34,7 @@ class Connection(asyncio.Protocol, abc.ABC):
             OSError, TimeoutError: no server answers.
         """
         loop = asyncio.get_running_loop()
-        request, accept = wire.upgrade_request(address, subprotocol)
+        request, accept = wire.build_upgrade_request(address, subprotocol)
         done: asyncio.Future[None] = loop.create_future()
         self._upgrade = (accept, done)
         context = ssl.create_default_context() if address.is_tls else None
@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol, abc.ABC):
     def read_frames(self, data: bytes) -> int:
         """Handle every complete frame of `data`; return the offset of the first incomplete one."""
 
-    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+    def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
         """Handle the end of the connection; `is_wanted`: the client has closed it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol, abc.ABC):
         failure = ConnectionResetError(f"{self.name}: connection lost: {exc}")
         if self._upgrade is not None and not self._upgrade[1].done():
             self._upgrade[1].set_exception(failure)
-        self.ended(failure, is_wanted=self._is_closing)
+        self.handle_close(failure, is_wanted=self._is_closing)
 
 
 async def probe_gateway(url: str) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from chatserver.loadtest.histogram import Histogram, to_ms
 from chatserver.loadtest.plan import Plan
-from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample, as_row
+from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample, build_row
 from chatserver.process_runtime import make_parent_death_hook
 
 LINE_BYTES_MAX: Final = 16_000_000  # a line has a second's histograms, or the result
@@ -24,7 +24,7 @@ END_S: Final = 30.0  # a worker may take this much longer than duration and sett
 STOP_S: Final = 15.0  # settling time after Ctrl-C
 PARTS_KEPT_S: Final = 30  # maximum delay of a worker's report
 _SHARES: Final = (0.5, 0.99)
-_HOT: Final = ("ack", "delivered", "page", "connect", "loop_lag")
+_CHARTED: Final = ("ack", "delivered", "page", "connect", "loop_lag")
 
 
 class LoadFailed(Exception):
@@ -53,11 +53,11 @@ class Totals:
         for name, fields in report["histograms"].items():
             one = Histogram.from_json(fields)
             self.histograms.setdefault(name, Histogram()).add(one)
-            if name in _HOT:
+            if name in _CHARTED:
                 parts.setdefault(name, Histogram()).add(one)
         for old in [one for one in self._parts if one < number - PARTS_KEPT_S]:
             for name, one in self._parts.pop(old).items():
-                values = zip(_SHARES, one.quantiles(_SHARES), strict=True)
+                values = zip(_SHARES, one.get_quantiles(_SHARES), strict=True)
                 self._percentiles |= {(old, name, share): to_ms(us) for share, us in values}
         self._expected[worker] = report["expected"]
         row["missing"] = max(0, self.expected - self.counts.get("delivered", 0))
@@ -70,7 +70,7 @@ class Totals:
         """The number of deliveries that the acked messages require."""
         return sum(self._expected.values())
 
-    def percentile_ms(self, number: int, name: str, share: float) -> float | None:
+    def get_percentile_ms(self, number: int, name: str, share: float) -> float | None:
         """Return the median or the 99th percentile of one second's latencies."""
         one = self._parts.get(number, {}).get(name)
         value = None if one is None else one.quantile(share)
@@ -111,7 +111,7 @@ class Coordinator:
                 self.before = await self._server.sample(is_whole=True)
             begin = time.monotonic() + BEGIN_S
             self.began_at = time.time()
-            self._order({"begin": begin})
+            self._send_command({"begin": begin})
             watching = asyncio.create_task(self._monitor(begin, on_second), name="watch")
             plan = self.plans[0]
             try:
@@ -122,11 +122,11 @@ class Coordinator:
                 self.why_broken = str(exc) or "a process of the load tool did not finish"
             try:
                 if self._server is not None:
-                    await self._until_persisted(plan.settle_s)
+                    await self._wait_until_persisted(plan.settle_s)
                     self.after = await self._server.sample(is_whole=True)
             finally:
                 watching.cancel()
-            self._order({"close": True})
+            self._send_command({"close": True})
 
     def stop(self) -> None:
         """End the load early and wait for pending actions; a second call does not wait.
@@ -140,7 +140,7 @@ class Coordinator:
                     worker.kill()
             return
         self.ended = "interrupted"
-        self._order({"stop": STOP_S})
+        self._send_command({"stop": STOP_S})
 
     @contextlib.asynccontextmanager
     async def _open_workers(self) -> AsyncIterator[None]:
@@ -174,11 +174,11 @@ class Coordinator:
             await asyncio.sleep(max(0.0, begin + number + 1.2 - time.monotonic()))
             if self._server is not None:
                 seen = await self._server.sample()
-                self.totals.record_snapshot(number, as_row(seen))
+                self.totals.record_snapshot(number, build_row(seen))
             on_second(number)
             number += 1
 
-    async def _until_persisted(self, patience_s: float) -> None:
+    async def _wait_until_persisted(self, patience_s: float) -> None:
         """Wait until the backlog is empty, to include the persist work caused by the load."""
         assert self._server is not None
         until = time.monotonic() + patience_s
@@ -187,7 +187,7 @@ class Coordinator:
                 return
             await asyncio.sleep(0.2)
 
-    def _order(self, order: dict[str, Any]) -> None:
+    def _send_command(self, order: dict[str, Any]) -> None:
         for worker in self._workers:
             _write(worker, msgspec.json.encode(order))
 
@@ -220,12 +220,12 @@ async def _read(worker: asyncio.subprocess.Process) -> dict[str, Any]:
     line = await worker.stdout.readline()
     if not line:
         code = await worker.wait()  # it closes its output only on exit
-        raise LoadFailed(f"a process of the load tool ended early: {_how_ended(code)}")
+        raise LoadFailed(f"a process of the load tool ended early: {_describe_exit(code)}")
     report: dict[str, Any] = msgspec.json.decode(line)
     return report
 
 
-def _how_ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code == -signal.SIGKILL:
         return "it was killed, probably because the machine ran out of memory"
     if code < 0:

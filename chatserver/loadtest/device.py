@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from chatserver.domain.jitter import jittered
 from chatserver.loadtest import frame_reader, wire
-from chatserver.loadtest.checker import Seen, key_of
+from chatserver.loadtest.checker import ReceivedSeqs, encode_key
 from chatserver.loadtest.device_connection import Link, Refused
 from chatserver.loadtest.frame_reader import ReceivedFrame
-from chatserver.loadtest.worker_state import WorkerState, now_us
+from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
 OUTBOX_MAX: Final = 20_000  # queued drafts; further due messages are counted as unsent
 ANSWER_S: Final = 30.0
@@ -30,7 +30,7 @@ Answer = Callable[[ReceivedFrame | None], None]  # None: the connection was lost
 
 
 @dataclasses.dataclass(slots=True)
-class Draft:
+class PendingSend:
     """A message that has no answer yet."""
 
     id: int
@@ -38,26 +38,26 @@ class Draft:
     key: int
     due_us: int
     frame: bytes
-    tries: int = 0
+    attempts: int = 0
 
 
 class Device:
     """The only device of one user. `index` is the user's number."""
 
-    def __init__(self, site: WorkerState, index: int) -> None:
-        self.site = site
+    def __init__(self, state: WorkerState, index: int) -> None:
+        self.state = state
         self.index = index
-        self.user = site.user(index)
-        self.seen: dict[str, Seen] = {}
-        self.outbox: collections.deque[Draft] = collections.deque()
-        self.in_flight: dict[int, Draft] = {}
+        self.user = state.build_user_id(index)
+        self.received: dict[str, ReceivedSeqs] = {}
+        self.outbox: collections.deque[PendingSend] = collections.deque()
+        self.in_flight: dict[int, PendingSend] = {}
         self._numbers = self._ids = 0
-        self._asked: dict[int, Answer] = {}
+        self._requests: dict[int, Answer] = {}
         self._link: Link | None = None
         self._in_flight_max = 64
         self._cursor: frame_reader.Cursor | None = None
         self._large: set[str] = set()
-        self._returning: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._filling: asyncio.Task[None] | None = None
         self._caught_up: tuple[int, int] | None = None  # inbox seq to reach, and the start time
         self._is_pausing = False
@@ -70,78 +70,80 @@ class Device:
     @property
     def is_idle(self) -> bool:
         """True if connected and nothing is unanswered."""
-        return self.is_live and not (self.outbox or self.in_flight or self._asked or self._filling)
+        return self.is_live and not (
+            self.outbox or self.in_flight or self._requests or self._filling
+        )
 
     def is_behind(self) -> bool:
         """Return whether a message that was acked, or that others have, is still missing here."""
-        books = self.site.books
+        records = self.state.records
         return any(
-            bool(seen.missing) or (seen.last or 0) < books[chat].top
-            for chat, seen in self.seen.items()
-            if chat in books
+            bool(seen.missing) or (seen.last or 0) < records[chat].top
+            for chat, seen in self.received.items()
+            if chat in records
         )
 
     # connection
 
     def start_connecting(self, due_us: int) -> asyncio.Task[None]:
         """Connect, resuming at the cursor; retry until that succeeds or the run is over."""
-        if self._returning is None or self._returning.done():
-            self._returning = asyncio.create_task(
-                self._keep_connecting(due_us), name=f"come {self.user}"
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(
+                self._connect_with_retries(due_us), name=f"come {self.user}"
             )
-        return self._returning
+        return self._connecting
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Abort the connection, as in a network failure."""
         link, self._link = self._link, None
         if link is not None:
             link.abort()
-            self._lost()
+            self._requeue_unanswered()
 
     def close(self) -> None:
-        for task in (self._returning, self._filling):
+        for task in (self._connecting, self._filling):
             if task is not None:
                 task.cancel()
-        self.cut()
+        self.abort()
 
-    def take_unreadable(self, data: bytes) -> None:
-        self.site.findings.add("mismatched", f"{self.user}: cannot read {data[:100]!r}")
+    def handle_unreadable(self, data: bytes) -> None:
+        self.state.findings.add("mismatched", f"{self.user}: cannot read {data[:100]!r}")
 
-    def link_ended(self, link: Link) -> None:
+    def handle_link_close(self, link: Link) -> None:
         """Handle a connection closed by the server or the network."""
         if link is self._link:
             self._link = None
-            self._lost()
-            if not self.site.is_over:
-                self.site.meters.counts["reconnects"] += 1
-                self.start_connecting(now_us())
+            self._requeue_unanswered()
+            if not self.state.is_over:
+                self.state.meters.counts["reconnects"] += 1
+                self.start_connecting(get_now_us())
 
-    def _lost(self) -> None:
-        for answer in list(self._asked.values()):
+    def _requeue_unanswered(self) -> None:
+        for answer in list(self._requests.values()):
             answer(None)
-        self._asked.clear()
+        self._requests.clear()
         self.outbox.extendleft(reversed(self.in_flight.values()))
         self.in_flight.clear()
 
-    async def _keep_connecting(self, due_us: int) -> None:
+    async def _connect_with_retries(self, due_us: int) -> None:
         pause_s = _PAUSE_FIRST_S
         if self._wait_s:
             await asyncio.sleep(self._wait_s)
             self._wait_s = 0.0
-        while not self.site.is_over and self._link is None:
+        while not self.state.is_over and self._link is None:
             try:
                 await self._connect(due_us)
             except Refused as exc:
                 if not exc.is_temporary:
-                    self.site.fatal = f"{self.user} was refused: {exc}"
+                    self.state.fatal = f"{self.user} was refused: {exc}"
                     return
                 why, wait_s = str(exc), exc.retry_after_s
             except (OSError, TimeoutError, wire.BadHandshake) as exc:
                 why, wait_s = str(exc), getattr(exc, "retry_after_s", None)
             else:
                 return
-            self.site.meters.counts["connects_failed"] += 1
-            self.site.last_failure = why
+            self.state.meters.counts["connects_failed"] += 1
+            self.state.last_failure = why
             await asyncio.sleep(jittered(max(pause_s, wait_s or 0), 0.7, 1.3))
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
@@ -149,25 +151,27 @@ class Device:
         fields: dict[str, Any] = {
             "type": "hello",
             "v": 1,
-            "token": self.site.mint(self.user),
+            "token": self.state.mint(self.user),
             "device": f"{self.user}-d",
         }
         if self._cursor is not None:
             fields["cursor"] = self._cursor
-            places = ((chat, self.seen[chat].last) for chat in self._large if chat in self.seen)
+            places = (
+                (chat, self.received[chat].last) for chat in self._large if chat in self.received
+            )
             fields["large"] = {chat: last for chat, last in places if last is not None}
-        link, welcome = await Link.open(self, self.site.address, fields)
-        self.site.meters.counts["connects"] += 1
-        self.site.meters.time("connect", now_us() - due_us)
+        link, welcome = await Link.open(self, self.state.address, fields)
+        self.state.meters.counts["connects"] += 1
+        self.state.meters.record_latency("connect", get_now_us() - due_us)
         self._in_flight_max = welcome.limits.sends_in_flight_max
         self._large.update(one.chat for one in welcome.large)
         if self._cursor is None:
             self._cursor = frame_reader.Cursor(welcome.epoch, welcome.seq)
-            self.site.on_done()
+            self.state.on_done()
         else:
             self._caught_up = (welcome.seq, due_us)
         self._link = link
-        link.begin()  # the frames that arrived after the welcome
+        link.start()  # the frames that arrived after the welcome
         self._record_progress()
         self.flush()
 
@@ -177,29 +181,29 @@ class Device:
             seq, since_us = self._caught_up
             if self._cursor.seq >= seq:
                 self._caught_up = None
-                self.site.meters.time("resume", now_us() - since_us)
-                self.site.on_done()
+                self.state.meters.record_latency("resume", get_now_us() - since_us)
+                self.state.on_done()
 
     # requests
 
     def send(self, chat: str, due_us: int) -> None:
         """Send a message now, or once the in-flight limit allows. `due_us`: the scheduled time."""
         if len(self.outbox) >= OUTBOX_MAX:
-            self.site.meters.counts["unsent"] += 1
+            self.state.meters.counts["unsent"] += 1
             return
         self._numbers += 1
         self._ids += 1
-        number, site = self._numbers, self.site
+        number, state = self._numbers, self.state
         fields = {
             "type": "send",
             "id": self._ids,
             "chat": chat,
-            "ref": site.ref(self.index, number),
-            "body": site.body(self.index, number, due_us),
+            "ref": state.build_ref(self.index, number),
+            "body": state.build_body(self.index, number, due_us),
         }
-        frame = wire.client_frame(frame_reader.encode(fields))
-        key = key_of(self.index, number)
-        self.outbox.append(Draft(self._ids, chat, key, due_us, frame))
+        frame = wire.encode_client_frame(frame_reader.encode(fields))
+        key = encode_key(self.index, number)
+        self.outbox.append(PendingSend(self._ids, chat, key, due_us, frame))
         self.flush()
 
     def flush(self) -> None:
@@ -211,26 +215,26 @@ class Device:
         while self.outbox and len(self.in_flight) < self._in_flight_max:
             draft = self.outbox.popleft()
             self.in_flight[draft.id] = draft
-            self.site.meters.counts["retried" if draft.tries else "sent"] += 1
-            draft.tries += 1
+            self.state.meters.counts["retried" if draft.attempts else "sent"] += 1
+            draft.attempts += 1
             frames.append(draft.frame)
         if frames:
             link.transport.write(b"".join(frames))
 
-    def page(self, chat: str, before: int, due_us: int) -> None:
+    def request_page(self, chat: str, before: int, due_us: int) -> None:
         """Request the page of history before a seq and verify it."""
-        site = self.site
+        state = self.state
 
         def answered(answer: ReceivedFrame | None) -> None:
             if isinstance(answer, frame_reader.Page):
-                site.meters.time("page", now_us() - due_us)
-                site.meters.counts["pages"] += 1
-                site.meters.counts[f"tier:{answer.tier or 'none'}"] += 1
+                state.meters.record_latency("page", get_now_us() - due_us)
+                state.meters.counts["pages"] += 1
+                state.meters.counts[f"tier:{answer.tier or 'none'}"] += 1
                 self._check_page(chat, before, answer)
             else:
                 code = answer.code if isinstance(answer, frame_reader.Refusal) else "disconnected"
-                site.meters.counts[f"refused:{code}"] += 1
-            site.on_done()
+                state.meters.counts[f"refused:{code}"] += 1
+            state.on_done()
 
         self._ask({"type": "history", "chat": chat, "before": before, "limit": PAGE}, answered)
 
@@ -238,10 +242,10 @@ class Device:
         places = sorted(one.seq for one in page.messages)
         if places != list(range(before - len(places), before)) or not places:
             text = f"{self.user}: page of {chat} before {before} has seqs {places[:60]}"
-            self.site.findings.add("mismatched", text)
-        book = self.site.books[chat]
+            self.state.findings.add("mismatched", text)
+        book = self.state.records[chat]
         for one in page.messages:
-            read = self.site.read_body(one.sender, one.ref, one.body)
+            read = self.state.parse_body(one.sender, one.ref, one.body)
             if read is not None:
                 book.put(one.seq, read[0])
 
@@ -250,12 +254,12 @@ class Device:
             answered(None)
             return
         self._ids += 1
-        self._asked[self._ids] = answered
+        self._requests[self._ids] = answered
         self._link.transport.write(
-            wire.client_frame(frame_reader.encode({**fields, "id": self._ids}))
+            wire.encode_client_frame(frame_reader.encode({**fields, "id": self._ids}))
         )
 
-    async def ask(self, **fields: Any) -> ReceivedFrame:
+    async def request(self, **fields: Any) -> ReceivedFrame:
         """Send a request and return its answer, of any type.
 
         Raises:
@@ -276,17 +280,17 @@ class Device:
 
     # received frames
 
-    def take(self, frame: ReceivedFrame) -> None:
+    def handle_frame(self, frame: ReceivedFrame) -> None:
         kind = type(frame)
         if kind is frame_reader.Event:
-            self._take_event(frame)  # type: ignore[arg-type]  # checked above, and on the hot path
+            self._handle_event(frame)  # type: ignore[arg-type]  # checked above, and on the hot path
         elif kind is frame_reader.Ack:
-            self._take_ack(frame)  # type: ignore[arg-type]  # likewise
+            self._handle_ack(frame)  # type: ignore[arg-type]  # likewise
         elif isinstance(frame, (frame_reader.Ok, frame_reader.Page)):
             self._resolve(frame.id, frame)
         elif isinstance(frame, frame_reader.Refusal):
             if frame.id in self.in_flight:
-                self._take_refusal(self.in_flight.pop(frame.id), frame)
+                self._handle_refusal(self.in_flight.pop(frame.id), frame)
             elif frame.id is not None:
                 self._resolve(frame.id, frame)
         elif isinstance(frame, (frame_reader.TooLong, frame_reader.Reset)):
@@ -298,80 +302,80 @@ class Device:
             self._wait_s = (frame.retry_after_ms or 0) / 1000
 
     def _resolve(self, id_: int, frame: ReceivedFrame) -> None:
-        answer = self._asked.pop(id_, None)
+        answer = self._requests.pop(id_, None)
         if answer is not None:
             answer(frame)
 
-    def _take_event(self, event: frame_reader.Event) -> None:
+    def _handle_event(self, event: frame_reader.Event) -> None:
         cursor = self._cursor
         if event.seq and cursor is not None:
             if event.epoch == cursor.epoch and event.seq <= cursor.seq:
-                seen = self.seen.get(event.chat)
+                seen = self.received.get(event.chat)
                 if seen is not None and event.cs in seen.missing:  # it was skipped, see below
-                    seen.take(event.cs, self.user, self.site.findings)
-                    self._take_message(event.chat, event.message, is_pushed=True)
+                    seen.record_pushed(event.cs, self.user, self.state.findings)
+                    self._record_message(event.chat, event.message, is_pushed=True)
                     return
                 text = f"{self.user}: inbox seq {event.seq} after {cursor.seq}"
-                self.site.findings.add("duplicate", text)
+                self.state.findings.add("duplicate", text)
                 return
             if event.epoch != cursor.epoch or event.seq != cursor.seq + 1:
                 text = f"{self.user}: inbox {event.epoch}/{event.seq} after {cursor.seq}"
-                self.site.findings.add("jumped", text)
+                self.state.findings.add("jumped", text)
             self._cursor = frame_reader.Cursor(event.epoch, event.seq)
         elif event.cs:
             self._large.add(event.chat)
         if event.cs:
-            seen = self.seen.get(event.chat)
-            if seen is not None and seen.take(event.cs, self.user, self.site.findings):
-                self._take_message(event.chat, event.message, is_pushed=True)
+            seen = self.received.get(event.chat)
+            if seen is not None and seen.record_pushed(event.cs, self.user, self.state.findings):
+                self._record_message(event.chat, event.message, is_pushed=True)
         if self._caught_up is not None:
             self._record_progress()
 
-    def _take_message(
+    def _record_message(
         self, chat: str, message: frame_reader.Message | None, *, is_pushed: bool
     ) -> None:
         if message is None:
             return
-        read = self.site.read_body(message.sender, message.ref, message.body)
+        read = self.state.parse_body(message.sender, message.ref, message.body)
         if read is None:
             return
         key, due_us = read
-        book = self.site.books.get(chat)
+        book = self.state.records.get(chat)
         if book is not None:
             book.put(message.seq, key)
-        self.site.meters.counts["delivered"] += 1
+        self.state.meters.counts["delivered"] += 1
         if is_pushed:
-            self.site.meters.time("delivered", now_us() - due_us)
+            self.state.meters.record_latency("delivered", get_now_us() - due_us)
 
-    def _take_ack(self, ack: frame_reader.Ack) -> None:
-        if ack.id in self._asked:
+    def _handle_ack(self, ack: frame_reader.Ack) -> None:
+        if ack.id in self._requests:
             self._resolve(ack.id, ack)
             return
         draft = self.in_flight.pop(ack.id, None)
         if draft is None:
-            self.site.findings.add("duplicate", f"{self.user}: ack {ack.id} again")
+            self.state.findings.add("duplicate", f"{self.user}: ack {ack.id} again")
             return
-        site = self.site
-        if ack.dup and draft.tries == 1:
-            site.findings.add("mismatched", f"{self.user}: ack {ack.id} has dup, but no retry")
-        book = site.books.get(draft.chat)
+        state = self.state
+        if ack.dup and draft.attempts == 1:
+            state.findings.add("mismatched", f"{self.user}: ack {ack.id} has dup, but no retry")
+        book = state.records.get(draft.chat)
         if book is not None:
             book.put(ack.seq, draft.key, is_ack=True)
-        site.meters.counts["acked"] += 1
-        site.meters.time("ack", now_us() - draft.due_us)
+        state.meters.counts["acked"] += 1
+        state.meters.record_latency("ack", get_now_us() - draft.due_us)
         self.flush()
-        site.on_done()
+        state.on_done()
 
-    def _take_refusal(self, draft: Draft, refusal: frame_reader.Refusal) -> None:
-        site = self.site
-        if not refusal.temporary or refusal.code == "rate_limited" or site.is_over:
-            site.meters.counts[f"refused:{refusal.code}"] += 1
-            if refusal.code not in site.refusals:
-                site.refusals[refusal.code] = refusal.message
+    def _handle_refusal(self, draft: PendingSend, refusal: frame_reader.Refusal) -> None:
+        state = self.state
+        if not refusal.temporary or refusal.code == "rate_limited" or state.is_over:
+            state.meters.counts[f"refused:{refusal.code}"] += 1
+            if refusal.code not in state.refusals:
+                state.refusals[refusal.code] = refusal.message
             self.flush()
-            site.on_done()
+            state.on_done()
             return
-        site.repeated.add(draft.key)
+        state.retried.add(draft.key)
         self.outbox.appendleft(draft)
         if not self._is_pausing:
             self._is_pausing = True
@@ -385,15 +389,15 @@ class Device:
     async def _fill(self) -> None:
         """Load from history the messages that the inbox no longer has."""
         try:
-            for chat, seen in list(self.seen.items()):
+            for chat, seen in list(self.received.items()):
                 while True:
                     after = min(seen.missing, default=(seen.last or 0) + 1) - 1
-                    page = await self.ask(type="history", chat=chat, after=after, limit=PAGE)
+                    page = await self.request(type="history", chat=chat, after=after, limit=PAGE)
                     if not isinstance(page, frame_reader.Page):
                         break
                     for one in page.messages:
-                        if seen.fill(one.seq):
-                            self._take_message(chat, one, is_pushed=False)
+                        if seen.record_loaded(one.seq):
+                            self._record_message(chat, one, is_pushed=False)
                     if not page.more or not page.messages:
                         break
         except (ConnectionError, TimeoutError):

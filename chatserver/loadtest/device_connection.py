@@ -28,11 +28,11 @@ class Owner(Protocol):
 
     user: str
 
-    def take(self, frame: frame_reader.ReceivedFrame) -> None: ...
+    def handle_frame(self, frame: frame_reader.ReceivedFrame) -> None: ...
 
-    def take_unreadable(self, data: bytes) -> None: ...
+    def handle_unreadable(self, data: bytes) -> None: ...
 
-    def link_ended(self, link: Link) -> None: ...
+    def handle_link_close(self, link: Link) -> None: ...
 
 
 class Link(Connection):
@@ -42,7 +42,7 @@ class Link(Connection):
         super().__init__(owner.user)
         self._owner = owner
         self._early: list[frame_reader.ReceivedFrame] = []  # arrived with the welcome
-        self._is_begun = self._is_aborted = self._is_ended = False
+        self._is_started = self._is_aborted = self._is_ended = False
         self._welcome: asyncio.Future[frame_reader.Welcome] | None = None
         self._bye: frame_reader.Bye | None = None
 
@@ -60,20 +60,20 @@ class Link(Connection):
         try:
             await link.open_to(address, SUBPROTOCOL)
             link._welcome = asyncio.get_running_loop().create_future()
-            link.transport.write(wire.client_frame(frame_reader.encode(hello)))
+            link.transport.write(wire.encode_client_frame(frame_reader.encode(hello)))
             return link, await asyncio.wait_for(link._welcome, HELLO_S)
         except BaseException:
             link.abort()
             raise
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Pass the buffered frames to the owner; later frames are passed as they arrive."""
-        self._is_begun = True
+        self._is_started = True
         early, self._early = self._early, []
         for frame in early:
-            self._owner.take(frame)
+            self._owner.handle_frame(frame)
         if self._is_ended:
-            self._owner.link_ended(self)
+            self._owner.handle_link_close(self)
 
     def abort(self) -> None:
         """Abort the connection without a close frame."""
@@ -92,20 +92,20 @@ class Link(Connection):
                 try:
                     frame = frame_reader.decode(data[start:stop])
                 except msgspec.MsgspecError:
-                    self._owner.take_unreadable(data[start:stop])
+                    self._owner.handle_unreadable(data[start:stop])
                 else:
-                    if self._is_begun:
-                        self._owner.take(frame)
+                    if self._is_started:
+                        self._owner.handle_frame(frame)
                     else:
-                        self._take_early(frame)
+                        self._handle_early_frame(frame)
             elif first == wire.PING:
-                self.transport.write(wire.client_frame(data[start:stop], wire.PONG))
+                self.transport.write(wire.encode_client_frame(data[start:stop], wire.PONG))
             elif first == wire.CLOSE:
                 self.transport.close()
             pos = stop
         return pos
 
-    def _take_early(self, frame: frame_reader.ReceivedFrame) -> None:
+    def _handle_early_frame(self, frame: frame_reader.ReceivedFrame) -> None:
         welcome = self._welcome
         if welcome is None or welcome.done():
             self._early.append(frame)
@@ -118,7 +118,7 @@ class Link(Connection):
         elif isinstance(frame, frame_reader.Bye):
             self._bye = frame
 
-    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+    def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
         bye, self._is_ended = self._bye, True
         if self._welcome is not None and not self._welcome.done():
             if bye is None:
@@ -128,5 +128,5 @@ class Link(Connection):
                 self._welcome.set_exception(
                     Refused(bye.reason, is_temporary=bye.code < 3500, retry_after_s=wait_s)
                 )
-        if self._is_begun and not is_wanted:
-            self._owner.link_ended(self)
+        if self._is_started and not is_wanted:
+            self._owner.handle_link_close(self)

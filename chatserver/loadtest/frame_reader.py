@@ -130,6 +130,6 @@ class Signal(ReceivedFrame, tag="signal", gc=False):
     """A signal (typing, presence; never stored)."""
 
 
-AnyHeard = Event | Ack | Welcome | Ok | Page | Refusal | TooLong | Reset | Bye | Stored | Signal
-decode = msgspec.json.Decoder(AnyHeard).decode
+AnyFrame = Event | Ack | Welcome | Ok | Page | Refusal | TooLong | Reset | Bye | Stored | Signal
+decode = msgspec.json.Decoder(AnyFrame).decode
 encode = msgspec.json.Encoder().encode

@@ -52,9 +52,9 @@ class Histogram:
 
     def quantile(self, share: float) -> int | None:
         """Return the value that `share` of all values do not exceed; None without values."""
-        return next(iter(self.quantiles((share,))), None)
+        return next(iter(self.get_quantiles((share,))), None)
 
-    def quantiles(self, shares: Iterable[float]) -> list[int]:
+    def get_quantiles(self, shares: Iterable[float]) -> list[int]:
         """Return the quantile for each of the ascending `shares` (nearest rank), or []."""
         found: list[int] = []
         seen = 0
@@ -65,15 +65,15 @@ class Histogram:
             while seen < rank:
                 index, count = next(buckets)
                 seen += count
-                highest = min(self.max, top_of(index))
+                highest = min(self.max, get_bucket_max(index))
             found.append(highest)
         return found
 
-    def summary_ms(self) -> dict[str, float | int | None]:
+    def summarize_ms(self) -> dict[str, float | int | None]:
         """Return the count, the usual percentiles and the maximum, in milliseconds."""
         if not self.total:
             return {"count": 0, **dict.fromkeys([*QUANTILES, "max"])}
-        values = map(to_ms, self.quantiles(QUANTILES.values()))
+        values = map(to_ms, self.get_quantiles(QUANTILES.values()))
         times = dict(zip(QUANTILES, values, strict=True))
         return {"count": self.total, **times, "max": to_ms(self.max)}
 
@@ -94,7 +94,7 @@ class Histogram:
         return made
 
 
-def top_of(index: int) -> int:
+def get_bucket_max(index: int) -> int:
     if index < 2 * _HALF:
         return index
     shift = (index >> BITS) - 1

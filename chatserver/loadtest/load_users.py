@@ -11,21 +11,21 @@ from typing import Any, Final, TypeVar
 
 from chatserver.domain.jitter import jittered
 from chatserver.loadtest import frame_reader
-from chatserver.loadtest.checker import Book, Seen
+from chatserver.loadtest.checker import ChatRecord, ReceivedSeqs
 from chatserver.loadtest.device import Device
 from chatserver.loadtest.frame_reader import ReceivedFrame
-from chatserver.loadtest.plan import Plan, groups_of
-from chatserver.loadtest.worker_state import WorkerState, now_us
+from chatserver.loadtest.plan import Plan, split_groups
+from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
 T = TypeVar("T")
 
-OPENED_AT_ONCE: Final = 16
+CHATS_OPENED_MAX: Final = 16
 CREATED_MAX, INVITED_MAX = 255, 99  # users in one request
 FAILURES_MAX: Final = 3  # connection failures allowed before any device is connected
-GATHER_S: Final = 300.0  # time limit of the setup
+SETUP_S: Final = 300.0  # time limit of the setup
 PUSH_S = 5.0
-RETURN_S: Final = 1.0  # in a storm, half of the users reconnect with this delay
-_LOOK_S: Final = 0.05
+RECONNECT_DELAY_S: Final = 1.0  # in a storm, half of the users reconnect with this delay
+_POLL_S: Final = 0.05
 
 
 class SetupFailed(Exception):
@@ -43,11 +43,11 @@ class Chat:
 class LoadUsers:
     """All devices of this process. `act` runs one random action according to the plan's mix."""
 
-    def __init__(self, plan: Plan, site: WorkerState) -> None:
-        self._plan, self._site = plan, site
+    def __init__(self, plan: Plan, state: WorkerState) -> None:
+        self._plan, self._state = plan, state
         self._chance = random.Random(f"{plan.seed}-{plan.first_user}")  # noqa: S311  not a secret
         first = plan.first_user
-        self.devices = [Device(site, n) for n in range(first, first + plan.users)]
+        self.devices = [Device(state, n) for n in range(first, first + plan.users)]
         self.chats: dict[str, list[Chat]] = {}
         self._weights: list[tuple[float, list[Chat]]] = []
         self._arrived = 0
@@ -56,41 +56,41 @@ class LoadUsers:
 
     # setup
 
-    async def gather(self) -> None:
+    async def set_up(self) -> None:
         """Connect all devices and open the chats; wait until all members receive their chats.
 
         Raises:
             SetupFailed: a request was refused, or the setup took longer than `GATHER_S`.
         """
-        begin = asyncio.create_task(self._gather(), name="gather")
+        begin = asyncio.create_task(self._set_up(), name="gather")
         try:
-            async with asyncio.timeout(GATHER_S):
+            async with asyncio.timeout(SETUP_S):
                 while not begin.done():
-                    await asyncio.wait([begin], timeout=_LOOK_S)
+                    await asyncio.wait([begin], timeout=_POLL_S)
                     self._check_reachable()
                 await begin
         except TimeoutError:
-            why = self._site.last_failure or "not every user has received their chats"
-            raise SetupFailed(f"not ready within {GATHER_S:g} s: {why}") from None
+            why = self._state.last_failure or "not every user has received their chats"
+            raise SetupFailed(f"not ready within {SETUP_S:g} s: {why}") from None
         except ConnectionError as exc:
             raise SetupFailed(str(exc)) from exc
         finally:
             begin.cancel()
 
     def _check_reachable(self) -> None:
-        site = self._site
-        if site.fatal:
-            raise SetupFailed(site.fatal)
+        state = self._state
+        if state.fatal:
+            raise SetupFailed(state.fatal)
         is_nobody_there = not any(one.is_live for one in self.devices)
-        if is_nobody_there and site.meters.counts["connects_failed"] >= FAILURES_MAX:
-            raise SetupFailed(f"no gateway at {self._plan.url}: {site.last_failure}")
+        if is_nobody_there and state.meters.counts["connects_failed"] >= FAILURES_MAX:
+            raise SetupFailed(f"no gateway at {self._plan.url}: {state.last_failure}")
 
-    async def _gather(self) -> None:
+    async def _set_up(self) -> None:
         if self._plan.mix.connect:
             await self.devices[0].start_connecting(
-                now_us()
+                get_now_us()
             )  # so that a wrong address is reported at once
-            self.devices[0].cut()
+            self.devices[0].abort()
             return
         await self._connect_all()
         shape, users = self._plan.shape, len(self.devices)
@@ -100,25 +100,25 @@ class LoadUsers:
             ("large", shape.large, shape.large_members),
         ):
             if share:
-                groups = groups_of(users, members)
+                groups = split_groups(users, members)
                 if not groups:
                     raise SetupFailed(f"{kind}: needs at least 2 users per process")
                 opening = (self._open(kind, [self.devices[n] for n in group]) for group in groups)
-                self.chats[kind] = await _some_at_once(opening)
+                self.chats[kind] = await _run_bounded(opening)
                 self._weights.append((share, self.chats[kind]))
         self._all = [chat for _, chats in self._weights for chat in chats]
         for _ in range(self._plan.preload):
             for chat in self._all:
-                self._chance.choice(chat.members).send(chat.id, now_us())
-            await self._until(lambda: all(len(one.outbox) < 100 for one in self.devices))
-        await self._until(self._is_quiet)
+                self._chance.choice(chat.members).send(chat.id, get_now_us())
+            await self._wait_until(lambda: all(len(one.outbox) < 100 for one in self.devices))
+        await self._wait_until(self._is_quiet)
 
     async def _connect_all(self) -> None:
         begin = time.monotonic()
         for number, device in enumerate(self.devices):
             await asyncio.sleep(begin + number / self._plan.connects_per_s - time.monotonic())
-            device.start_connecting(now_us())
-        await self._until(lambda: all(one.is_live for one in self.devices))
+            device.start_connecting(get_now_us())
+        await self._wait_until(lambda: all(one.is_live for one in self.devices))
 
     async def _open(self, kind: str, members: list[Device]) -> Chat:
         """Open a chat, and wait until each member has received its first message."""
@@ -138,13 +138,15 @@ class LoadUsers:
             fields = {"type": "invite", "chat": chat, "ref": ref, "users": asked}
             await self._ask(first, (frame_reader.Ok, frame_reader.Ack), **fields)
         for device in members:
-            device.seen[chat] = Seen()
+            device.received[chat] = ReceivedSeqs()
         ref, body = f"{run}-begin-{kind}-{first.index}", f"{run} begins"
         fields = {"type": "send", "chat": chat, "ref": ref, "body": body}
         ack = await self._ask(first, frame_reader.Ack, **fields)
         assert isinstance(ack, frame_reader.Ack)
-        await self._until(lambda: all((d.seen[chat].last or 0) >= ack.seq for d in members))
-        book = self._site.books[chat] = Book(chat, len(members), self._site.findings)
+        await self._wait_until(
+            lambda: all((d.received[chat].last or 0) >= ack.seq for d in members)
+        )
+        book = self._state.records[chat] = ChatRecord(chat, len(members), self._state.findings)
         book.base = ack.seq
         return Chat(chat, members)
 
@@ -161,44 +163,44 @@ class LoadUsers:
         """
         while True:
             try:
-                answer = await device.ask(**fields)
+                answer = await device.request(**fields)
             except (ConnectionError, TimeoutError) as exc:
-                self._site.last_failure = f"{fields['type']}: {exc or 'no response'}"
-                await self._until(lambda: device.is_live)
+                self._state.last_failure = f"{fields['type']}: {exc or 'no response'}"
+                await self._wait_until(lambda: device.is_live)
                 continue
             if isinstance(answer, wanted):
                 return answer
             if not isinstance(answer, frame_reader.Refusal) or not answer.temporary:
                 raise SetupFailed(f"{fields['type']}: {answer}")
-            self._site.last_failure = f"{fields['type']}: {answer.code}: {answer.message}"
+            self._state.last_failure = f"{fields['type']}: {answer.code}: {answer.message}"
             await asyncio.sleep(jittered(max(0.1, answer.retry_after_ms / 1000), 1.0, 1.5))
 
-    async def _until(self, is_so: Callable[[], bool]) -> None:
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():  # noqa: ASYNC110  depends on many devices, with no common event
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     # actions
 
-    def act(self, due_us: int) -> None:
+    def run_action(self, due_us: int) -> None:
         """Run one random action; its latency counts from `due_us`."""
-        self._site.meters.counts["offered"] += 1
+        self._state.meters.counts["offered"] += 1
         mix, roll = self._plan.mix, self._chance.random()
         if roll < mix.send:
             chat = self._pick_chat()
             self._pick(chat.members).send(chat.id, due_us)
         elif roll < mix.send + mix.page:
             chat = self._pick_chat()
-            book = self._site.books[chat.id]
+            book = self._state.records[chat.id]
             before = book.base + 2 + int(self._chance.random() * (book.top - book.base))
-            self._pick(chat.members).page(chat.id, before, due_us)
+            self._pick(chat.members).request_page(chat.id, before, due_us)
         elif roll < mix.send + mix.page + mix.reconnect:
             device = self._pick(self.devices)
-            device.cut()
+            device.abort()
             device.start_connecting(due_us)
         else:
             device = self.devices[self._arrived % len(self.devices)]
             self._arrived += 1
-            device.cut()
+            device.abort()
             device.start_connecting(due_us)
 
     def _pick_chat(self) -> Chat:
@@ -208,19 +210,19 @@ class LoadUsers:
     def _pick(self, items: Sequence[T]) -> T:
         return items[int(self._chance.random() * len(items))]
 
-    def storm(self) -> None:
+    def reconnect_all(self) -> None:
         """Disconnect everyone. Half of the users reconnect at once, the others after `RETURN_S`."""
         self._storms += 1
         for device in self.devices:
-            device.cut()
-        loop, due_us = asyncio.get_running_loop(), now_us()
+            device.abort()
+        loop, due_us = asyncio.get_running_loop(), get_now_us()
         for number, device in enumerate(self.devices):
-            wait_s = RETURN_S if (number + self._storms) % 2 else 0.0
+            wait_s = RECONNECT_DELAY_S if (number + self._storms) % 2 else 0.0
             loop.call_later(wait_s, device.start_connecting, due_us + round(wait_s * 1e6))
 
     # end of the run
 
-    async def settle(self, patience_s: float) -> None:
+    async def wait_for_deliveries(self, patience_s: float) -> None:
         """Wait until all acked messages have arrived, at most `patience_s`.
 
         Devices that still miss messages after `PUSH_S` (or half of `patience_s`) reconnect.
@@ -230,15 +232,15 @@ class LoadUsers:
             return
         for device in self.devices:
             if not device.is_idle or device.is_behind():
-                self._site.meters.counts["resumed_to_settle"] += 1
-                device.cut()
-                device.start_connecting(now_us())
+                self._state.meters.counts["resumed_to_settle"] += 1
+                device.abort()
+                device.start_connecting(get_now_us())
         await self._is_quiet_within(patience_s - push_s)
 
     async def _is_quiet_within(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                await self._until(self._is_quiet)
+                await self._wait_until(self._is_quiet)
         except TimeoutError:
             return False
         return True
@@ -250,34 +252,34 @@ class LoadUsers:
 
     def finish(self) -> dict[str, int]:
         """Check all chats for missing messages; return the counts of unanswered sends."""
-        findings, unacked, unsent = self._site.findings, 0, 0
+        findings, unacked, unsent = self._state.findings, 0, 0
         for chat in self._all:
-            book = self._site.books[chat.id]
-            book.finish(self._site.repeated)
+            book = self._state.records[chat.id]
+            book.finish(self._state.retried)
             for device in chat.members:
-                unseen = book.list_unseen(device.seen[chat.id])
+                unseen = book.list_unseen(device.received[chat.id])
                 if unseen:
                     text = f"{device.user} is missing seqs {unseen[:10]} of {chat.id}"
                     findings.add("lost", text, len(unseen))
         for device in self.devices:
             waiting = [*device.in_flight.values(), *device.outbox]
-            unacked += sum(draft.tries > 0 for draft in waiting)
-            unsent += sum(draft.tries == 0 for draft in waiting)
+            unacked += sum(draft.attempts > 0 for draft in waiting)
+            unsent += sum(draft.attempts == 0 for draft in waiting)
         return {"unacked": unacked, "unsent": unsent}
 
-    def expected(self) -> int:
+    def count_expected(self) -> int:
         """Return the number of deliveries that the acked messages require."""
-        return sum(book.acked * book.devices for book in self._site.books.values())
+        return sum(book.acked * book.devices for book in self._state.records.values())
 
     def close(self) -> None:
-        self._site.is_over = True
+        self._state.is_over = True
         for device in self.devices:
             device.close()
 
 
-async def _some_at_once(coroutines: Iterable[Coroutine[Any, Any, Chat]]) -> list[Chat]:
+async def _run_bounded(coroutines: Iterable[Coroutine[Any, Any, Chat]]) -> list[Chat]:
     """Run all coroutines, `OPENED_AT_ONCE` at a time; the first failure cancels the others."""
-    slots = asyncio.Semaphore(OPENED_AT_ONCE)
+    slots = asyncio.Semaphore(CHATS_OPENED_MAX)
 
     async def one(coroutine: Coroutine[Any, Any, Chat]) -> Chat:
         async with slots:

@@ -13,21 +13,21 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PACKAGES = ("tierchat", "websockets", "uvloop", "msgspec", "redis", "hiredis")
 
 
-def cpu_s(pid: int) -> float:
+def read_cpu_s(pid: int) -> float:
     """Return the CPU time, user and system, of all threads of a process (`/proc/<pid>/stat`)."""
-    fields = _stat_of(pid)
+    fields = _read_stat(pid)
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
-def parent_of(pid: int) -> int:
-    return int(_stat_of(pid)[1])
+def read_parent(pid: int) -> int:
+    return int(_read_stat(pid)[1])
 
 
-def rss_bytes(pid: int) -> int:
+def read_rss_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
 
 
-def command_of(pid: int) -> list[str]:
+def read_command(pid: int) -> list[str]:
     """Return a process's command line; empty if it cannot be read."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
@@ -51,10 +51,10 @@ def list_listeners(port: int) -> list[int]:
                 fields = line.split()
                 if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                     sockets.add(f"socket:[{fields[9]}]")
-    return [pid for pid in list_pids() if sockets & _files_of(pid)] if sockets else []
+    return [pid for pid in list_pids() if sockets & _list_open_files(pid)] if sockets else []
 
 
-def _files_of(pid: int) -> set[str]:
+def _list_open_files(pid: int) -> set[str]:
     found: set[str] = set()
     with contextlib.suppress(OSError):
         for path in Path(f"/proc/{pid}/fd").iterdir():
@@ -63,13 +63,13 @@ def _files_of(pid: int) -> set[str]:
     return found
 
 
-def _stat_of(pid: int) -> list[str]:
+def _read_stat(pid: int) -> list[str]:
     stat = Path(f"/proc/{pid}/stat").read_text()
     # The name in parentheses may contain spaces and parentheses: start after the last one.
     return stat[stat.rindex(")") + 2 :].split()
 
 
-def machine() -> dict[str, object]:
+def describe_machine() -> dict[str, object]:
     """Return the machine properties needed to compare results."""
     model, memory_mb = platform.processor() or "unknown", None
     with contextlib.suppress(OSError):
@@ -87,7 +87,7 @@ def machine() -> dict[str, object]:
     }
 
 
-def versions() -> dict[str, str | None]:
+def list_versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that matter; None if one is missing."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for name in _PACKAGES:

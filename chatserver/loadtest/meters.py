@@ -15,13 +15,13 @@ class Meters:
         self.counts: collections.Counter[str] = collections.Counter()
         self.histograms: dict[str, Histogram] = {}
 
-    def time(self, name: str, microseconds: int) -> None:
+    def record_latency(self, name: str, microseconds: int) -> None:
         found = self.histograms.get(name)
         if found is None:
             found = self.histograms[name] = Histogram()
         found.record(microseconds)
 
-    def take(self) -> dict[str, Any]:
+    def pop_all(self) -> dict[str, Any]:
         """Return all measurements, ready for JSON, and reset them."""
         taken = {
             "counts": dict(self.counts),

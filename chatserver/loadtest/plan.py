@@ -118,7 +118,7 @@ class Plan(msgspec.Struct, frozen=True):
     window: int = 0  # pending actions of a closed loop, to measure the tool itself; 0: open loop
 
 
-def groups_of(users: int, members: int) -> list[range]:
+def split_groups(users: int, members: int) -> list[range]:
     """Split all users into groups of `members`; return the users of each group.
 
     Remaining users form their own group if they are at least half of `members`; otherwise they join

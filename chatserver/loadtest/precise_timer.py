@@ -24,11 +24,11 @@ class _Itimerspec(ctypes.Structure):
     )
 
 
-class Alarm:
+class PreciseTimer:
     """Calls a callback at a given time; `set` replaces the previous time."""
 
     def __init__(self, on_ring: Callable[[], None]) -> None:
-        self._on_ring = on_ring
+        self._on_expiry = on_ring
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._fd = -1
@@ -38,20 +38,20 @@ class Alarm:
             self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, flags)
             if self._fd < 0:
                 raise OSError(ctypes.get_errno(), "timerfd_create")
-            self._loop.add_reader(self._fd, self._rang)
+            self._loop.add_reader(self._fd, self._handle_expiry)
 
     def set(self, at: float) -> None:
         """Fire at `at` on `time.monotonic`; immediately if that has passed."""
         if self._fd < 0:
-            self._timer = self._loop.call_later(max(0.0, at - time.monotonic()), self._on_ring)
+            self._timer = self._loop.call_later(max(0.0, at - time.monotonic()), self._on_expiry)
             return
         ns = max(1, int(at * 1e9))
         spec = _Itimerspec(0, 0, ns // 1_000_000_000, ns % 1_000_000_000)
         self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(spec), None)
 
-    def _rang(self) -> None:
+    def _handle_expiry(self) -> None:
         os.read(self._fd, 8)
-        self._on_ring()
+        self._on_expiry()
 
     def close(self) -> None:
         """Release the timer. Idempotent."""

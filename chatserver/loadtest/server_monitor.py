@@ -64,9 +64,9 @@ class ServerMonitor:
         cpu_s, rss = {}, {}
         for role, pids in self.pids.items():
             with contextlib.suppress(OSError, ValueError):  # a process has ended
-                cpu_s[role] = round(sum(map(machine.cpu_s, pids)), 3)
-                rss[role] = sum(map(machine.rss_bytes, pids))
-        seen = ServerSample(cpu_s, rss, await self._backlog())
+                cpu_s[role] = round(sum(map(machine.read_cpu_s, pids)), 3)
+                rss[role] = sum(map(machine.read_rss_bytes, pids))
+        seen = ServerSample(cpu_s, rss, await self._read_backlog())
         if is_whole and self._hot is not None:
             with contextlib.suppress(ChatError, TimeoutError):
                 day = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -74,13 +74,13 @@ class ServerMonitor:
                 return msgspec.structs.replace(
                     seen,
                     redis_bytes=sum(one.bytes for one in await list_memory(self._hot)),
-                    write_units=_units(spent.units, "persist", "write"),
-                    read_units=_units(spent.units, "history", "read"),
+                    write_units=_sum_units(spent.units, "persist", "write"),
+                    read_units=_sum_units(spent.units, "history", "read"),
                     stored=spent.messages,
                 )
         return seen
 
-    async def _backlog(self) -> int | None:
+    async def _read_backlog(self) -> int | None:
         hot = self._hot
         if hot is not None:
             with contextlib.suppress(ChatError, TimeoutError):
@@ -91,12 +91,12 @@ class ServerMonitor:
         return round(sum(backlogs)) if backlogs else None
 
 
-def _units(units: Mapping[tuple[str, str, str], float], feature: str, kind: str) -> float:
+def _sum_units(units: Mapping[tuple[str, str, str], float], feature: str, kind: str) -> float:
     return sum(amount for key, amount in units.items() if (key[0], key[2]) == (feature, kind))
 
 
 @contextlib.asynccontextmanager
-async def open_watch(
+async def open_monitor(
     address: Address, redis: Redis | None, metrics: Sequence[str]
 ) -> AsyncIterator[ServerMonitor]:
     """Open the available sources. An unreachable Redis is ignored."""
@@ -113,51 +113,51 @@ def find_processes(address: Address) -> dict[str, list[int]]:
 
     Searches the descendants of the topmost `chatserver` process above the listener.
     """
-    if not _is_here(address.host):
+    if not _is_local(address.host):
         return {}
     roles: dict[str, list[int]] = {}
-    roots = {_root_of(pid) for pid in machine.list_listeners(address.port)}
+    roots = {_find_root(pid) for pid in machine.list_listeners(address.port)}
     own = os.getpid()
     for pid in machine.list_pids():
         with contextlib.suppress(OSError, ValueError):
-            if pid != own and roots & set(_line_of(pid)):
-                role = role_of(machine.command_of(pid))
+            if pid != own and roots & set(_build_line(pid)):
+                role = find_role(machine.read_command(pid))
                 if role:
                     roles.setdefault(role, []).append(pid)
     return roles
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def _line_of(pid: int) -> list[int]:
+def _build_line(pid: int) -> list[int]:
     line = [pid]
     while line[-1] > 1:
-        line.append(machine.parent_of(line[-1]))
+        line.append(machine.read_parent(line[-1]))
     return line
 
 
-def _root_of(pid: int) -> int:
+def _find_root(pid: int) -> int:
     try:
-        ours = [one for one in _line_of(pid) if _is_ours(machine.command_of(one))]
+        ours = [one for one in _build_line(pid) if _is_chatserver(machine.read_command(one))]
     except (OSError, ValueError):
         ours = []
     return ours[-1] if ours else pid
 
 
-def _is_ours(command: Sequence[str]) -> bool:
+def _is_chatserver(command: Sequence[str]) -> bool:
     return any(
         word == "chatserver.cli.main" or Path(word).name == "chatserver" for word in command[:4]
     )
 
 
-def role_of(command: Sequence[str]) -> str | None:
+def find_role(command: Sequence[str]) -> str | None:
     """Return the role of a process from its command line; None for other processes."""
-    if _is_ours(command):
+    if _is_chatserver(command):
         words = [word for word in command if word in {"gateway", "worker", "api"}]
         return words[0] if words else None
     program = Path(command[0].split(" ")[0]).name if command else ""
@@ -186,6 +186,6 @@ def parse_metrics(text: str) -> dict[str, float]:
     return found
 
 
-def as_row(seen: ServerSample) -> dict[str, Any]:
+def build_row(seen: ServerSample) -> dict[str, Any]:
     """Return the fields of a sample that the result contains for each second."""
     return {"cpu_s": seen.cpu_s, "rss": seen.rss, "backlog": seen.backlog}

@@ -30,7 +30,7 @@ _FIRST_TS: Final = 1_700_000_000_000_000
 Fault = Callable[[str, int, bytes], list[bytes]]
 
 
-class Asked(msgspec.Struct, gc=False):
+class Request(msgspec.Struct, gc=False):
     """Any request: the fields that the stub uses."""
 
     type: str
@@ -67,7 +67,7 @@ class StubState:
     def deliver(self, user: str, place: int, rest: bytes) -> None:
         inbox = self.inboxes.setdefault(user, [])
         inbox.append(rest)
-        frame = event(len(inbox), rest)
+        frame = encode_event(len(inbox), rest)
         frames = [frame] if self.fault is None else self.fault(user, place, frame)
         live = self.live.get(user)
         if live is not None:
@@ -79,7 +79,7 @@ class Stub(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, mind: StubState) -> None:
-        self._mind = mind
+        self._state = mind
         self._rest = b""
         self._is_open = False
         self._is_flushing = False
@@ -90,8 +90,8 @@ class Stub(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._mind.live.get(self.user) is self:
-            del self._mind.live[self.user]
+        if self._state.live.get(self.user) is self:
+            del self._state.live[self.user]
 
     def flush_soon(self) -> None:
         """Write the buffered output at the end of this event loop iteration."""
@@ -118,7 +118,7 @@ class Stub(asyncio.Protocol):
             if start + size > end:
                 break
             if data[pos] == wire.TEXT:
-                self._handle(msgspec.json.decode(data[start : start + size], type=Asked))
+                self._handle(msgspec.json.decode(data[start : start + size], type=Request))
             elif data[pos] == wire.PING:
                 payload = data[start : start + size]
                 self.output.append(bytes((wire.PONG, len(payload))) + payload)
@@ -130,48 +130,48 @@ class Stub(asyncio.Protocol):
         key = data.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0]
         self.transport.write(
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Accept: " + wire.accept_of(key) + b"\r\n\r\n"
+            b"Sec-WebSocket-Accept: " + wire.compute_accept(key) + b"\r\n\r\n"
         )
         self._is_open = True
 
     def _reply(self, **fields: Any) -> None:
-        self.output.append(frame_of(msgspec.json.encode(fields)))
+        self.output.append(encode_frame(msgspec.json.encode(fields)))
 
-    def _handle(self, asked: Asked) -> None:
+    def _handle(self, asked: Request) -> None:
         match asked.type:
             case "hello":
-                self._hello(asked)
+                self._handle_hello(asked)
             case "send":
-                self._send(asked)
+                self._handle_send(asked)
             case "open_direct":
-                self._open(asked, f"d-{self.user}-{asked.user}", [asked.user])
+                self._open_chat(asked, f"d-{self.user}-{asked.user}", [asked.user])
             case "create_chat":
-                self._open(asked, f"g-{asked.ref}", asked.members)
+                self._open_chat(asked, f"g-{asked.ref}", asked.members)
             case "invite":
-                self._mind.members[asked.chat].extend(asked.users)
+                self._state.members[asked.chat].extend(asked.users)
                 self._reply(type="ok", id=asked.id)
             case "history":
-                self._page(asked)
+                self._handle_history(asked)
 
-    def _hello(self, asked: Asked) -> None:
+    def _handle_hello(self, asked: Request) -> None:
         self.user = asked.device.removesuffix("-d")
-        self._mind.live[self.user] = self
-        inbox = self._mind.inboxes.setdefault(self.user, [])
+        self._state.live[self.user] = self
+        inbox = self._state.inboxes.setdefault(self.user, [])
         self._reply(type="welcome", epoch=EPOCH, seq=len(inbox), limits={})
-        if asked.cursor is not None and len(inbox) - asked.cursor.seq > self._mind.inbox_max:
+        if asked.cursor is not None and len(inbox) - asked.cursor.seq > self._state.inbox_max:
             head = {"epoch": EPOCH, "seq": len(inbox)}
             self._reply(type="too_long", cursor=head, chats=[])
         elif asked.cursor is not None:
             begin = asked.cursor.seq
-            self.output.extend(event(n, e) for n, e in enumerate(inbox[begin:], begin + 1))
+            self.output.extend(encode_event(n, e) for n, e in enumerate(inbox[begin:], begin + 1))
 
-    def _open(self, asked: Asked, chat: str, others: list[str]) -> None:
-        self._mind.members[chat] = [self.user, *others]
-        self._mind.logs[chat] = []
+    def _open_chat(self, asked: Request, chat: str, others: list[str]) -> None:
+        self._state.members[chat] = [self.user, *others]
+        self._state.logs[chat] = []
         self._reply(type="ok", id=asked.id, chat={"chat": chat})
 
-    def _send(self, asked: Asked) -> None:
-        mind, name = self._mind, (self.user, asked.ref)
+    def _handle_send(self, asked: Request) -> None:
+        mind, name = self._state, (self.user, asked.ref)
         known = mind.refs.get(name)
         if known is None:
             log = mind.logs[asked.chat]
@@ -200,8 +200,8 @@ class Stub(asyncio.Protocol):
         place = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": known is not None}
         self._reply(type="ack", id=asked.id, ref=asked.ref, **place, durability="hot")
 
-    def _page(self, asked: Asked) -> None:
-        log = self._mind.logs[asked.chat]
+    def _handle_history(self, asked: Request) -> None:
+        log = self._state.logs[asked.chat]
         if asked.before is not None:
             end = min(asked.before - 1, len(log))
             first = max(0, end - asked.limit)
@@ -213,11 +213,11 @@ class Stub(asyncio.Protocol):
         self._reply(type="page", id=asked.id, messages=messages, tier="stub", more=more)
 
 
-def event(seq: int, rest: bytes) -> bytes:
-    return frame_of(b'{"type":"event","epoch":"%b","seq":%d%b' % (EPOCH.encode(), seq, rest))
+def encode_event(seq: int, rest: bytes) -> bytes:
+    return encode_frame(b'{"type":"event","epoch":"%b","seq":%d%b' % (EPOCH.encode(), seq, rest))
 
 
-def frame_of(payload: bytes) -> bytes:
+def encode_frame(payload: bytes) -> bytes:
     size = len(payload)
     if size < 126:
         return b"\x81%c%b" % (size, payload)

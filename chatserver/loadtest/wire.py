@@ -58,7 +58,7 @@ def parse_address(url: str) -> Address:
     return Address(parts.hostname, port or (443 if is_tls else 80), parts.path or "/", is_tls)
 
 
-def upgrade_request(address: Address, subprotocol: str | None) -> tuple[bytes, bytes]:
+def build_upgrade_request(address: Address, subprotocol: str | None) -> tuple[bytes, bytes]:
     """Return the upgrade request and the accept value expected in the answer."""
     key = base64.b64encode(os.urandom(16))
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -72,10 +72,10 @@ def upgrade_request(address: Address, subprotocol: str | None) -> tuple[bytes, b
     ]
     if subprotocol is not None:
         lines.append(b"Sec-WebSocket-Protocol: " + subprotocol.encode())
-    return b"\r\n".join([*lines, b"", b""]), accept_of(key)
+    return b"\r\n".join([*lines, b"", b""]), compute_accept(key)
 
 
-def accept_of(key: bytes) -> bytes:
+def compute_accept(key: bytes) -> bytes:
     """Return the accept value for a key. SHA-1 is required by the RFC; it protects no secret."""
     return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
 
@@ -98,7 +98,7 @@ def check_upgrade(head: bytes, accept: bytes) -> None:
         raise BadHandshake("wrong Sec-WebSocket-Accept")
 
 
-def client_frame(payload: bytes, opcode: int = TEXT) -> bytes:
+def encode_client_frame(payload: bytes, opcode: int = TEXT) -> bytes:
     """Encode a complete frame, masked with the zero key."""
     size = len(payload)
     if size < 126:

@@ -30,11 +30,11 @@ from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.loadtest.arrival_schedule import Pacer, arrivals
+from chatserver.loadtest.arrival_schedule import Pacer, iter_arrivals
 from chatserver.loadtest.load_users import LoadUsers, SetupFailed
 from chatserver.loadtest.plan import Plan
 from chatserver.loadtest.wire import parse_address
-from chatserver.loadtest.worker_state import WorkerState, now_us
+from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
 LAG_S: Final = 0.05
 LINE_BYTES_MAX: Final = 65_536
@@ -55,13 +55,13 @@ class Worker:
             lifetime_s_max=plan.token_s,
         )
         tokens = Tokens(auth, SystemClock())
-        self.site = WorkerState(
+        self.state = WorkerState(
             run=plan.run,
             address=parse_address(plan.url),
             mint=lambda user: tokens.issue(UserId(user), plan.token_s),
             body_bytes=plan.body_bytes,
         )
-        self.users = LoadUsers(plan, self.site)
+        self.users = LoadUsers(plan, self.state)
         self._stopping = asyncio.Event()
         self._pacer: Pacer | None = None
         self._patience_s = plan.settle_s
@@ -69,16 +69,16 @@ class Worker:
         self._begin = 0.0
         self._second = 0
 
-    async def gather(self) -> dict[str, Any]:
+    async def set_up(self) -> dict[str, Any]:
         """Set up the users; return the number of chats of each kind. Raises SetupFailed."""
-        await self.users.gather()
-        self.site.meters.take()
-        self._expected_before = self.users.expected()
+        await self.users.set_up()
+        self.state.meters.pop_all()
+        self._expected_before = self.users.count_expected()
         gc.collect()
         gc.freeze()  # exclude the long-lived setup objects from garbage collection
         return {"chats": {kind: len(chats) for kind, chats in self.users.chats.items()}}
 
-    async def load(self, begin: float, on_second: ReportSecond) -> dict[str, Any]:
+    async def run_load(self, begin: float, on_second: ReportSecond) -> dict[str, Any]:
         """Run the plan from `begin` on, wait for pending deliveries, and return the final result.
 
         `on_second` is called with the measurements of each second.
@@ -86,32 +86,32 @@ class Worker:
         self._begin = begin
         tasks = [
             asyncio.create_task(self._report_seconds(on_second), name="seconds"),
-            asyncio.create_task(self._watch_lag(), name="loop lag"),
+            asyncio.create_task(self._measure_lag(), name="loop lag"),
         ]
         if self.plan.storm_s:
-            tasks.append(asyncio.create_task(self._make_storms(), name="storms"))
-        cpu_before = _cpu_s()
+            tasks.append(asyncio.create_task(self._run_storms(), name="storms"))
+        cpu_before = _get_cpu_s()
         try:
-            took_s = await (self._closed_loop() if self.plan.window else self._open_loop())
-            cpu_s = _cpu_s() - cpu_before
+            took_s = await (self._run_closed_loop() if self.plan.window else self._run_open_loop())
+            cpu_s = _get_cpu_s() - cpu_before
             for task in tasks[2:]:
                 task.cancel()
-            await self.users.settle(self._patience_s)
+            await self.users.wait_for_deliveries(self._patience_s)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         left = self.users.finish()
-        on_second(self._take_second())
-        site = self.site
+        on_second(self._build_report())
+        state = self.state
         return {
             "took_s": took_s,
             "cpu_s": round(cpu_s, 3),
-            "findings": dict(site.findings.counts),
-            "examples": site.findings.examples,
-            "refusals": site.refusals,
-            "last_failure": site.last_failure,
-            "fatal": site.fatal,
+            "findings": dict(state.findings.counts),
+            "examples": state.findings.examples,
+            "refusals": state.refusals,
+            "last_failure": state.last_failure,
+            "fatal": state.fatal,
             **left,
         }
 
@@ -122,55 +122,55 @@ class Worker:
         if self._pacer is not None:
             self._pacer.stop()
 
-    async def _open_loop(self) -> float:
+    async def _run_open_loop(self) -> float:
         seed = f"times-{self.plan.seed}-{self.plan.first_user}"
         chance = random.Random(seed)  # noqa: S311  schedule of simulated users, not a secret
-        due = arrivals(self.plan.rate, self.plan.duration_s, chance)
-        time_late = self.site.meters.time
+        due = iter_arrivals(self.plan.rate, self.plan.duration_s, chance)
+        time_late = self.state.meters.record_latency
         self._pacer = Pacer(
             due,
             self._begin,
-            lambda _, at: self.users.act(round(at * 1e6)),
+            lambda _, at: self.users.run_action(round(at * 1e6)),
             on_late=lambda late_s: time_late("sent_late", int(late_s * 1e6)),
         )
         await self._pacer.finished
         return min(self.plan.duration_s, max(0.001, time.monotonic() - self._begin))
 
-    async def _closed_loop(self) -> float:
+    async def _run_closed_loop(self) -> float:
         """Keep `window` actions pending, to measure the capacity of the tool itself."""
         await asyncio.sleep(self._begin - time.monotonic())
-        self.site.on_done = lambda: self.users.act(now_us())
+        self.state.on_done = lambda: self.users.run_action(get_now_us())
         for _ in range(self.plan.window):
-            self.users.act(now_us())
+            self.users.run_action(get_now_us())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), self.plan.duration_s)
-        self.site.on_done = lambda: None
+        self.state.on_done = lambda: None
         return time.monotonic() - self._begin
 
-    async def _make_storms(self) -> None:
+    async def _run_storms(self) -> None:
         await asyncio.sleep(self._begin - time.monotonic())
         while True:
             await asyncio.sleep(self.plan.storm_s)
-            self.users.storm()
+            self.users.reconnect_all()
 
-    async def _watch_lag(self) -> None:
+    async def _measure_lag(self) -> None:
         while True:
             due = time.monotonic() + LAG_S
             await asyncio.sleep(LAG_S)
-            self.site.meters.time("loop_lag", int((time.monotonic() - due) * 1e6))
+            self.state.meters.record_latency("loop_lag", int((time.monotonic() - due) * 1e6))
 
     async def _report_seconds(self, on_second: ReportSecond) -> None:
         while True:
             await asyncio.sleep(self._begin + self._second + 1 - time.monotonic())
-            on_second(self._take_second())
+            on_second(self._build_report())
 
-    def _take_second(self) -> dict[str, Any]:
+    def _build_report(self) -> dict[str, Any]:
         second, self._second = self._second, self._second + 1
-        expected = self.users.expected() - self._expected_before
-        return {"second": second, "expected": expected, **self.site.meters.take()}
+        expected = self.users.count_expected() - self._expected_before
+        return {"second": second, "expected": expected, **self.state.meters.pop_all()}
 
 
-def _cpu_s() -> float:
+def _get_cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
@@ -180,7 +180,7 @@ def _write_line(line: dict[str, Any]) -> None:
     sys.stdout.buffer.flush()
 
 
-async def _listen() -> asyncio.StreamReader:
+async def _open_input() -> asyncio.StreamReader:
     reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -189,10 +189,10 @@ async def _listen() -> asyncio.StreamReader:
 
 async def run() -> None:
     """Run a worker until it receives `close`."""
-    orders = await _listen()
+    orders = await _open_input()
     worker = Worker(msgspec.json.decode(await orders.readline(), type=Plan))
     try:
-        ready = await worker.gather()
+        ready = await worker.set_up()
     except (SetupFailed, ExceptionGroup) as exc:
         failure = exc.exceptions[0] if isinstance(exc, ExceptionGroup) else exc
         _write_line({"failed": str(failure)})
@@ -200,7 +200,7 @@ async def run() -> None:
     _write_line({"ready": ready})
     order = msgspec.json.decode(await orders.readline() or b"{}")
     if "begin" in order:
-        load = asyncio.create_task(worker.load(order["begin"], _write_line), name="load")
+        load = asyncio.create_task(worker.run_load(order["begin"], _write_line), name="load")
         next_order = asyncio.create_task(orders.readline(), name="orders")
         await asyncio.wait([load, next_order], return_when=asyncio.FIRST_COMPLETED)
         if not load.done():

@@ -6,12 +6,12 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from chatserver.loadtest.checker import Book, Findings, key_of
+from chatserver.loadtest.checker import ChatRecord, Findings, encode_key
 from chatserver.loadtest.meters import Meters
 from chatserver.loadtest.wire import Address
 
 
-def now_us() -> int:
+def get_now_us() -> int:
     """Return the machine's monotonic clock in microseconds."""
     return time.monotonic_ns() // 1000
 
@@ -26,23 +26,23 @@ class WorkerState:
     body_bytes: int
     meters: Meters = dataclasses.field(default_factory=Meters)
     findings: Findings = dataclasses.field(default_factory=Findings)
-    books: dict[str, Book] = dataclasses.field(default_factory=dict)
-    repeated: set[int] = dataclasses.field(default_factory=set)  # keys that were retried
+    records: dict[str, ChatRecord] = dataclasses.field(default_factory=dict)
+    retried: set[int] = dataclasses.field(default_factory=set)  # keys that were retried
     refusals: dict[str, str] = dataclasses.field(default_factory=dict)  # code to first message
     last_failure: str = ""  # the last reason why a connection failed
     fatal: str = ""  # why the run cannot continue
     on_done: Callable[[], None] = lambda: None
     is_over: bool = False
 
-    def user(self, index: int) -> str:
+    def build_user_id(self, index: int) -> str:
         return f"load-{self.run}-{index}"
 
-    def body(self, index: int, number: int, due_us: int) -> str:
+    def build_body(self, index: int, number: int, due_us: int) -> str:
         """Return the body of a message: its sender, number and scheduled time."""
         head = f"{self.run} {index} {number} {due_us} "
         return head + "x" * (self.body_bytes - len(head))
 
-    def read_body(self, sender: str, ref: str, body: str) -> tuple[int, int] | None:
+    def parse_body(self, sender: str, ref: str, body: str) -> tuple[int, int] | None:
         """Return `(key, scheduled time)` of a received message; None if it is from another run.
 
         A modified message is recorded as a violation.
@@ -54,10 +54,14 @@ class WorkerState:
             index, number, due_us = int(parts[1]), int(parts[2]), int(parts[3])
         except ValueError:
             index = number = due_us = 0
-        is_whole = body == self.body(index, number, due_us)
-        if not is_whole or sender != self.user(index) or ref != self.ref(index, number):
+        is_whole = body == self.build_body(index, number, due_us)
+        if (
+            not is_whole
+            or sender != self.build_user_id(index)
+            or ref != self.build_ref(index, number)
+        ):
             self.findings.add("mismatched", f"{sender} {ref}: {body[:80]!r}")
-        return key_of(index, number), due_us
+        return encode_key(index, number), due_us
 
-    def ref(self, index: int, number: int) -> str:
+    def build_ref(self, index: int, number: int) -> str:
         return f"{self.run}-{index}-{number}"

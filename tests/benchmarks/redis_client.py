@@ -41,7 +41,7 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.single_server import SingleClient
 from chatserver.hot.redis.wire import OnReply, Reply, Wire
 from chatserver.loadtest import machine
-from chatserver.loadtest.bench.server_stack import free_port, running
+from chatserver.loadtest.bench.server_stack import find_free_port, run_server
 from chatserver.protocol import codec
 from tests.support.constants import constants
 
@@ -142,9 +142,9 @@ async def measure(
 
     gc.collect()
     gc.freeze()  # the recorded calls are many objects, which no gateway would have
-    cpu, redis_cpu, begin = time.process_time(), machine.cpu_s(redis_pid), time.perf_counter()
+    cpu, redis_cpu, begin = time.process_time(), machine.read_cpu_s(redis_pid), time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(in_flight)))
-    cpu, redis_cpu = time.process_time() - cpu, machine.cpu_s(redis_pid) - redis_cpu
+    cpu, redis_cpu = time.process_time() - cpu, machine.read_cpu_s(redis_pid) - redis_cpu
     return {
         "calls_per_second": round(len(calls) / (time.perf_counter() - begin)),
         "client_us_per_call": round(cpu / len(calls) * 1e6, 1),
@@ -211,8 +211,8 @@ def main(runs: int, server_core: int, load_core: int, out: Path | None) -> None:
     os.sched_setaffinity(0, {load_core})
     found: list[dict[str, dict[str, float]]] = []
     with tempfile.TemporaryDirectory(prefix="chatserver-load-") as folder:
-        launch = redis_launch(Path(folder), free_port(), appendonly="no")
-        with running(launch, server_core) as server:
+        launch = redis_launch(Path(folder), find_free_port(), appendonly="no")
+        with run_server(launch, server_core) as server:
             assert server.process is not None
             for _ in range(runs):
                 found.append(uvloop.run(compare(server.port, server.process.pid)))
@@ -223,7 +223,9 @@ def main(runs: int, server_core: int, load_core: int, out: Path | None) -> None:
     for name, figures in medians.items():
         click.echo(f"{name:<34} " + "  ".join(f"{k} {v:>9,}" for k, v in figures.items()))
     if out is not None:
-        out.write_text(json.dumps({"machine": machine.machine(), "medians": medians}, indent=2))
+        out.write_text(
+            json.dumps({"machine": machine.describe_machine(), "medians": medians}, indent=2)
+        )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from chatserver.dev.servers import (
 )
 from chatserver.domain.clock import SystemClock
 from chatserver.encryption.key_file import new_line
-from chatserver.loadtest.bench.server_stack import Placement, free_port, running, worker
+from chatserver.loadtest.bench.server_stack import Placement, find_free_port, run_server, run_worker
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.support.threetiers import LongChat, Walk, history_of, walk
@@ -53,7 +53,7 @@ def times_of(walks: list[Walk]) -> dict[str, Any]:
         if len(ms) < 2:
             found[tier] = {"pages": len(ms)}
             continue
-        cuts = statistics.quantiles(ms, n=100, method="inclusive")
+        cuts = statistics.get_quantiles(ms, n=100, method="inclusive")
         found[tier] = {"pages": len(ms), "p50_ms": round(cuts[49], 1), "p99_ms": round(cuts[98], 1)}
     return found
 
@@ -110,11 +110,13 @@ def main(old: int, recent: int, hot: int, *, encrypt: bool, out: Path | None) ->
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
         folder = Path(name)
         redis = exits.enter_context(
-            running(redis_launch(folder / "redis", free_port(), appendonly="no"), 1)
+            run_server(redis_launch(folder / "redis", find_free_port(), appendonly="no"), 1)
         )
-        dynamodb = exits.enter_context(running(dynamodb_launch(folder / "d", free_port()), 1))
+        dynamodb = exits.enter_context(
+            run_server(dynamodb_launch(folder / "d", find_free_port()), 1)
+        )
         s3 = exits.enter_context(
-            running(ministack_launch(folder / "s3", free_port(), service="s3"), 1)
+            run_server(ministack_launch(folder / "s3", find_free_port(), service="s3"), 1)
         )
         keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": REGION}
         (folder / "keys").write_text(new_line())
@@ -145,7 +147,7 @@ def main(old: int, recent: int, hot: int, *, encrypt: bool, out: Path | None) ->
         def start(stack: contextlib.ExitStack) -> None:
             for role in ("persist", "archive"):
                 options = Placement(1, 1, "no")
-                stack.enter_context(worker(role, options, folder, env))
+                stack.enter_context(run_worker(role, options, folder, env))
 
         found = uvloop.run(measure(settings, start, (old, recent, hot)))
     click.echo(json.dumps(found, indent=2))

@@ -124,7 +124,7 @@ class CachedChat:
     shown: int | None
     top: int
     mids: list[tuple[int, str]]
-    is_suspect: bool
+    is_unverified: bool
     is_wanted: bool
     entries: list[Entry]
     hidden: list[int]
@@ -133,7 +133,7 @@ class CachedChat:
 
 def cache_of(state: ClientState, unconsumed: list[QueuedEvent]) -> list[CachedChat]:
     """Return all chats as they were before the unconsumed events."""
-    firsts = saved_state._firsts_of(state, unconsumed) or {}
+    firsts = saved_state._find_first_seqs(state, unconsumed) or {}
     return [_cached(state, name, firsts) for name in list(state.chats)]
 
 
@@ -144,18 +144,18 @@ def _cached(state: ClientState, name: str, firsts: dict[str, int]) -> CachedChat
     if shown is not None and name in firsts:
         shown = min(shown, firsts[name] - 1)
     upto = shown or 0
-    kept = log._former_entries if log.is_suspect else log._entries
+    kept = log._previous_entries if log.is_unverified else log._entries
     seqs = sorted(seq for seq in kept if seq <= upto)
     return CachedChat(
         name,
         chat.save(),
         shown,
         log.top,
-        list(log.saved_mids(upto).items()),
-        log.is_suspect,
+        list(log.get_newest_identities(upto).items()),
+        log.is_unverified,
         state.catch_up.is_scheduled(chat),
         [kept[seq] for seq in seqs],
-        [seq for seq in seqs if seq in log._hidden | log._former_hidden],
+        [seq for seq in seqs if seq in log._hidden | log._previous_hidden],
         chat.cleared_upto,
     )
 
@@ -167,7 +167,7 @@ def restore_cached(
     state.user, state.device = old.user, old.device
     state.cursor = unconsumed[0].before if unconsumed else old.cursor
     for each in cached:
-        chat = state.chat(each.chat)
+        chat = state.get_or_create_chat(each.chat)
         chat.is_large = each.info.is_large
         if each.shown is not None:
             chat.log.restore(each.shown, each.top, each.mids)
@@ -175,8 +175,8 @@ def restore_cached(
             state.clear_chat(each.chat, each.cleared_upto)
             chat.log.put_cached(each.entries)
         chat.restore(each.info)
-        if each.is_suspect:
-            chat.suspect()
+        if each.is_unverified:
+            chat.mark_unverified()
         if each.shown is not None:
             state.catch_up.schedule(chat, is_forced=each.is_wanted)
     saved_state.restore(state, None, saved_state.encode_outbox(old, unconsumed))
@@ -289,11 +289,11 @@ def replay(history: History) -> Iterator[tuple[Call, Any]]:
 def _call(state: ClientState, method: str, args: list[Any]) -> Any:
     match method, args:
         case "do", [operation, now]:
-            return state.do(OutboxEntry(**operation), now)
+            return state.enqueue(OutboxEntry(**operation), now)
         case "pause", [now, is_paused]:
             return state.pause(now, is_paused=is_paused)
         case "takeHistory", [page, is_newest, *before]:
-            return state.take_history(page, is_newest=is_newest, before=before[0])
+            return state.apply_history(page, is_newest=is_newest, before=before[0])
         case _:
             return getattr(state, snake(method))(*args)
 

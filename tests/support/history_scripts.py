@@ -27,10 +27,10 @@ class Script:
     def connect(self, **welcome: Any) -> None:
         """Connect, or connect again."""
         if self.state.is_online:
-            self.state.disconnected(self.now)
-        self.state.hello("token")
+            self.state.handle_disconnect(self.now)
+        self.state.build_hello("token")
         fields = {"type": "welcome", "user": "alice", "epoch": "e1", "seq": self.seq, "large": []}
-        self.connection = self.state.connected({**fields, **welcome}, self.now)
+        self.connection = self.state.handle_welcome({**fields, **welcome}, self.now)
         self.flush()
 
     def restart(self) -> None:
@@ -39,15 +39,15 @@ class Script:
 
     def flush(self) -> list[Any]:
         """Take all outputs; return the frames."""
-        frames = self.state.take_frames()
-        self.state.take_queued()
-        self.state.take_answers()
-        self.state.due(self.now)
+        frames = self.state.pop_frames()
+        self.state.pop_queued_events()
+        self.state.pop_answers()
+        self.state.get_next_tick(self.now)
         return frames
 
     def take(self, **frame: Any) -> list[Any]:
         """Take a frame of the server."""
-        self.state.received(self.connection, frame, self.now)
+        self.state.handle_frame(self.connection, frame, self.now)
         return self.flush()
 
     def event(self, kind: str, chat: str = "c1", **fields: Any) -> list[Any]:
@@ -65,7 +65,7 @@ class Script:
         """Queue an operation."""
         frame = {"type": kind, "chat": chat, "ref": ref, **fields}
         with contextlib.suppress(ChatError):  # recorded
-            self.state.do(OutboxEntry(ref, chat, frame), self.now)
+            self.state.enqueue(OutboxEntry(ref, chat, frame), self.now)
         return self.flush()
 
     def wait(self, seconds: float) -> list[Any]:
@@ -142,7 +142,7 @@ def hidden() -> History:
     script.entry(8, "delete", target=1, body="")
     script.entry(9, "edit", target=1, body="too late")
     summary = {"chat": "c1", "kind": "group", "top": 9, "read": 2, "unread": 3, "hidden": [3]}
-    script.state.take_chats({"chats": [{**summary, "last": entry(3)}]})
+    script.state.apply_chat_list({"chats": [{**summary, "last": entry(3)}]})
     script.flush()
     script.event("hidden", hidden=[4])
     script.event("hidden", "c2", hidden=[1])
@@ -163,7 +163,7 @@ def cleared() -> History:
     """Cleared chats: their texts come neither with events nor with pages, nor after a reload."""
     script = Script("cleared chats")
     line = {"chat": "c1", "kind": "group", "top": 2, "unread": 2, "last": entry(2)}
-    script.state.take_chats({"chats": [line]})
+    script.state.apply_chat_list({"chats": [line]})
     script.flush()
     script.entry(3, body="secret 3")
     script.entry(4)
@@ -173,12 +173,12 @@ def cleared() -> History:
     script.entry(5, "edit", target=2, body="edited")
     script.entry(6, "reaction", target=4, body="👍")
     older = [entry(1), entry(2), entry(3, body="secret 3")]
-    script.state.take_history({"chat": "c1", "messages": older}, is_newest=False, before=4)
+    script.state.apply_history({"chat": "c1", "messages": older}, is_newest=False, before=4)
     (gap,) = [frame for frame in script.entry(9) if frame["type"] == "history"]
     script.state.clear_chat("c1", 8)  # on another device, which has them all
     missed = [entry(7, body="secret 7"), entry(8)]
     script.take(type="page", chat="c1", tier="hot", more=False, id=gap["id"], messages=missed)
-    script.state.take_chats({"chats": [{**line, "top": 9, "unread": 7, "last": entry(8)}]})
+    script.state.apply_chat_list({"chats": [{**line, "top": 9, "unread": 7, "last": entry(8)}]})
     script.state.describe()
     script.restart()
     script.connect()
@@ -224,28 +224,30 @@ def requests() -> History:
         script.state.watch([f"v{number}" for number in range(20)])
     script.state.unwatch(["u0"])
     script.flush()
-    asked = script.state.ask({"type": "chats"}, script.now, script.now + 10)
-    script.state.ask({"type": "join", "chat": "c9", "ref": "j1"}, script.now, script.now + 1)
-    late = script.state.ask({"type": "blocks"}, script.now, script.now + 3)
+    asked = script.state.send_request({"type": "chats"}, script.now, script.now + 10)
+    script.state.send_request(
+        {"type": "join", "chat": "c9", "ref": "j1"}, script.now, script.now + 1
+    )
+    late = script.state.send_request({"type": "blocks"}, script.now, script.now + 3)
     with contextlib.suppress(ChatError):  # recorded
-        script.state.ask({"type": "blocks"}, script.now, script.now + 3)
+        script.state.send_request({"type": "blocks"}, script.now, script.now + 3)
     script.flush()
     race = {"type": "error", "code": "conflict", "message": "", "temporary": True}
     script.take(**race, id=asked + 1)
-    script.state.give_up(late)
+    script.state.cancel_request(late)
     script.wait(0.2)
     script.connect()  # asks again, watches again
     script.state.notify({"type": "typing", "chat": "c1", "on": True})
     lines = [{"chat": "c1", "kind": "direct", "members": ["alice", "bob"], "top": 3, "unread": 1}]
     script.take(type="page", id=asked, chats=lines, more=False)
-    script.state.take_chats({"chats": lines})
-    script.state.take_info({"chat": "c2", "kind": "group", "members": ["alice"]})
+    script.state.apply_chat_list({"chats": lines})
+    script.state.apply_info({"chat": "c2", "kind": "group", "members": ["alice"]})
     script.take(type="signal", kind="typing", chat="c1", **{"from": "bob"}, on=True)
     script.take(type="signal", kind="presence", **{"from": "bob"}, state="offline", last_seen=7)
     script.take(type="signal", kind="post", **{"from": "bob"}, post="p1")
     script.take(type="something new", chat="c1")
     script.wait(1.0)
-    script.state.forget_chat("c2")
+    script.state.remove_chat("c2")
     return script.end()
 
 

@@ -40,15 +40,15 @@ def restore_chats(state: ClientState, chats: Collection[LoadedChat]) -> None:
     """Add the chats to a state whose delivery position is restored."""
     for cached, entries in chats:
         state.clear_chat(cached.chat, cached.cleared)
-        chat = state.chat(cached.chat)
+        chat = state.get_or_create_chat(cached.chat)
         if cached.info is not None:
             chat.restore(msgspec.json.decode(cached.info, type=SavedChat))
-        if not chat.log.is_suspect:
+        if not chat.log.is_unverified:
             chat.log.put_cached(entries)
             chat.last = next(iter(chat.log.messages()[-1:]), None)
 
 
-def infos_of(state: ClientState, chats: Collection[str]) -> dict[str, bytes]:
+def encode_infos(state: ClientState, chats: Collection[str]) -> dict[str, bytes]:
     """Encode the descriptions of these chats."""
     known = (state.chats[name] for name in chats if name in state.chats)
     return {chat.id: msgspec.json.encode(chat.save()) for chat in known if not chat.is_left}

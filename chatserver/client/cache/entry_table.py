@@ -42,24 +42,24 @@ class EntryTable:
                 entry = tombstone_of(entry, entry.rev)
             self._write(chat, entry)
         if entry.kind in AMENDING and entry.target is not None:
-            self._amend(chat, entry, entry.target)
+            self._apply_change(chat, entry, entry.target)
 
-    def _amend(self, chat: ChatRow, change: Entry, target: int) -> None:
+    def _apply_change(self, chat: ChatRow, change: Entry, target: int) -> None:
         message = self._find(chat, target)
         if message is not None:
             changed = apply_entry(message, change)
             if changed is not message:
                 self._write(chat, changed)
         if change.kind in ("edit", "delete"):
-            self._blank_edits(chat, target, before=change.seq)
+            self._remove_edit_texts(chat, target, before=change.seq)
 
-    def _blank_edits(self, chat: ChatRow, target: int, before: int | None = None) -> None:
+    def _remove_edit_texts(self, chat: ChatRow, target: int, before: int | None = None) -> None:
         """Remove the texts of earlier edits."""
         for old in self._list_changes(chat, target):
             if old.kind == "edit" and not old.deleted and (before is None or old.seq < before):
                 self._write(chat, tombstone_of(old, old.rev))
 
-    def _blank(self, chat: ChatRow, seq: int) -> None:
+    def _remove_text(self, chat: ChatRow, seq: int) -> None:
         entry = self._find(chat, seq)
         if entry is not None and not entry.deleted:
             self._write(chat, tombstone_of(entry, entry.rev))
@@ -103,8 +103,8 @@ class EntryTable:
         """Remove the texts of messages, also of copies that are put later."""
         for seq in seqs:
             self._connection.execute("INSERT OR IGNORE INTO hidden VALUES (?, ?)", (chat.id, seq))
-            self._blank(chat, seq)
-            self._blank_edits(chat, seq)
+            self._remove_text(chat, seq)
+            self._remove_edit_texts(chat, seq)
 
     def clear(self, chat: ChatRow, upto: int) -> None:
         """Delete the entries up to `upto`, and the texts of later edits of them."""
@@ -123,7 +123,7 @@ class EntryTable:
         for table in ("entry", "hidden"):
             self._connection.execute(f"DELETE FROM {table} WHERE chat = ?", (chat.id,))  # noqa: S608  # constants
 
-    def unhide(self, chat: ChatRow) -> None:
+    def clear_hidden(self, chat: ChatRow) -> None:
         """Forget which messages are hidden."""
         self._connection.execute("DELETE FROM hidden WHERE chat = ?", (chat.id,))
 
@@ -169,7 +169,7 @@ class EntryTable:
         ).fetchone()
         return int(last)
 
-    def has(self, chat: ChatRow, low: int, high: int) -> bool:
+    def has_any(self, chat: ChatRow, low: int, high: int) -> bool:
         """Return whether there is an entry from `low` to `high`, inclusive."""
         found = self._connection.execute(
             "SELECT 1 FROM entry WHERE chat = ? AND seq BETWEEN ? AND ? LIMIT 1",

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from chatserver.client import saved_state
-from chatserver.client.cache.cached_state import infos_of, load_chats, restore_chats
+from chatserver.client.cache.cached_state import encode_infos, load_chats, restore_chats
 from chatserver.client.cache.message_tables import CachedPage, Unverified
 from chatserver.client.cache.recorder import Recorder
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
@@ -46,10 +46,10 @@ class LocalStore:
         self._lock = asyncio.Lock()
         self._owner = Owner()
         self._last = Saved()
-        self._is_position_due = True  # the delivery position may have changed
+        self._is_position_changed = True  # the delivery position may have changed
         self._changed: set[str] = set()  # chats whose description is not saved
-        self.due = asyncio.Event()  # save now
-        self._is_held = False  # the server holds back events
+        self.save_requested = asyncio.Event()  # save now
+        self._is_full = False  # the server holds back events
         self._is_ended = False  # nothing is saved any more
         self._is_closed = False
 
@@ -65,7 +65,7 @@ class LocalStore:
     @property
     def is_full(self) -> bool:
         """True while the server must hold back events, because too many are not written yet."""
-        return self._is_held
+        return self._is_full
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────────
 
@@ -92,9 +92,9 @@ class LocalStore:
 
     # ── saving ──────────────────────────────────────────────────────────────────────────────────
 
-    def touch(self) -> None:
+    def mark_position_changed(self) -> None:
         """Record that the delivery position may have changed."""
-        self._is_position_due = True
+        self._is_position_changed = True
 
     def record_welcome(self, welcome: Fields) -> None:
         """Record a `welcome` before the state handles it."""
@@ -124,33 +124,33 @@ class LocalStore:
         """Record events before the application receives them."""
         if self._recorder is not None:
             self._recorder.record_events(events)
-            self._changed |= {chat for event in events if (chat := _chat_of(event)) is not None}
+            self._changed |= {chat for event in events if (chat := _get_chat(event)) is not None}
             if self._recorder.has_unverified:
                 self.unverified.set()
             if self._recorder.is_full:
-                self._is_held = True
-                self.due.set()
+                self._is_full = True
+                self.save_requested.set()
 
     def record_cleared(self, chat: str, upto: int) -> None:
         """Record that the user has cleared a chat."""
         if self._recorder is not None:
             self._recorder.record_cleared(chat, upto)
 
-    def record_refusal(self, chat: str) -> None:
+    def record_access_lost(self, chat: str) -> None:
         """Record that the server does not let the user read the chat."""
         if self._recorder is not None:
-            self._recorder.record_refusal(chat)
+            self._recorder.record_access_lost(chat)
 
     async def run(self, save: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
         """Call `save` at least every `SAVE_S`, until cancelled; `resume` after `is_full`."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SAVE_S):
-                    await self.due.wait()
-            self.due.clear()
+                    await self.save_requested.wait()
+            self.save_requested.clear()
             await save()
-            if self._is_held:
-                self._is_held = False
+            if self._is_full:
+                self._is_full = False
                 resume()
 
     async def save(self, events: EventQueue, *, is_closing: bool = False) -> None:
@@ -168,7 +168,7 @@ class LocalStore:
             if self._cache is not None and self._state.user != self._owner.user:
                 cache, owner = self._cache, Owner(self._state.user, self._server)
                 self._owner = await self._run(lambda: cache.claim(owner))
-            write = self._take(events, is_closing=is_closing)
+            write = self._prepare_write(events, is_closing=is_closing)
             if write is None:
                 return
             try:
@@ -177,19 +177,19 @@ class LocalStore:
                 self._is_ended = True  # a later save would lack these changes
                 raise
 
-    def _take(self, events: EventQueue, *, is_closing: bool) -> Callable[[], None] | None:
+    def _prepare_write(self, events: EventQueue, *, is_closing: bool) -> Callable[[], None] | None:
         """Take what has changed; return the call that writes it."""
         queue, position, infos = list(events), None, {}
         current = None if is_closing else events.current
-        if self._state.user and self._is_position_due:
+        if self._state.user and self._is_position_changed:
             unconsumed = queue if current is None else [current, *queue]
             position = saved_state.encode_position(self._state, unconsumed)
             if position is not None:
-                self._is_position_due = False
+                self._is_position_changed = False
                 # As of this position: what the application has not consumed is left out.
-                names = self._changed - {_chat_of(queued.event) for queued in unconsumed}
+                names = self._changed - {_get_chat(queued.event) for queued in unconsumed}
                 self._changed -= names
-                infos = infos_of(self._state, names)
+                infos = encode_infos(self._state, names)
         outbox = saved_state.encode_outbox(self._state, queue)
         saved = Saved(
             None if position == self._last.position else position,
@@ -198,7 +198,7 @@ class LocalStore:
         self._last = Saved(position or self._last.position, outbox)
         if self._cache is None or self._recorder is None:
             return None if saved == Saved() else lambda: self._store.save(saved)
-        cache, changes, now_s = self._cache, self._recorder.take(), self._clock.time()
+        cache, changes, now_s = self._cache, self._recorder.pop_changes(), self._clock.time()
         if saved == Saved() and not changes and not infos:
             return None
         return lambda: cache.save_changes(saved, changes, infos, now_s)
@@ -240,5 +240,5 @@ class LocalStore:
         return None if cache is None else await self._run(cache.find_unverified)
 
 
-def _chat_of(event: Event) -> str | None:
+def _get_chat(event: Event) -> str | None:
     return getattr(event, "chat", None)

@@ -32,7 +32,7 @@ from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.cache.entry_table import EntryTable
 from chatserver.client.model import Entry
 
-EVICTED = 20  # entries evicted from a chat before the next one is considered
+EVICTED_AT_ONCE = 20  # entries evicted from a chat before the next one is considered
 VACUUM_PAGES = 200
 
 
@@ -122,35 +122,35 @@ class MessageTables:
         for change in changes:
             match change:
                 case Delivered(name, entry):
-                    chat = touched[name] = self._chat(name)
-                    self._deliver(chat, entry)
+                    chat = touched[name] = self._get_or_create_row(name)
+                    self._put_delivered(chat, entry)
                 case PageRead(name, entries, before, after, has_more):
-                    chat = touched[name] = self._chat(name)
+                    chat = touched[name] = self._get_or_create_row(name)
                     self._put_page(chat, entries, before, after, has_more=has_more)
                 case Hidden(name, seqs):
-                    self._entries.hide(self._chat(name), seqs)
+                    self._entries.hide(self._get_or_create_row(name), seqs)
                 case Cleared(name, upto):
                     self._clear(name, upto)
                 case EntriesSkipped(name, upto):
-                    self._skip(self._chat(name), upto)
+                    self._skip(self._get_or_create_row(name), upto)
                 case EntriesLost(name, after):
-                    self._cut(self._chat(name), after)
+                    self._truncate(self._get_or_create_row(name), after)
                 case ChatDropped(name):
                     self._drop(name)
                     touched.pop(name, None)
                 case ChatsUnverified(chats, verified):
-                    self._unverify(self._chats.keys() - verified if chats is None else chats)
+                    self._mark_unverified(self._chats.keys() - verified if chats is None else chats)
                 case _:
                     assert_never(change)
         for name, info in infos.items():
-            chat = self._chat(name)
+            chat = self._get_or_create_row(name)
             self._connection.execute("UPDATE chat SET info = ? WHERE id = ?", (info, chat.id))
         for chat in touched.values():
             self._trim(chat)
         self._entries.expire({chat.id: chat for chat in self._chats.values()}, now_s)
         self._evict()
 
-    def _chat(self, name: str) -> ChatRow:
+    def _get_or_create_row(self, name: str) -> ChatRow:
         """Return the row of a chat, as the most recently used one."""
         self._used += 1
         chat = self._chats.get(name)
@@ -164,9 +164,9 @@ class MessageTables:
         chat.used, chat.is_changed = self._used, True
         return chat
 
-    def _deliver(self, chat: ChatRow, entry: Entry) -> None:
+    def _put_delivered(self, chat: ChatRow, entry: Entry) -> None:
         if entry.seq <= chat.stale:  # nothing above it has been delivered since
-            self._cut(chat, entry.seq - 1)
+            self._truncate(chat, entry.seq - 1)
         if entry.seq <= chat.cleared:
             if entry.seq > chat.head:  # nothing is cached
                 chat.clear(entry.seq)
@@ -188,7 +188,7 @@ class MessageTables:
         has_more: bool,
     ) -> None:
         """Put a page that touches the verified range; ignore another one."""
-        low, high = _range_of(entries, before, after)
+        low, high = _get_page_range(entries, before, after)
         if low <= chat.cleared + 1:  # there is nothing to show below
             has_more = has_more and after is not None
             entries = tuple(entry for entry in entries if entry.seq > chat.cleared)
@@ -198,7 +198,7 @@ class MessageTables:
         elif before is not None:
             is_adjacent = not chat.is_empty and chat.bottom - 1 <= high <= chat.head
         else:
-            is_adjacent = self._join_newest(chat, low, high, has_more=has_more)
+            is_adjacent = self._prepare_newest_page(chat, low, high, has_more=has_more)
         if not is_adjacent:
             return
         if low <= chat.stale <= high:
@@ -214,10 +214,10 @@ class MessageTables:
         elif low <= chat.stale:
             chat.stale = low - 1 if low > chat.floor else 0
 
-    def _join_newest(self, chat: ChatRow, low: int, high: int, *, has_more: bool) -> bool:
+    def _prepare_newest_page(self, chat: ChatRow, low: int, high: int, *, has_more: bool) -> bool:
         """Prepare a chat for the newest page; return False if the page must be ignored."""
         if chat.is_empty or chat.stale >= chat.head:
-            self._cut(chat, high)  # the server has nothing above the page
+            self._truncate(chat, high)  # the server has nothing above the page
             if chat.is_empty or chat.head < low - 1:
                 self._entries.delete(chat, 0, low)
                 chat.clear(low - 1)
@@ -249,7 +249,7 @@ class MessageTables:
             chat.floor, chat.head = max(chat.floor, upto + 1), max(chat.head, upto)
             chat.is_first, chat.stale = False, chat.stale if chat.stale > upto else 0
 
-    def _cut(self, chat: ChatRow, after: int) -> None:
+    def _truncate(self, chat: ChatRow, after: int) -> None:
         """Delete the entries above `after`."""
         self._entries.delete(chat, after + 1, max(chat.head, after + 1))
         chat.head, chat.stale = min(chat.head, after), min(chat.stale, after)
@@ -262,13 +262,13 @@ class MessageTables:
             self._entries.drop(chat)
             self._connection.execute("DELETE FROM chat WHERE id = ?", (chat.id,))
 
-    def _unverify(self, names: Iterable[str]) -> None:
+    def _mark_unverified(self, names: Iterable[str]) -> None:
         for name in names:
             chat = self._chats.get(name)
             if chat is not None and not chat.is_empty:
                 chat.stale, chat.is_changed = chat.head, True
                 # Pages show what is hidden; in a new epoch, it may be another message.
-                self._entries.unhide(chat)
+                self._entries.clear_hidden(chat)
             elif chat is not None and chat.cleared:
                 chat.is_first, chat.is_changed = False, True
 
@@ -292,7 +292,7 @@ class MessageTables:
             for chat in sorted(self._chats.values(), key=lambda chat: chat.used):
                 while size > self._bytes_max and chat.entries:
                     size -= chat.size
-                    self._evict_oldest(chat, EVICTED)
+                    self._evict_oldest(chat, EVICTED_AT_ONCE)
                     size += chat.size
         surplus = len(self._chats) - self._chats_max
         if surplus > 0:
@@ -343,7 +343,7 @@ class MessageTables:
         self._used += 1
         chat.used, chat.is_changed = self._used, True
         oldest = entries[0].seq if entries else 0
-        has_more = not chat.is_complete or self._entries.has(chat, chat.floor, oldest - 1)
+        has_more = not chat.is_complete or self._entries.has_any(chat, chat.floor, oldest - 1)
         return CachedPage(entries, has_more)
 
     def find_unverified(self) -> Unverified | None:
@@ -355,7 +355,9 @@ class MessageTables:
         return Unverified(chat.name, None if chat.stale >= chat.head else chat.stale + 1)
 
 
-def _range_of(entries: tuple[Entry, ...], before: int | None, after: int | None) -> tuple[int, int]:
+def _get_page_range(
+    entries: tuple[Entry, ...], before: int | None, after: int | None
+) -> tuple[int, int]:
     """Return the first and the last seq of which a page has all entries."""
     if after is not None:
         return after + 1, entries[-1].seq if entries else after

@@ -59,13 +59,13 @@ class Recorder:
         """True while the server must hold back events."""
         return len(self._changes) >= CHANGES_MAX
 
-    def take(self) -> list[Change]:
+    def pop_changes(self) -> list[Change]:
         """Remove and return the changes."""
         changes, self._changes = self._changes, []
         self.has_unverified = False
         return changes
 
-    def _unverify(
+    def _record_unverified(
         self, chats: frozenset[str] | None = None, verified: frozenset[str] = frozenset()
     ) -> None:
         self._changes.append(ChatsUnverified(chats, verified))
@@ -76,26 +76,26 @@ class Recorder:
     def record_welcome(self, welcome: Fields) -> None:
         cursor = self._state.cursor
         if cursor is None or cursor.epoch != welcome["epoch"]:
-            self._unverify()
+            self._record_unverified()
             return
         heads = [head["chat"] for head in welcome.get("large", []) if isinstance(head, dict)]
         # Delivery of these chats starts now: what happened to them before is unknown.
         begun = frozenset(chat for chat in heads if not self._is_delivered(chat))
         if begun:
-            self._unverify(begun)
+            self._record_unverified(begun)
 
     def record_snapshot(self, frame: Fields) -> None:
         """Record a `reset` or `too_long`."""
         cursor, position = self._state.cursor, msgspec.convert(frame["cursor"], Cursor)
         if frame["type"] == "reset" or cursor is None or cursor.epoch != position.epoch:
-            self._unverify()
+            self._record_unverified()
             return
         listed = frozenset(summary["chat"] for summary in frame["chats"])
         verified = frozenset(chat for chat in listed if self._is_delivered(chat))
         if cursor == position:  # of one large chat: no other events were missed
-            self._unverify(listed - verified)
+            self._record_unverified(listed - verified)
         else:
-            self._unverify(verified=verified)
+            self._record_unverified(verified=verified)
 
     def _is_delivered(self, chat: str) -> bool:
         known = self._state.chats.get(chat)
@@ -116,7 +116,7 @@ class Recorder:
         """Record that the user has cleared a chat."""
         self._changes.append(Cleared(chat, upto))
 
-    def record_refusal(self, chat: str) -> None:
+    def record_access_lost(self, chat: str) -> None:
         """Record that the server does not let the user read the chat."""
         self._changes.append(ChatDropped(chat))
 
@@ -139,8 +139,8 @@ class Recorder:
                 self._changes.append(Delivered(chat, entry))
             case ChatChanged(chat, entry) if entry is not None:
                 self._changes.append(Delivered(chat, entry))
-                if _changes_history(entry):
-                    self._unverify(frozenset({chat}))
+                if _is_history_change(entry):
+                    self._record_unverified(frozenset({chat}))
             case MessagesHidden(chat, seqs):
                 self._changes.append(Hidden(chat, seqs))
             case Skipped(chat, _, upto):
@@ -155,7 +155,7 @@ class _Settings(msgspec.Struct):
     history: str | None = None
 
 
-def _changes_history(entry: Entry) -> bool:
+def _is_history_change(entry: Entry) -> bool:
     try:
         return msgspec.json.decode(entry.body, type=_Settings).history is not None
     except msgspec.MsgspecError:

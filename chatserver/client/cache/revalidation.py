@@ -21,11 +21,11 @@ RETRY_S = 5.0
 PAGE = 200
 ANSWER_S = 30.0
 
-Ask = Callable[[Fields, float], Awaitable[Fields]]
+SendRequest = Callable[[Fields, float], Awaitable[Fields]]
 Save = Callable[[], Awaitable[None]]
 
 
-async def revalidate(store: LocalStore, state: ClientState, ask: Ask, save: Save) -> None:
+async def revalidate(store: LocalStore, state: ClientState, ask: SendRequest, save: Save) -> None:
     """Compare unverified messages with the server, until cancelled."""
     while True:
         store.unverified.clear()
@@ -36,10 +36,12 @@ async def revalidate(store: LocalStore, state: ClientState, ask: Ask, save: Save
         if found is None:
             await store.unverified.wait()
             continue
-        await asyncio.sleep(await _compare(found, store, state, ask))
+        await asyncio.sleep(await _compare_page(found, store, state, ask))
 
 
-async def _compare(found: Unverified, store: LocalStore, state: ClientState, ask: Ask) -> float:
+async def _compare_page(
+    found: Unverified, store: LocalStore, state: ClientState, ask: SendRequest
+) -> float:
     """Read one page; return the time until the next one."""
     fields: Fields = {"type": "history", "chat": found.chat, "limit": PAGE}
     if found.before is not None:
@@ -47,8 +49,8 @@ async def _compare(found: Unverified, store: LocalStore, state: ClientState, ask
     try:
         state.refresh(await ask(fields, ANSWER_S))  # `ask` has recorded the page
     except (NotFound, Forbidden):
-        store.record_refusal(found.chat)
-        state.forget_chat(found.chat)
+        store.record_access_lost(found.chat)
+        state.remove_chat(found.chat)
     except ChatError as exc:
         return (exc.retry_after_ms or 0) / 1000 + RETRY_S
     return INTERVAL_S

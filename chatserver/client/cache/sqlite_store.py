@@ -72,22 +72,22 @@ class SqliteStore:
         self._entries_per_chat_max = entries_per_chat_max
         self._bytes_max = bytes_max
         self._connection: sqlite3.Connection | None = None
-        self._opened: MessageTables | None = None
+        self._message_tables: MessageTables | None = None
 
     @property
     def _tables(self) -> MessageTables:
-        if self._opened is None:
+        if self._message_tables is None:
             connection = self._connection = store_file.open_file(self._path)
-            self._opened = MessageTables(
+            self._message_tables = MessageTables(
                 connection,
                 entries_per_chat_max=self._entries_per_chat_max,
                 bytes_max=self._bytes_max,
                 chats_max=CHATS_MAX,
             )
-        return self._opened
+        return self._message_tables
 
     @property
-    def _open(self) -> sqlite3.Connection:
+    def _database(self) -> sqlite3.Connection:
         assert self._tables is not None
         assert self._connection is not None
         return self._connection
@@ -100,8 +100,8 @@ class SqliteStore:
         Raises:
             Conflict: it belongs to another user or server.
         """
-        with store_file.translated_errors(self._path):
-            known = store_file.get_owner(self._open)
+        with store_file.translate_errors(self._path):
+            known = store_file.get_owner(self._database)
             given = {"user": owner.user or self.user, "server": self.server or owner.server}
             for name, value in given.items():
                 if value and known.get(name, value) != value:
@@ -110,14 +110,14 @@ class SqliteStore:
                         " another file"
                     )
             new = {name: value for name, value in given.items() if value and name not in known}
-            store_file.set_owner(self._open, **new)
+            store_file.set_owner(self._database, **new)
             known |= new
             return Owner(known.get("user", ""), known.get("server", ""))
 
     def load(self) -> Saved:
         """Load the last saved records."""
-        with store_file.translated_errors(self._path):
-            rows: dict[str, bytes] = dict(self._open.execute("SELECT name, value FROM record"))
+        with store_file.translate_errors(self._path):
+            rows: dict[str, bytes] = dict(self._database.execute("SELECT name, value FROM record"))
             return Saved(rows.get("place"), rows.get("deeds"))
 
     def save(self, saved: Saved) -> None:
@@ -137,11 +137,11 @@ class SqliteStore:
         """
         records = {"place": saved.position, "deeds": saved.outbox}
         rows = [(name, value) for name, value in records.items() if value is not None]
-        with store_file.translated_errors(self._path):
+        with store_file.translate_errors(self._path):
             tables = self._tables
             with tables.transaction():
                 tables.apply(changes, infos, now_s)
-                self._open.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
+                self._database.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
             tables.vacuum()
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class SqliteStore:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._connection.close()
-        self._connection = self._opened = None
+        self._connection = self._message_tables = None
 
     def delete(self) -> None:
         """Close and delete the file."""
@@ -161,26 +161,26 @@ class SqliteStore:
 
     def list_chats(self) -> list[CachedChat]:
         """Return the cached chats, most recently used last."""
-        with store_file.translated_errors(self._path):
+        with store_file.translate_errors(self._path):
             return [CachedChat(*row) for row in self._tables.list_chats()]
 
     def list_newest(self, chat: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
         """Return the newest verified entries of a chat up to `upto`, in order."""
-        with store_file.translated_errors(self._path):
+        with store_file.translate_errors(self._path):
             return self._tables.list_newest(chat, upto, limit, now_s)
 
     def read_page(
         self, chat: str, *, before: int | None, after: int | None, limit: int, now_s: float
     ) -> CachedPage | None:
         """Return a page of verified entries, or None if it is not cached."""
-        with store_file.translated_errors(self._path):
+        with store_file.translate_errors(self._path):
             return self._tables.read_page(
                 chat, before=before, after=after, limit=limit, now_s=now_s
             )
 
     def find_unverified(self) -> Unverified | None:
         """Return the next page to compare with the server."""
-        with store_file.translated_errors(self._path):
+        with store_file.translate_errors(self._path):
             return self._tables.find_unverified()
 
     @property

@@ -56,7 +56,7 @@ CREATE TABLE hidden (
 
 
 @contextlib.contextmanager
-def translated_errors(path: Path | str) -> Iterator[None]:
+def translate_errors(path: Path | str) -> Iterator[None]:
     """Translate SQLite errors.
 
     Raises:

@@ -20,9 +20,9 @@ from chatserver.errors import BadRequest, ChatError, NotFound
 from chatserver.protocol.frames import Attachment
 
 TRANSFER_S = 300.0
-LOOK_S = 10.0  # maximum wait for a thumbnail
-LOOK_STEP_MS = 2_000
-OCTETS = "application/octet-stream"
+THUMBNAIL_S = 10.0  # maximum wait for a thumbnail
+THUMBNAIL_POLL_MS = 2_000
+DEFAULT_TYPE = "application/octet-stream"
 
 
 class _Source(NamedTuple):
@@ -65,11 +65,11 @@ class FilesApi:
         return await self._finish(begun["id"])
 
     async def _finish(self, file: str) -> Attachment:
-        path = f"/v1/attachments/{file}/complete?wait_ms={LOOK_STEP_MS}"
-        give_up = asyncio.get_running_loop().time() + LOOK_S
+        path = f"/v1/attachments/{file}/complete?wait_ms={THUMBNAIL_POLL_MS}"
+        give_up_at = asyncio.get_running_loop().time() + THUMBNAIL_S
         while True:
             found = await self._api.request("POST", path, {})
-            if found["looked_at"] or asyncio.get_running_loop().time() > give_up:
+            if found["looked_at"] or asyncio.get_running_loop().time() > give_up_at:
                 return msgspec.convert(found["attachment"], Attachment)
 
     async def download(self, file: str, seq: int | None, *, is_thumb: bool) -> bytes:
@@ -82,7 +82,7 @@ class FilesApi:
         place = "" if seq is None else f"&seq={seq}"
         path = f"/v1/attachments/{file}/link?thumb={int(is_thumb)}{place}"
         link = await self._api.request("GET", path)
-        return await asyncio.to_thread(_load, link["url"])
+        return await asyncio.to_thread(_download, link["url"])
 
     async def describe(self, file: str, seq: int | None) -> Attachment:
         """Return the current metadata of a file of message `seq`.
@@ -108,7 +108,7 @@ def _read(source: str | Path | bytes, name: str | None, type_: str | None) -> _S
             raise NotFound(f"file: {path}: {exc.strerror}") from exc
     if not content:
         raise BadRequest("file: must not be empty")
-    return _Source(content, name, type_ or mimetypes.guess_type(name)[0] or OCTETS)
+    return _Source(content, name, type_ or mimetypes.guess_type(name)[0] or DEFAULT_TYPE)
 
 
 def _post_form(url: str, fields: dict[str, str], content: bytes) -> None:
@@ -120,14 +120,14 @@ def _post_form(url: str, fields: dict[str, str], content: bytes) -> None:
     ]
     parts.append(
         f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="file"\r\n'
-        f"Content-Type: {OCTETS}\r\n\r\n"
+        f"Content-Type: {DEFAULT_TYPE}\r\n\r\n"
     )
     body = "".join(parts).encode() + content + f"\r\n--{boundary}--\r\n".encode()
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     open_url(_request(url, body, headers), TRANSFER_S, ANSWER_BYTES_MAX)
 
 
-def _load(url: str) -> bytes:
+def _download(url: str) -> bytes:
     return open_url(_request(url), TRANSFER_S, None)
 
 

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
-from chatserver.client.requests import error_of
+from chatserver.client.requests import parse_error
 from chatserver.errors import BadRequest, ChatError, Unavailable
 
 CALL_S = 15.0
@@ -79,15 +79,15 @@ def open_url(request: urllib.request.Request, timeout_s: float, bytes_max: int |
             content: bytes = answer.read() if bytes_max is None else answer.read(bytes_max)
             return content
     except urllib.error.HTTPError as exc:
-        _refuse(exc)
+        _raise_api_error(exc)
     except OSError as exc:
         raise Unavailable(f"{request.host}: {exc}") from exc
 
 
-def _refuse(error: urllib.error.HTTPError) -> NoReturn:
+def _raise_api_error(error: urllib.error.HTTPError) -> NoReturn:
     try:
         problem = json.loads(error.read(ANSWER_BYTES_MAX))
-        found: ChatError = error_of({**problem, "message": problem["detail"]})
+        found: ChatError = parse_error({**problem, "message": problem["detail"]})
     except (OSError, ValueError, KeyError, TypeError):
         kind = Unavailable if error.code >= 500 else ChatError
         raise kind(f"{error.code} {error.reason}") from None

@@ -51,13 +51,13 @@ class HttpCalls:
     _api: HttpApi | None
     _state: ClientState
 
-    def _take_preferences(self, preferences: Sequence[ChatPreferences]) -> None:
+    def _apply_preferences(self, preferences: Sequence[ChatPreferences]) -> None:
         """Apply preferences that the server returned."""
 
     @property
     def social(self) -> SocialApi:
         """Follows, posts, timelines and favorites."""
-        return SocialApi(self._http_api())
+        return SocialApi(self._get_http_api())
 
     async def upload(
         self,
@@ -68,24 +68,24 @@ class HttpCalls:
         type: str | None = None,  # noqa: A002  # the field name of attachments
     ) -> Attachment:
         """Upload a file by path or as bytes; return an attachment for `send`. See `FilesApi`."""
-        return await self._files_api().upload(chat, source, name, type)
+        return await self._get_files_api().upload(chat, source, name, type)
 
     async def download(
         self, attachment: Attachment | str, *, seq: int | None = None, is_thumb: bool = False
     ) -> bytes:
         """Return the content of a file of message `seq`, or of its thumbnail. See `FilesApi`."""
         file = attachment if isinstance(attachment, str) else attachment.id
-        return await self._files_api().download(file, seq, is_thumb=is_thumb)
+        return await self._get_files_api().download(file, seq, is_thumb=is_thumb)
 
     async def describe(self, attachment: Attachment | str, *, seq: int | None = None) -> Attachment:
         """Return the current metadata of a file of message `seq`, with a thumbnail added later."""
         file = attachment if isinstance(attachment, str) else attachment.id
-        return await self._files_api().describe(file, seq)
+        return await self._get_files_api().describe(file, seq)
 
     async def search_users(self, text: str, *, limit: int = 20) -> list[FoundUser]:
         """Return users who allow others to find them by name (docs/accounts.md)."""
         query = urllib.parse.urlencode({"q": text, "limit": limit})
-        page = await self._http_api().request("GET", f"/v1/user-search?{query}")
+        page = await self._get_http_api().request("GET", f"/v1/user-search?{query}")
         return msgspec.convert(page["items"], list[FoundUser])
 
     async def link_preview(self, url: str) -> LinkPreview | None:
@@ -97,14 +97,14 @@ class HttpCalls:
         """
         query = urllib.parse.urlencode({"url": url})
         try:
-            found = await self._http_api().request("GET", f"/v1/link-preview?{query}")
+            found = await self._get_http_api().request("GET", f"/v1/link-preview?{query}")
         except NotFound:
             return None
         return msgspec.convert(found, LinkPreview)
 
     async def chat_preferences(self, chat: str) -> ChatPreferences:
         """Return the user's preferences of a chat (docs/chat-preferences.md)."""
-        return await self._preferences("GET", _preferences_path(chat))
+        return await self._request_preferences("GET", _build_preferences_path(chat))
 
     async def list_chat_preferences(
         self, *, after: str | None = None, limit: int = 50
@@ -112,17 +112,17 @@ class HttpCalls:
         """Return a page of the user's preferences of chats that are not all defaults."""
         params = {} if after is None else {"cursor": after}
         query = urllib.parse.urlencode({"limit": limit, **params})
-        page = await self._http_api().request("GET", f"/v1/me/chat-preferences?{query}")
+        page = await self._get_http_api().request("GET", f"/v1/me/chat-preferences?{query}")
         found = msgspec.convert(page["items"], list[ChatPreferences])
-        self._take_preferences(found)
+        self._apply_preferences(found)
         return PreferencesPage(found, page["next"])
 
-    async def change_chat_preferences(self, chat: str, **changes: Any) -> ChatPreferences:
+    async def update_chat_preferences(self, chat: str, **changes: Any) -> ChatPreferences:
         """Change the user's preferences of a chat, such as `archived=True`; return all of them.
 
         A `draft` is a dict of `text` and `version`.
         """
-        return await self._preferences("PATCH", _preferences_path(chat), changes)
+        return await self._request_preferences("PATCH", _build_preferences_path(chat), changes)
 
     async def clear_chat(self, chat: str, *, upto: int | None = None) -> ChatPreferences:
         """Clear a chat for the user, on all devices: up to seq `upto`, or its newest known entry.
@@ -135,12 +135,12 @@ class HttpCalls:
             if known is None:
                 raise BadRequest(f"upto: required, because chat {chat} is not loaded")
             upto = known.top
-        return await self.change_chat_preferences(chat, cleared_upto=upto)
+        return await self.update_chat_preferences(chat, cleared_upto=upto)
 
     async def pinned_chats(self) -> PinnedChats:
         """Return the chats that the user pinned to the top of the chat list, in order."""
         return msgspec.convert(
-            await self._http_api().request("GET", "/v1/me/pinned-chats"), PinnedChats
+            await self._get_http_api().request("GET", "/v1/me/pinned-chats"), PinnedChats
         )
 
     async def set_pinned_chats(
@@ -153,25 +153,25 @@ class HttpCalls:
         """
         body = {"chats": list(chats), "if_rev": if_rev}
         return msgspec.convert(
-            await self._http_api().request("PUT", "/v1/me/pinned-chats", body), PinnedChats
+            await self._get_http_api().request("PUT", "/v1/me/pinned-chats", body), PinnedChats
         )
 
-    async def _preferences(
+    async def _request_preferences(
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> ChatPreferences:
-        answer = await self._http_api().request(method, path, body)
+        answer = await self._get_http_api().request(method, path, body)
         found = msgspec.convert(answer, ChatPreferences)
-        self._take_preferences([found])
+        self._apply_preferences([found])
         return found
 
-    def _files_api(self) -> FilesApi:
-        return FilesApi(self._http_api())
+    def _get_files_api(self) -> FilesApi:
+        return FilesApi(self._get_http_api())
 
-    def _http_api(self) -> HttpApi:
+    def _get_http_api(self) -> HttpApi:
         if self._api is None:
             raise BadRequest("api_url: required; set it to the address of the HTTP API")
         return self._api
 
 
-def _preferences_path(chat: str) -> str:
+def _build_preferences_path(chat: str) -> str:
     return f"/v1/chats/{urllib.parse.quote(chat, safe='')}/preferences"

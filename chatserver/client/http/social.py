@@ -90,51 +90,51 @@ class SocialApi:
         self, user: str, *, cursor: str | None = None, limit: int = 50
     ) -> PostsPage:
         """Return a page of a user's posts."""
-        return PostsPage(*await self._page(f"/v1/users/{quote(user)}/posts", cursor, limit))
+        return PostsPage(*await self._get_page(f"/v1/users/{quote(user)}/posts", cursor, limit))
 
     async def read_timeline(
         self, me: str, *, cursor: str | None = None, limit: int = 50
     ) -> PostsPage:
         """Return a page of the user's timeline; `me` is the user's id."""
-        return PostsPage(*await self._page(f"/v1/users/{quote(me)}/timeline", cursor, limit))
+        return PostsPage(*await self._get_page(f"/v1/users/{quote(me)}/timeline", cursor, limit))
 
     # Favorites
 
     async def save_post(self, author: str, post: str) -> None:
         """Save a post for ourselves. Idempotent."""
-        await self._api.request("PUT", _post_path(author, post))
+        await self._api.request("PUT", _build_post_path(author, post))
 
     async def remove_saved_post(self, author: str, post: str) -> None:
         """Remove a post from the user's saved posts. Idempotent."""
-        await self._api.request("DELETE", _post_path(author, post))
+        await self._api.request("DELETE", _build_post_path(author, post))
 
     async def list_favorite_posts(
         self, *, cursor: str | None = None, limit: int = 50
     ) -> FavoritePostsPage:
         """Return a page of the user's saved posts."""
-        items, following = await self._page("/v1/me/favorites/posts", cursor, limit)
+        items, following = await self._get_page("/v1/me/favorites/posts", cursor, limit)
         return FavoritePostsPage([FavoritePost(**each) for each in items], following)
 
     async def save_message(self, chat: str, seq: int) -> None:
         """Save a message for ourselves. Idempotent."""
-        await self._api.request("PUT", _message_path(chat, seq))
+        await self._api.request("PUT", _build_message_path(chat, seq))
 
     async def remove_saved_message(self, chat: str, seq: int) -> None:
         """Remove a message from the user's saved messages. Idempotent."""
-        await self._api.request("DELETE", _message_path(chat, seq))
+        await self._api.request("DELETE", _build_message_path(chat, seq))
 
     async def list_favorite_messages(
         self, *, cursor: str | None = None, limit: int = 50
     ) -> FavoriteMessagesPage:
         """Return a page of saved messages that the user can still read, in their latest version."""
-        items, following = await self._page("/v1/me/favorites/messages", cursor, limit)
+        items, following = await self._get_page("/v1/me/favorites/messages", cursor, limit)
         found = [
             FavoriteMessage(each["saved"], msgspec.convert(each["message"], Message))
             for each in items
         ]
         return FavoriteMessagesPage(found, following)
 
-    async def _page(
+    async def _get_page(
         self, path: str, cursor: str | None, limit: int
     ) -> tuple[list[Fields], str | None]:
         query: dict[str, str | int] = {"limit": min(limit, PAGE_MAX)}
@@ -144,9 +144,9 @@ class SocialApi:
         return page["items"], page["next"]
 
 
-def _post_path(author: str, post: str) -> str:
+def _build_post_path(author: str, post: str) -> str:
     return f"/v1/me/favorites/posts/{quote(author)}/{quote(post)}"
 
 
-def _message_path(chat: str, seq: int) -> str:
+def _build_message_path(chat: str, seq: int) -> str:
     return f"/v1/me/favorites/messages/{quote(chat)}/{seq}"

@@ -69,7 +69,7 @@ class Conversation:
         ]
         return not self._drafts and not waiting
 
-    def draft(self, body: str) -> None:
+    def add_draft(self, body: str) -> None:
         """Store a text that cannot be sent yet."""
         self._drafts.append(body)
 
@@ -115,7 +115,7 @@ class Conversation:
         if page.tier != "hot" and page.entries:
             self._stored_upto = max(self._stored_upto, page.entries[0].seq)
 
-    def lines(self, now_s: float | None = None) -> list[Line]:
+    def build_lines(self, now_s: float | None = None) -> list[Line]:
         """Return the lines to show, oldest first; messages without a seq come last."""
         placed: dict[int, Line] = {}
         waiting: list[Line] = []
@@ -125,13 +125,13 @@ class Conversation:
             body = operation.fields["body"] or "[file]"
             if operation.stage is Stage.ACKED:  # its event may still be pending
                 placed[operation.seq] = Line(
-                    self.user, body, operation.ts, self._mark(operation.seq)
+                    self.user, body, operation.ts, self._get_mark(operation.seq)
                 )
             else:
                 waiting.append(Line(self.user, body, None, Mark.SENDING))
         for message in [] if self.chat is None else self.chat.log.messages(now_s):
             if not message.deleted:
-                mark = self._mark(message.seq) if message.sender == self.user else None
+                mark = self._get_mark(message.seq) if message.sender == self.user else None
                 body = " ".join(filter(None, [message.body, *map(_describe, message.attachments)]))
                 placed[message.seq] = Line(message.sender, body, message.ts, mark)
             else:
@@ -139,7 +139,7 @@ class Conversation:
         drafts = [Line(self.user, body, None, Mark.SENDING) for body in self._drafts]
         return [line for _, line in sorted(placed.items())] + self._failed + waiting + drafts
 
-    def _mark(self, seq: int) -> Mark:
+    def _get_mark(self, seq: int) -> Mark:
         peer = None if self.chat is None else self.chat.marks.get(self.peer)
         if peer is not None and seq <= peer.read:
             return Mark.READ

@@ -106,7 +106,7 @@ class ConversationLink:
         try:
             async with self._client, asyncio.TaskGroup() as group:
                 group.create_task(self._listen(), name="events")
-                group.create_task(self._open(), name="opening of the chat")
+                group.create_task(self._open_chat(), name="opening of the chat")
         except* ChatError as group_of_errors:
             raise self._add_hint(group_of_errors.exceptions[0]) from None
         finally:
@@ -136,9 +136,9 @@ class ConversationLink:
                 self.searches += 1
                 self._spawn(self._search(rest.strip()), "search")
         elif self.conversation.chat is None:
-            self.conversation.draft(body)
+            self.conversation.add_draft(body)
         else:
-            self._post(body)
+            self._send_text(body)
         self._on_change()
 
     def typing(self, *, is_on: bool) -> None:
@@ -149,9 +149,9 @@ class ConversationLink:
         chat, top = self.conversation.chat, self.conversation.top
         if self.state is State.ONLINE and chat is not None and top > self._marked:
             self._marked = top
-            self._spawn(self._mark(chat.id, top), "mark")
+            self._spawn(self._send_mark(chat.id, top), "mark")
 
-    async def _mark(self, chat: str, upto: int) -> None:
+    async def _send_mark(self, chat: str, upto: int) -> None:
         while upto == self._marked:  # otherwise a later marker replaces it
             try:
                 await self._client.mark(chat, read=upto)
@@ -166,27 +166,27 @@ class ConversationLink:
         """Load the history page before the oldest loaded message."""
         if self.state is State.ONLINE and self.conversation.has_older:
             self.conversation.has_older = False  # do not load it twice; the page sets the new value
-            self._spawn(self._load(before=self.conversation.bottom), "older messages")
+            self._spawn(self._load_page(before=self.conversation.bottom), "older messages")
 
     async def _listen(self) -> None:
         async for event in self._client.events():
             self.conversation.apply_event(event)
             match event:
                 case events.Connected():
-                    self._show(
+                    self._set_state(
                         State.ONLINE if self.conversation.chat is not None else State.CONNECTING
                     )
                     if self.conversation.chat is not None:
                         self._spawn(self._load_marks(), "marks")
                 case events.Disconnected(reason):
                     self.note = reason
-                    self._show(State.OFFLINE)
+                    self._set_state(State.OFFLINE)
                 case events.Restarted():
                     self._marked = 0
                     self._spawn(self._load_marks(), "marks")
             self._on_change()
 
-    async def _open(self) -> None:
+    async def _open_chat(self) -> None:
         """Open the chat, load its newest page, and send the drafts."""
         client = self._client
         while True:
@@ -206,10 +206,10 @@ class ConversationLink:
         self.conversation.apply_page(page)
         self._is_open.set()
         for body in drafts:
-            self._post(body)
-        self._show(State.ONLINE if client.is_online else State.OFFLINE)
+            self._send_text(body)
+        self._set_state(State.ONLINE if client.is_online else State.OFFLINE)
 
-    async def _load(self, before: int) -> None:
+    async def _load_page(self, before: int) -> None:
         assert self.conversation.chat is not None
         try:
             page = await self._client.history(self.conversation.chat.id, before=before, limit=PAGE)
@@ -224,7 +224,7 @@ class ConversationLink:
         await self._client.chats()
         self._on_change()
 
-    def _post(self, body: str) -> None:
+    def _send_text(self, body: str) -> None:
         assert self.conversation.chat is not None
         try:
             self.conversation.record_sent(self._client.post(self.conversation.chat.id, body), body)
@@ -252,7 +252,7 @@ class ConversationLink:
             self.note = f"searching {query}"
             self._on_change()
             await self._is_open.wait()  # before that, the client is not connected
-            self.report = await self._find(query)
+            self.report = await self._collect_results(query)
         except ChatError as exc:
             self.report = SearchReport(query, [], problem=exc.message)
         finally:
@@ -260,7 +260,7 @@ class ConversationLink:
             self.searches -= 1
             self._on_change()
 
-    async def _find(self, query: str) -> SearchReport:
+    async def _collect_results(self, query: str) -> SearchReport:
         found: list[FoundMessage] = []
         after: str | None = None
         for _ in range(SEARCH_PAGES_MAX):
@@ -269,9 +269,9 @@ class ConversationLink:
             found, after = [*found, *page.results], page.next
             if after is None or len(found) >= RESULTS_MAX:
                 break
-        return SearchReport(query, [self._line_of(each) for each in found], after is not None)
+        return SearchReport(query, [self._build_line(each) for each in found], after is not None)
 
-    def _line_of(self, found: FoundMessage) -> FoundLine:
+    def _build_line(self, found: FoundMessage) -> FoundLine:
         message = found.message
         known = self._client.find_chat(message.chat)
         name = message.chat if known is None else known.name or known.peer or known.id
@@ -289,7 +289,7 @@ class ConversationLink:
             self.note = exc.message
             self._on_change()
 
-    def _show(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         self.state = state
         if state is State.ONLINE:
             self.note = ""

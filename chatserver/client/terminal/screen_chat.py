@@ -20,7 +20,7 @@ from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.conversation import Conversation, Line, Mark
 from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport, State
-from chatserver.client.terminal.search_report import describe_report, local_time
+from chatserver.client.terminal.search_report import describe_report, format_local_time
 from chatserver.telemetry.printable_text import printable
 
 CHARS_MAX = 4_000  # the maximum message length
@@ -61,7 +61,7 @@ class ScreenChat:
             ),
             [BeforeInput("> ", style="bold")],
         )
-        screen = Window(FormattedTextControl(self._draw))
+        screen = Window(FormattedTextControl(self._render_screen))
         self._app: Application[None] = Application(
             Layout(HSplit([screen, Window(prompt, height=1)]), focused_element=prompt),
             key_bindings=keys,
@@ -83,7 +83,7 @@ class ScreenChat:
     async def run(self) -> None:
         """Draw the screen and handle keys until Ctrl-C or Ctrl-D."""
         online = asyncio.create_task(self._link.run(), name="link")
-        screen = asyncio.create_task(self._show(), name="screen")
+        screen = asyncio.create_task(self._run_app(), name="screen")
         try:
             await asyncio.wait([online, screen], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -94,7 +94,7 @@ class ScreenChat:
             if isinstance(result, Exception):
                 raise result
 
-    async def _show(self) -> None:
+    async def _run_app(self) -> None:
         with contextlib.suppress(EOFError):  # the terminal is closed
             await self._app.run_async()
 
@@ -102,7 +102,7 @@ class ScreenChat:
         if not event.app.is_done:
             event.app.exit()
 
-    def _draw(self) -> ANSI:
+    def _render_screen(self) -> ANSI:
         if self._scrolled == 0:
             self._link.mark_read()
         with self._console.capture() as captured:
@@ -110,14 +110,14 @@ class ScreenChat:
         return ANSI(captured.get())
 
     def _accept(self, typed: Buffer) -> bool:
-        for text in sendable_lines(typed.text):
+        for text in split_messages(typed.text):
             self._scrolled = 0
             self._link.send(text)
         self._send_typing(is_on=False)
         return False  # start a new line
 
     def _scroll(self, messages: int) -> None:
-        count = len(self._conversation.lines(time.time()))
+        count = len(self._conversation.build_lines(time.time()))
         self._scrolled = max(0, min(count - 1, self._scrolled + messages))
         if self._scrolled + self._console.height >= count:
             self._link.load_older()
@@ -133,26 +133,26 @@ class ScreenChat:
 
     def render(self, width: int, height: int) -> RenderableType:
         """Render as many of the newest messages as fit above the prompt."""
-        lines = self._conversation.lines(time.time())
+        lines = self._conversation.build_lines(time.time())
         shown: list[Text] = []
         found = [] if self._link.report is None else _report_lines(self._link.report)[: height - 4]
         room = height - 3 - len(found)
         for line in reversed(lines[: len(lines) - self._scrolled]):
-            wrapped = list(_message(line).wrap(self._console, width))
+            wrapped = list(_render_message(line).wrap(self._console, width))
             shown[:0] = wrapped[-room:]  # only the end of a message longer than the screen
             room -= len(wrapped)
             if room <= 0:
                 break
         filler = [Text("\n" * (room - 1))] if room > 0 else []
-        return Group(self._header(width), *filler, *shown, *found, self._footer())
+        return Group(self._render_header(width), *filler, *shown, *found, self._render_footer())
 
-    def _header(self, width: int) -> Text:
+    def _render_header(self, width: int) -> Text:
         state = {State.CONNECTING: "connecting…", State.OFFLINE: "offline, reconnecting…"}
         right = state.get(self._link.state, "")
         left = f" {self._conversation.user or '…'} with {self._conversation.peer}"
         return Text(f"{left}{right:>{max(1, width - len(left) - 1)}} ", "reverse", no_wrap=True)
 
-    def _footer(self) -> Text:
+    def _render_footer(self) -> Text:
         if self._link.note:
             return Text(printable(self._link.note), "yellow", no_wrap=True, overflow="ellipsis")
         if self._conversation.is_peer_typing:
@@ -164,7 +164,7 @@ def _report_lines(report: SearchReport) -> list[Text]:
     """Return the heading and one line per result, each cut at the width of the screen."""
     lines = [Text(describe_report(report), "reverse")]
     for line in report.lines:
-        head = (f"{local_time(line.ts)}  {printable(line.chat)}  ", "dim")
+        head = (f"{format_local_time(line.ts)}  {printable(line.chat)}  ", "dim")
         parts = [
             (printable(part.replace("\n", " ")), "bold yellow" if is_hit else "")
             for part, is_hit in line.snippet
@@ -175,13 +175,13 @@ def _report_lines(report: SearchReport) -> list[Text]:
     return lines
 
 
-def sendable_lines(text: str) -> list[str]:
+def split_messages(text: str) -> list[str]:
     """Split typed or pasted text into messages: one per line, without control characters."""
     lines = ("".join(c for c in line if c == "\t" or c.isprintable()) for line in text.splitlines())
     return [line[:CHARS_MAX] for line in lines if line.strip()]
 
 
-def _message(line: Line) -> Text:
+def _render_message(line: Line) -> Text:
     when = "     "
     if line.ts is not None:
         local = datetime.datetime.fromtimestamp(line.ts / 1e6, tz=datetime.UTC).astimezone()

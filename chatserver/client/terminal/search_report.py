@@ -17,7 +17,7 @@ def describe_report(report: SearchReport) -> str:
     return f"search {printable(report.query)}: {found}{', there are more' * report.has_more}"
 
 
-def local_time(ts: int) -> str:
+def format_local_time(ts: int) -> str:
     """Return a time in Unix microseconds as local date and time."""
     when = datetime.datetime.fromtimestamp(ts / 1e6, tz=datetime.UTC).astimezone()
     return when.strftime("%Y-%m-%d %H:%M")

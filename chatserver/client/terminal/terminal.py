@@ -20,7 +20,7 @@ from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.conversation import Conversation, Mark
 from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport
-from chatserver.client.terminal.search_report import describe_report, local_time
+from chatserver.client.terminal.search_report import describe_report, format_local_time
 from chatserver.errors import ConfigError, TooLarge
 from chatserver.telemetry.printable_text import printable
 
@@ -28,7 +28,7 @@ LINE_BYTES_MAX = 65_536
 DRAIN_S = 3.0  # maximum wait for unanswered sends at the end of piped input
 
 
-async def chat(
+async def run_chat(
     url: str,
     get_token: GetToken,
     peer: str,
@@ -110,7 +110,7 @@ class PipeChat:
         reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         # A thread: the event loop can wait for a pipe, but not for a file or /dev/null.
         feeding = (source.fileno(), reader, asyncio.get_running_loop())
-        threading.Thread(target=_feed, args=feeding, daemon=True).start()
+        threading.Thread(target=_feed_reader, args=feeding, daemon=True).start()
         while line := await _read_line(reader):
             text = line.decode("utf-8", "replace").rstrip("\r\n")
             if text.strip():
@@ -129,7 +129,7 @@ class PipeChat:
 
     def _show(self) -> None:
         self._changed.set()
-        for line in self._conversation.lines(time.time()):
+        for line in self._conversation.build_lines(time.time()):
             body = printable(line.body).replace("\n", " ⏎ ")
             # Timestamps increase within a chat: they identify shown messages, even after a restart.
             if line.ts is not None and line.ts > self._shown:
@@ -152,7 +152,7 @@ class PipeChat:
         for line in self._report.lines:
             text = "".join(part for part, _ in line.snippet).replace("\n", " ⏎ ")
             shown = printable(f"{line.chat} {line.sender}: {text}")
-            self._out.write(f"[{local_time(line.ts)}] {shown}\n")
+            self._out.write(f"[{format_local_time(line.ts)}] {shown}\n")
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
@@ -162,7 +162,9 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
         raise TooLarge(f"an input line is longer than {LINE_BYTES_MAX} bytes") from None
 
 
-def _feed(descriptor: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
+def _feed_reader(
+    descriptor: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop
+) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed, there is no reader
         while data := os.read(descriptor, 4096):
             loop.call_soon_threadsafe(reader.feed_data, data)

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from chatserver.loadtest.machine import cpu_s
+from chatserver.loadtest.machine import read_cpu_s
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _IDLE_S, _IDLE_SHARE = 2.0, 0.05
@@ -33,16 +33,16 @@ class Cores:
     load_core: int
     pids: dict[str, int]  # role → process; "load" is this one
 
-    def snapshot(self) -> dict[str, float]:
+    def read_cpu_times(self) -> dict[str, float]:
         """Return CPU seconds: of each role, of the server core, and stolen by the hypervisor."""
-        times = {role: cpu_s(pid) for role, pid in self.pids.items()}
-        core = core_times(self.server_core)
+        times = {role: read_cpu_s(pid) for role, pid in self.pids.items()}
+        core = read_core_times(self.server_core)
         times["_server_core"] = core.busy_s
-        times["_stolen"] = core.stolen_s + core_times(self.load_core).stolen_s
+        times["_stolen"] = core.stolen_s + read_core_times(self.load_core).stolen_s
         return times
 
 
-def core_times(core: int) -> CoreTimes:
+def read_core_times(core: int) -> CoreTimes:
     """Return the times of one core from `/proc/stat`."""
     for line in Path("/proc/stat").read_text().splitlines():
         name, *fields = line.split()
@@ -54,17 +54,17 @@ def core_times(core: int) -> CoreTimes:
 
 def wait_for_idle_cores(limit_s: float) -> None:
     """Wait until all cores are idle for two seconds, at most `limit_s`."""
-    give_up = time.monotonic() + limit_s
+    give_up_at = time.monotonic() + limit_s
     cores = range(os.cpu_count() or 1)
-    while time.monotonic() < give_up:
-        before = [core_times(core).busy_s for core in cores]
+    while time.monotonic() < give_up_at:
+        before = [read_core_times(core).busy_s for core in cores]
         time.sleep(_IDLE_S)
-        after = [core_times(core).busy_s for core in cores]
+        after = [read_core_times(core).busy_s for core in cores]
         if max(b - a for a, b in zip(before, after, strict=True)) < _IDLE_S * _IDLE_SHARE:
             return
 
 
-def cpu_costs(
+def compute_cpu_costs(
     before: dict[str, float], after: dict[str, float], elapsed_s: float, count: int
 ) -> dict[str, Any]:
     """Return the CPU time per message by role, and the share of the core that others used."""
@@ -82,12 +82,12 @@ def cpu_costs(
     }
 
 
-async def sample_rate(
+async def measure_rate(
     count: Callable[[], int], cores: Cores, warmup_s: float, seconds: float
 ) -> dict[str, Any]:
     """Measure a running closed loop: its rate over `seconds` after a warm-up, and its CPU costs."""
     await asyncio.sleep(warmup_s)
-    before, first, begin = cores.snapshot(), count(), perf_counter()
+    before, first, begin = cores.read_cpu_times(), count(), perf_counter()
     per_second: list[int] = []
     last, last_at = first, begin
     while not per_second or perf_counter() < begin + seconds - 0.5:
@@ -95,7 +95,7 @@ async def sample_rate(
         now, at = count(), perf_counter()
         per_second.append(round((now - last) / (at - last_at)))
         last, last_at = now, at
-    after, elapsed = cores.snapshot(), perf_counter() - begin
+    after, elapsed = cores.read_cpu_times(), perf_counter() - begin
     total = count() - first
     return {
         "messages": total,
@@ -103,5 +103,5 @@ async def sample_rate(
         "per_second": round(total / elapsed),
         "lowest_second": min(per_second),
         "highest_second": max(per_second),
-        **cpu_costs(before, after, elapsed, total),
+        **compute_cpu_costs(before, after, elapsed, total),
     }

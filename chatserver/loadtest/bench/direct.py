@@ -33,17 +33,17 @@ from chatserver.loadtest.bench import direct_report, server_stack
 from chatserver.loadtest.bench.cpu_usage import Cores, wait_for_idle_cores
 from chatserver.loadtest.bench.direct_pairs import (
     Pair,
-    closed_loop,
     find_open_maximum,
-    open_loop,
     open_pairs,
+    run_closed_loop,
+    run_open_loop,
 )
 from chatserver.loadtest.bench.echo import measure_echo
 from chatserver.loadtest.bench.idle_sessions import measure_idle_sessions
 from chatserver.loadtest.bench.run_options import (
-    no_garbage_collection,
+    disable_garbage_collection,
     prepare_process,
-    profiled,
+    profile,
     run_options,
 )
 from chatserver.loadtest.bench.session import RunFindings
@@ -90,17 +90,17 @@ def direct(**options: Any) -> None:
         wait_for_idle_cores(options["calm"])
         with tempfile.TemporaryDirectory() as folder:
             run = uvloop.run(_run(len(runs), options, Path(folder)))
-        click.echo(direct_report.line(len(runs) + 1, run), err=True)
+        click.echo(direct_report.format_line(len(runs) + 1, run), err=True)
         # A run with a violation is kept even if disturbed; refused sends are not a violation.
         is_useless = direct_report.is_disturbed(run) and run["violations"].keys() <= {"refused"}
         if is_useless and len(discarded) < options["retries"]:
-            discarded.append(direct_report.line(len(runs) + 1, run))
+            discarded.append(direct_report.format_line(len(runs) + 1, run))
         else:
             runs.append(run)
     result = direct_report.build(options, runs, discarded, load_average)
     if options["out"] is not None:
         options["out"].write_text(direct_report.to_json(result))
-    click.echo(direct_report.table(result))
+    click.echo(direct_report.format_table(result))
     sys.exit(1 if result["violations"] else 0)
 
 
@@ -116,28 +116,30 @@ async def _run(number: int, options: dict[str, Any], folder: Path) -> dict[str, 
     result: dict[str, Any] = {}
     with contextlib.ExitStack() as exits:
         if options["target"] == "stub":
-            running = server_stack.stub_stack(placement, folder, options["fault"])
+            running = server_stack.run_stub_stack(placement, folder, options["fault"])
         else:
-            running = server_stack.chat_stack(placement, folder)
+            running = server_stack.run_chat_stack(placement, folder)
         stack = exits.enter_context(running)
-        cores = Cores(placement.server_core, placement.load_core, stack.pids())
-        result["redis_version"] = direct_report.redis_version(stack)
+        cores = Cores(placement.server_core, placement.load_core, stack.get_pids())
+        result["redis_version"] = direct_report.get_redis_version(stack)
         if options["idle_sessions"] and options["target"] == "gateway":
             result["idle"] = await measure_idle_sessions(stack, options["idle_sessions"], findings)
         pairs = await open_pairs(stack, options["pairs"], options["frame_bytes"], findings)
-        with no_garbage_collection():
+        with disable_garbage_collection():
             await _measure_loops(number, options, stack, pairs, cores, result)
             if options["profile"] is not None and number == 0:
                 window, seconds = options["window"], options["seconds"]
-                async with profiled(cores.pids["gateway"], seconds, options["profile"]):
-                    await closed_loop(pairs, cores, window, 1, seconds)
+                async with profile(cores.pids["gateway"], seconds, options["profile"]):
+                    await run_closed_loop(pairs, cores, window, 1, seconds)
             if options["with_persist"]:
-                with server_stack.worker("persist", placement, folder, stack.env) as persist:
-                    result["with_persist"] = await _with_persist(options, persist, pairs, cores)
+                with server_stack.run_worker("persist", placement, folder, stack.env) as persist:
+                    result["with_persist"] = await _measure_with_persist(
+                        options, persist, pairs, cores
+                    )
         for pair in pairs:
             pair.close()
     result["echo"] = await _measure_echo(options, placement, folder, findings)
-    result["violations"] = findings.violations()
+    result["violations"] = findings.count_violations()
     result["examples"] = findings.examples
     result["slow_frames"] = findings.slow_frames
     return result
@@ -157,43 +159,43 @@ async def _measure_loops(
     )
     result["open_maximum_per_second"] = maximum
     rate = options["open_rate"] or max(1.0, maximum / 2)
-    result["open"] = await open_loop(pairs, cores, rate, warmup_s, seconds, seed=number)
+    result["open"] = await run_open_loop(pairs, cores, rate, warmup_s, seconds, seed=number)
     direct_report.reset_redis_stats(stack)
-    closed = await closed_loop(pairs, cores, options["window"], warmup_s, seconds)
+    closed = await run_closed_loop(pairs, cores, options["window"], warmup_s, seconds)
     result["closed"] = closed
-    result["redis_commands"] = direct_report.redis_commands(stack)
+    result["redis_commands"] = direct_report.get_redis_commands(stack)
 
 
-async def _with_persist(
+async def _measure_with_persist(
     options: dict[str, Any], persist: Server, pairs: list[Pair], cores: Cores
 ) -> dict[str, Any]:
     """Measure the rate while the persist worker, on the load core, writes to DynamoDB."""
-    pids = {**cores.pids, "persist": server_stack.pid_of(persist)}
+    pids = {**cores.pids, "persist": server_stack.get_pid(persist)}
     all_cores = Cores(cores.server_core, cores.load_core, pids)
-    begin, before = time.perf_counter(), _stored(pairs)
-    give_up = begin + PERSIST_START_S
-    while _stored(pairs) == before and time.perf_counter() < give_up:  # noqa: ASYNC110  polling
+    begin, before = time.perf_counter(), _sum_stored(pairs)
+    give_up_at = begin + PERSIST_START_S
+    while _sum_stored(pairs) == before and time.perf_counter() < give_up_at:  # noqa: ASYNC110  polling
         await asyncio.sleep(0.1)
-    begin, before = time.perf_counter(), _stored(pairs)
-    figures = await closed_loop(
+    begin, before = time.perf_counter(), _sum_stored(pairs)
+    figures = await run_closed_loop(
         pairs, all_cores, options["window"], options["warmup"], options["seconds"]
     )
-    stored = _stored(pairs) - before
+    stored = _sum_stored(pairs) - before
     return {**figures, "stored_per_second": round(stored / (time.perf_counter() - begin))}
 
 
-def _stored(pairs: list[Pair]) -> int:
+def _sum_stored(pairs: list[Pair]) -> int:
     return sum(pair.sender.stored_upto for pair in pairs)
 
 
 async def _measure_echo(
     options: dict[str, Any], placement: server_stack.Placement, folder: Path, findings: RunFindings
 ) -> dict[str, Any]:
-    port = server_stack.free_port()
+    port = server_stack.find_free_port()
     module = ["chatserver.loadtest.bench.echo_server", "--port", str(port)]
-    launch = server_stack.module_launch("echo", module, port, folder / "echo")
-    with server_stack.running(launch, placement.server_core) as server:
-        pids = {"echo": server_stack.pid_of(server), "load": os.getpid()}
+    launch = server_stack.build_launch("echo", module, port, folder / "echo")
+    with server_stack.run_server(launch, placement.server_core) as server:
+        pids = {"echo": server_stack.get_pid(server), "load": os.getpid()}
         return await measure_echo(
             port,
             Cores(placement.server_core, placement.load_core, pids),

@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Any
 
 from chatserver.loadtest import wire
-from chatserver.loadtest.arrival_schedule import Pacer, schedule
-from chatserver.loadtest.bench.cpu_usage import Cores, cpu_costs, sample_rate
+from chatserver.loadtest.arrival_schedule import Pacer, build_schedule
+from chatserver.loadtest.bench.cpu_usage import Cores, compute_cpu_costs, measure_rate
 from chatserver.loadtest.bench.server_stack import Stack
 from chatserver.loadtest.bench.session import (
     FIRST_NUMBER,
@@ -22,13 +22,13 @@ from chatserver.loadtest.bench.session import (
 
 SUSTAINED_P99_MS = 30.0
 SEARCH_FROM, SEARCH_STEP = 0.6, 1.06  # of the closed-loop rate; factor of each step
-SEARCH_TRIES = 3
+SEARCH_ATTEMPTS = 3
 IN_FLIGHT_MAX = 60  # less than `sends_in_flight_max` of `welcome`: more would be refused
 DRAIN_S = 15.0
 _OPENED_AT_ONCE = 32
 
 
-def body_for(chat: str, frame_bytes: int) -> str:
+def build_body(chat: str, frame_bytes: int) -> str:
     """Return a body that makes the whole JSON of a `send` exactly `frame_bytes` long.
 
     Raises:
@@ -63,27 +63,34 @@ class Pair:
         self.window = 0
         self.intended: list[float] = []  # due times of the open loop, since `start_recording`
         self._findings = findings
-        self._form = b""
+        self._frame_template = b""
 
-    def use_chat(self, chat: str, frame_bytes: int) -> None:
+    def set_chat(self, chat: str, frame_bytes: int) -> None:
         """Set the chat and prepare its `send` frame; messages differ only in their number."""
-        body = body_for(chat, frame_bytes)
+        body = build_body(chat, frame_bytes)
         payload = _send_json(chat, "{number}", "{number}", body)
         # The frame's head depends on the final length, so it is copied from a frame of that length.
-        sized = wire.client_frame(_send_json(chat, str(FIRST_NUMBER), str(FIRST_NUMBER), body))
+        sized = wire.encode_client_frame(
+            _send_json(chat, str(FIRST_NUMBER), str(FIRST_NUMBER), body)
+        )
         head = sized[: len(sized) - frame_bytes]
-        self._form = (head + payload).replace(b"%", b"%%").replace(b"{number}", b"%d")
+        self._frame_template = (head + payload).replace(b"%", b"%%").replace(b"{number}", b"%d")
         self.sender.expect(chat, self.sender.user, body)
         self.receiver.expect(chat, self.sender.user, body)
 
     @property
     def done(self) -> int:
-        return min(self.sender.acked, self.receiver.evented)
+        return min(self.sender.acked, self.receiver.events_received)
 
     @property
     def is_quiet(self) -> bool:
         """True if all sent messages are acked and both sessions have received their events."""
-        return self.sent == self.sender.acked == self.receiver.evented == self.sender.evented
+        return (
+            self.sent
+            == self.sender.acked
+            == self.receiver.events_received
+            == self.sender.events_received
+        )
 
     def start_window(self, window: int) -> None:
         self.window = window
@@ -95,7 +102,7 @@ class Pair:
 
     def refill(self) -> None:
         """Send messages, in one write, until `window` of them are in flight."""
-        acked, delivered = self.sender.acked, self.receiver.evented
+        acked, delivered = self.sender.acked, self.receiver.events_received
         self._send_up_to((acked if acked < delivered else delivered) + self.window)
 
     def _send_up_to(self, upto: int) -> None:
@@ -103,7 +110,7 @@ class Pair:
         sent = self.sent
         if upto <= sent:
             return
-        form = self._form
+        form = self._frame_template
         if upto == sent + 1:
             number = FIRST_NUMBER + sent
             self.sender.transport.write(form % (number, number))
@@ -136,8 +143,8 @@ class Pair:
     def report_missing(self) -> None:
         for what, count in (
             ("ack", self.sender.acked),
-            ("event at the receiver", self.receiver.evented),
-            ("event at the sender", self.sender.evented),
+            ("event at the receiver", self.receiver.events_received),
+            ("event at the sender", self.sender.events_received),
         ):
             if count < self.sent:
                 text = f"{self.sender.user}: {self.sent - count} of {self.sent}: no {what}"
@@ -163,7 +170,7 @@ async def open_pairs(
             answer = await pair.sender.request("open_direct", user=pair.receiver.user)
             if answer["type"] != "ok":
                 raise RuntimeError(f"open_direct: {answer}")
-            pair.use_chat(answer["chat"]["chat"], frame_bytes)
+            pair.set_chat(answer["chat"]["chat"], frame_bytes)
 
     pairs = [Pair(s, r, findings) for s, r in zip(senders, receivers, strict=True)]
     await asyncio.gather(*map(open_chat, pairs))
@@ -172,20 +179,20 @@ async def open_pairs(
     return pairs
 
 
-async def closed_loop(
+async def run_closed_loop(
     pairs: Sequence[Pair], cores: Cores, window: int, warmup_s: float, seconds: float
 ) -> dict[str, Any]:
     """Measure the rate of messages acked and delivered, with `window` in flight in each pair."""
     for pair in pairs:
         pair.start_window(window)
-    figures = await sample_rate(lambda: sum(p.done for p in pairs), cores, warmup_s, seconds)
+    figures = await measure_rate(lambda: sum(p.done for p in pairs), cores, warmup_s, seconds)
     for pair in pairs:
         pair.stop_window()
     await drain(pairs)
     return {"window": window, **figures}
 
 
-async def open_loop(
+async def run_open_loop(
     pairs: Sequence[Pair], cores: Cores, rate: float, warmup_s: float, seconds: float, seed: int
 ) -> dict[str, Any]:
     """Measure latencies at a rate that is independent of the server's speed.
@@ -193,7 +200,7 @@ async def open_loop(
     Messages are scheduled as a Poisson process before the first one is sent. Latency counts from
     the scheduled time, so a server or generator that falls behind is visible.
     """
-    due, order = schedule(rate, warmup_s + seconds, len(pairs), seed)
+    due, order = build_schedule(rate, warmup_s + seconds, len(pairs), seed)
     for pair in pairs:
         pair.start_recording()
     begin = perf_counter() + 0.1
@@ -203,9 +210,9 @@ async def open_loop(
     )
     measured_from = begin + warmup_s
     await asyncio.sleep(0.1 + warmup_s)
-    before, at, first = cores.snapshot(), perf_counter(), sum(p.done for p in pairs)
+    before, at, first = cores.read_cpu_times(), perf_counter(), sum(p.done for p in pairs)
     await pacer.finished
-    after, elapsed = cores.snapshot(), perf_counter() - at
+    after, elapsed = cores.read_cpu_times(), perf_counter() - at
     count = sum(p.done for p in pairs) - first
     await drain(pairs)
     for pair in pairs:
@@ -219,15 +226,15 @@ async def open_loop(
                 for intended, at in zip(pair.intended, times, strict=False)
                 if intended >= measured_from
             )
-    costs = cpu_costs(before, after, elapsed, count)
+    costs = compute_cpu_costs(before, after, elapsed, count)
     late = [s for s, d in zip(lateness, due, strict=True) if d >= warmup_s]
     return {
         "asked_per_second": round(rate),
         "seconds": round(elapsed, 3),
         "messages": len(acked),
-        "ack_ms": percentiles_ms(acked),
-        "delivered_ms": percentiles_ms(delivered),
-        "sent_late_ms": percentiles_ms(late),  # the generator's own share
+        "ack_ms": compute_percentiles_ms(acked),
+        "delivered_ms": compute_percentiles_ms(delivered),
+        "sent_late_ms": compute_percentiles_ms(late),  # the generator's own share
         **costs,
     }
 
@@ -242,16 +249,16 @@ async def find_open_maximum(
     It ends at the first rate that fails `SEARCH_TRIES` times, so that one pause of the machine does
     not end it.
     """
-    closed = await closed_loop(pairs, cores, 1, warmup_s, seconds)
+    closed = await run_closed_loop(pairs, cores, 1, warmup_s, seconds)
     rate: float = closed["per_second"] * SEARCH_FROM
-    sustained, tries = 0.0, 0
-    while tries < SEARCH_TRIES:
-        measured = await open_loop(pairs, cores, rate, warmup_s, seconds, seed + tries)
+    sustained, attempts = 0.0, 0
+    while attempts < SEARCH_ATTEMPTS:
+        measured = await run_open_loop(pairs, cores, rate, warmup_s, seconds, seed + attempts)
         p99_ms = measured["ack_ms"]["p99"]
         if p99_ms is None or p99_ms > SUSTAINED_P99_MS:
-            tries += 1
+            attempts += 1
         else:
-            sustained, rate, tries = rate, rate * SEARCH_STEP, 0
+            sustained, rate, attempts = rate, rate * SEARCH_STEP, 0
     return round(sustained)
 
 
@@ -268,7 +275,7 @@ async def drain(pairs: Sequence[Pair]) -> None:
     await asyncio.gather(*(s.ping() for p in pairs for s in (p.sender, p.receiver)))
 
 
-def percentiles_ms(values: Sequence[float]) -> dict[str, float | None]:
+def compute_percentiles_ms(values: Sequence[float]) -> dict[str, float | None]:
     """Return the usual percentiles, in milliseconds (nearest rank)."""
     ranked = sorted(values)
     if not ranked:  # all sends were refused

@@ -12,7 +12,7 @@ import redis as redis_py
 
 from chatserver import compiled
 from chatserver.loadtest.bench.server_stack import Stack
-from chatserver.loadtest.machine import machine, versions
+from chatserver.loadtest.machine import describe_machine, list_versions
 
 TARGETS = {
     "messages_per_second": 27_500,
@@ -50,7 +50,7 @@ DISTURBED_SHARE = 0.05  # of the server core, used by processes that are not ben
 DISTURBED_LATE_MS = 0.5  # p99 of the delay with which the generator sent
 
 
-def redis_version(stack: Stack) -> str:
+def get_redis_version(stack: Stack) -> str:
     if stack.redis is None:
         return "none"
     with redis_py.Redis(port=stack.redis.port) as client:
@@ -63,7 +63,7 @@ def reset_redis_stats(stack: Stack) -> None:
             client.config_resetstat()
 
 
-def redis_commands(stack: Stack) -> dict[str, dict[str, float]]:
+def get_redis_commands(stack: Stack) -> dict[str, dict[str, float]]:
     """Return calls and microseconds per call of the most expensive Redis commands."""
     if stack.redis is None:
         return {}
@@ -87,30 +87,30 @@ def build(
     load_average: tuple[float, float, float],
 ) -> dict[str, Any]:
     """Return the complete result: settings, versions, medians and each run."""
-    violations: dict[str, int] = {}
+    count_violations: dict[str, int] = {}
     for run in runs:
         for kind, count in run["violations"].items():
-            violations[kind] = violations.get(kind, 0) + count
+            count_violations[kind] = count_violations.get(kind, 0) + count
     return {
         "benchmark": "direct messages",
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": _get_commit(),
         "settings": {
             name: value for name, value in options.items() if name not in ("out", "profile")
         },
-        "not_measured": _not_measured(options),
-        "versions": {**versions(), "redis-server": runs[0]["redis_version"]},
-        "machine": {**machine(), "load_average_before": list(load_average)},
+        "not_measured": _list_not_measured(options),
+        "versions": {**list_versions(), "redis-server": runs[0]["redis_version"]},
+        "machine": {**describe_machine(), "load_average_before": list(load_average)},
         "targets": TARGETS,
-        "medians": _medians(runs),
-        "violations": violations,
+        "medians": _compute_medians(runs),
+        "violations": count_violations,
         "disturbed_runs": sum(map(is_disturbed, runs)),
         "discarded_runs": discarded,
         "runs": runs,
     }
 
 
-def _commit() -> str:
+def _get_commit() -> str:
     def git(*arguments: str) -> str:
         command = ["git", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  fixed
@@ -120,7 +120,7 @@ def _commit() -> str:
     return git("rev-parse", "HEAD") + (" and uncommitted changes" if is_changed else "")
 
 
-def _not_measured(options: dict[str, Any]) -> list[str]:
+def _list_not_measured(options: dict[str, Any]) -> list[str]:
     notes = ["TLS", "network delay: all processes talk over loopback"]
     if not compiled.is_active():
         notes.append("the compiled send path: run `make compiled` first")
@@ -133,7 +133,7 @@ def _not_measured(options: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _medians(runs: list[dict[str, Any]]) -> dict[str, float]:
+def _compute_medians(runs: list[dict[str, Any]]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for run in runs:
         shares = run["closed"]["per_second"] / run["echo"]["per_second"]
@@ -152,7 +152,7 @@ def _find(run: dict[str, Any], path: str) -> float | None:
     return float(part) if isinstance(part, int | float) else None
 
 
-def line(number: int, run: dict[str, Any]) -> str:
+def format_line(number: int, run: dict[str, Any]) -> str:
     delivered = run["open"]["delivered_ms"]
     closed = run["closed"]
     disturbed = "  DISTURBED" if is_disturbed(run) else ""
@@ -176,7 +176,7 @@ def is_disturbed(run: dict[str, Any]) -> bool:
     )
 
 
-def table(result: dict[str, Any]) -> str:
+def format_table(result: dict[str, Any]) -> str:
     """Return the medians with their targets, and the violations."""
     targets, rows = result["targets"], []
     for name, value in result["medians"].items():

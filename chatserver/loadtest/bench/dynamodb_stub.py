@@ -51,7 +51,7 @@ _UNITS = {
 }
 
 
-def _answer_to(target: bytes, request: bytes) -> bytes:
+def _handle_request(target: bytes, request: bytes) -> bytes:
     answer = _ANSWERS.get(target, b"{}")
     if target != b"BatchWriteItem":
         return answer
@@ -71,7 +71,7 @@ class Directory:
         self._is_restricted = is_restricted
         self._created: set[str] = set()
 
-    def answer(self, target: bytes, request: Any) -> tuple[int, Any] | None:
+    def handle_request(self, target: bytes, request: Any) -> tuple[int, Any] | None:
         """Return `(HTTP status, answer)`; None for an operation that the stub does not compute."""
         match target:
             case b"GetItem":
@@ -153,31 +153,31 @@ class Stub(asyncio.Protocol):
             if end < 0:
                 return
             head = self._rest[:end].lower()
-            size = int(_header(head, b"content-length") or 0)
+            size = int(_render_header(head, b"content-length") or 0)
             if len(self._rest) < end + 4 + size:
                 return
-            target = _header(self._rest[:end], b"x-amz-target").rpartition(b".")[2]
+            target = _render_header(self._rest[:end], b"x-amz-target").rpartition(b".")[2]
             request = self._rest[end + 4 : end + 4 + size]
             self._rest = self._rest[end + 4 + size :]
-            status, body = self._answer_to(target, request)
+            status, body = self._handle_request(target, request)
             self.transport.write(
                 b"HTTP/1.1 %d OK\r\nContent-Type: application/x-amz-json-1.0\r\n"
                 b"x-amzn-RequestId: stub\r\nContent-Length: %d\r\n\r\n%b"
                 % (status, len(body), body)
             )
 
-    def _answer_to(self, target: bytes, request: bytes) -> tuple[int, bytes]:
+    def _handle_request(self, target: bytes, request: bytes) -> tuple[int, bytes]:
         if target == COUNTS.encode():
             return 200, msgspec.json.encode(self.counts)
         self.counts[target.decode()] += 1
         if self.directory is not None:
-            answer = self.directory.answer(target, msgspec.json.decode(request))
+            answer = self.directory.handle_request(target, msgspec.json.decode(request))
             if answer is not None:
                 return answer[0], msgspec.json.encode(answer[1])
-        return 200, _answer_to(target, request)
+        return 200, _handle_request(target, request)
 
 
-def _header(head: bytes, name: bytes) -> bytes:
+def _render_header(head: bytes, name: bytes) -> bytes:
     for line in head.split(b"\r\n"):
         found, _, value = line.partition(b":")
         if found.strip().lower() == name:

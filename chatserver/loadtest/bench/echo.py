@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from chatserver.loadtest import wire
-from chatserver.loadtest.bench.cpu_usage import Cores, sample_rate
+from chatserver.loadtest.bench.cpu_usage import Cores, measure_rate
 from chatserver.loadtest.bench.session import Connection, RunFindings
 from chatserver.protocol.frames import SUBPROTOCOL
 
@@ -22,26 +22,26 @@ class EchoClient(Connection):
         self.sent = 0
         self.window = 0
         filler = b"x" * (frame_bytes - len(b"%d" % _FIRST_NUMBER))
-        sized = wire.client_frame(b"%d" % _FIRST_NUMBER + filler)
+        sized = wire.encode_client_frame(b"%d" % _FIRST_NUMBER + filler)
         head = sized[: len(sized) - frame_bytes]
-        self._form = head.replace(b"%", b"%%") + b"%d" + filler
+        self._frame_template = head.replace(b"%", b"%%") + b"%d" + filler
         self._answer = b"\x81\x7e" + frame_bytes.to_bytes(2, "big").replace(b"%", b"%%")
         self._answer += b"%d" + filler
         self._answer_bytes = 4 + frame_bytes
 
     def start_window(self, window: int) -> None:
         self.window = window
-        self._refill()
+        self._fill_window()
 
     def stop_window(self) -> None:
         self.window = 0
 
-    def _refill(self) -> None:
+    def _fill_window(self) -> None:
         upto = self.echoed + self.window
         if upto > self.sent:
             numbers = range(_FIRST_NUMBER + self.sent, _FIRST_NUMBER + upto)
             self.sent = upto
-            self.transport.write(b"".join([self._form % n for n in numbers]))
+            self.transport.write(b"".join([self._frame_template % n for n in numbers]))
 
     def read_frames(self, data: bytes) -> int:
         pos, size = 0, self._answer_bytes
@@ -50,7 +50,7 @@ class EchoClient(Connection):
                 self.findings.add("mismatched", f"{self.name}: {data[pos : pos + 40]!r}")
             self.echoed += 1
             pos += size
-        self._refill()
+        self._fill_window()
         return pos
 
 
@@ -72,7 +72,7 @@ async def measure_echo(
         await client.connect(port, SUBPROTOCOL)
     for client in clients:
         client.start_window(window)
-    figures = await sample_rate(lambda: sum(c.echoed for c in clients), cores, warmup_s, seconds)
+    figures = await measure_rate(lambda: sum(c.echoed for c in clients), cores, warmup_s, seconds)
     for client in clients:
         client.stop_window()
     for client in clients:

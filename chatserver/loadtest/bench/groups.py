@@ -31,14 +31,14 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.factory import open_hot
 from chatserver.loadtest import wire
-from chatserver.loadtest.arrival_schedule import Pacer, schedule
+from chatserver.loadtest.arrival_schedule import Pacer, build_schedule
 from chatserver.loadtest.bench import server_stack
-from chatserver.loadtest.bench.cpu_usage import Cores, cpu_costs, wait_for_idle_cores
-from chatserver.loadtest.bench.direct_pairs import percentiles_ms
+from chatserver.loadtest.bench.cpu_usage import Cores, compute_cpu_costs, wait_for_idle_cores
+from chatserver.loadtest.bench.direct_pairs import compute_percentiles_ms
 from chatserver.loadtest.bench.run_options import (
-    no_garbage_collection,
+    disable_garbage_collection,
     prepare_process,
-    profiled,
+    profile,
     run_options,
 )
 from chatserver.loadtest.bench.session import (
@@ -48,7 +48,7 @@ from chatserver.loadtest.bench.session import (
     Session,
     open_sessions,
 )
-from chatserver.loadtest.machine import machine
+from chatserver.loadtest.machine import describe_machine
 
 CHAT = ChatId("g-load")
 CHECKED_SHARE = 16
@@ -66,7 +66,7 @@ class Member(Session):
         self.is_counting = False
         self.sent = 0
         self.limit = 0
-        self.due_of: dict[tuple[str, str], float] = {}  # open loop: sender and ref → due time
+        self.due_times: dict[tuple[str, str], float] = {}  # open loop: sender and ref → due time
         self.latencies: list[float] = []
         self._tail = b""
         self._cs = 0
@@ -78,7 +78,7 @@ class Member(Session):
         payload = (
             f'{{"type":"send","id":{number},"chat":"{CHAT}","ref":"{number}","body":"{body}"}}'
         )
-        self.transport.write(wire.client_frame(payload.encode()))
+        self.transport.write(wire.encode_client_frame(payload.encode()))
 
     def data_received(self, data: bytes) -> None:
         if not self.is_counting:
@@ -103,8 +103,8 @@ class Member(Session):
                 self.findings.add("disordered", f"{self.user}: seq {cs} after {self._cs}")
             self._cs = cs
             message = frame["message"]
-            if self.due_of:
-                due = self.due_of[message["sender"], message["ref"]]
+            if self.due_times:
+                due = self.due_times[message["sender"], message["ref"]]
                 self.latencies.append(perf_counter() - due)
             if message["sender"] == self.user and self.sent < self.limit:
                 self.send_next()
@@ -145,11 +145,11 @@ def groups(**options: Any) -> None:
         wait_for_idle_cores(options["calm"])
         with tempfile.TemporaryDirectory() as folder:
             runs.append(uvloop.run(_run(options, Path(folder))))
-        click.echo(f"run {number + 1}: {_line(runs[-1])}", err=True)
-    medians = {name: _median(runs, name) for name in ("group", "bare", "bare_joined")}
+        click.echo(f"run {number + 1}: {_format_line(runs[-1])}", err=True)
+    medians = {name: _compute_median(runs, name) for name in ("group", "bare", "bare_joined")}
     result = {
         "options": {k: str(v) if isinstance(v, Path) else v for k, v in options.items()},
-        "machine": machine(),
+        "machine": describe_machine(),
         "deliveries_per_second": medians["group"],
         "bare_per_second": medians["bare"],
         "bare_joined_per_second": medians["bare_joined"],
@@ -167,11 +167,11 @@ def groups(**options: Any) -> None:
     sys.exit(1 if any(run["violations"] for run in runs) else 0)
 
 
-def _median(runs: list[dict[str, Any]], name: str) -> float:
+def _compute_median(runs: list[dict[str, Any]], name: str) -> float:
     return float(statistics.median(run[name]["per_second"] for run in runs))
 
 
-def _line(run: dict[str, Any]) -> str:
+def _format_line(run: dict[str, Any]) -> str:
     group, bare, joined = run["group"], run["bare"], run["bare_joined"]
     cpu, half = group["cpu_us_per_message"], run["open"]["delivered_ms"]
     return (
@@ -186,13 +186,13 @@ async def _run(options: dict[str, Any], folder: Path) -> dict[str, Any]:
     placement = server_stack.Placement(options["server_core"], options["load_core"])
     findings = RunFindings()
     result: dict[str, Any] = {}
-    with server_stack.chat_stack(placement, folder) as stack:
-        cores = Cores(placement.server_core, placement.load_core, stack.pids())
+    with server_stack.run_chat_stack(placement, folder) as stack:
+        cores = Cores(placement.server_core, placement.load_core, stack.get_pids())
         names = [f"m{n:05}" for n in range(options["members"])]
         users = [UserId(name) for name in names]
         await _open_group(stack.env["CHAT_REDIS_URL"], users, options["large"])
         members = await open_sessions(stack, names, findings, Member)
-        with no_garbage_collection():
+        with disable_garbage_collection():
             result["group"] = await _measure_group(options, members, cores, findings)
             rate = result["group"]["per_second"] / len(members) / 2
             result["open"] = await _measure_latency(options, members, cores, findings, rate)
@@ -200,7 +200,7 @@ async def _run(options: dict[str, Any], folder: Path) -> dict[str, Any]:
             member.close()
     for name, arguments in (("bare", []), ("bare_joined", ["--joined"])):
         result[name] = await _measure_bare(options, placement, folder / name, findings, arguments)
-    result["violations"] = findings.violations()
+    result["violations"] = findings.count_violations()
     result["examples"] = findings.examples
     return result
 
@@ -228,17 +228,21 @@ async def _measure_group(
         sender.limit = 10**9
         sender.send_next()
     await asyncio.sleep(options["warmup"])
-    async with profiled(cores.pids["gateway"], options["seconds"], options["profile"]):
-        before, first, begin = cores.snapshot(), _received(members), perf_counter()
+    async with profile(cores.pids["gateway"], options["seconds"], options["profile"]):
+        before, first, begin = cores.read_cpu_times(), _count_received(members), perf_counter()
         await asyncio.sleep(options["seconds"])
-        after, total, elapsed = cores.snapshot(), _received(members) - first, perf_counter() - begin
+        after, total, elapsed = (
+            cores.read_cpu_times(),
+            _count_received(members) - first,
+            perf_counter() - begin,
+        )
     for sender in senders:
         sender.limit = 0
     await _drain(members, senders, findings)
     return {
         "messages_per_second": round(total / elapsed / len(members)),
         "per_second": round(total / elapsed),
-        **cpu_costs(before, after, elapsed, total),
+        **compute_cpu_costs(before, after, elapsed, total),
     }
 
 
@@ -263,16 +267,16 @@ async def _measure_latency(
     """Send at a fixed `rate`; latency counts from the scheduled time of each message."""
     senders = members[: options["senders"]]
     seconds = options["warmup"] + options["seconds"]
-    due, order = schedule(rate, seconds, len(senders), seed=1)
+    due, order = build_schedule(rate, seconds, len(senders), seed=1)
     begin = perf_counter() + 0.1
-    due_of: dict[tuple[str, str], float] = {}
+    due_times: dict[tuple[str, str], float] = {}
     planned = {sender.user: FIRST_NUMBER + sender.sent for sender in senders}
     for at, index in zip(due, order, strict=True):
         user = senders[index].user
-        due_of[user, str(planned[user])] = begin + at
+        due_times[user, str(planned[user])] = begin + at
         planned[user] += 1
     for member in members:
-        member.is_counting, member.due_of = True, due_of
+        member.is_counting, member.due_times = True, due_times
     lateness = array("d")
     pacer = Pacer(
         due,
@@ -283,24 +287,24 @@ async def _measure_latency(
     await asyncio.sleep(begin - perf_counter() + options["warmup"])
     for member in members:
         member.latencies.clear()
-    before, first, at_begin = cores.snapshot(), _received(members), perf_counter()
+    before, first, at_begin = cores.read_cpu_times(), _count_received(members), perf_counter()
     await pacer.finished
-    elapsed, total = perf_counter() - at_begin, _received(members) - first
-    after = cores.snapshot()
+    elapsed, total = perf_counter() - at_begin, _count_received(members) - first
+    after = cores.read_cpu_times()
     await _drain(members, senders, findings)
     late = [s for s, d in zip(lateness, due, strict=True) if d >= options["warmup"]]
     figures = {
         "messages_per_second": round(rate, 1),
-        "delivered_ms": percentiles_ms([s for m in members for s in m.latencies]),
-        "sent_late_ms": percentiles_ms(late),
-        **cpu_costs(before, after, elapsed, total),
+        "delivered_ms": compute_percentiles_ms([s for m in members for s in m.latencies]),
+        "sent_late_ms": compute_percentiles_ms(late),
+        **compute_cpu_costs(before, after, elapsed, total),
     }
     for member in members:
-        member.due_of = {}
+        member.due_times = {}
     return figures
 
 
-def _received(members: list[Member]) -> int:
+def _count_received(members: list[Member]) -> int:
     return sum(member.received for member in members)
 
 
@@ -311,12 +315,12 @@ async def _measure_bare(
     findings: RunFindings,
     arguments: list[str],
 ) -> dict[str, Any]:
-    port = server_stack.free_port()
+    port = server_stack.find_free_port()
     module = ["chatserver.loadtest.bench.fanout_server", "--port", str(port), *arguments]
-    frame = wire.client_frame(b"x" * 344)  # about the size of an event of the group
-    launch = server_stack.module_launch("bare", module, port, folder)
-    with server_stack.running(launch, placement.server_core) as server:
-        pids = {"echo": server_stack.pid_of(server), "load": os.getpid()}
+    frame = wire.encode_client_frame(b"x" * 344)  # about the size of an event of the group
+    launch = server_stack.build_launch("bare", module, port, folder)
+    with server_stack.run_server(launch, placement.server_core) as server:
+        pids = {"echo": server_stack.get_pid(server), "load": os.getpid()}
         cores = Cores(placement.server_core, placement.load_core, pids)
         count = options["members"]
         listeners = [Listener(str(n), findings, len(frame) - 4) for n in range(count)]
@@ -327,14 +331,14 @@ async def _measure_bare(
             listener.senders = options["senders"]
             listener.transport.write(frame)
         await asyncio.sleep(options["warmup"])
-        before, begin = cores.snapshot(), perf_counter()
+        before, begin = cores.read_cpu_times(), perf_counter()
         first = sum(listener.received_bytes for listener in listeners)
         await asyncio.sleep(options["seconds"])
         total = sum(listener.received_bytes for listener in listeners) - first
-        after, elapsed = cores.snapshot(), perf_counter() - begin
+        after, elapsed = cores.read_cpu_times(), perf_counter() - begin
         for listener in listeners:
             listener.is_sending = False
             listener.close()
     deliveries = total // (len(frame) - 4)
-    costs = cpu_costs(before, after, elapsed, deliveries)
+    costs = compute_cpu_costs(before, after, elapsed, deliveries)
     return {"per_second": round(deliveries / elapsed), **costs}

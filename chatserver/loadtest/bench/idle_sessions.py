@@ -18,9 +18,9 @@ import redis as redis_py
 import uvloop
 
 from chatserver.loadtest.bench.run_options import prepare_process
-from chatserver.loadtest.bench.server_stack import Placement, Stack, chat_stack
+from chatserver.loadtest.bench.server_stack import Placement, Stack, run_chat_stack
 from chatserver.loadtest.bench.session import RunFindings, Session, open_sessions
-from chatserver.loadtest.machine import rss_bytes
+from chatserver.loadtest.machine import read_rss_bytes
 
 _FIRST_SESSIONS = 100
 
@@ -30,10 +30,10 @@ async def measure_idle_sessions(stack: Stack, count: int, findings: RunFindings)
     first = await open_sessions(
         stack, [f"w{n:05}" for n in range(_FIRST_SESSIONS)], findings, Session
     )
-    before, redis_before = await _settled_rss(stack), _redis_bytes(stack)
+    before, redis_before = await _wait_for_stable_rss(stack), _get_redis_bytes(stack)
     idle = await open_sessions(stack, [f"i{n:05}" for n in range(count)], findings, Session)
     await asyncio.gather(*(session.ping() for session in idle))
-    after, redis_after = await _settled_rss(stack), _redis_bytes(stack)
+    after, redis_after = await _wait_for_stable_rss(stack), _get_redis_bytes(stack)
     for session in (*first, *idle):
         session.close()
     return {
@@ -45,17 +45,17 @@ async def measure_idle_sessions(stack: Stack, count: int, findings: RunFindings)
     }
 
 
-async def _settled_rss(stack: Stack) -> int:
+async def _wait_for_stable_rss(stack: Stack) -> int:
     """Return the gateway's resident memory once two readings agree."""
-    pid = stack.pids()["gateway"]
+    pid = stack.get_pids()["gateway"]
     last = -1
-    while (now := rss_bytes(pid)) != last:
+    while (now := read_rss_bytes(pid)) != last:
         last = now
         await asyncio.sleep(0.5)
     return now
 
 
-def _redis_bytes(stack: Stack) -> int:
+def _get_redis_bytes(stack: Stack) -> int:
     if stack.redis is None:
         return 0
     with redis_py.Redis(port=stack.redis.port) as client:
@@ -71,7 +71,7 @@ def idle(sessions: int, server_core: int, load_core: int) -> None:
     prepare_process(load_core)
     with (
         tempfile.TemporaryDirectory() as folder,
-        chat_stack(Placement(server_core, load_core), Path(folder)) as stack,
+        run_chat_stack(Placement(server_core, load_core), Path(folder)) as stack,
     ):
         figures = uvloop.run(measure_idle_sessions(stack, sessions, RunFindings()))
     click.echo(json.dumps(figures, indent=2))

@@ -36,12 +36,12 @@ from chatserver.loadtest.bench.run_options import prepare_process
 from chatserver.loadtest.bench.server_stack import (
     Placement,
     Stack,
-    chat_stack,
-    pid_of,
-    stub_dynamodb,
+    build_dynamodb_stub,
+    get_pid,
+    run_chat_stack,
 )
 from chatserver.loadtest.bench.session import RunFindings, Session
-from chatserver.loadtest.machine import cpu_s
+from chatserver.loadtest.machine import read_cpu_s
 from chatserver.protocol.frames import SUBPROTOCOL
 
 _TOKEN_LIFETIME_S = 3000
@@ -73,9 +73,9 @@ class Bench:
         self._tokens = Tokens(Auth(secret=SecretStr(stack.secret)), SystemClock())
         assert stack.redis is not None and stack.rpc is not None
         self._pids = {
-            "gateway": pid_of(stack.gateways[0]),
-            "rpc": pid_of(stack.rpc),
-            "redis": pid_of(stack.redis),
+            "gateway": get_pid(stack.gateways[0]),
+            "rpc": get_pid(stack.rpc),
+            "redis": get_pid(stack.redis),
         }
         self.findings = RunFindings()
 
@@ -91,41 +91,41 @@ class Bench:
                 async with connects:
                     await session.connect(self._stack.gateways[0].port, SUBPROTOCOL)
                 start_s = time.perf_counter()
-                await session.hello(token)
+                await session.authenticate(token)
                 took_s.append(time.perf_counter() - start_s)
                 return session
 
-        cpu, calls, start_s = self._cpu(), self.calls(), time.perf_counter()
+        cpu, calls, start_s = self._read_cpu_times(), self.count_calls(), time.perf_counter()
         sessions = await asyncio.gather(*map(log_in_one, users))
-        figures = self._figures(len(users), time.perf_counter() - start_s, cpu, calls)
+        figures = self._build_figures(len(users), time.perf_counter() - start_s, cpu, calls)
         took_s.sort()
         figures["hello_ms_p50"] = round(took_s[len(took_s) // 2] * 1000, 1)
         figures["hello_ms_p99"] = round(took_s[len(took_s) * 99 // 100] * 1000, 1)
         return figures, list(sessions)
 
-    async def lose_redis(self, sessions: list[LoginSession]) -> dict[str, Any]:
+    async def erase_redis(self, sessions: list[LoginSession]) -> dict[str, Any]:
         """Delete all data in Redis; return the results for the time until every `reset` arrived."""
         assert self._stack.redis is not None
-        cpu, calls, start_s = self._cpu(), self.calls(), time.perf_counter()
+        cpu, calls, start_s = self._read_cpu_times(), self.count_calls(), time.perf_counter()
         with redis_py.Redis(port=self._stack.redis.port) as client:
             client.flushall()
         async with asyncio.timeout(_BACK_S_MAX):
             await asyncio.gather(*(session.reset.wait() for session in sessions))
-        return self._figures(len(sessions), time.perf_counter() - start_s, cpu, calls)
+        return self._build_figures(len(sessions), time.perf_counter() - start_s, cpu, calls)
 
     async def close(self, sessions: list[LoginSession]) -> None:
         """Close sessions, and wait until the gateway has removed them."""
         for session in sessions:
             session.close()
         last = -1.0
-        while (now := self._cpu()["gateway"]) - last > _SETTLE_S / 10:
+        while (now := self._read_cpu_times()["gateway"]) - last > _SETTLE_S / 10:
             last = now
             await asyncio.sleep(_SETTLE_S)
 
-    def _cpu(self) -> dict[str, float]:
-        return {role: cpu_s(pid) for role, pid in self._pids.items()}
+    def _read_cpu_times(self) -> dict[str, float]:
+        return {role: read_cpu_s(pid) for role, pid in self._pids.items()}
 
-    def calls(self) -> dict[str, int]:
+    def count_calls(self) -> dict[str, int]:
         """Return the number of DynamoDB calls so far, by operation."""
         request = urllib.request.Request(  # noqa: S310  the stub
             self._stack.env["CHAT_WARM_ENDPOINT"], b"{}", {"X-Amz-Target": f"stub.{COUNTS}"}
@@ -134,11 +134,11 @@ class Bench:
             counts: dict[str, int] = json.load(response)
         return counts
 
-    def _figures(
+    def _build_figures(
         self, logins: int, took_s: float, cpu: dict[str, float], calls: dict[str, int]
     ) -> dict[str, Any]:
-        used = {role: now - cpu[role] for role, now in self._cpu().items()}
-        made = {name: count - calls.get(name, 0) for name, count in self.calls().items()}
+        used = {role: now - cpu[role] for role, now in self._read_cpu_times().items()}
+        made = {name: count - calls.get(name, 0) for name, count in self.count_calls().items()}
         return {
             "logins": logins,
             "seconds": round(took_s, 2),
@@ -153,17 +153,17 @@ class Bench:
 async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> dict[str, Any]:
     bench, result = Bench(stack, in_flight), dict[str, Any]()
     await bench.close((await bench.log_in([f"warmup{n}" for n in range(50)]))[1])
-    assert sum(bench.calls().values()), "the rpc worker does not run; see its log"
+    assert sum(bench.count_calls().values()), "the rpc worker does not run; see its log"
     phases = {"first": f"{STORED_USER}%d", "next": f"{STORED_USER}%d", "new": "new%d"}
     for phase, name in phases.items():
         result[phase], sessions = await bench.log_in([name % n for n in range(users)])
         await bench.close(sessions)
     if lost_sessions:
         _, sessions = await bench.log_in([f"{STORED_USER}{n}" for n in range(lost_sessions)])
-        result["lost"] = await bench.lose_redis(sessions)
+        result["lost"] = await bench.erase_redis(sessions)
         await bench.close(sessions)
-    violations = bench.findings.violations()
-    assert not violations, (violations, bench.findings.examples)
+    count_violations = bench.findings.count_violations()
+    assert not count_violations, (count_violations, bench.findings.examples)
     return result
 
 
@@ -199,9 +199,9 @@ def logins(
         with contextlib.ExitStack() as exits:
             folder = Path(exits.enter_context(tempfile.TemporaryDirectory()))
             arguments = ["--chats", str(chats), *(["--restricted"] if restricted else [])]
-            stub = stub_dynamodb(folder / "stub", arguments)
+            stub = build_dynamodb_stub(folder / "stub", arguments)
             placement = Placement(server_core, load_core)
-            stack = exits.enter_context(chat_stack(placement, folder, stub))
+            stack = exits.enter_context(run_chat_stack(placement, folder, stub))
             found.append(uvloop.run(_run(stack, users, lost_sessions, in_flight)))
         for phase, figures in found[-1].items():
             click.echo(f"run {run + 1}, {phase}: {json.dumps(figures)}")

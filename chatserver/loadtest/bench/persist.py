@@ -30,13 +30,13 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.keys import Keys
 from chatserver.loadtest.bench.server_stack import (
     Placement,
-    free_port,
-    module_launch,
-    pid_of,
-    running,
-    worker,
+    build_launch,
+    find_free_port,
+    get_pid,
+    run_server,
+    run_worker,
 )
-from chatserver.loadtest.machine import cpu_s, rss_bytes
+from chatserver.loadtest.machine import read_cpu_s, read_rss_bytes
 from chatserver.protocol import codec, frames
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
@@ -50,20 +50,20 @@ _OWNER = "bench"  # holds the lease until the worker has started
 
 
 @contextlib.contextmanager
-def _dynamodb(against: str, folder: Path, core: int) -> Iterator[str]:
-    port = free_port()
+def _run_dynamodb(against: str, folder: Path, core: int) -> Iterator[str]:
+    port = find_free_port()
     launch = (
-        module_launch(
+        build_launch(
             "stub", ["chatserver.loadtest.bench.dynamodb_stub", "--port", str(port)], port, folder
         )
         if against == "stub"
         else dynamodb_launch(folder / "dynamodb", port)
     )
-    with running(launch, core):
+    with run_server(launch, core):
         yield f"http://127.0.0.1:{port}"
 
 
-def fill(client: redis_py.Redis, keys: Keys, count: int) -> None:
+def fill_backlog(client: redis_py.Redis, keys: Keys, count: int) -> None:
     """Write a backlog in the format of `accept.lua`, evenly over the chats."""
     pairs = [(UserId(f"a{n}"), UserId(f"b{n}")) for n in range(_CHATS)]
     chats = [(direct_chat_id(*pair), *pair) for pair in pairs]
@@ -91,7 +91,7 @@ async def _prepare(settings: config.Redis, warm: config.Warm, against: str, coun
         async with open_dynamodb(warm) as dynamodb:
             await apply_tables(dynamodb.for_feature("operations"), warm, poll_s=0.1)
     with redis_py.Redis.from_url(settings.url) as client:
-        fill(client, keys, count)
+        fill_backlog(client, keys, count)
     return keys
 
 
@@ -101,9 +101,9 @@ def measure(
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
         folder = Path(name)
         redis = exits.enter_context(
-            running(redis_launch(folder / "redis", free_port(), appendonly="no"), other)
+            run_server(redis_launch(folder / "redis", find_free_port(), appendonly="no"), other)
         )
-        endpoint = exits.enter_context(_dynamodb(against, folder, other))
+        endpoint = exits.enter_context(_run_dynamodb(against, folder, other))
         url = f"redis://{redis.launch.address}/0"
         warm = config.Warm(
             endpoint=endpoint, region=REGION, access_key=ACCESS_KEY, secret_key=SECRET_KEY
@@ -124,20 +124,22 @@ def measure(
         client = exits.enter_context(contextlib.closing(redis_py.Redis.from_url(url)))
         lease = keys.lease(0, "persist")
         client.hset(lease, mapping={"owner": _OWNER, "token": 1, "until_ms": 2**52})
-        server = exits.enter_context(worker("persist", Placement(other, core, "no"), folder, env))
+        server = exits.enter_context(
+            run_worker("persist", Placement(other, core, "no"), folder, env)
+        )
         client.hset(lease, "owner", "")
-        give_up = time.monotonic() + _STUCK_S
+        give_up_at = time.monotonic() + _STUCK_S
         while client.hget(lease, "owner") == b"":
-            assert time.monotonic() < give_up, "the worker does not take the lease"
+            assert time.monotonic() < give_up_at, "the worker does not take the lease"
             time.sleep(0.001)  # polling: there is no notification
-        return _measure_worker(client, keys.checkpoint(0), pid_of(server), count)
+        return _measure_worker(client, keys.checkpoint(0), get_pid(server), count)
 
 
 def _measure_worker(
     client: redis_py.Redis, checkpoint: str, pid: int, count: int
 ) -> dict[str, Any]:
     """Sample the worker until the backlog is empty."""
-    started_at, cpu_before_s = time.monotonic(), cpu_s(pid)
+    started_at, cpu_before_s = time.monotonic(), read_cpu_s(pid)
     left, moved_at, resident = count, started_at, list[int]()
     while left > 0:
         assert time.monotonic() - moved_at < _STUCK_S, "the worker makes no progress"
@@ -145,12 +147,12 @@ def _measure_worker(
         before, left = left, int(client.hget(checkpoint, "waiting") or 0)
         if left < before:
             moved_at = time.monotonic()
-            resident.append(rss_bytes(pid))
+            resident.append(read_rss_bytes(pid))
     fifth = max(1, len(resident) // 5)
     return {
         "messages": count,
         "messages_per_second": round(count / (moved_at - started_at)),
-        "cpu_us_per_message": round((cpu_s(pid) - cpu_before_s) * 1e6 / count, 1),
+        "cpu_us_per_message": round((read_cpu_s(pid) - cpu_before_s) * 1e6 / count, 1),
         "rss_mb_first_fifth": round(max(resident[:fifth]) / 2**20, 1),
         "rss_mb_last_fifth": round(max(resident[-fifth:]) / 2**20, 1),
     }

@@ -48,7 +48,7 @@ def prepare_process(load_core: int) -> None:
 
 
 @contextlib.contextmanager
-def no_garbage_collection() -> Iterator[None]:
+def disable_garbage_collection() -> Iterator[None]:
     """Disable garbage collection, which would be measured as latency of the server."""
     gc.collect()
     gc.freeze()
@@ -60,7 +60,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def profiled(pid: int, seconds: float, out: Path | None) -> AsyncIterator[None]:
+async def profile(pid: int, seconds: float, out: Path | None) -> AsyncIterator[None]:
     """Profile a process while the block runs, if `out` is set."""
     if out is None:
         yield

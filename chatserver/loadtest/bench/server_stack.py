@@ -44,7 +44,7 @@ class Placement:
     has_aof_rewrite: bool = False
     gateways: int = 1  # the second one runs on the load core, the third on the server core, …
 
-    def core_of(self, gateway: int) -> int:
+    def get_core(self, gateway: int) -> int:
         """Return the core of the gateway with this number, from 0."""
         return self.load_core if gateway % 2 else self.server_core
 
@@ -59,13 +59,13 @@ class Stack:
     secret: str
     rpc: Server | None = None
 
-    def pids(self) -> dict[str, int]:
+    def get_pids(self) -> dict[str, int]:
         """Return `{role: pid}` of the gateways, Redis and this process."""
-        first, *others = map(pid_of, self.gateways)
+        first, *others = map(get_pid, self.gateways)
         pids = {"gateway": first, "load": os.getpid()}
         pids |= {f"gateway_{number}": pid for number, pid in enumerate(others, 2)}
         if self.redis is not None:
-            pids["redis"] = pid_of(self.redis)
+            pids["redis"] = get_pid(self.redis)
         return pids
 
 
@@ -81,7 +81,7 @@ def on_core(core: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def running(launch: Launch, core: int) -> Iterator[Server]:
+def run_server(launch: Launch, core: int) -> Iterator[Server]:
     server = Server(launch)
     try:
         with on_core(core):
@@ -91,7 +91,7 @@ def running(launch: Launch, core: int) -> Iterator[Server]:
         server.stop()
 
 
-def module_launch(
+def build_launch(
     name: str, arguments: list[str], port: int, folder: Path, env: dict[str, str] | None = None
 ) -> Launch:
     """Run a Python module as a server; it is ready when it accepts connections."""
@@ -100,34 +100,40 @@ def module_launch(
 
 
 @contextlib.contextmanager
-def stub_stack(placement: Placement, folder: Path, fault: str | None) -> Iterator[Stack]:
+def run_stub_stack(placement: Placement, folder: Path, fault: str | None) -> Iterator[Stack]:
     """Run the stub server alone, to measure the load generator itself."""
-    port = free_port()
+    port = find_free_port()
     arguments = ["chatserver.loadtest.stub_server", "--port", str(port)]
     if fault is not None:
         arguments += ["--fault", fault]
-    launch = module_launch("gateway", arguments, port, folder)
-    with running(launch, placement.server_core) as server:
+    launch = build_launch("gateway", arguments, port, folder)
+    with run_server(launch, placement.server_core) as server:
         yield Stack([server], None, {}, secrets.token_hex(32))
 
 
-def stub_dynamodb(folder: Path, arguments: Sequence[str] = ()) -> Launch:
+def build_dynamodb_stub(folder: Path, arguments: Sequence[str] = ()) -> Launch:
     """Return the DynamoDB stub, which needs no tables; see `dynamodb_stub`."""
-    port = free_port()
+    port = find_free_port()
     module = ["chatserver.loadtest.bench.dynamodb_stub", "--port", str(port), *arguments]
-    return module_launch("stub", module, port, folder)
+    return build_launch("stub", module, port, folder)
 
 
 @contextlib.contextmanager
-def chat_stack(placement: Placement, folder: Path, stub: Launch | None = None) -> Iterator[Stack]:
+def run_chat_stack(
+    placement: Placement, folder: Path, stub: Launch | None = None
+) -> Iterator[Stack]:
     """Run Redis, the DynamoDB API server with its tables, the `rpc` worker and the gateways.
 
     `stub` runs in place of the DynamoDB API server.
     """
     with contextlib.ExitStack() as exits:
-        redis = exits.enter_context(running(_redis(placement, folder), placement.server_core))
+        redis = exits.enter_context(
+            run_server(_build_redis_launch(placement, folder), placement.server_core)
+        )
         dynamodb = exits.enter_context(
-            running(stub or dynamodb_launch(folder / "dynamodb", free_port()), placement.load_core)
+            run_server(
+                stub or dynamodb_launch(folder / "dynamodb", find_free_port()), placement.load_core
+            )
         )
         secret = secrets.token_hex(32)
         env = {
@@ -151,28 +157,28 @@ def chat_stack(placement: Placement, folder: Path, stub: Launch | None = None) -
         whole_env = {**os.environ, **env}
         if stub is None:
             subprocess.run(command, env=whole_env, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  fixed
-        rpc = exits.enter_context(worker("rpc", placement, folder, env))
+        rpc = exits.enter_context(run_worker("rpc", placement, folder, env))
         gateways = []
         for number in range(placement.gateways):
-            port, place = free_port(), folder / f"gateway{number}"
+            port, place = find_free_port(), folder / f"gateway{number}"
             own_env = {**env, "CHAT_GATEWAY_PORT": str(port)}
-            launch = module_launch("gateway", [_CLI, "gateway"], port, place, own_env)
-            gateways.append(exits.enter_context(running(launch, placement.core_of(number))))
+            launch = build_launch("gateway", [_CLI, "gateway"], port, place, own_env)
+            gateways.append(exits.enter_context(run_server(launch, placement.get_core(number))))
         yield Stack(gateways, redis, env, secret, rpc)
 
 
-def worker(
+def run_worker(
     role: str, placement: Placement, folder: Path, env: dict[str, str]
 ) -> contextlib.AbstractContextManager[Server]:
     """Run a worker on the load core. It has no port, so it counts as ready at once."""
     argv = [sys.executable, "-m", _CLI, "worker", role]
-    launch = Launch(role, argv, free_port(), folder / role, lambda: True, env)
-    return running(launch, placement.load_core)
+    launch = Launch(role, argv, find_free_port(), folder / role, lambda: True, env)
+    return run_server(launch, placement.load_core)
 
 
-def _redis(placement: Placement, folder: Path) -> Launch:
+def _build_redis_launch(placement: Placement, folder: Path) -> Launch:
     fsync: Fsync = "no" if placement.appendfsync == "off" else placement.appendfsync
-    launch = redis_launch(folder / "redis", free_port(), appendonly=fsync)
+    launch = redis_launch(folder / "redis", find_free_port(), appendonly=fsync)
     if placement.appendfsync == "no":
         launch.argv.extend(["--appendonly", "yes"])
     if not placement.has_aof_rewrite:
@@ -181,12 +187,12 @@ def _redis(placement: Placement, folder: Path) -> Launch:
     return launch
 
 
-def pid_of(server: Server) -> int:
+def get_pid(server: Server) -> int:
     assert server.process is not None
     return server.process.pid
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         port: int = listener.getsockname()[1]

@@ -48,7 +48,7 @@ class RunFindings(Findings):
         self.slow_frames = 0  # not an error, but the fast path does not know the server's format
         self.refused = 0  # sends answered with an error; later messages have other numbers
 
-    def violations(self) -> dict[str, int]:
+    def count_violations(self) -> dict[str, int]:
         """Return the number of violations by kind.
 
         If sends were refused, loss and order cannot be checked, so only refusals are reported.
@@ -69,7 +69,7 @@ class Connection(connection.Connection):
         """Open the connection and upgrade it. Raises BadHandshake."""
         await self.open_to(wire.Address(HOST, port), subprotocol)
 
-    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+    def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
         if not is_wanted:
             self.findings.add("closed", str(failure))
 
@@ -85,7 +85,7 @@ class Session(Connection):
         super().__init__(user, findings)
         self.user = user
         self.acked = 0
-        self.evented = 0
+        self.events_received = 0
         self.ack_at: list[float] = []
         self.event_at: list[float] = []
         self.is_recording = False
@@ -96,14 +96,14 @@ class Session(Connection):
         self._epoch = ""
         self._inbox_seq = 0
         self._last_ts = 0
-        self._is_hot = False
+        self._is_expecting = False
         self._chat = self._sender = self._body = ""
-        self._event_form = self._event_tail = b""
+        self._event_head = self._event_tail = b""
         self._number_at = 0
 
     # setup
 
-    async def hello(self, token: str) -> dict[str, Any]:
+    async def authenticate(self, token: str) -> dict[str, Any]:
         """Authenticate; expect the events that follow the inbox seq in `welcome`."""
         frame = {"type": "hello", "v": 1, "token": token, "device": f"{self.user}-d"}
         welcome = await self._request("welcome", frame)
@@ -120,11 +120,11 @@ class Session(Connection):
 
     async def ping(self) -> None:
         """Send a ping and wait for the pong; all earlier server output has then been read."""
-        await self._wait("pong", wire.client_frame(b"load", wire.PING))
+        await self._wait("pong", wire.encode_client_frame(b"load", wire.PING))
 
     async def _request(self, key: int | str, frame: dict[str, Any]) -> dict[str, Any]:
         payload = json.dumps(frame, separators=(",", ":")).encode()
-        return await self._wait(key, wire.client_frame(payload))
+        return await self._wait(key, wire.encode_client_frame(payload))
 
     async def _wait(self, key: int | str, output: bytes) -> dict[str, Any]:
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -135,17 +135,17 @@ class Session(Connection):
     def expect(self, chat: str, sender: str, body: str) -> None:
         """Expect messages from `sender` in `chat`, which must be empty."""
         self._chat, self._sender, self._body = chat, sender, body
-        self._event_form = (
+        self._event_head = (
             f'{{"type":"event","epoch":"{self._epoch}","seq":%d,"kind":"message","chat":"{chat}",'
             f'"cs":%d,"message":{{"seq":%d,"ts":'
         ).encode()
         between = f',"chat":"{chat}","mid":"{"":<{_MID_CHARS}}","sender":"{sender}","ref":"'
         self._number_at = _TS_CHARS + len(between)
         self._event_tail = f'","kind":"text","body":{json.dumps(body)}}}}}'.encode()
-        self._is_hot = True
+        self._is_expecting = True
 
-    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
-        super().ended(failure, is_wanted=is_wanted)
+    def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+        super().handle_close(failure, is_wanted=is_wanted)
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(failure)
@@ -153,14 +153,14 @@ class Session(Connection):
     # the hot path
 
     def data_received(self, data: bytes) -> None:
-        acked, evented = self.acked, self.evented
+        acked, events_received = self.acked, self.events_received
         super().data_received(data)
-        if self.acked == acked and self.evented == evented:
+        if self.acked == acked and self.events_received == events_received:
             return
         if self.is_recording:
             now = perf_counter()
             self.ack_at.extend([now] * (self.acked - acked))
-            self.event_at.extend([now] * (self.evented - evented))
+            self.event_at.extend([now] * (self.events_received - events_received))
         if self.on_progress is not None:
             self.on_progress()
 
@@ -173,13 +173,13 @@ class Session(Connection):
                 stop = start + (data[pos + 2] << 8 | data[pos + 3])
                 if stop > end:
                     return pos
-                if self._is_hot:
+                if self._is_expecting:
                     kind = data[start + 9]
                     if kind == _E and self._is_next_event(data, start, stop):
-                        self.evented += 1
+                        self.events_received += 1
                         self._inbox_seq += 1
-                        if not self.evented & _SAMPLE_MASK:
-                            self._inspect(data[start:stop])
+                        if not self.events_received & _SAMPLE_MASK:
+                            self._check_sample(data[start:stop])
                         pos = stop
                         continue
                     if kind == _A and self._is_next_ack(data, start, stop):
@@ -191,22 +191,22 @@ class Session(Connection):
                 if found is None or found[1] > end:
                     return pos
                 start, stop = found
-            self._handle_slowly(data[pos], data[start:stop])
+            self._handle_frame(data[pos], data[start:stop])
             pos = stop
         # Only control frames are shorter than four bytes.
         while (found := wire.find_payload(data, pos)) is not None and found[1] <= end:
-            self._handle_slowly(data[pos], data[found[0] : found[1]])
+            self._handle_frame(data[pos], data[found[0] : found[1]])
             pos = found[1]
         return pos
 
     def _is_next_event(self, data: bytes, start: int, stop: int) -> bool:
         """Compare a frame, except its timestamp and message id, with the expected event."""
-        cs = self.evented + 1
-        form = self._event_form % (self._inbox_seq + 1, cs, cs)
+        cs = self.events_received + 1
+        form = self._event_head % (self._inbox_seq + 1, cs, cs)
         at = start + len(form) + self._number_at
         return (
             data.startswith(form, start)
-            and data[at : at + _DIGITS] == b"%d" % (FIRST_NUMBER + self.evented)
+            and data[at : at + _DIGITS] == b"%d" % (FIRST_NUMBER + self.events_received)
             and data.endswith(self._event_tail, start, stop)
             and stop == at + _DIGITS + len(self._event_tail)
         )
@@ -221,11 +221,11 @@ class Session(Connection):
             and data.endswith(_ACK_TAIL, start, stop)
         )
 
-    def _inspect(self, payload: bytes) -> None:
+    def _check_sample(self, payload: bytes) -> None:
         """Decode an event that matched its expected bytes, to check the comparison itself."""
         message = json.loads(payload)["message"]
-        number = str(FIRST_NUMBER + self.evented - 1)
-        expected = (self._chat, self._sender, number, self._body, self.evented)
+        number = str(FIRST_NUMBER + self.events_received - 1)
+        expected = (self._chat, self._sender, number, self._body, self.events_received)
         got = tuple(message[name] for name in ("chat", "sender", "ref", "body", "seq"))
         if got != expected:
             self.findings.add("mismatched", f"{self.user}: {got!r}, expected {expected!r}")
@@ -237,12 +237,12 @@ class Session(Connection):
 
     # the slow path
 
-    def _handle_slowly(self, first_byte: int, payload: bytes) -> None:
+    def _handle_frame(self, first_byte: int, payload: bytes) -> None:
         match first_byte:
             case wire.TEXT:
                 self._handle_text(json.loads(payload))
             case wire.PING:
-                self.transport.write(wire.client_frame(payload, wire.PONG))
+                self.transport.write(wire.encode_client_frame(payload, wire.PONG))
             case wire.PONG:
                 self._resolve("pong", {})
             case wire.CLOSE:
@@ -277,7 +277,7 @@ class Session(Connection):
         if seq > self._inbox_seq + 1:
             self.findings.add("lost", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
         self._inbox_seq = seq
-        if frame["kind"] != "message" or not self._is_hot:
+        if frame["kind"] != "message" or not self._is_expecting:
             return
         self.findings.slow_frames += 1
         message = frame["message"]
@@ -286,8 +286,8 @@ class Session(Connection):
             return
         if message["body"] != self._body:
             self.findings.add("mismatched", f"{self.user}: another body: {frame}")
-        self._check_position("event", self.evented, frame["cs"] - 1, message["ref"])
-        self.evented = max(self.evented, frame["cs"])
+        self._check_position("event", self.events_received, frame["cs"] - 1, message["ref"])
+        self.events_received = max(self.events_received, frame["cs"])
 
     def _handle_ack(self, frame: dict[str, Any]) -> None:
         self.findings.slow_frames += 1
@@ -334,7 +334,7 @@ async def open_sessions(
         async with slots:
             session = kind(user, findings)
             await session.connect(gateway.port, SUBPROTOCOL)
-            await session.hello(tokens.issue(UserId(user), _TOKEN_LIFETIME_S))
+            await session.authenticate(tokens.issue(UserId(user), _TOKEN_LIFETIME_S))
             return session
 
     return list(await asyncio.gather(*map(open_one, range(len(users)), users)))

@@ -21,39 +21,41 @@ _TIME: Final = "seconds since the start"
 _LATENCIES: Final = ("ack", "delivered", "page", "resume", "connect")
 
 
-def charts_of(result: dict[str, Any]) -> list[Chart]:
+def build_charts(result: dict[str, Any]) -> list[Chart]:
     """Return the charts that have at least one value."""
     rows = result["series"]
     charts = [
-        _percentiles(result),
+        _build_percentile_chart(result),
         Chart(
             "Actions",
             "Actions offered and completed per second.",
             _TIME,
             "a second",
-            _lines(rows, ("offered", "acked", "pages", "connects")),
+            _build_lines(rows, ("offered", "acked", "pages", "connects")),
         ),
         Chart(
             "Deliveries",
             "Events received per second, and events still missing at its end.",
             _TIME,
             "events",
-            _lines(rows, ("delivered", "missing")),
+            _build_lines(rows, ("delivered", "missing")),
         ),
         Chart(
             "Latency over time",
             "Median and 99th percentile per second, from the scheduled time; log scale.",
             _TIME,
             "ms",
-            _lines(rows, [f"{n}_{p}" for n in _latency_of(result) for p in ("p50", "p99")]),
+            _build_lines(
+                rows, [f"{n}_{p}" for n in _select_latency(result) for p in ("p50", "p99")]
+            ),
             is_log=True,
         ),
-        *_server_charts(rows),
+        *_build_server_charts(rows),
     ]
     return [chart for chart in charts if any(chart.values)]
 
 
-def _server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
+def _build_server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
     return [
         Chart(
             "Loop lag of the tool",
@@ -61,43 +63,46 @@ def _server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
             "means that the tool is slow, not the server.",
             _TIME,
             "ms",
-            _lines(rows, ("loop_lag_p99",)),
+            _build_lines(rows, ("loop_lag_p99",)),
         ),
         Chart(
             "Backlog",
             "Messages and marks committed in Redis and not yet persisted in DynamoDB.",
             _TIME,
             "entries",
-            _lines(rows, ("backlog",)),
+            _build_lines(rows, ("backlog",)),
         ),
         Chart(
             "CPU of the server",
             "CPU cores used by all processes of a role on this machine.",
             _TIME,
             "cores",
-            _cpu_lines(rows),
+            _build_cpu_lines(rows),
         ),
     ]
 
 
-def _latency_of(result: dict[str, Any]) -> list[str]:
+def _select_latency(result: dict[str, Any]) -> list[str]:
     """Return a list with the name of the latency to chart, or []."""
     shown = ("delivered", "page", "connect")
     return [name for name in shown if name in result["latency_ms"]][:1]
 
 
-def _percentiles(result: dict[str, Any]) -> Chart:
+def _build_percentile_chart(result: dict[str, Any]) -> Chart:
     lines = []
     for name in _LATENCIES:
         fields = result["histograms"].get(name)
         if fields is not None:
             one = Histogram.from_json(fields)
             shares = [q for q in _QUANTILES if q < 1 - 0.5 / one.total]
-            values = one.quantiles(shares)
+            values = one.get_quantiles(shares)
             points = [
-                (_place(q), max(value, 1) / 1000) for q, value in zip(shares, values, strict=True)
+                (_get_x_position(q), max(value, 1) / 1000)
+                for q, value in zip(shares, values, strict=True)
             ]
-            lines.append(Line(name, [*points, (_place(1 - 0.5 / one.total), one.max / 1000)]))
+            lines.append(
+                Line(name, [*points, (_get_x_position(1 - 0.5 / one.total), one.max / 1000)])
+            )
     return Chart(
         "Latency by percentile",
         "Latency by percentile, from the scheduled time; the last point of each line is the "
@@ -106,16 +111,16 @@ def _percentiles(result: dict[str, Any]) -> Chart:
         "ms",
         lines,
         is_log=True,
-        ticks=[(_place(share), label) for share, label in _TICKS],
+        ticks=[(_get_x_position(share), label) for share, label in _TICKS],
     )
 
 
-def _place(share: float) -> float:
+def _get_x_position(share: float) -> float:
     """Return the x position of a percentile: 0.9, 0.99 and 0.999 are equally spaced."""
     return -math.log10(1 - share)
 
 
-def _lines(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Line]:
+def _build_lines(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Line]:
     """Return a line for each name that has a value other than 0."""
     return [
         Line(name.replace("_", " "), [(row["second"], row.get(name)) for row in rows])
@@ -124,7 +129,7 @@ def _lines(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Line]:
     ]
 
 
-def _cpu_lines(rows: Sequence[dict[str, Any]]) -> list[Line]:
+def _build_cpu_lines(rows: Sequence[dict[str, Any]]) -> list[Line]:
     roles = sorted({role for row in rows for role in row.get("cpu_s") or {}})
     lines = []
     for role in roles:

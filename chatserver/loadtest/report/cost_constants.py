@@ -13,7 +13,7 @@ _OTHER = "not measured by this scenario"
 _SENDING = ("direct", "small-groups", "large-groups")
 
 
-def constants_of(
+def compute_constants(
     result: dict[str, Any], before: ServerSample, after: ServerSample
 ) -> dict[str, dict[str, Any]]:
     """Return value, unit and method by name; a value that was not measured is None."""
@@ -27,7 +27,7 @@ def constants_of(
         found[key] = {"value": measured, "unit": unit, "how": why_not if value is None else how}
 
     def cpu_us(role: str, count: int) -> float | None:
-        used = _grown(before, after, lambda look: look.cpu_s.get(role))
+        used = _compute_growth(before, after, lambda look: look.cpu_s.get(role))
         return None if used is None or not count else used * 1e6 / count
 
     why_not = _NO_PROCESS if messages else _OTHER
@@ -60,8 +60,8 @@ Put = Callable[[str, str, float | None, str, str], None]
 def _put_memory(
     put: Put, before: ServerSample, after: ServerSample, messages: int, connects: int
 ) -> None:
-    rss = _grown(before, after, lambda look: look.rss.get("gateway"))
-    used = _grown(before, after, lambda look: look.redis_bytes)
+    rss = _compute_growth(before, after, lambda look: look.rss.get("gateway"))
+    used = _compute_growth(before, after, lambda look: look.redis_bytes)
     put(
         "gateway_bytes_per_idle_session",
         "bytes",
@@ -82,9 +82,9 @@ def _put_memory(
 def _put_units(
     put: Put, before: ServerSample, after: ServerSample, messages: int, pages: int
 ) -> None:
-    stored = _grown(before, after, lambda look: look.stored)
-    written = _grown(before, after, lambda look: look.write_units)
-    read = _grown(before, after, lambda look: look.read_units)
+    stored = _compute_growth(before, after, lambda look: look.stored)
+    written = _compute_growth(before, after, lambda look: look.write_units)
+    read = _compute_growth(before, after, lambda look: look.read_units)
     put(
         "write_units_per_message",
         "write units",
@@ -104,7 +104,7 @@ def _put_units(
     )
 
 
-def _grown(
+def _compute_growth(
     before: ServerSample, after: ServerSample, get: Callable[[ServerSample], float | None]
 ) -> float | None:
     first, last = get(before), get(after)

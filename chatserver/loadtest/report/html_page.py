@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any, Final
 
-from chatserver.loadtest.report.charts import charts_of
+from chatserver.loadtest.report.charts import build_charts
 from chatserver.loadtest.report.svg_charts import Chart, draw
 
 ROWS_MAX: Final = 120  # rows of a chart's table
@@ -80,17 +80,17 @@ def render(result: dict[str, Any]) -> str:
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; ',
         "style-src 'unsafe-inline'\">",
         f"<title>Load: {escape(name)}</title><style>{_STYLE}{''.join(lines)}</style></head><body>",
-        *_head(result),
+        *_render_head(result),
         '<main><h2>Results</h2><div class="charts">',
-        *(_figure(chart, number) for number, chart in enumerate(charts_of(result))),
+        *(_render_figure(chart, number) for number, chart in enumerate(build_charts(result))),
         "</div>",
-        *_tables(result),
+        *_render_tables(result),
         "</main></body></html>\n",
     ]
     return "".join(parts)
 
 
-def _head(result: dict[str, Any]) -> Iterator[str]:
+def _render_head(result: dict[str, Any]) -> Iterator[str]:
     scenario, counts, tool = result["scenario"], result["counts"], result["tool"]
     verdict = result["verdict"]
     yield f"<header><h1>Load: {escape(scenario['name'])}</h1>"
@@ -111,29 +111,29 @@ def _head(result: dict[str, Any]) -> Iterator[str]:
         yield f'<p class="bad">The load was {escape(result["ended"])}: the results are partial.</p>'
     used = tool["used_of_ceiling"]
     yield '<dl class="tiles">'
-    yield _tile("Offered", f"{result['rates']['offered_per_s']:g}", "a second")
-    yield _tile("Delivered", f"{result['rates']['delivered_per_s']:g}", "a second")
+    yield _render_tile("Offered", f"{result['rates']['offered_per_s']:g}", "a second")
+    yield _render_tile("Delivered", f"{result['rates']['delivered_per_s']:g}", "a second")
     for latency in ("delivered", "page", "connect", "resume"):
         row = result["latency_ms"].get(latency)
         if row is not None:
-            yield _tile(f"p50 of {latency}", f"{row['p50']:g}", "ms")
-            yield _tile(f"p99 of {latency}", f"{row['p99']:g}", "ms")
+            yield _render_tile(f"p50 of {latency}", f"{row['p50']:g}", "ms")
+            yield _render_tile(f"p99 of {latency}", f"{row['p99']:g}", "ms")
             break
-    yield _tile("Lost", str(counts["lost"]), f"of {counts['expected']}")
+    yield _render_tile("Lost", str(counts["lost"]), f"of {counts['expected']}")
     wrong = counts["duplicate"] + counts["disordered"] + counts["jumped"] + counts["mismatched"]
-    yield _tile("Repeated or out of order", str(wrong), "")
+    yield _render_tile("Repeated or out of order", str(wrong), "")
     if used is not None:
-        yield _tile("Tool used", f"{used:.1%}", "of its ceiling")
+        yield _render_tile("Tool used", f"{used:.1%}", "of its ceiling")
     yield "</dl></header>"
 
 
-def _tile(name: str, value: str, unit: str) -> str:
+def _render_tile(name: str, value: str, unit: str) -> str:
     return (
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)} <small>{escape(unit)}</small></dd></div>"
     )
 
 
-def _figure(chart: Chart, number: int) -> str:
+def _render_figure(chart: Chart, number: int) -> str:
     keys = "".join(
         f'<li><svg viewBox="0 0 26 8" aria-hidden="true"><line class="line s{n}" x1="0" y1="4" '
         f'x2="26" y2="4"/></svg>{escape(line.name)}</li>'
@@ -145,11 +145,11 @@ def _figure(chart: Chart, number: int) -> str:
         f'<ul class="key">{keys}</ul>{draw(chart, number)}<figcaption><p>{escape(chart.about)}</p>'
         f"</figcaption><details><summary>As a table</summary>"
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(chart.title)}">'
-        f"{_chart_table(chart)}</div></details></figure>"
+        f"{_render_chart_table(chart)}</div></details></figure>"
     )
 
 
-def _chart_table(chart: Chart) -> str:
+def _render_chart_table(chart: Chart) -> str:
     labels = {round(x, 6): label for x, label in chart.ticks}
     by_x: dict[float, dict[str, float | None]] = {}
     for line in chart.lines:
@@ -164,16 +164,16 @@ def _chart_table(chart: Chart) -> str:
         [labels.get(round(x, 6), f"{x:g}"), *(by_x[x].get(line.name) for line in chart.lines)]
         for x in places[:: step or 1]
     ]
-    return _table(["", *(line.name for line in chart.lines)], rows, chart.x_label)
+    return _render_table(["", *(line.name for line in chart.lines)], rows, chart.x_label)
 
 
-def _tables(result: dict[str, Any]) -> Iterator[str]:
+def _render_tables(result: dict[str, Any]) -> Iterator[str]:
     latencies = result["latency_ms"]
     if latencies:
         heads = list(next(iter(latencies.values())))
         rows = [[name, *(row[head] for head in heads)] for name, row in latencies.items()]
-        yield "<h2>Latencies</h2>" + _scrolled(
-            _table(["", *(head.replace("_", ".") for head in heads)], rows, "milliseconds"),
+        yield "<h2>Latencies</h2>" + _render_scrollable(
+            _render_table(["", *(head.replace("_", ".") for head in heads)], rows, "milliseconds"),
             "Latencies",
         )
     yield '<h2>Counts</h2><dl class="counts">'
@@ -190,8 +190,8 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
         for name, found in result["constants"].items()
         if found["value"] is not None
     ]
-    yield "<h2>Constants for the capacity planner</h2>" + _scrolled(
-        _table(["", "value", "unit", "how"], constants, ""), "Constants"
+    yield "<h2>Constants for the capacity planner</h2>" + _render_scrollable(
+        _render_table(["", "value", "unit", "how"], constants, ""), "Constants"
     )
     lacking = [name for name, found in result["constants"].items() if found["value"] is None]
     if lacking:
@@ -207,13 +207,13 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
     yield "</dl>"
 
 
-def _scrolled(table: str, name: str) -> str:
+def _render_scrollable(table: str, name: str) -> str:
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{table}</div>'
     )
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> str:
+def _render_table(heads: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> str:
     words = {n for n in range(1, len(heads)) if all(isinstance(row[n], str) for row in rows)}
     kinds = [' class="text"' if n in words else "" for n in range(len(heads))]
     head = "".join(
@@ -221,14 +221,15 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], caption: str)
         for name, kind in zip(heads, kinds, strict=True)
     )
     body = "".join(
-        f'<tr><th scope="row">{escape(str(first))}</th>{"".join(map(_cell, rest, kinds[1:]))}</tr>'
+        f'<tr><th scope="row">{escape(str(first))}</th>'
+        f"{''.join(map(_render_cell, rest, kinds[1:]))}</tr>"
         for first, *rest in rows
     )
     caption = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cell(value: object, kind: str) -> str:
+def _render_cell(value: object, kind: str) -> str:
     if value is None:
         return "<td>&ndash;</td>"
     text = f"{value:g}" if isinstance(value, float) and abs(value) < 1e5 else str(value)

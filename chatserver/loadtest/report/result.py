@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from chatserver.loadtest.checker import EXAMPLES_MAX, KINDS
 from chatserver.loadtest.coordinator import Coordinator, Totals
-from chatserver.loadtest.machine import machine, versions
+from chatserver.loadtest.machine import describe_machine, list_versions
 from chatserver.loadtest.plan import Plan, Scenario
-from chatserver.loadtest.report.cost_constants import constants_of
+from chatserver.loadtest.report.cost_constants import compute_constants
 
 SCHEMA: Final = 1
 _PLAIN = ("offered", "sent", "acked", "delivered", "retried", "pages")
@@ -34,14 +34,14 @@ def build(
 ) -> dict[str, Any]:
     totals, plan = run.totals, run.plans[0]
     took_s = max((one["took_s"] for one in totals.results), default=plan.duration_s)
-    counts = counts_of(totals)
+    counts = collect_counts(totals)
     rates = {
         f"{name}_per_s": round(counts[name] / took_s, 1)
         for name in ("offered", "sent", "acked", "delivered")
     }
     result = {
         "schema": SCHEMA,
-        "at": _when(run.began_at),
+        "at": _format_time(run.began_at),
         "ended": run.ended,
         "why_broken": run.why_broken,
         "scenario": {
@@ -59,21 +59,21 @@ def build(
             "storm_s": plan.storm_s,
         },
         "target": {"url": plan.url, "processes": dict(pids), "has_redis": has_redis},
-        "machine": {**machine(), "load_average_before": list(load_average)},
-        "versions": versions(),
-        "tool": _tool(run.plans, totals, took_s, rates["offered_per_s"], ceiling),
+        "machine": {**describe_machine(), "load_average_before": list(load_average)},
+        "versions": list_versions(),
+        "tool": _build_tool(run.plans, totals, took_s, rates["offered_per_s"], ceiling),
         "counts": counts,
-        "examples": _examples(totals),
+        "examples": _collect_examples(totals),
         "rates": rates,
-        "latency_ms": {name: one.summary_ms() for name, one in sorted(totals.histograms.items())},
+        "latency_ms": {name: one.summarize_ms() for name, one in sorted(totals.histograms.items())},
         "histograms": {name: one.to_json() for name, one in sorted(totals.histograms.items())},
-        "series": series_of(totals),
+        "series": build_series(totals),
     }
-    result["constants"] = constants_of(result, run.before, run.after)
+    result["constants"] = compute_constants(result, run.before, run.after)
     return result
 
 
-def counts_of(totals: Totals) -> dict[str, Any]:
+def collect_counts(totals: Totals) -> dict[str, Any]:
     """Return the counts and violations under the names of the schema."""
     counts: dict[str, Any] = {name: totals.counts.get(name, 0) for name in (*_PLAIN, *_COMING)}
     counts["expected"] = totals.expected
@@ -91,22 +91,22 @@ def counts_of(totals: Totals) -> dict[str, Any]:
     return counts
 
 
-def series_of(totals: Totals) -> list[dict[str, Any]]:
+def build_series(totals: Totals) -> list[dict[str, Any]]:
     rows = []
     for number, second in sorted(totals.seconds.items()):
         row: dict[str, Any] = {"second": number}
         nothing = 0 if "missing" in second else None  # only server samples after the load
         row |= {name: second.get(name, nothing) for name in (*_PLAIN, "connects", "missing")}
         for name in _SHOWN:
-            row[f"{name}_p50"] = totals.percentile_ms(number, name, 0.5)
-            row[f"{name}_p99"] = totals.percentile_ms(number, name, 0.99)
-        row["loop_lag_p99"] = totals.percentile_ms(number, "loop_lag", 0.99)
+            row[f"{name}_p50"] = totals.get_percentile_ms(number, name, 0.5)
+            row[f"{name}_p99"] = totals.get_percentile_ms(number, name, 0.99)
+        row["loop_lag_p99"] = totals.get_percentile_ms(number, "loop_lag", 0.99)
         row |= {name: second.get(name) for name in ("backlog", "cpu_s", "rss")}
         rows.append(row)
     return rows
 
 
-def _examples(totals: Totals) -> list[str]:
+def _collect_examples(totals: Totals) -> list[str]:
     examples = [text for one in totals.results for text in one["examples"]]
     for one in totals.results:
         examples += [f"refused: {code}: {text}" for code, text in one["refusals"].items()]
@@ -117,7 +117,7 @@ def _examples(totals: Totals) -> list[str]:
     return list(dict.fromkeys(examples))[:EXAMPLES_MAX]
 
 
-def _tool(
+def _build_tool(
     plans: Sequence[Plan],
     totals: Totals,
     took_s: float,
@@ -137,11 +137,11 @@ def _tool(
     }
 
 
-def _when(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds")
 
 
-def load_average() -> tuple[float, ...]:
+def get_load_average() -> tuple[float, ...]:
     return os.getloadavg() if hasattr(os, "getloadavg") else ()
 
 

@@ -11,10 +11,10 @@ from chatserver.loadtest.coordinator import Totals
 _COUNTED = ("lost", "duplicate", "disordered", "jumped", "mismatched", "unacked", "unsent")
 
 
-def progress_line(totals: Totals, number: int) -> str:
+def format_progress(totals: Totals, number: int) -> str:
     row = totals.seconds.get(number, {})
     for name in ("delivered", "page", "connect"):
-        p50, p99 = (totals.percentile_ms(number, name, share) for share in (0.5, 0.99))
+        p50, p99 = (totals.get_percentile_ms(number, name, share) for share in (0.5, 0.99))
         if p50 is not None:
             break
     else:
@@ -22,23 +22,24 @@ def progress_line(totals: Totals, number: int) -> str:
     done = row.get("acked", 0) + row.get("pages", 0) + row.get("connects", 0)
     return (
         f"{number + 1:>4} s  offered {row.get('offered', 0)}/s  done {done}/s  "
-        f"delivered {row.get('delivered', 0)}/s  {name} p50 {_ms(p50)} p99 {_ms(p99)}  "
-        f"missing {row.get('missing', 0)}  backlog {_or_unknown(row.get('backlog'))}"
+        f"delivered {row.get('delivered', 0)}/s  "
+        f"{name} p50 {_format_ms(p50)} p99 {_format_ms(p99)}  "
+        f"missing {row.get('missing', 0)}  backlog {_format_or_dash(row.get('backlog'))}"
     )
 
 
-def ceiling_line(ceiling: dict[str, Any]) -> str:
+def format_ceiling(ceiling: dict[str, Any]) -> str:
     """Return the capacity of the tool itself."""
     return (
         f"ceiling of the tool here: {ceiling['per_s']:,.0f} actions/s, "
         f"{ceiling['deliveries_per_s']:,.0f} deliveries/s, "
-        f"{_or_unknown(ceiling['cpu_us_per_action'])} us of CPU an action, "
+        f"{_format_or_dash(ceiling['cpu_us_per_action'])} us of CPU an action, "
         f"{counted(ceiling['processes'], 'process', 'processes')}, "
         "against a stub server"
     )
 
 
-def lines_of(result: dict[str, Any]) -> Iterator[str]:
+def iter_lines(result: dict[str, Any]) -> Iterator[str]:
     """Yield the result in readable lines."""
     counts, rates = result["counts"], result["rates"]
     yield (
@@ -50,7 +51,7 @@ def lines_of(result: dict[str, Any]) -> Iterator[str]:
     heads = "".join(f"{name.replace('_', '.'):>11}" for name in names)
     yield f"{'latency, ms':<12}{heads}"
     for name, row in result["latency_ms"].items():
-        yield f"{name:<12}" + "".join(f"{_or_unknown(row[key]):>11}" for key in names)
+        yield f"{name:<12}" + "".join(f"{_format_or_dash(row[key]):>11}" for key in names)
     wrong = [f"{name} {counts[name]}" for name in _COUNTED]
     refused = ", ".join(f"{code} {count}" for code, count in counts["refused"].items())
     yield f"{', '.join(wrong)}; refused {refused or 0}"
@@ -73,9 +74,9 @@ def lines_of(result: dict[str, Any]) -> Iterator[str]:
         yield f"the load was {result['ended']}"
 
 
-def _ms(value: float | None) -> str:
+def _format_ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} ms"
 
 
-def _or_unknown(value: object) -> str:
+def _format_or_dash(value: object) -> str:
     return "-" if value is None else str(value)

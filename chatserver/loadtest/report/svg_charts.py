@@ -47,12 +47,12 @@ def draw(chart: Chart, number: int) -> str:
     """Render a chart as an ``<svg>`` with title and description; `number` makes its ids unique."""
     xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
     low_x, high_x = min(xs), max(max(xs), min(xs) + 1)
-    y_of, y_ticks = _y_axis(chart)
+    y_of, y_ticks = _build_y_axis(chart)
 
     def x_of(x: float) -> float:
         return _LEFT + (x - low_x) / (high_x - low_x) * (WIDTH - _LEFT - _RIGHT)
 
-    x_ticks = chart.ticks or [(x, f"{x:g}") for x in _steps(low_x, high_x, 5)]
+    x_ticks = chart.ticks or [(x, f"{x:g}") for x in _compute_ticks(low_x, high_x, 5)]
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="t{number} d{number}">',
         f'<title id="t{number}">{escape(chart.title)}</title>',
@@ -76,11 +76,11 @@ def draw(chart: Chart, number: int) -> str:
         f"{escape(chart.x_label)}</text>"
     )
     for index, line in enumerate(chart.lines[:LINES_MAX]):
-        parts.extend(_path(line, index, x_of, y_of))
+        parts.extend(_draw_line(line, index, x_of, y_of))
     return "".join([*parts, "</svg>"])
 
 
-def _path(
+def _draw_line(
     line: Line, index: int, x_of: Callable[[float], float], y_of: Callable[[float], float]
 ) -> Iterator[str]:
     run: list[tuple[float, float]] = []
@@ -97,7 +97,7 @@ def _path(
         run = []
 
 
-def _y_axis(chart: Chart) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+def _build_y_axis(chart: Chart) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
     """Return `(position_of, ticks)`: a function from value to y position, and labeled ticks."""
     space = HEIGHT - _TOP - _BOTTOM
     values = chart.values
@@ -110,17 +110,17 @@ def _y_axis(chart: Chart) -> tuple[Callable[[float], float], list[tuple[float, s
             share = (math.log10(max(value, 10.0**low)) - low) / (high - low)
             return _TOP + (1 - share) * space
 
-        return log_of, [(log_of(10.0**n), short(10.0**n)) for n in range(low, high + 1)]
-    ticks = _steps(0.0, max(values, default=1.0) or 1.0, 4)
+        return log_of, [(log_of(10.0**n), format_short(10.0**n)) for n in range(low, high + 1)]
+    ticks = _compute_ticks(0.0, max(values, default=1.0) or 1.0, 4)
     top = max(ticks[-1], max(values, default=1.0))
 
     def linear_of(value: float) -> float:
         return _TOP + (1 - value / top) * space
 
-    return linear_of, [(linear_of(tick), short(tick)) for tick in ticks]
+    return linear_of, [(linear_of(tick), format_short(tick)) for tick in ticks]
 
 
-def _steps(low: float, high: float, wanted: int) -> list[float]:
+def _compute_ticks(low: float, high: float, wanted: int) -> list[float]:
     """Return about `wanted` equally spaced round numbers that cover `low` to `high`."""
     raw = (high - low) / wanted or 1.0
     scale = 10.0 ** math.floor(math.log10(raw))
@@ -129,7 +129,7 @@ def _steps(low: float, high: float, wanted: int) -> list[float]:
     return [n * step for n in range(first, first + math.ceil((high - low) / step - 1e-9) + 1)]
 
 
-def short(value: float) -> str:
+def format_short(value: float) -> str:
     """Format a number in few characters: 1500000 as 1.5M."""
     for bound, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= bound:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 # The first of these latencies that the scenario has is checked.
-_JUDGED = ("delivered", "page", "resume", "connect")
+_CHECKED = ("delivered", "page", "resume", "connect")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, An
     check("out of order or changed", wrong, bounds.disorder)
     check("refused", sum(counts["refused"].values()), bounds.refused)
     check("not acked", counts["unacked"] + counts["unsent"], bounds.unacked)
-    for name in _JUDGED:
+    for name in _CHECKED:
         latency = result["latency_ms"].get(name)
         if latency is not None:
             check(f"p99 of {name}", latency["p99"], bounds.p99_ms, " ms")
@@ -46,7 +46,7 @@ def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, An
     else:
         if bounds.p99_ms is not None or bounds.p999_ms is not None:
             broken.append("no latency was measured")
-    share = done_share(counts)
+    share = compute_done_share(counts)
     if bounds.achieved_share is not None and share < bounds.achieved_share:
         broken.append(
             f"completed: {share:.1%} of the offered actions, at least "
@@ -57,7 +57,7 @@ def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, An
     return {"is_ok": not broken, "broken": broken}
 
 
-def done_share(counts: dict[str, Any]) -> float:
+def compute_done_share(counts: dict[str, Any]) -> float:
     """Return the share of scheduled actions that succeeded."""
     if not counts["offered"]:
         return 0.0

@@ -17,7 +17,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.history_checks import is_contiguous, iter_not_ascending
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import ChatError, Conflict, Forbidden, NotFound
-from chatserver.loadtest.checker import Book, Findings, Seen, key_of
+from chatserver.loadtest.checker import ChatRecord, Findings, ReceivedSeqs, encode_key
 from chatserver.operations.selftest.model import Check, Failed, Skipped, require
 from chatserver.operations.selftest.resources import Names
 from chatserver.protocol import frames
@@ -122,8 +122,8 @@ class ChatChecks:
 
     async def _check_read(self) -> str:
         self._require_chat()
-        findings, seen = Findings(), Seen()
-        book = Book(self._chat, 1, findings)
+        findings, seen = Findings(), ReceivedSeqs()
+        book = ChatRecord(self._chat, 1, findings)
         tiers: dict[str, int] = {}
         after = 0
         while True:
@@ -132,7 +132,7 @@ class ChatChecks:
             for raw in page.messages:
                 message = msgspec.json.decode(raw, type=frames.Message)
                 require(message.body == f"message {message.seq}", f"seq {message.seq}: wrong body")
-                book.put(message.seq, key_of(1, message.seq))
+                book.put(message.seq, encode_key(1, message.seq))
                 seen.take(message.seq, "reader", findings)
                 tiers[page.tier] = tiers.get(page.tier, 0) + 1
                 after = message.seq

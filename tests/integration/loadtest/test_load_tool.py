@@ -65,7 +65,7 @@ async def run_load(state: StubState, name: str = "direct", **changes: Any) -> di
         worker.users.close()
         server.close()
     found = {kind: count for kind, count in result["findings"].items() if count}
-    return {**result, "found": found, "counts": counts, "expected": worker.users.expected()}
+    return {**result, "found": found, "counts": counts, "expected": worker.users.count_expected()}
 
 
 def fault(change: Callable[[bytes], list[bytes]]) -> Callable[[str, int, bytes], list[bytes]]:

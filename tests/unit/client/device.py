@@ -18,13 +18,13 @@ class Device:
         self.state = ClientState("phone", Bounds(**bounds))
         self.now = 100.0
         welcome = {"user": "alice", "epoch": "e1", "seq": 0, "large": list(large)}
-        self.connection = self.state.connected(welcome, self.now)
+        self.connection = self.state.handle_welcome(welcome, self.now)
         self.events: list[events.Event] = []
 
     def receive(self, **frame: Any) -> None:
         """Handle a frame from the server."""
-        self.state.received(self.connection, frame, self.now)
-        self.events += self.state.take_events()
+        self.state.handle_frame(self.connection, frame, self.now)
+        self.events += self.state.pop_events()
 
     def event(self, seq: int, cs: int, chat: str = "c1", **fields: Any) -> None:
         """Handle an entry as an event."""
@@ -33,7 +33,7 @@ class Device:
 
     def sent(self, kind: str) -> list[Fields]:
         """Return the frames of a type that the device sends now."""
-        return [frame for frame in self.state.take_frames() if frame["type"] == kind]
+        return [frame for frame in self.state.pop_frames() if frame["type"] == kind]
 
     def events_of(self, kind: type[events.Event]) -> list[Any]:
         """Return the events of a type so far."""

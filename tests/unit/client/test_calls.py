@@ -29,25 +29,25 @@ class Recorder(Calls):
         self._clock = SystemClock()
         self.frames: list[dict[str, Any]] = []
 
-    async def _ask(self, fields: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+    async def _request(self, fields: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         self.frames.append({**fields, "id": 1})
         chat = INFO if fields["type"] not in {"history"} else "c1"
         return {**ANY_RESULT, "chat": chat}
 
-    def _post(self, operation: OutboxEntry) -> None:
+    def _enqueue(self, operation: OutboxEntry) -> None:
         self.frames.append({**operation.fields, "id": 1})
 
-    async def _do(self, operation: OutboxEntry, deadline_s: float) -> Acked:
-        self._post(operation)
+    async def _submit(self, operation: OutboxEntry, deadline_s: float) -> Acked:
+        self._enqueue(operation)
         return Acked(operation.ref, operation.chat, 1, 1, "m", False, "hot")
 
     def _notify(self, fields: dict[str, Any]) -> None:
         self.frames.append(fields)
 
-    def _http_api(self) -> HttpApi:
+    def _get_http_api(self) -> HttpApi:
         raise AssertionError("frames need no HTTP API")
 
-    def _watch(self, users: list[str], *, is_on: bool) -> None:
+    def _set_presence_subscriptions(self, users: list[str], *, is_on: bool) -> None:
         self._notify({"type": "watch" if is_on else "unwatch", "users": users})
 
 
@@ -68,7 +68,7 @@ class Recorder(Calls):
         (lambda c: c.react("c1", 1, ""), frames.React),
         (lambda c: c.mark("c1", read=1), frames.Mark),
         (lambda c: c.stop("c1"), frames.StopTurn),
-        (lambda c: c.join_turn("c1"), frames.JoinTurn),
+        (lambda c: c.load_response("c1"), frames.JoinTurn),
         (lambda c: c.typing("c1", is_on=True), frames.Typing),
         (lambda c: c.history("c1", before=9), frames.History),
         (lambda c: c.chats(after="1-c1"), frames.Chats),

@@ -17,29 +17,29 @@ def entries(*seqs: int, later_s: int = 0) -> list[Entry]:
 def test_entry_rewritten_at_the_same_seq_is_withdrawn() -> None:
     """It has the same id and a later time, so entries before it may have changed too."""
     log = ChatLog(100)
-    log.begin(0)
+    log.start_after(0)
     log.put_page(entries(1, 2, 3))
     list(log.advance())
-    log.suspect()
+    log.mark_unverified()
 
     verified = log.verify([*entries(1), *entries(2, 3, later_s=10)], has_older=False)
 
     assert verified is not None
-    assert (verified.agreed, verified.withdrawn) == (1, (2, 3))
+    assert (verified.match_seq, verified.withdrawn) == (1, (2, 3))
 
 
 def test_entry_rewritten_at_a_lower_seq_is_delivered_again() -> None:
     """A device that joined just before the data loss receives its join at the new position."""
     log = ChatLog(100)
-    log.begin(24)
+    log.start_after(24)
     log.put_page(entries(25))
     list(log.advance())
-    log.suspect()
+    log.mark_unverified()
     (joined,) = entries(25, later_s=10)
     page = [msgspec.structs.replace(joined, seq=23), *entries(24, 25, later_s=20)]
 
     verified = log.verify(page, has_older=False)
 
     assert verified is not None
-    assert (verified.agreed, verified.withdrawn) == (22, (25,))
+    assert (verified.match_seq, verified.withdrawn) == (22, (25,))
     assert [entry.seq for entry in log.advance()] == [23, 24, 25]

@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.client import cleared_chats, events
 from chatserver.client.chat import Chat
-from chatserver.client.cleared_chats import ClearedChats, load_cleared
+from chatserver.client.cleared_chats import ClearedChats, load_cleared_chats
 from chatserver.client.http.http_calls import PreferencesPage
 from chatserver.errors import ChatError, Forbidden, Unavailable
 from chatserver.protocol.frames import ChatPreferences
@@ -51,7 +51,7 @@ def test_chat_list_does_not_bring_cleared_messages_back() -> None:
     device.state.clear_chat("c1", 5)
 
     summary = {"chat": "c1", "kind": "group", "top": 6, "unread": 6, "last": entry(5)}
-    device.state.take_chats({"chats": [summary]})
+    device.state.apply_chat_list({"chats": [summary]})
 
     assert (chat_of(device).last, chat_of(device).unread) == (None, 1)
 
@@ -62,7 +62,7 @@ def test_chat_that_is_loaded_later_is_cleared() -> None:
 
     assert device.state.clear_chat("c1", 2)
     older = [entry(seq) for seq in (1, 2, 3)]
-    device.state.take_history({"chat": "c1", "messages": older}, is_newest=True)
+    device.state.apply_history({"chat": "c1", "messages": older}, is_newest=True)
 
     assert shown(device) == [3]
 
@@ -70,7 +70,7 @@ def test_chat_that_is_loaded_later_is_cleared() -> None:
 def test_missed_messages_that_are_cleared_have_no_text_in_events() -> None:
     """Another device cleared them; a page that was read before has their texts."""
     device = filled(1)
-    device.state.take_frames()
+    device.state.pop_frames()
     device.event(2, 4)
     (request,) = device.sent("history")
 
@@ -91,8 +91,8 @@ def test_signals_clear_the_chats_that_are_loaded() -> None:
         more: dict[str, object] = {"preferences": {"chat": "c1", "rev": 1, **fields}}
         return events.SignalReceived("chat_preferences", "alice", None, more)
 
-    cleared.apply([signal(), signal(cleared_upto=2), signal(cleared_upto=1)])
-    cleared.apply([signal(chat="other", cleared_upto=9)])
+    cleared.apply_events([signal(), signal(cleared_upto=2), signal(cleared_upto=1)])
+    cleared.apply_events([signal(chat="other", cleared_upto=9)])
 
     assert reported == [events.ChatCleared("c1", 2)]
     assert shown(device) == []
@@ -118,8 +118,8 @@ async def test_positions_are_loaded_by_page_after_a_connection(
             raise answer
         return answer
 
-    await load_cleared(list_page)
-    await load_cleared(list_page)
+    await load_cleared_chats(list_page)
+    await load_cleared_chats(list_page)
 
     assert asked == [None, "c1", "c1", None]
     assert answers == []

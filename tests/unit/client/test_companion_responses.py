@@ -87,9 +87,9 @@ def test_response_is_reported_as_prefixes_and_finally_complete(
         if action == "send" and server.sent < len(server.pieces):
             server.sent += 1
             if value:
-                device.answers.signalled(server.signal(server.sent - 1), 0.0)
+                device.answers.handle_signal(server.signal(server.sent - 1), 0.0)
         elif action == "late" and server.sent:
-            device.answers.signalled(server.signal(value % server.sent), 0.0)
+            device.answers.handle_signal(server.signal(value % server.sent), 0.0)
         elif action == "answer" and device.joins and server.sent:
             take, failed = device.joins.pop(0)
             if value:
@@ -100,7 +100,7 @@ def test_response_is_reported_as_prefixes_and_finally_complete(
             device.answers.join("c", 0.0)
         elif action == "reconnect":
             device.joins.clear()
-            device.answers.reconnected(0.0)
+            device.answers.handle_reconnect(0.0)
         device.check("T1", response)
 
     server.sent = len(server.pieces)
@@ -113,7 +113,7 @@ def test_gap_in_response_sends_one_join() -> None:
     """Later pieces behind the same gap send no further request."""
     server, device = Server(["a", "b", "c", "d"]), Device()
     for index in (0, 2, 3, 4):
-        device.answers.signalled(server.signal(index), 0.0)
+        device.answers.handle_signal(server.signal(index), 0.0)
     assert len(device.joins) == 1
 
     server.sent = 4
@@ -125,12 +125,12 @@ def test_gap_in_response_sends_one_join() -> None:
 def test_restarted_response_replaces_the_old_one() -> None:
     """After a worker crash, parts of its response are ignored, even if they arrive late."""
     old, new, device = Server(["x", "y"], "T1"), Server(["a", "b"], "T2"), Device()
-    device.answers.signalled(old.signal(0), 0.0)
-    device.answers.signalled(old.signal(1), 0.0)
-    device.answers.signalled(new.signal(0), 0.0)
-    device.answers.signalled(old.signal(2), 0.0)
+    device.answers.handle_signal(old.signal(0), 0.0)
+    device.answers.handle_signal(old.signal(1), 0.0)
+    device.answers.handle_signal(new.signal(0), 0.0)
+    device.answers.handle_signal(old.signal(2), 0.0)
     for index in (1, 2, 3):
-        device.answers.signalled(new.signal(index), 0.0)
+        device.answers.handle_signal(new.signal(index), 0.0)
 
     assert device.check("T1", "xy") == "x"
     assert device.check("T2", "ab") == "ab"

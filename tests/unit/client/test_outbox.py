@@ -33,7 +33,7 @@ def test_operations_are_offered_in_order_within_the_server_limit() -> None:
 
     assert next_refs(outbox, room=2) == ["a", "b"]
     assert next_refs(outbox, room=2) == []
-    outbox.acked("a", position(1), 0.0, is_stored=False)
+    outbox.record_ack("a", position(1), 0.0, is_stored=False)
     assert next_refs(outbox, room=2) == ["c"]
 
 
@@ -41,9 +41,9 @@ def test_unacked_operations_are_offered_again_in_order_after_a_disconnect() -> N
     """Operations in flight are older than queued ones, so they are sent first."""
     outbox = outbox_of("a", "b", "c")
     next_refs(outbox, room=2)
-    outbox.acked("a", position(1), 0.0, is_stored=False)
+    outbox.record_ack("a", position(1), 0.0, is_stored=False)
 
-    outbox.disconnected()
+    outbox.requeue_unanswered()
 
     assert next_refs(outbox) == ["b", "c"]
 
@@ -57,7 +57,7 @@ def test_deferred_operation_delays_only_later_ones_of_its_chat() -> None:
     outbox.postpone("a", until=5.0)
 
     assert next_refs(outbox, now=1.0) == ["other"]
-    assert outbox.times() == [5.0]
+    assert outbox.list_due_times() == [5.0]
     assert next_refs(outbox, now=5.0) == ["a", "b"]
 
 
@@ -66,11 +66,11 @@ def test_acked_operation_is_reported_once_and_kept_until_stored() -> None:
     outbox = outbox_of("a")
     next_refs(outbox)
 
-    assert outbox.acked("a", position(7), 0.0, is_stored=False) is not None
-    assert outbox.acked("a", position(7), 0.0, is_stored=False) is None
-    outbox.stored("c1", 6, 0.0)
+    assert outbox.record_ack("a", position(7), 0.0, is_stored=False) is not None
+    assert outbox.record_ack("a", position(7), 0.0, is_stored=False) is None
+    outbox.record_stored("c1", 6, 0.0)
     assert len(outbox) == 1
-    outbox.stored("c1", 7, 0.0)
+    outbox.record_stored("c1", 7, 0.0)
     assert len(outbox) == 0
 
 
@@ -78,13 +78,13 @@ def test_new_epoch_offers_acked_operations_again_without_a_second_report() -> No
     """The application already has the ack."""
     outbox = outbox_of("a", "b")
     next_refs(outbox)
-    outbox.acked("a", position(1), 0.0, is_stored=False)
-    outbox.disconnected()
+    outbox.record_ack("a", position(1), 0.0, is_stored=False)
+    outbox.requeue_unanswered()
 
-    outbox.new_epoch()
+    outbox.requeue_acked()
 
     assert next_refs(outbox) == ["a", "b"]
-    assert outbox.acked("a", position(1), 0.0, is_stored=False) is None
+    assert outbox.record_ack("a", position(1), 0.0, is_stored=False) is None
 
 
 def test_same_ref_is_a_no_op_and_with_other_content_a_conflict() -> None:
@@ -103,7 +103,7 @@ def test_full_outbox_refuses_new_operations_and_drops_none() -> None:
     outbox = Outbox(1)
     outbox.put(operation("a"))
     next_refs(outbox)
-    outbox.acked("a", position(1), 0.0, is_stored=False)
+    outbox.record_ack("a", position(1), 0.0, is_stored=False)
 
     with pytest.raises(Overloaded):
         outbox.put(operation("b"))
@@ -116,23 +116,23 @@ def test_old_ack_without_stored_position_is_probed_with_the_newest_operation() -
     outbox.put(operation("c", kind="edit"))
     next_refs(outbox)
     for seq, ref in enumerate("abc", 1):
-        outbox.acked(ref, position(seq), 0.0, is_stored=False)
+        outbox.record_ack(ref, position(seq), 0.0, is_stored=False)
 
     assert outbox.next_probe(PROBE_S - 0.1) is None
     probe = outbox.next_probe(PROBE_S)
     assert probe is not None
     assert probe.ref == "c"
     assert outbox.next_probe(PROBE_S) is None
-    assert outbox.times() == [PROBE_S + PROBE_AGAIN_S]
+    assert outbox.list_due_times() == [PROBE_S + PROBE_AGAIN_S]
 
 
 def test_stored_ack_does_not_confirm_earlier_operations() -> None:
     """The ack may be of a new epoch, while earlier operations were lost with the old one."""
     outbox = outbox_of("a", "b")
     next_refs(outbox)
-    outbox.acked("a", position(1), 0.0, is_stored=False)
+    outbox.record_ack("a", position(1), 0.0, is_stored=False)
 
-    outbox.acked("b", position(8), 0.0, is_stored=True)
+    outbox.record_ack("b", position(8), 0.0, is_stored=True)
 
     assert [each.ref for each in outbox] == ["a"]
 
@@ -145,29 +145,29 @@ def test_hide_is_kept_until_its_own_retry_is_acked_as_stored() -> None:
     outbox = outbox_of("a")
     outbox.put(hide)
     next_refs(outbox)
-    outbox.acked("a", position(4), 0.0, is_stored=False)
-    outbox.acked("h", (3, 0, ""), 0.0, is_stored=False)
-    assert outbox.unstored(100) == {"c1": 4}
+    outbox.record_ack("a", position(4), 0.0, is_stored=False)
+    outbox.record_ack("h", (3, 0, ""), 0.0, is_stored=False)
+    assert outbox.get_unstored(100) == {"c1": 4}
 
-    outbox.stored("c1", 9, 1.0)
+    outbox.record_stored("c1", 9, 1.0)
 
     assert [each.ref for each in outbox] == ["h"]
-    assert outbox.unstored(100) == {}
+    assert outbox.get_unstored(100) == {}
     assert outbox.next_probe(PROBE_S) is hide
     assert outbox.next_probe(PROBE_S) is None
-    outbox.acked("h", (3, 0, ""), PROBE_S, is_stored=True)
-    assert (len(outbox), outbox.times()) == (0, [])
+    outbox.record_ack("h", (3, 0, ""), PROBE_S, is_stored=True)
+    assert (len(outbox), outbox.list_due_times()) == (0, [])
 
 
 def test_operation_whose_probe_is_refused_waits_for_a_new_epoch() -> None:
     """It may belong to a past epoch; it is offered again in the next one."""
     outbox = outbox_of("a")
     next_refs(outbox)
-    outbox.acked("a", position(1), 0.0, is_stored=False)
+    outbox.record_ack("a", position(1), 0.0, is_stored=False)
     assert outbox.next_probe(PROBE_S) is not None
 
     outbox.stop_probing("a")
 
-    assert (len(outbox), outbox.times()) == (1, [])
-    outbox.new_epoch()
+    assert (len(outbox), outbox.list_due_times()) == (1, [])
+    outbox.requeue_acked()
     assert next_refs(outbox) == ["a"]

@@ -33,7 +33,7 @@ def test_chat_has_its_muted_members_and_slow_mode() -> None:
     device.event(6, 5, kind="member", user="carol", role="admin", body="")
     summary = {**info, "top": 5}
     del summary["slow_s"]
-    device.state.take_chats({"chats": [summary]})
+    device.state.apply_chat_list({"chats": [summary]})
     assert (chat.slow_s, chat.muted) == (0, {"carol": 2_000})
     assert [chat.is_muted("carol", now) for now in (1_999, 2_001)] == [True, False]
 
@@ -82,7 +82,7 @@ def test_unread_does_not_count_deleted_messages() -> None:
     device.event(4, 4, kind="delete", target=2, body="")
     assert chat.unread == 2
 
-    chat.take_summary({"chat": "c1", "read": 0, "top": 4, "unread": 2})
+    chat.apply_summary({"chat": "c1", "read": 0, "top": 4, "unread": 2})
     device.event(5, 5, kind="delete", target=1, body="")
     assert chat.unread == 1
     device.receive(type="event", epoch="e1", seq=6, kind="hidden", chat="c1", hidden=[3])
@@ -95,7 +95,7 @@ def test_unread_does_not_count_a_deleted_message_that_is_not_kept() -> None:
     for seq in (1, 2, 3, 4):
         device.event(seq, seq)
     chat = device.state.chats["c1"]
-    chat.take_summary({"chat": "c1", "read": 0, "top": 4, "unread": 4})
+    chat.apply_summary({"chat": "c1", "read": 0, "top": 4, "unread": 4})
 
     device.event(5, 5, kind="delete", target=1, body="")
     device.event(6, 6)
@@ -179,9 +179,9 @@ def test_large_chat_named_by_welcome_and_snapshot_is_read() -> None:
     for kind, epoch in (("reset", "e2"), ("too_long", "e1")):
         device = Device()
         device.event(1, 1)
-        device.state.disconnected(device.now)
+        device.state.handle_disconnect(device.now)
         welcome = {"user": "alice", "epoch": epoch, "seq": 9, "large": [{"chat": "c2", "seq": 35}]}
-        device.connection = device.state.connected(welcome, device.now)
+        device.connection = device.state.handle_welcome(welcome, device.now)
 
         line = {"chat": "c2", "kind": "group", "top": 35}
         device.receive(type=kind, cursor={"epoch": epoch, "seq": 9}, chats=[line])
@@ -204,12 +204,12 @@ def test_large_chat_named_only_by_a_snapshot_is_in_the_next_hello(kind: str) -> 
     device.receive(type=kind, cursor=cursor, chats=[line], large=[{"chat": "c1", "seq": 4}])
     assert [event.chats for event in device.events_of(events.Restarted)] == [("c1",)]
 
-    device.state.disconnected(device.now)
-    assert device.state.hello("token")["large"] == {"c1": 4}
+    device.state.handle_disconnect(device.now)
+    assert device.state.build_hello("token")["large"] == {"c1": 4}
 
     large = [{"chat": "c1", "seq": 4}]
     welcome = {"user": "alice", "epoch": epoch, "seq": 3, "large": large}
-    device.connection = device.state.connected(welcome, device.now)
+    device.connection = device.state.handle_welcome(welcome, device.now)
     for seq in (5, 6):
         place = {"epoch": epoch, "seq": 0, "cs": seq, "chat": "c1", "kind": "message"}
         device.receive(type="event", message=entry(seq), **place)
@@ -263,10 +263,10 @@ def test_presence_subscriptions_are_renewed_after_a_reconnect() -> None:
     device = Device(watched_max=2)
     device.state.watch(["bob", "carol"])
     device.state.unwatch(["carol"])
-    device.state.disconnected(device.now)
-    device.state.take_frames()
+    device.state.handle_disconnect(device.now)
+    device.state.pop_frames()
 
-    device.state.connected({"user": "alice", "epoch": "e1", "seq": 0}, device.now)
+    device.state.handle_welcome({"user": "alice", "epoch": "e1", "seq": 0}, device.now)
 
     assert device.sent("watch") == [{"type": "watch", "users": ["bob"]}]
     with pytest.raises(Overloaded):
@@ -282,7 +282,7 @@ def test_subscriptions_to_many_users_are_split_into_frames() -> None:
     device.state.watch([])
     device.state.unwatch(users)
 
-    frames = device.state.take_frames()
+    frames = device.state.pop_frames()
     assert [(each["type"], len(each["users"])) for each in frames] == [
         ("watch", 100),
         ("watch", 100),
@@ -316,22 +316,22 @@ def test_hello_names_unstored_chats_and_no_send_is_repeated() -> None:
     device = Device()
     for number in (1, 2):
         fields = {"type": "send", "chat": "c1", "ref": f"r{number}", "body": "hello"}
-        device.state.do(OutboxEntry(f"r{number}", "c1", fields), device.now)
+        device.state.enqueue(OutboxEntry(f"r{number}", "c1", fields), device.now)
         (frame,) = device.sent("send")
         place = {"seq": number, "ts": number, "mid": f"m{number}"}
         device.receive(
             type="ack", id=frame["id"], ref=f"r{number}", **place, dup=False, durability="hot"
         )
 
-    assert "unstored" not in Device().state.hello("token")
-    device.state.disconnected(device.now)
+    assert "unstored" not in Device().state.build_hello("token")
+    device.state.handle_disconnect(device.now)
     device.now += 60
-    assert device.state.hello("token")["unstored"] == {"c1": 2}
+    assert device.state.build_hello("token")["unstored"] == {"c1": 2}
     welcome = {"user": "alice", "epoch": "e1", "seq": 0, "large": []}
-    device.connection = device.state.connected(welcome, device.now)
+    device.connection = device.state.handle_welcome(welcome, device.now)
     assert device.sent("send") == []
     device.receive(type="stored", chat="c1", upto=2)
-    assert "unstored" not in device.state.hello("token")
+    assert "unstored" not in device.state.build_hello("token")
 
 
 def test_hello_names_at_most_the_maximum_of_large_chats() -> None:
@@ -339,4 +339,4 @@ def test_hello_names_at_most_the_maximum_of_large_chats() -> None:
     chats = tuple({"chat": f"c{number}", "seq": 1} for number in range(LARGE_MAX + 1))
     device = Device(large=chats)
 
-    assert len(device.state.hello("token")["large"]) == LARGE_MAX
+    assert len(device.state.build_hello("token")["large"]) == LARGE_MAX

@@ -45,10 +45,10 @@ def test_large_chat_is_read_from_its_position_on() -> None:
     device.receive(**page(request, 7, 8))
     assert device.bodies() == ["text 6", "text 7", "text 8"]
 
-    device.state.disconnected(device.now)
-    assert device.state.hello("token")["large"] == {"big": 8}
+    device.state.handle_disconnect(device.now)
+    assert device.state.build_hello("token")["large"] == {"big": 8}
     again = {"user": "alice", "epoch": "e1", "seq": 0, "large": [{"chat": "big", "seq": 9}]}
-    device.connection = device.state.connected(again, device.now)
+    device.connection = device.state.handle_welcome(again, device.now)
     (request,) = device.sent("history")
     device.receive(**page(request, 9))
     assert device.bodies()[-1] == "text 9"
@@ -78,7 +78,7 @@ def test_unavailable_history_delays_messages_for_seconds_only() -> None:
         device.now += 60
         device.state.tick(device.now)
 
-    device.events += device.state.take_events()
+    device.events += device.state.pop_events()
     assert device.events_of(events.Skipped) == [events.Skipped("c1", 3, 4)]
     assert device.bodies() == ["text 3", "text 5"]
     assert device.state.chats["c1"].needs_history
@@ -123,7 +123,7 @@ def restart(device: Device) -> Device:
     cursor = device.state.cursor
     assert cursor is not None
     welcome = {"user": "alice", "epoch": cursor.epoch, "seq": cursor.seq}
-    other.connection = other.state.connected(welcome, other.now)
+    other.connection = other.state.handle_welcome(welcome, other.now)
     return other
 
 
@@ -137,7 +137,7 @@ def test_new_epoch_drops_a_copy_with_a_lost_change() -> None:
         entry(2),
         entry(3, target=1, kind="edit"),
     ]
-    device.state.take_history({"chat": "c1", "messages": edited}, is_newest=True)
+    device.state.apply_history({"chat": "c1", "messages": edited}, is_newest=True)
     log = device.state.chats["c1"].log
     assert log.messages()[0].body == "edited"
 
@@ -153,7 +153,7 @@ def test_operation_resent_in_a_new_epoch_is_also_resent_by_the_next_process() ->
     """An ack from an old epoch does not prove that the operation is done in the new one."""
     device = Device()
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
-    device.state.do(OutboxEntry("r", "c1", fields), device.now)
+    device.state.enqueue(OutboxEntry("r", "c1", fields), device.now)
     (request,) = device.sent("send")
     position = {"seq": 9, "ts": 9, "mid": "m9", "dup": False, "durability": "hot"}
     device.receive(type="ack", id=request["id"], ref="r", **position)
@@ -214,12 +214,12 @@ def test_chat_that_becomes_large_and_small_again_has_no_gap() -> None:
     fields = {"type": "event", "epoch": "e1", "kind": "chat", "chat": "c1"}
     device.receive(**fields, seq=2, info={**info, "large": True, "since": 1})
     device.event(0, 2)
-    assert device.state.hello("token")["large"] == {"c1": 2}
+    assert device.state.build_hello("token")["large"] == {"c1": 2}
 
     device.receive(**fields, seq=3, info={**info, "since": 2})
     device.event(4, 3)
 
-    assert "large" not in device.state.hello("token")
+    assert "large" not in device.state.build_hello("token")
     assert device.bodies() == ["text 1", "text 2", "text 3"]
     assert device.sent("history") == []
 
@@ -232,7 +232,7 @@ def test_removal_from_a_large_chat_removes_its_position() -> None:
 
     device.receive(type="event", epoch="e1", seq=1, kind="member", chat="c1", cs=1, message=removal)
 
-    assert "large" not in device.state.hello("token")
+    assert "large" not in device.state.build_hello("token")
 
 
 def test_large_chat_that_is_not_compared_yet_is_not_in_hello() -> None:
@@ -240,14 +240,14 @@ def test_large_chat_that_is_not_compared_yet_is_not_in_hello() -> None:
     device = Device(large=({"chat": "c1", "seq": 0},))
     device.event(0, 1)
     device.event(0, 2)
-    assert device.state.hello("token")["large"] == {"c1": 2}
+    assert device.state.build_hello("token")["large"] == {"c1": 2}
 
     reset(device, {"chat": "c1", "top": 1})
-    assert "large" not in device.state.hello("token")
+    assert "large" not in device.state.build_hello("token")
     (request,) = device.sent("history")
     device.receive(**page(request, 1))
 
-    assert device.state.hello("token")["large"] == {"c1": 1}
+    assert device.state.build_hello("token")["large"] == {"c1": 1}
 
 
 def test_entries_after_a_gap_are_delivered_in_a_new_epoch() -> None:
@@ -292,7 +292,7 @@ def test_marks_of_a_lost_entry_are_taken_from_the_server_in_a_new_epoch() -> Non
     answer["messages"].insert(0, entry(5, mid="other"))
     device.receive(**answer)
     assert chat.read == 4
-    device.state.take_chats({"chats": [{"chat": "c1", "top": 6, "read": 3, "unread": 3}]})
+    device.state.apply_chat_list({"chats": [{"chat": "c1", "top": 6, "read": 3, "unread": 3}]})
 
     assert (chat.read, chat.unread) == (3, 3)
 
@@ -301,12 +301,12 @@ def test_older_page_across_a_membership_gap_is_kept() -> None:
     """The gap stays unread; a page that is not adjacent is ignored."""
     device = Device()
     newest, older = [entry(20), entry(21)], [entry(3), entry(4)]
-    device.state.take_history({"chat": "c1", "messages": newest}, is_newest=True)
+    device.state.apply_history({"chat": "c1", "messages": newest}, is_newest=True)
     log = device.state.chats["c1"].log
 
-    device.state.take_history({"chat": "c1", "messages": older}, is_newest=False, before=10)
+    device.state.apply_history({"chat": "c1", "messages": older}, is_newest=False, before=10)
     assert (log.bottom, log.shown) == (20, 21)
-    device.state.take_history({"chat": "c1", "messages": older}, is_newest=False, before=20)
+    device.state.apply_history({"chat": "c1", "messages": older}, is_newest=False, before=20)
 
     assert [message.seq for message in log.messages()] == [3, 4, 20, 21]
     assert (log.bottom, log.shown, log.has_gap) == (3, 21, False)

@@ -111,7 +111,7 @@ class ClientMachine(RuleBasedStateMachine):
         if is_late:
             self.late = [(self.connection, frame) for frame in self.session.to_client]
         self.session = None
-        self.client.disconnected(self.now)
+        self.client.handle_disconnect(self.now)
 
     def deliver(self, count: int) -> None:
         assert self.session is not None
@@ -326,17 +326,17 @@ class ClientMachine(RuleBasedStateMachine):
     def move_frames(self) -> None:
         """Move frames from the client to the server, and process what the client reports."""
         if self.session is not None:
-            self.session.to_server += self.client.take_frames()
+            self.session.to_server += self.client.pop_frames()
         self._process_output()
 
     def _process_output(self) -> None:
-        for number, answer in self.client.take_answers():
+        for number, answer in self.client.pop_answers():
             if isinstance(answer, dict) and "chats" in answer:
-                self.client.take_chats(answer)
+                self.client.apply_chat_list(answer)
             elif isinstance(answer, dict):
                 is_newest, before = number in self.newest, self.before.pop(number, None)
-                self.client.take_history(answer, is_newest=is_newest, before=before)
-        self.queued.extend(self.client.take_queued())
+                self.client.apply_history(answer, is_newest=is_newest, before=before)
+        self.queued.extend(self.client.pop_queued_events())
         if len(self.queued) >= BOUNDS.events_max:
             self.client.pause(self.now, is_paused=True)
         if not self.is_busy:

@@ -21,11 +21,11 @@ def test_paused_device_receives_responses_and_no_events() -> None:
     """An application that takes no events costs no memory and loses nothing."""
     device = Device()
     device.state.pause(device.now, is_paused=True)
-    number = device.state.ask({"type": "chats"}, device.now, device.now + 5)
+    number = device.state.send_request({"type": "chats"}, device.now, device.now + 5)
     device.event(1, 1)
     device.receive(type="page", id=number, chats=[], more=False)
     assert device.bodies() == []
-    assert [found for found, _ in device.state.take_answers()] == [number]
+    assert [found for found, _ in device.state.pop_answers()] == [number]
     assert device.sent("sync") == []
 
     device.state.pause(device.now, is_paused=False)
@@ -41,18 +41,18 @@ def test_paused_device_receives_responses_and_no_events() -> None:
 def test_request_is_retried_on_the_next_connection_until_its_deadline() -> None:
     """A disconnect costs the caller only time, up to the deadline of the request."""
     device = Device()
-    number = device.state.ask({"type": "chats"}, device.now, device.now + 5)
+    number = device.state.send_request({"type": "chats"}, device.now, device.now + 5)
     assert [frame["id"] for frame in device.sent("chats")] == [number]
 
-    device.state.disconnected(device.now)
-    device.connection = device.state.connected(
+    device.state.handle_disconnect(device.now)
+    device.connection = device.state.handle_welcome(
         {"user": "alice", "epoch": "e1", "seq": 0}, device.now
     )
     assert [frame["id"] for frame in device.sent("chats")] == [number]
 
-    assert device.state.due(device.now) == device.now + 5
+    assert device.state.get_next_tick(device.now) == device.now + 5
     device.state.tick(device.now + 5)
-    ((found, answer),) = device.state.take_answers()
+    ((found, answer),) = device.state.pop_answers()
     assert found == number
     assert isinstance(answer, Unavailable)
 
@@ -61,11 +61,11 @@ def test_error_has_the_class_of_its_code() -> None:
     """An unknown code is a `ChatError`."""
     device = Device()
     for code in ("not_found", "new_in_v2"):
-        device.state.ask({"type": "history", "chat": "c1"}, device.now, device.now + 5)
+        device.state.send_request({"type": "history", "chat": "c1"}, device.now, device.now + 5)
         (request,) = device.sent("history")
         device.receive(**failure(request, code, temporary=False))
 
-    (_, first), (_, second) = device.state.take_answers()
+    (_, first), (_, second) = device.state.pop_answers()
     assert isinstance(first, NotFound)
     assert type(second) is ChatError
 
@@ -74,24 +74,24 @@ def test_requests_beyond_the_limit_are_refused() -> None:
     """More waiting requests would only cost memory."""
     device = Device(requests_max=2)
     for _ in range(2):
-        device.state.ask({"type": "chats"}, device.now, device.now + ANSWER_S)
+        device.state.send_request({"type": "chats"}, device.now, device.now + ANSWER_S)
 
     with pytest.raises(Overloaded):
-        device.state.ask({"type": "chats"}, device.now, device.now + ANSWER_S)
+        device.state.send_request({"type": "chats"}, device.now, device.now + ANSWER_S)
 
 
 def test_rate_limited_send_is_retried_after_the_servers_delay() -> None:
     """The client waits for `retry_after_ms` of the error."""
     device = Device()
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
-    device.state.do(OutboxEntry("r", "c1", fields), device.now)
+    device.state.enqueue(OutboxEntry("r", "c1", fields), device.now)
     (request,) = device.sent("send")
 
     refusal = failure(request, "rate_limited", temporary=True)
     device.receive(**refusal, retry_after_ms=3000)
 
     assert device.sent("send") == []
-    assert device.state.due(device.now) == device.now + 3
+    assert device.state.get_next_tick(device.now) == device.now + 3
     device.state.tick(device.now + 3)
     assert [frame["ref"] for frame in device.sent("send")] == ["r"]
     assert device.events_of(events.Refused) == []
@@ -103,7 +103,7 @@ def test_operations_in_a_left_chat_end_when_a_probe_is_refused() -> None:
     fields = {"send": {"body": "hello"}, "delete": {"seq": 1, "for": "me"}}
     for number, (type_, more) in enumerate(fields.items(), start=1):
         operation = OutboxEntry(type_, "c1", {"type": type_, "chat": "c1", "ref": type_, **more})
-        device.state.do(operation, device.now)
+        device.state.enqueue(operation, device.now)
         (request,) = device.sent(type_)
         place = {"ref": type_, "seq": number, "ts": number, "mid": f"m{number}"}
         device.receive(type="ack", id=request["id"], dup=False, durability="hot", **place)
@@ -128,7 +128,7 @@ def test_operations_in_a_left_chat_end_when_a_probe_is_refused() -> None:
 def test_operation_in_a_rejoined_chat_is_kept() -> None:
     """An error from the time between the memberships does not apply."""
     device = Device()
-    device.state.do(
+    device.state.enqueue(
         OutboxEntry("r", "c1", {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}), 0
     )
     (request,) = device.sent("send")
@@ -160,7 +160,7 @@ def test_companion_message_that_would_wait_for_hours_is_refused(
     """Token limits reset at midnight: a question must not be sent hours later. Others wait."""
     device = Device()
     fields = {"type": "send", "chat": chat, "ref": "r1", "body": "hello"}
-    device.state.do(OutboxEntry("r1", chat, fields), device.now)
+    device.state.enqueue(OutboxEntry("r1", chat, fields), device.now)
     (request,) = device.sent("send")
     refusal = failure(request, "rate_limited", temporary=True)
 
@@ -176,27 +176,29 @@ def test_lone_surrogate_is_refused_before_sending(field: str) -> None:
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "b", field: "cut \ud83d"}
 
     with pytest.raises(BadRequest, match="lone surrogate"):
-        device.state.do(OutboxEntry("r", "c1", fields), device.now)
+        device.state.enqueue(OutboxEntry("r", "c1", fields), device.now)
     with pytest.raises(BadRequest, match="lone surrogate"):
-        device.state.ask(fields, device.now, device.now + 10)
+        device.state.send_request(fields, device.now, device.now + 10)
 
-    assert device.state.take_frames() == []
+    assert device.state.pop_frames() == []
     assert len(device.state.outbox) == 0
 
 
 def test_request_that_lost_a_race_is_retried_automatically() -> None:
     """A temporary conflict does not reach the caller before the deadline."""
     device = Device()
-    number = device.state.ask({"type": "leave", "chat": "c1", "ref": "r"}, device.now, 110.0)
+    number = device.state.send_request(
+        {"type": "leave", "chat": "c1", "ref": "r"}, device.now, 110.0
+    )
     (first,) = device.sent("leave")
     lost = {"code": "conflict", "message": "changed", "temporary": True, "retry_after_ms": 100}
 
     device.receive(type="error", id=first["id"], **lost)
-    assert (device.sent("leave"), device.state.take_answers()) == ([], [])
-    assert device.state.due(device.now) == pytest.approx(100.1)
+    assert (device.sent("leave"), device.state.pop_answers()) == ([], [])
+    assert device.state.get_next_tick(device.now) == pytest.approx(100.1)
     device.now = 100.2
     device.state.tick(device.now)
     (again,) = device.sent("leave")
     device.receive(type="ok", id=again["id"])
 
-    assert [n for n, _ in device.state.take_answers()] == [number]
+    assert [n for n, _ in device.state.pop_answers()] == [number]

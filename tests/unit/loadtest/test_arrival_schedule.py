@@ -7,18 +7,18 @@ import time
 from typing import Any
 
 from chatserver.loadtest import frame_reader
-from chatserver.loadtest.arrival_schedule import Pacer, arrivals
+from chatserver.loadtest.arrival_schedule import Pacer, iter_arrivals
 from chatserver.loadtest.device import Device
-from chatserver.loadtest.plan import groups_of, split_users
+from chatserver.loadtest.plan import split_groups, split_users
 from chatserver.loadtest.wire import Address
-from chatserver.loadtest.worker_state import WorkerState, now_us
+from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
 
 def test_arrivals_with_the_same_seed_are_equal_and_match_the_rate() -> None:
     """Two runs with one seed send at the same times."""
-    due = list(arrivals(100.0, 50.0, random.Random("a")))
+    due = list(iter_arrivals(100.0, 50.0, random.Random("a")))
 
-    assert due == list(arrivals(100.0, 50.0, random.Random("a")))
+    assert due == list(iter_arrivals(100.0, 50.0, random.Random("a")))
     assert due == sorted(due) and 4600 < len(due) < 5400
 
 
@@ -55,7 +55,7 @@ def test_stalled_server_raises_the_latency_of_all_due_sends() -> None:
     )
     device, transport = Device(site, 1), _FakeTransport()
     device._link = transport  # type: ignore[assignment]
-    begin = now_us() - 2_000_000
+    begin = get_now_us() - 2_000_000
 
     for n in range(200):
         device.send("chat", begin + n * 10_000)
@@ -75,5 +75,5 @@ def test_users_are_split_without_dividing_a_group() -> None:
     assert split_users(200, 3, 2) == [(0, 68), (68, 66), (134, 66)]
     assert split_users(300, 4, 300) == [(0, 300)]
     assert split_users(25, 2, 8) == [(0, 16), (16, 9)]
-    assert [list(group) for group in groups_of(9, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
-    assert [len(group) for group in groups_of(20, 8)] == [8, 8, 4]
+    assert [list(group) for group in split_groups(9, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
+    assert [len(group) for group in split_groups(20, 8)] == [8, 8, 4]

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from chatserver.loadtest.checker import Book, Findings, Seen, key_of
+from chatserver.loadtest.checker import ChatRecord, Findings, ReceivedSeqs, encode_key
 
 ALL = list(range(1, 8))
 
@@ -14,13 +14,13 @@ ALL = list(range(1, 8))
 def check(seqs: list[int], acked: list[int] = ALL) -> Counter[str]:
     """Return the findings for a device that receives these seqs; `acked` were sent."""
     findings = Findings()
-    chat_book, seen = Book("chat", 1, findings), Seen()
+    chat_book, seen = ChatRecord("chat", 1, findings), ReceivedSeqs()
     seen.last = 0
     for seq in acked:
-        chat_book.put(seq, key_of(1, seq), is_ack=True)
+        chat_book.put(seq, encode_key(1, seq), is_ack=True)
     for seq in seqs:
-        seen.take(seq, "bob", findings)
-        chat_book.put(seq, key_of(1, seq))
+        seen.record_pushed(seq, "bob", findings)
+        chat_book.put(seq, encode_key(1, seq))
     chat_book.finish(())
     findings.counts["lost"] += len(chat_book.list_unseen(seen))
     return +findings.counts
@@ -52,10 +52,10 @@ def test_checker_without_an_ack_reports_no_loss() -> None:
 def test_checker_finds_two_messages_at_one_seq() -> None:
     """All devices and all acks agree on one order."""
     findings = Findings()
-    chat_book = Book("chat", 2, findings)
+    chat_book = ChatRecord("chat", 2, findings)
 
-    chat_book.put(1, key_of(1, 1), is_ack=True)
-    chat_book.put(1, key_of(2, 1))
+    chat_book.put(1, encode_key(1, 1), is_ack=True)
+    chat_book.put(1, encode_key(2, 1))
 
     assert +findings.counts == {"mismatched": 1}
 
@@ -63,10 +63,10 @@ def test_checker_finds_two_messages_at_one_seq() -> None:
 def test_checker_finds_one_message_at_two_seqs() -> None:
     """A repeated send must not create a second message."""
     findings = Findings()
-    chat_book = Book("chat", 1, findings)
+    chat_book = ChatRecord("chat", 1, findings)
 
-    chat_book.put(1, key_of(1, 1), is_ack=True)
-    chat_book.put(2, key_of(1, 1))
+    chat_book.put(1, encode_key(1, 1), is_ack=True)
+    chat_book.put(2, encode_key(1, 1))
     chat_book.finish(())
 
     assert +findings.counts == {"duplicate": 1}
@@ -75,12 +75,12 @@ def test_checker_finds_one_message_at_two_seqs() -> None:
 def test_checker_finds_a_sender_whose_messages_are_out_of_order() -> None:
     """A retry is an exception: a later message may overtake it."""
     found = []
-    for repeated in ((), (key_of(1, 1),)):
+    for retried in ((), (encode_key(1, 1),)):
         findings = Findings()
-        chat_book = Book("chat", 1, findings)
-        chat_book.put(1, key_of(1, 2), is_ack=True)
-        chat_book.put(2, key_of(1, 1), is_ack=True)
-        chat_book.finish(repeated)
+        chat_book = ChatRecord("chat", 1, findings)
+        chat_book.put(1, encode_key(1, 2), is_ack=True)
+        chat_book.put(2, encode_key(1, 1), is_ack=True)
+        chat_book.finish(retried)
         found.append(+findings.counts)
 
     assert found == [{"disordered": 1}, {}]
@@ -88,12 +88,12 @@ def test_checker_finds_a_sender_whose_messages_are_out_of_order() -> None:
 
 def test_checker_accepts_a_message_from_history_and_a_push() -> None:
     """A page and a push of the same message during a gap are not a duplicate."""
-    findings, seen = Findings(), Seen()
+    findings, seen = Findings(), ReceivedSeqs()
     for seq in (1, 5):
-        seen.take(seq, "bob", findings)
+        seen.record_pushed(seq, "bob", findings)
 
-    filled = [seen.fill(seq) for seq in (2, 3, 4, 5, 6)]
-    pushed = [seen.take(seq, "bob", findings) for seq in (6, 7)]
+    filled = [seen.record_loaded(seq) for seq in (2, 3, 4, 5, 6)]
+    pushed = [seen.record_pushed(seq, "bob", findings) for seq in (6, 7)]
 
     assert filled == [True, True, True, False, True]
     assert pushed == [False, True]

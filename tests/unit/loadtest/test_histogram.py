@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.loadtest.histogram import Histogram, top_of
+from chatserver.loadtest.histogram import Histogram, get_bucket_max
 
 values = st.lists(st.integers(0, 10**10), min_size=1, max_size=200)
 SHARES = (0.5, 0.9, 0.99, 0.999)
@@ -26,7 +26,7 @@ def test_histogram_quantiles_are_exact_within_one_part_in_128(of: list[int]) -> 
     """A percentile is never below the value of its rank and at most 1/128 above it."""
     ranked = sorted(of)
 
-    found = histogram_of(of).quantiles(SHARES)
+    found = histogram_of(of).get_quantiles(SHARES)
 
     for share, value in zip(SHARES, found, strict=True):
         exact = ranked[max(0, -int(-share * len(ranked) // 1) - 1)]
@@ -44,14 +44,14 @@ def test_histogram_merged_equals_the_histogram_of_all_values(
         merged.add(Histogram.from_json(json.loads(json.dumps(histogram_of(part).to_json()))))
 
     assert merged.to_json() == histogram_of(some + others).to_json()
-    assert merged.summary_ms() == histogram_of(some + others).summary_ms()
+    assert merged.summarize_ms() == histogram_of(some + others).summarize_ms()
 
 
 @given(st.integers(0, 2**50))
 def test_histogram_buckets_are_contiguous(value: int) -> None:
     """Each value is in one bucket, and the next bucket begins after its upper bound."""
     (index,) = histogram_of([value]).counts
-    top = top_of(index)
+    top = get_bucket_max(index)
 
     assert value <= top
     assert set(histogram_of([top]).counts) == {index}
@@ -61,4 +61,4 @@ def test_histogram_buckets_are_contiguous(value: int) -> None:
 def test_histogram_without_values_has_no_quantiles() -> None:
     """Missing values are None, not 0."""
     assert Histogram().quantile(0.99) is None
-    assert Histogram().summary_ms()["p99"] is None
+    assert Histogram().summarize_ms()["p99"] is None

@@ -24,7 +24,7 @@ async def test_client_changes_preferences_and_its_devices_get_signals(
     async with ChatClient(url, stack.token(alice.user), api_url=api.endpoint) as client:
         await client.chats()
         draft = {"text": "Hi", "version": 1}
-        changed = await client.change_chat_preferences(pair, archived=True, draft=draft)
+        changed = await client.update_chat_preferences(pair, archived=True, draft=draft)
         page = await client.list_chat_preferences()
         first = await client.set_pinned_chats([pair])
         with pytest.raises(Conflict):

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, rule
 
 from chatserver.client import saved_state
-from chatserver.client.cache.cached_state import infos_of, load_chats, restore_chats
+from chatserver.client.cache.cached_state import encode_infos, load_chats, restore_chats
 from chatserver.client.cache.recorder import Recorder
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
 from chatserver.client.model import Entry, parse_entry
@@ -95,19 +95,19 @@ class CachedMachine(ClientMachine):
         if self.recorder is None:
             super()._process_output()
             return
-        answers = self.client.take_answers()
+        answers = self.client.pop_answers()
         for number, answer in answers:
             if isinstance(answer, dict) and "messages" in answer:
                 self.recorder.record_page(self.requests.pop(number), answer)
-        queued = self.client.take_queued()
+        queued = self.client.pop_queued_events()
         self.recorder.record_events([each.event for each in queued])
         # `ClientMachine` takes the same answers and events.
-        self.client.take_answers = lambda: answers  # type: ignore[method-assign]
-        self.client.take_queued = lambda: queued  # type: ignore[method-assign]
+        self.client.pop_answers = lambda: answers  # type: ignore[method-assign]
+        self.client.pop_queued_events = lambda: queued  # type: ignore[method-assign]
         try:
             super()._process_output()
         finally:
-            del self.client.take_answers, self.client.take_queued  # type: ignore[attr-defined]
+            del self.client.pop_answers, self.client.pop_queued_events  # type: ignore[attr-defined]
 
     @rule(chat=chats, has_before=st.booleans())
     def ask_history(self, chat: str, has_before: bool) -> None:
@@ -170,9 +170,11 @@ class CachedMachine(ClientMachine):
             position = saved_state.encode_position(self.client, list(self.queued))
         if position is not None:
             pending = {getattr(each.event, "chat", None) for each in self.queued}
-            infos = infos_of(self.client, [c for c in self.client.chats if c not in pending])
+            infos = encode_infos(self.client, [c for c in self.client.chats if c not in pending])
         operations = saved_state.encode_outbox(self.client, list(self.queued))
-        self.store.save_changes(Saved(position, operations), self.recorder.take(), infos, 0.0)
+        self.store.save_changes(
+            Saved(position, operations), self.recorder.pop_changes(), infos, 0.0
+        )
         self.saved_checker.acked = dict(self.checker.acked)
         self.saved_checker.refused = set(self.checker.refused)
         if position is not None:
@@ -262,8 +264,8 @@ class CachedMachine(ClientMachine):
         assert self.recorder is not None
         for _ in range(1_000):
             assert self.session is not None
-            self.session.to_server += self.client.take_frames()
-            answers = dict(self.client.take_answers())
+            self.session.to_server += self.client.pop_frames()
+            answers = dict(self.client.pop_answers())
             if number in answers:
                 page = answers[number]
                 assert isinstance(page, dict)

@@ -23,19 +23,21 @@ class TerminalChat:
     def __init__(self) -> None:
         self.state = ClientState("phone")
         self.view = Conversation("bob")
-        self.connection = self.state.connected(welcome("e1", 10), NOW)
-        self.view.set_chat("alice", self.state.chat("c1"), lambda: list(self.state.outbox))
+        self.connection = self.state.handle_welcome(welcome("e1", 10), NOW)
+        self.view.set_chat(
+            "alice", self.state.get_or_create_chat("c1"), lambda: list(self.state.outbox)
+        )
 
     def receive(self, **frame: Any) -> None:
         """Handle a frame from the server."""
-        self.state.received(self.connection, frame, NOW)
-        for event in self.state.take_events():
+        self.state.handle_frame(self.connection, frame, NOW)
+        for event in self.state.pop_events():
             self.view.apply_event(event)
 
     def compose(self, ref: str, body: str) -> None:
         """Send a text."""
         fields = {"type": "send", "chat": "c1", "ref": ref, "body": body}
-        self.state.do(OutboxEntry(ref, "c1", fields), NOW)
+        self.state.enqueue(OutboxEntry(ref, "c1", fields), NOW)
         self.view.record_sent(ref, body)
 
     def ack(self, ref: str, seq: int, durability: str = "hot") -> None:
@@ -59,7 +61,7 @@ class TerminalChat:
     ) -> None:
         """Receive a page of history."""
         page = {"chat": "c1", "messages": list(messages), "tier": tier, "more": more}
-        self.state.take_history(page, is_newest=False)
+        self.state.apply_history(page, is_newest=False)
         self.view.apply_page(HistoryPage([parse_entry(each) for each in messages], tier, more))
 
     def shown(self) -> list[tuple[str, Mark | None]]:
@@ -68,7 +70,7 @@ class TerminalChat:
 
     def offered(self) -> list[str]:
         """Return the refs that are sent now."""
-        return [frame["ref"] for frame in self.state.take_frames() if frame["type"] == "send"]
+        return [frame["ref"] for frame in self.state.pop_frames() if frame["type"] == "send"]
 
 
 def welcome(epoch: str, seq: int) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def test_draft_before_the_chat_is_open_is_shown_and_sent_once_open() -> None:
     view.draft("hello")
     assert [line.body for line in view.lines()] == ["hello"]
 
-    assert view.set_chat("alice", state.chat("c1"), list) == ["hello"]
+    assert view.set_chat("alice", state.get_or_create_chat("c1"), list) == ["hello"]
     assert view.lines() == []
 
 
@@ -157,12 +159,12 @@ def test_event_of_another_chat_is_not_shown(terminal: TerminalChat) -> None:
 def test_refused_message_is_failed_with_its_reason_and_not_resent(terminal: TerminalChat) -> None:
     """The user sees which message was refused and why."""
     terminal.compose("r1", "hello")
-    (frame,) = terminal.state.take_frames()
+    (frame,) = terminal.state.pop_frames()
 
     error = {"code": "bad_request", "message": "body: too long", "temporary": False}
     terminal.receive(type="error", id=frame["id"], **error)
-    terminal.state.disconnected(NOW)
-    terminal.state.connected(welcome("e1", 10), NOW)
+    terminal.state.handle_disconnect(NOW)
+    terminal.state.handle_welcome(welcome("e1", 10), NOW)
 
     assert terminal.shown() == [("hello", Mark.FAILED)]
     assert terminal.view.lines()[0].note == "body: too long"
@@ -177,8 +179,8 @@ def test_reset_resends_messages_that_are_not_stored(terminal: TerminalChat) -> N
     terminal.compose("sending", "sending")
     terminal.offered()
 
-    terminal.state.disconnected(NOW)
-    terminal.connection = terminal.state.connected(welcome("e2", 0), NOW)
+    terminal.state.handle_disconnect(NOW)
+    terminal.connection = terminal.state.handle_welcome(welcome("e2", 0), NOW)
     terminal.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=[])
 
     assert terminal.offered() == ["sent", "sending"]

@@ -20,7 +20,7 @@ from chatserver.client.terminal.conversation_link import (
     SearchReport,
     State,
 )
-from chatserver.client.terminal.screen_chat import CHARS_MAX, ScreenChat, sendable_lines
+from chatserver.client.terminal.screen_chat import CHARS_MAX, ScreenChat, split_messages
 
 
 class FakeLink:
@@ -117,7 +117,7 @@ def test_search_results_are_between_messages_and_prompt(height: int) -> None:
 @given(st.text(alphabet=st.characters() | st.sampled_from("\x1b[D\x7f\x00\t\r")))
 def test_any_input_becomes_printable_messages(text: str) -> None:
     """No paste adds a control character to a message or sends an empty message."""
-    for line in sendable_lines(text):
+    for line in split_messages(text):
         assert line.strip()
         assert line.replace("\t", "").isprintable()
-    assert sendable_lines("x" * (CHARS_MAX + 10)) == ["x" * CHARS_MAX]
+    assert split_messages("x" * (CHARS_MAX + 10)) == ["x" * CHARS_MAX]

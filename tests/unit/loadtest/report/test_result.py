@@ -14,7 +14,7 @@ from chatserver.loadtest.plan import SCENARIOS, Plan
 from chatserver.loadtest.report.html_page import render
 from chatserver.loadtest.report.result import build, to_json
 from chatserver.loadtest.report.thresholds import Thresholds, check_thresholds
-from chatserver.loadtest.server_monitor import ServerSample, parse_metrics, role_of
+from chatserver.loadtest.server_monitor import ServerSample, find_role, parse_metrics
 
 HTML_IN_EXAMPLE = "<script>alert(1)</script>"
 
@@ -206,7 +206,7 @@ def test_metrics_of_all_labels_are_added_up() -> None:
 )
 def test_role_of_a_process_is_found_by_its_command(command: list[str], role: str | None) -> None:
     """Processes that are not part of a server are not counted."""
-    assert role_of(command) == role
+    assert find_role(command) == role
 
 
 def test_totals_of_a_long_run_merge_histograms_and_keep_percentiles() -> None:
@@ -218,5 +218,5 @@ def test_totals_of_a_long_run_merge_histograms_and_keep_percentiles() -> None:
     for second in range(200):
         totals.add_second(0, {**report, "second": second})
 
-    assert {totals.percentile_ms(n, "ack", 0.99) for n in range(200)} == {5.0}
+    assert {totals.get_percentile_ms(n, "ack", 0.99) for n in range(200)} == {5.0}
     assert len(totals._parts) <= 31
