@@ -10,7 +10,7 @@ from chatserver.protocol.codes import Close
 
 WAIT_S_MIN = 0.5
 WAIT_S_MAX = 10.0
-REPLACED_S = 60.0  # replaced again within this time: another process uses this device name
+REPLACED_S = 60.0  # two replacements within this time: another process uses this device name
 STABLE_S = 5.0  # a connection must last this long to reset the backoff
 
 Uniform = Callable[[float, float], float]
@@ -70,12 +70,14 @@ class ReconnectPolicy(Backoff):
     def handle_close(
         self, code: int, reason: str, now: float, *, can_renew: bool, device: str
     ) -> None:
-        """Return if the client must reconnect. `can_renew`: a new token may be accepted.
+        """Return if the client should reconnect; otherwise, raise.
+
+        `can_renew`: the client can get a new token.
 
         Raises:
-            Unauthenticated: the token is rejected, and so is a new one.
+            Unauthenticated: the token was rejected, and so was the new one, if there is one.
             Conflict: another process uses the same device.
-            ChatError: the gateway forbids to reconnect.
+            ChatError: the close code forbids reconnecting.
         """
         match get_close_action(code):
             case CloseAction.STOP:

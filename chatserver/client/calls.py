@@ -57,7 +57,7 @@ class ChatsPage:
 
 
 class FoundMessage(NamedTuple):
-    """A message that matches. `snippet`: parts of its text, and whether each is a hit."""
+    """A message that matches a search. `snippet`: parts of its text, each with "is a match"."""
 
     message: Entry
     snippet: list[tuple[str, bool]]
@@ -139,7 +139,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         return self._state.chats.get(chat)
 
     def messages(self, chat: str) -> list[Entry]:
-        """Return the messages of a chat that are kept locally, with all changes applied."""
+        """Return the messages of a chat that are in memory, with all changes applied."""
         known = self._state.chats.get(chat)
         return [] if known is None else known.log.messages(self._clock.time())
 
@@ -218,7 +218,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         ref: str | None = None,
         deadline_s: float = ACK_S,
     ) -> Acked:
-        """Delete a message, for everyone or only for ourselves."""
+        """Delete a message, for everyone or only for the user."""
         operation = _build_operation("delete", chat, ref, seq=seq, **{"for": scope})
         return await self._submit(operation, deadline_s)
 
@@ -267,8 +267,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         delivered as events. If no event of the chat has been delivered before, the entries of the
         page count as delivered. Entries that the user has cleared are not returned.
 
-        With a message cache, a page that the server cannot return is read from there, with `tier`
-        "cache". It may be shorter than `limit`, but has no gap.
+        With a message cache, the page is read from the cache if the server does not answer; its
+        `tier` is then "cache". It may be shorter than `limit`, but has no gap.
 
         Raises:
             Unavailable: the server does not answer, or the client is offline and the page is not
@@ -357,7 +357,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     async def chats(self, *, after: str | None = None, limit: int = 50) -> ChatsPage:
         """Return the user's chats, most recent activity first.
 
-        Offline, with a message cache: all cached chats, on one page.
+        While offline, a client with a message cache returns all cached chats on one page.
         """
         if self._has_cache and not self.is_online and after is None:
             return ChatsPage(self.known_chats[::-1], None)

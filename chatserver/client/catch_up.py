@@ -1,4 +1,4 @@
-"""Backfill of missing entries: gaps after a disconnect, and log comparison in a new epoch.
+"""Backfill of missing entries: gaps after a disconnect, log comparison after Redis data loss.
 
 No I/O. At most `REQUESTS_MAX` page requests are open at a time. A gap that cannot be read in
 `ATTEMPTS_MAX` attempts, or that exceeds `fill_max` entries, is reported as `Skipped`. Therefore, an
@@ -39,7 +39,7 @@ class _Job:
     chat: Chat
     is_forced: bool  # send one request even if no gap is known
     is_requested: bool = False
-    before: int | None = None  # where the comparison continues
+    before: int | None = None  # the comparison continues with the page before this seq
     read: int = 0
     attempts: int = 0
     not_before: float = 0.0
@@ -148,8 +148,8 @@ class CatchUp:
         for entry in page:
             log.put(entry)
         self._emit(job.chat.release_events())
-        # The user joined later and cannot read the entries before the page. But events of an
-        # earlier membership may have delivered some of them, or will deliver them in order.
+        # The user rejoined and cannot read the entries before the page. Events from the earlier
+        # membership may have delivered some of them already, or are still pending.
         while page and log.has_gap and log.shown < page[0].seq - 1:
             upto = log.find_gap_end()
             if upto >= log.pushed:

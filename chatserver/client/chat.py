@@ -1,6 +1,6 @@
 """State of one chat on a device: info, members, message log and read markers.
 
-No I/O. `take_*` methods apply input; most return the events to deliver to the application.
+No I/O. `apply_*` methods apply input; most return the events to deliver to the application.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from chatserver.protocol.entry_rules import AMENDING, is_message
 
 
 class _Settings(msgspec.Struct):
-    """The settings in an `update` entry that the client keeps."""
+    """The fields of an `update` entry's body that the client uses."""
 
     slow_s: int | None = None
     retention_s: int | None = None
@@ -38,7 +38,7 @@ class _Settings(msgspec.Struct):
 
 
 class SavedChat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The description of a chat that a cache keeps; messages are kept apart."""
+    """The cached state of a chat, without its messages."""
 
     kind: str
     top: int
@@ -76,12 +76,14 @@ class Chat:
         self.id = chat
         self.kind = "direct" if chat.startswith("d-") else "group"
         self.name: str | None = None
-        self.topic: str | None = None  # as far as known, like the settings below
+        self.topic: str | None = None  # None: empty, or not loaded
         self.picture: str | None = None  # an id, see `GET /v1/chats/{chat}/picture`
         self.members: dict[str, str] | None = None  # user → role; None: not known
-        self.slow_s = 0  # minimum seconds between two messages of a member; as far as known
+        self.slow_s = (
+            0  # minimum seconds between two messages of a member; 0: no limit, or not loaded
+        )
         self.retention_s = 0  # message lifetime in seconds; 0: forever
-        self.muted: dict[str, int] = {}  # user → seconds since 1970, 0: forever; as far as known
+        self.muted: dict[str, int] = {}  # user → Unix seconds, 0: forever; may be incomplete
         self.last: Entry | None = None  # from the chat list
         self.is_large = False
         self.is_left = False  # the newest entry removed the user
@@ -196,7 +198,7 @@ class Chat:
     # ── cache ───────────────────────────────────────────────────────────────────────────────────
 
     def save(self) -> SavedChat:
-        """Return the description to cache."""
+        """Return the state to cache."""
         return SavedChat(
             self.kind,
             self.top,
@@ -216,7 +218,7 @@ class Chat:
         )
 
     def restore(self, saved: SavedChat) -> None:
-        """Continue with a cached description."""
+        """Restore a cached state."""
         self.kind, self.name, self.members = saved.kind, saved.name, saved.members
         self.slow_s, self.retention_s, self.muted = saved.slow_s, saved.retention_s, saved.muted
         self.is_large, self.is_ended = saved.is_large or self.is_large, saved.is_ended
@@ -235,7 +237,7 @@ class Chat:
         self.log.mark_unverified()
         self._previous_marks = set(self.marks)
         self._listed_top, self._unread_count = 0, None
-        # If the chat started with an event of the lost epoch, an earlier entry may be missing.
+        # If the chat started with an event of the previous epoch, an earlier entry may be missing.
         self.needs_history = self.needs_history or self._is_started_by_event
         self._is_started_by_event = False
 
@@ -266,7 +268,8 @@ class Chat:
         if self.log.is_adjacent(entry.seq):
             self.log.put(entry)
         self.log.record_pushed(entry.seq)
-        if is_message(entry):  # no event: sending a message implies having read the earlier ones
+        if is_message(entry):
+            # A sender has read all earlier messages. The server sends no event for that.
             self.apply_marks({"user": entry.sender, "read": entry.seq})
         yield from self.release_events()
 
@@ -280,7 +283,7 @@ class Chat:
         return [MessagesHidden(self.id, tuple(seqs))]
 
     def clear(self, upto: int) -> bool:
-        """Forget messages up to seq `upto`, which the user cleared; return whether it is new."""
+        """Remove the messages up to seq `upto`; return False if they are already cleared."""
         if upto <= self.cleared_upto:
             return False
         self.cleared_upto = upto

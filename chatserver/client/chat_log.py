@@ -29,10 +29,10 @@ IDENTITIES_SAVED = 20  # of the newest entries, for the comparison after a proce
 class VerificationResult:
     """The result of a comparison with the server after a new epoch."""
 
-    match_seq: int
+    match_seq: int  # the last seq at which both logs have the same entry
     withdrawn: tuple[int, ...]
     is_truncated: bool  # the server has fewer entries than were delivered
-    is_exact: bool  # False: entries up to `agreed` may have changed, too
+    is_exact: bool  # False: entries up to `match_seq` may have changed, too
 
 
 def _get_identity(entry: Entry) -> str:
@@ -56,7 +56,7 @@ class ChatLog:
         self._changes: dict[int, set[int]] = {}  # seq of a message → seqs of its changes
         self._hidden: set[int] = set()  # messages that the user deleted only for themselves
         self._cleared_upto = 0
-        self._previous_hidden: set[int] = set()  # those of a previous epoch
+        self._previous_hidden: set[int] = set()  # messages hidden in the previous epoch
         self._previous_identities: dict[
             int, str
         ] = {}  # seq → identity of an entry of the previous epoch
@@ -81,7 +81,7 @@ class ChatLog:
         return tombstone_of(entry, entry.rev) if self.is_hidden(seq) else entry
 
     def entries(self, now_s: float | None = None) -> list[Entry]:
-        """Return all visible entries in order; with `now_s`, omit texts that expired before it."""
+        """Return all visible entries in order; with `now_s`, without expired texts."""
         seen = (self.find(seq) for seq in sorted(self._entries))
         there = [entry for entry in seen if entry is not None]
         return there if now_s is None else [apply_expiry(entry, now_s) for entry in there]
@@ -127,7 +127,7 @@ class ChatLog:
         self.record_pushed(at)
 
     def undo_start(self, at: int) -> None:
-        """Undo `begin(at)` if no entry was stored since."""
+        """Undo `start_after(at)` if no entry was stored since."""
         if self.shown == at and not self._entries and not self.is_unverified:
             self.shown = None
             self.top = self.pushed = 0
@@ -158,11 +158,11 @@ class ChatLog:
         return seq <= self._cleared_upto or seq in self._hidden
 
     def hide(self, seqs: list[int]) -> None:
-        """Show these messages as deleted, even if an earlier page has their text."""
+        """Show these messages as deleted, even if their texts are stored."""
         self._hidden.update(seqs)
 
     def clear(self, upto: int) -> None:
-        """Evict the delivered entries up to seq `upto`, and show no entry up to it again."""
+        """Evict the delivered entries up to seq `upto`, and hide later copies of them."""
         self._cleared_upto = upto
         end = upto if self.shown is None else min(upto, self.shown)
         for seq in [seq for seq in self._entries if seq <= end]:
@@ -294,7 +294,7 @@ class ChatLog:
         return VerificationResult(match_seq, withdrawn, is_truncated, is_exact)
 
     def _restore_entries(self, match_seq: int) -> None:
-        """Restore the entries up to seq `agreed` from before the comparison.
+        """Restore the entries up to seq `match_seq` from before the comparison.
 
         Copies that contain a lost change are not restored.
         """
@@ -310,7 +310,7 @@ class ChatLog:
                 break
 
     def abort_verification(self) -> VerificationResult:
-        """Give up the comparison and continue with the entries received in the new epoch."""
+        """Stop the comparison and continue with the entries received in the new epoch."""
         first = self.bottom or self.top + 1
         result = self._finish_verification(0, is_exact=False)
         self.shown = first - 1
@@ -333,7 +333,7 @@ class ChatLog:
         self.trim()
 
     def refresh(self, entries: Iterable[Entry]) -> None:
-        """Replace entries that are stored by newer copies."""
+        """Replace stored entries with newer copies; ignore entries that are not stored."""
         for entry in entries:
             if entry.seq in self._entries:
                 self.put(entry)

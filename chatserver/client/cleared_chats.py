@@ -1,7 +1,7 @@
-"""Cleared chats: how far the user has cleared each chat, on any device (docs/chat-preferences.md).
+"""Cleared chats: the seq up to which the user has cleared each chat (docs/chat-preferences.md).
 
-The server has the positions, as `cleared_upto` of the chat preferences. They arrive as signals,
-which may be lost, so a client with an `api_url` loads them again after each connection.
+The server stores it as `cleared_upto` in the chat preferences and sends changes as signals. Signals
+may be lost, so a client with an `api_url` loads all preferences after each connect.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ClearedChats:
         self._push = push
 
     def apply_preferences(self, preferences: Iterable[ChatPreferences]) -> None:
-        """Clear the chats as far as the preferences say."""
+        """Clear each chat up to its `cleared_upto`."""
         for each in preferences:
             if self._state.clear_chat(each.chat, each.cleared_upto):
                 if self._local is not None:
@@ -60,7 +60,7 @@ class ClearedChats:
 
 
 async def load_cleared_chats(list_page: ListPage) -> None:
-    """Load the preferences of all chats after a connection."""
+    """Load the preferences of all chats after a connect."""
     after, count = None, 0
     while count < CLEARED_MAX:
         try:

@@ -84,7 +84,7 @@ class ChatClient(HttpCalls, Calls):
         self._token = token
         self._open_s = open_s
         self._is_offline_first = is_offline_first
-        # False: fail if no gateway is reachable at first
+        # False: raise if the first connection fails
         self._is_patient = is_patient or is_offline_first
         self._clock = clock or SystemClock()
         server = urllib.parse.urlsplit(url).netloc
@@ -275,7 +275,7 @@ class ChatClient(HttpCalls, Calls):
         try:
             self._flush()
             if is_first:
-                await self._save()  # whatever happens from now on is after this position
+                await self._save()  # later events come after this position
             if self._first_welcome is not None and not self._first_welcome.done():
                 self._first_welcome.set_result(None)
             while True:

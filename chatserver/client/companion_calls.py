@@ -148,14 +148,14 @@ class CompanionCalls(abc.ABC):
         )
 
     async def set_memory_enabled(self, companion: str, enabled: bool) -> Memory:
-        """Switch remembering on or off. While it is off, the companion does not use its memory."""
+        """Enable or disable memory. While disabled, the companion neither uses nor updates it."""
         path, body = _build_memory_path(companion), {"enabled": enabled}
         return _parse_memory(await self._get_http_api().request("PATCH", path, body))
 
     async def delete_memory(
         self, companion: str, *, entry: str | None = None, chat: str | None = None
     ) -> None:
-        """Delete what a companion remembers: one entry, what comes from a session, or all."""
+        """Delete memories: one entry, those of one session (`chat`), or all."""
         path = _build_memory_path(companion)
         if entry is not None:
             path += f"/{urllib.parse.quote(entry, safe='')}"

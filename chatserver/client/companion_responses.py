@@ -5,7 +5,7 @@ requests the text so far (`join_turn`). After a worker crash, the response start
 later `turn` (response id); pieces of the earlier `turn` are ignored.
 
 Invariant: the text delivered for a response is always a prefix of the full text, without a gap.
-Bounds: `RESPONSES_MAX` responses; `HELD_MAX` pieces of each one that wait for an earlier piece.
+Bounds: `RESPONSES_MAX` responses; per response, `PENDING_MAX` pieces that wait for an earlier one.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ class EventQueue:
     def __init__(self, events_max: int) -> None:
         self._events_max = events_max
         self._queue: collections.deque[QueuedEvent] = collections.deque()
-        self.current: QueuedEvent | None = None  # taken, may not be consumed yet
-        self._newest: dict[str, QueuedEvent] = {}  # deferred, by chat; "" is the connection
+        self.current: QueuedEvent | None = None  # returned by `pop`, may not be consumed yet
+        self._newest: dict[str, QueuedEvent] = {}  # coalesced, by chat; "": connection state
 
     def __len__(self) -> int:
         return len(self._queue)

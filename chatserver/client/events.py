@@ -47,7 +47,7 @@ class MessageChanged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessagesHidden:
-    """We deleted messages for ourselves, on this device or another."""
+    """The user deleted messages only for themselves, on this device or another."""
 
     chat: str
     seqs: tuple[int, ...]
@@ -55,7 +55,7 @@ class MessagesHidden:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatCleared:
-    """We cleared a chat up to seq `upto`, on this device or another: show none of its entries.
+    """The user cleared a chat up to seq `upto`, on any device. Do not show these entries.
 
     Not repeated after a crash; `Chat.cleared_upto` has the position.
     """
@@ -174,7 +174,7 @@ class Restarted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Skipped:
-    """Entries after seq `after`, up to `upto`, are skipped: too many, or they cannot be read."""
+    """Entries after seq `after`, up to `upto`, are skipped: too many, or not readable."""
 
     chat: str
     after: int

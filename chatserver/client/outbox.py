@@ -75,7 +75,8 @@ class Outbox:
         self._in_flight: dict[str, OutboxEntry] = {}
         self._acked: dict[str, dict[str, OutboxEntry]] = {}  # by chat
         self._last_number = 0
-        # When to probe whether acked operations are stored: of a chat (ref empty), or of a hide.
+        # When to probe whether acked operations are stored. The key is (chat, "") for all sends,
+        # edits and reactions of a chat, and (chat, ref) for a deletion only for this user.
         self._probe_at: dict[tuple[str, str], float] = {}
 
     def __len__(self) -> int:
@@ -144,7 +145,7 @@ class Outbox:
         operation.seq, operation.ts, operation.mid = position
         is_first, operation.is_reported = not operation.is_reported, True
         if is_stored:
-            # Earlier acked operations may not be stored: they may be lost or of an earlier epoch.
+            # Earlier acked operations may still be unstored: Redis may have lost them.
             self.drop(ref)
         elif operation.stage is not Stage.ACKED:
             self._move(operation, Stage.ACKED)
@@ -189,7 +190,7 @@ class Outbox:
     def _requeue(self, operations: list[OutboxEntry]) -> None:
         for operation in operations:
             self._move(operation, Stage.QUEUED)
-        # Requeued operations were added before the waiting ones.
+        # Restore the original order: requeued operations are older than the queued ones.
         queued = sorted(self._queued.values(), key=lambda operation: operation.number)
         self._queued = {operation.ref: operation for operation in queued}
 
@@ -337,7 +338,7 @@ class OutboxSender:
     def record_commit(
         self, ref: str, position: tuple[int, int, str], now: float, *, dup: bool, durability: str
     ) -> None:
-        """Record that an operation is committed as seq, ts and mid; report it once."""
+        """Record that an operation is committed with `(seq, ts, mid)`; emit `Acked` once."""
         operation = self._outbox.record_ack(ref, position, now, is_stored=durability == "stored")
         if operation is not None:
             self._emit([Acked(ref, operation.chat, *position, dup, durability)])

@@ -40,7 +40,7 @@ class PendingCalls:
                 future.set_result(answer)
 
     def pop_request(self, number: int) -> Fields | None:
-        """Remove and return a request that is answered now."""
+        """Remove and return a request that has been answered."""
         return self._requests.pop(number, None)
 
     def resolve_ack(self, event: Event) -> bool:

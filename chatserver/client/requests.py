@@ -1,6 +1,6 @@
 """Pending requests by number. No I/O.
 
-Queries and idempotent requests (`is_kept`) are sent again on the next connection, until their
+Queries and idempotent requests (`is_retried`) are sent again on the next connection, until their
 deadline. At most `IN_FLIGHT_MAX` requests are in flight (the server allows 32); the others are
 queued in order.
 """
@@ -49,7 +49,7 @@ def check_text(fields: Fields) -> None:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """One request. Exactly one callback is called, once; none if the request is forgotten."""
+    """One request. Exactly one callback is called, once; none if the request is removed."""
 
     fields: Fields
     on_answer: Callable[[Fields, float], None]
@@ -77,7 +77,7 @@ class Requests:
         """Add a request to the queue.
 
         Raises:
-            Overloaded: too many kept requests are pending.
+            Overloaded: too many requests are pending.
         """
         waiting = len(self._queued) + len(self._in_flight)
         if request.is_retried and waiting >= self._requests_max:

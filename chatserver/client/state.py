@@ -39,7 +39,7 @@ from chatserver.errors import ChatError
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, Cursor
 
 ANSWER_S = 10.0
-CLEARED_MAX = 2_000  # chats that the user has cleared; the position set first is evicted
+CLEARED_MAX = 2_000  # chats that the user has cleared; the oldest position is evicted
 
 Answer = Fields | ChatError
 
@@ -142,7 +142,7 @@ class ClientState:
         return fields
 
     def handle_welcome(self, welcome: Fields, now: float) -> int:
-        """Handle the answer to `hello`; return the connection number to pass to `received`."""
+        """Handle the answer to `hello`; return the connection number to pass to `handle_frame`."""
         self.user = welcome["user"]
         self.limits = welcome.get("limits", {})
         self.is_online = True
@@ -223,7 +223,7 @@ class ClientState:
         self.tick(now)
 
     def send_request(self, fields: Fields, now: float, deadline: float) -> int:
-        """Send a request and return its number; `take_answers` returns the answer with this number.
+        """Send a request and return its number; `pop_answers` returns its answer.
 
         Raises:
             BadRequest: a text contains a lone surrogate.
@@ -297,7 +297,7 @@ class ClientState:
             self.catch_up.cancel(chat)
 
     def clear_chat(self, name: str, upto: int) -> bool:
-        """Forget a chat's messages up to seq `upto`; return whether this position is new."""
+        """Remove a chat's messages up to seq `upto`; return whether this position is new."""
         if upto <= self._cleared.get(name, 0):
             return False
         self._cleared.pop(name, None)

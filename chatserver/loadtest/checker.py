@@ -1,8 +1,8 @@
 """Delivery checker: detects lost, duplicate, reordered and corrupted messages. No I/O.
 
 Each message has a *key*: the number of its sender, and its number among the sender's messages, both
-from 1. One `Book` per chat maps each seq to a key, as reported by acks and events of all devices.
-Each device records, per chat, its last seq and the missing seqs below it.
+from 1. One `ChatRecord` per chat maps each seq to a key, as reported by acks and events of all
+devices. Each device records, per chat, its last seq and the missing seqs below it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Findings:
 
 
 class ChatRecord:
-    """The checked message keys of one chat by seq. Memory: 9 bytes a message."""
+    """The message key at each checked seq of one chat. Memory: 9 bytes per message."""
 
     def __init__(self, chat: str, devices: int, findings: Findings) -> None:
         self.chat = chat
@@ -91,7 +91,7 @@ class ChatRecord:
         `retried` are the keys of messages that were sent again after an error: these may come after
         later messages of their sender.
         """
-        loose = set(retried)
+        retried_keys = set(retried)
         for key in iter_repeats(filter(None, self._keys)):
             self._findings.add("duplicate", f"{self.chat} has message {_format_key(key)} twice")
         newest: dict[int, int] = {}
@@ -100,7 +100,7 @@ class ChatRecord:
                 continue
             place = self.base + index + 1
             sender = key >> _NUMBER_BITS
-            if key < newest.get(sender, 0) and key not in loose:
+            if key < newest.get(sender, 0) and key not in retried_keys:
                 before = _format_key(newest[sender])
                 text = f"{self.chat} seq {place}: {_format_key(key)} after {before}"
                 self._findings.add("disordered", text)

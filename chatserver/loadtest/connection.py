@@ -15,7 +15,7 @@ UPGRADE_TIMEOUT_S = 10
 class Connection(asyncio.Protocol, abc.ABC):
     """Upgrades the connection, buffers incomplete frames and detects unexpected disconnects.
 
-    A subclass handles frames in `read_frames` and the disconnect in `ended`.
+    A subclass handles frames in `read_frames` and the disconnect in `handle_close`.
     """
 
     transport: asyncio.Transport

@@ -73,7 +73,7 @@ class Totals:
     def get_percentile_ms(self, number: int, name: str, share: float) -> float | None:
         """Return the median or the 99th percentile of one second's latencies."""
         one = self._parts.get(number, {}).get(name)
-        value = None if one is None else one.quantile(share)
+        value = None if one is None else one.get_quantile(share)
         known = self._percentiles.get((number, name, share))
         return known if value is None else to_ms(value)
 

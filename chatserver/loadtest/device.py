@@ -75,7 +75,7 @@ class Device:
         )
 
     def is_behind(self) -> bool:
-        """Return whether a message that was acked, or that others have, is still missing here."""
+        """Return whether this device misses a message that was acked or that another device has."""
         records = self.state.records
         return any(
             bool(seen.missing) or (seen.last or 0) < records[chat].top
@@ -89,7 +89,7 @@ class Device:
         """Connect, resuming at the cursor; retry until that succeeds or the run is over."""
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(
-                self._connect_with_retries(due_us), name=f"come {self.user}"
+                self._connect_with_retries(due_us), name=f"connect {self.user}"
             )
         return self._connecting
 
@@ -401,6 +401,6 @@ class Device:
                     if not page.more or not page.messages:
                         break
         except (ConnectionError, TimeoutError):
-            pass  # a reconnect reports the gap again, or `settle` finds this device behind
+            pass  # the next connection reports the gap again
         finally:
             self._filling = None

@@ -50,7 +50,7 @@ class Histogram:
         self.total += other.total
         self.max = max(self.max, other.max)
 
-    def quantile(self, share: float) -> int | None:
+    def get_quantile(self, share: float) -> int | None:
         """Return the value that `share` of all values do not exceed; None without values."""
         return next(iter(self.get_quantiles((share,))), None)
 

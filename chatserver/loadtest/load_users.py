@@ -41,7 +41,7 @@ class Chat:
 
 
 class LoadUsers:
-    """All devices of this process. `act` runs one random action according to the plan's mix."""
+    """All devices of this process. `run_action` runs a random action."""
 
     def __init__(self, plan: Plan, state: WorkerState) -> None:
         self._plan, self._state = plan, state
@@ -60,7 +60,7 @@ class LoadUsers:
         """Connect all devices and open the chats; wait until all members receive their chats.
 
         Raises:
-            SetupFailed: a request was refused, or the setup took longer than `GATHER_S`.
+            SetupFailed: a request was refused, or the setup took longer than `SETUP_S`.
         """
         begin = asyncio.create_task(self._set_up(), name="gather")
         try:
@@ -211,7 +211,7 @@ class LoadUsers:
         return items[int(self._chance.random() * len(items))]
 
     def reconnect_all(self) -> None:
-        """Disconnect everyone. Half of the users reconnect at once, the others after `RETURN_S`."""
+        """Disconnect all users. Half reconnect at once, the others after `RECONNECT_DELAY_S`."""
         self._storms += 1
         for device in self.devices:
             device.abort()
@@ -278,7 +278,7 @@ class LoadUsers:
 
 
 async def _run_bounded(coroutines: Iterable[Coroutine[Any, Any, Chat]]) -> list[Chat]:
-    """Run all coroutines, `OPENED_AT_ONCE` at a time; the first failure cancels the others."""
+    """Run all coroutines, `CHATS_OPENED_MAX` at a time; the first failure cancels the others."""
     slots = asyncio.Semaphore(CHATS_OPENED_MAX)
 
     async def one(coroutine: Coroutine[Any, Any, Chat]) -> Chat:

@@ -1,4 +1,4 @@
-"""Process and machine statistics from ``/proc``, and versions of what is measured."""
+"""Process and machine statistics from ``/proc``, and versions of the measured packages."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ async def test_sdk_refreshes_its_session_before_the_token_expires(
     stack: Stack, new_name: NewName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client with a token callback renews its session repeatedly on the same connection."""
-    monkeypatch.setattr(token_renewal, "SHARE", 0.01)
+    monkeypatch.setattr(token_renewal, "RENEWAL_SHARE", 0.01)
     user, issued = new_name("eve"), 0
 
     async def get_token() -> str:

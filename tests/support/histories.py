@@ -204,8 +204,8 @@ class RecordedState(ClientState):
         return fresh
 
 
-def _recorded(name: str) -> Callable[..., Any]:
-    inner = getattr(ClientState, name)
+def _recorded(name: str, method: str) -> Callable[..., Any]:
+    inner = getattr(ClientState, method)
 
     def call(self: RecordedState, *args: Any, **options: Any) -> Any:
         if self._depth:
@@ -225,31 +225,31 @@ def _recorded(name: str) -> Callable[..., Any]:
     return call
 
 
-RECORDED = (
-    "hello",
-    "connected",
-    "disconnected",
-    "received",
-    "tick",
-    "due",
-    "do",
-    "ask",
-    "give_up",
-    "notify",
-    "watch",
-    "unwatch",
-    "pause",
-    "take_chats",
-    "take_history",
-    "take_info",
-    "clear_chat",
-    "forget_chat",
-    "take_frames",
-    "take_queued",
-    "take_answers",
-)
-for _name in RECORDED:
-    setattr(RecordedState, _name, _recorded(_name))
+RECORDED = {  # name in the history → method of `ClientState`
+    "hello": "build_hello",
+    "connected": "handle_welcome",
+    "disconnected": "handle_disconnect",
+    "received": "handle_frame",
+    "tick": "tick",
+    "due": "get_next_tick",
+    "do": "enqueue",
+    "ask": "send_request",
+    "give_up": "cancel_request",
+    "notify": "notify",
+    "watch": "watch",
+    "unwatch": "unwatch",
+    "pause": "pause",
+    "take_chats": "apply_chat_list",
+    "take_history": "apply_history",
+    "take_info": "apply_info",
+    "clear_chat": "clear_chat",
+    "forget_chat": "remove_chat",
+    "take_frames": "pop_frames",
+    "take_queued": "pop_queued_events",
+    "take_answers": "pop_answers",
+}
+for _name, _method in RECORDED.items():
+    setattr(RecordedState, _method, _recorded(_name, _method))
 
 
 def start(name: str, device: str = "phone", **bounds: int) -> RecordedState:
@@ -295,7 +295,7 @@ def _call(state: ClientState, method: str, args: list[Any]) -> Any:
         case "takeHistory", [page, is_newest, *before]:
             return state.apply_history(page, is_newest=is_newest, before=before[0])
         case _:
-            return getattr(state, snake(method))(*args)
+            return getattr(state, RECORDED[snake(method)])(*args)
 
 
 def dump(histories: list[History]) -> str:

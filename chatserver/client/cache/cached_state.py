@@ -1,4 +1,4 @@
-"""Restores a client's state from its message cache, and encodes what the cache keeps of chats."""
+"""Restores a client's state from its message cache, and encodes chats for the cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chatserver.client.model import Entry
 from chatserver.client.state import ClientState
 
 LOADED_PER_CHAT = 50  # newest entries in memory after opening; `history` reads the rest
-LOADED_MAX = 5_000  # of all chats, the most recently used first
+LOADED_MAX = 5_000  # in all chats together; the most recently used chats first
 
 
 class LoadedChat(NamedTuple):
@@ -24,7 +24,7 @@ class LoadedChat(NamedTuple):
 
 
 def load_chats(store: SqliteStore, shown: dict[str, int | None], now_s: float) -> list[LoadedChat]:
-    """Read the chats, the most recently used last. `shown`: delivery positions of the client."""
+    """Read the chats, most recently used last. `shown`: the last delivered seq of each chat."""
     chats: list[LoadedChat] = []
     left = LOADED_MAX
     for cached in reversed(store.list_chats()):
@@ -49,6 +49,6 @@ def restore_chats(state: ClientState, chats: Collection[LoadedChat]) -> None:
 
 
 def encode_infos(state: ClientState, chats: Collection[str]) -> dict[str, bytes]:
-    """Encode the descriptions of these chats."""
+    """Encode the state of these chats, without messages."""
     known = (state.chats[name] for name in chats if name in state.chats)
     return {chat.id: msgspec.json.encode(chat.save()) for chat in known if not chat.is_left}

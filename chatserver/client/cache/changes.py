@@ -15,7 +15,7 @@ class Delivered(NamedTuple):
 
 
 class PageRead(NamedTuple):
-    """A page of history, as the server answered it; without `before` and `after` the newest."""
+    """A page of history from the server: the newest page if `before` and `after` are None."""
 
     chat: str
     entries: tuple[Entry, ...]
@@ -39,7 +39,7 @@ class Cleared(NamedTuple):
 
 
 class EntriesSkipped(NamedTuple):
-    """Entries up to `upto` were missed; copies up to there may be outdated."""
+    """Entries up to `upto` were missed; cached copies of them may be outdated."""
 
     chat: str
     upto: int
@@ -59,7 +59,7 @@ class ChatDropped(NamedTuple):
 
 
 class ChatsUnverified(NamedTuple):
-    """Copies may differ from the server: of these chats, or of all chats except `verified`."""
+    """Cached entries of `chats` (None: all except `verified`) may differ from the server."""
 
     chats: frozenset[str] | None = None
     verified: frozenset[str] = frozenset()

@@ -32,7 +32,7 @@ class ChatRow:
 
     @property
     def is_complete(self) -> bool:
-        """True if the user can read nothing below `bottom`."""
+        """True if there are no entries below `bottom` that the user can read."""
         is_lowest = self.floor <= 1 or (self.floor <= self.cleared + 1 and not self.is_empty)
         return (self.is_first or is_lowest) and self.stale < self.floor
 

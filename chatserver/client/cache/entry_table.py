@@ -1,6 +1,7 @@
 """Rows of cached entries in SQLite. Changes are applied to the messages that they change.
 
-`message_tables` decides which entries are cached; the functions keep `entries` and `size` of a row.
+`message_tables` decides which entries are cached. The methods update `entries` and `size` of the
+chat's row.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from chatserver.client.model import Entry
 from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
 from chatserver.protocol.message_expiry import apply_expiry
 
-ROW_BYTES = 40  # of an entry, in addition to its body
+ROW_BYTES = 40  # the size of an entry's row without its body
 EXPIRED_MAX = 1_000  # expired messages overwritten in one transaction
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -82,7 +83,7 @@ class EntryTable:
         chat.is_changed = True
 
     def delete(self, chat: ChatRow, low: int, high: int) -> None:
-        """Delete the entries from `low` to `high`, inclusive; the range stays as it is."""
+        """Delete the entries from `low` to `high`, inclusive; do not change the cached range."""
         place = (chat.id, low, high)
         (count, size) = self._connection.execute(
             "SELECT count(*), total(length(body)) FROM entry"
@@ -100,14 +101,14 @@ class EntryTable:
         chat.is_changed = True
 
     def hide(self, chat: ChatRow, seqs: tuple[int, ...]) -> None:
-        """Remove the texts of messages, also of copies that are put later."""
+        """Remove the texts of messages, and of copies that are written later."""
         for seq in seqs:
             self._connection.execute("INSERT OR IGNORE INTO hidden VALUES (?, ?)", (chat.id, seq))
             self._remove_text(chat, seq)
             self._remove_edit_texts(chat, seq)
 
     def clear(self, chat: ChatRow, upto: int) -> None:
-        """Delete the entries up to `upto`, and the texts of later edits of them."""
+        """Delete the entries up to `upto`, and the texts of later edits to them."""
         self.delete(chat, 0, upto)
         rows = self._connection.execute(
             "SELECT body FROM entry INDEXED BY entry_target WHERE chat = ? AND target <= ?",
@@ -124,7 +125,7 @@ class EntryTable:
             self._connection.execute(f"DELETE FROM {table} WHERE chat = ?", (chat.id,))  # noqa: S608  # constants
 
     def clear_hidden(self, chat: ChatRow) -> None:
-        """Forget which messages are hidden."""
+        """Delete the list of hidden messages."""
         self._connection.execute("DELETE FROM hidden WHERE chat = ?", (chat.id,))
 
     def expire(self, rows: dict[int, ChatRow], now_s: float) -> None:
@@ -162,7 +163,7 @@ class EntryTable:
         return None if row is None else _decode(row[0])
 
     def find_nth(self, chat: ChatRow, count: int) -> int:
-        """Return the seq of the entry number `count`, from the oldest."""
+        """Return the seq of the `count`-th oldest entry."""
         (last,) = self._connection.execute(
             "SELECT max(seq) FROM (SELECT seq FROM entry WHERE chat = ? ORDER BY seq LIMIT ?)",
             (chat.id, count),

@@ -1,8 +1,8 @@
 """`LocalStore`: loads and saves a client's state and message cache in one thread.
 
-The event loop never waits for the disk. A save takes the pending changes together with the delivery
-position and the outbox, so they are written in one transaction: whatever the position covers is in
-the cache. The cache may be ahead of the position; what is delivered again changes nothing.
+The event loop never waits for the disk. A save writes the pending changes, the delivery position
+and the outbox in one transaction, so the cache has every entry up to the position. The cache may be
+ahead of the position; entries that are delivered again change nothing.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class LocalStore:
         self._is_position_changed = True  # the delivery position may have changed
         self._changed: set[str] = set()  # chats whose description is not saved
         self.save_requested = asyncio.Event()  # save now
-        self._is_full = False  # the server holds back events
+        self._is_full = False  # events are paused until the next save
         self._is_ended = False  # nothing is saved any more
         self._is_closed = False
 
     async def _run(self, call: Callable[[], T]) -> T:
-        # A cancelled caller does not cancel the call: what it writes has been taken.
+        # Cancellation must not stop a write: its changes are no longer in the recorder.
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, call))
 
     @property
@@ -100,7 +100,7 @@ class LocalStore:
         """Record a `welcome` before the state handles it."""
         if self._recorder is not None:
             self._recorder.record_welcome(welcome)
-            self.unverified.set()  # there may be some from before
+            self.unverified.set()  # an earlier process may have left some
 
     def record_frame(self, frame: Fields) -> None:
         """Record a frame before the state handles it."""
@@ -137,12 +137,12 @@ class LocalStore:
             self._recorder.record_cleared(chat, upto)
 
     def record_access_lost(self, chat: str) -> None:
-        """Record that the server does not let the user read the chat."""
+        """Record that the user can no longer read the chat."""
         if self._recorder is not None:
             self._recorder.record_access_lost(chat)
 
     async def run(self, save: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
-        """Call `save` at least every `SAVE_S`, until cancelled; `resume` after `is_full`."""
+        """Call `save` at least every `SAVE_S` until cancelled; `resume` after `is_full`."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SAVE_S):
@@ -154,10 +154,9 @@ class LocalStore:
                 resume()
 
     async def save(self, events: EventQueue, *, is_closing: bool = False) -> None:
-        """Save what has changed. `events`: those that the application has not consumed.
+        """Save all changes. `events`: the events that the application has not consumed.
 
-        Before a close, the application has consumed what it has taken; otherwise it may not have
-        consumed the last one.
+        The event returned last counts as consumed only with `is_closing`.
 
         Raises:
             Unavailable: the store cannot be written. Nothing is saved from then on.
@@ -178,7 +177,7 @@ class LocalStore:
                 raise
 
     def _prepare_write(self, events: EventQueue, *, is_closing: bool) -> Callable[[], None] | None:
-        """Take what has changed; return the call that writes it."""
+        """Return a function that writes all changes, or None if there are none."""
         queue, position, infos = list(events), None, {}
         current = None if is_closing else events.current
         if self._state.user and self._is_position_changed:
@@ -186,7 +185,7 @@ class LocalStore:
             position = saved_state.encode_position(self._state, unconsumed)
             if position is not None:
                 self._is_position_changed = False
-                # As of this position: what the application has not consumed is left out.
+                # `infos` must match this position, so leave out chats with unconsumed events.
                 names = self._changed - {_get_chat(queued.event) for queued in unconsumed}
                 self._changed -= names
                 infos = encode_infos(self._state, names)
@@ -222,7 +221,7 @@ class LocalStore:
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     async def read_page(self, request: Fields) -> CachedPage | None:
-        """Return the page that a `history` request asks for, or None if it is not cached."""
+        """Return the page for a `history` request, or None if it is not cached."""
         cache = self._cache
         if cache is None or self._is_closed:
             return None

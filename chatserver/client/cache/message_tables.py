@@ -1,10 +1,10 @@
 """Cached messages in SQLite: applies changes and reads pages.
 
-A chat has one cached range, without gaps: every entry from `floor` to `head` that the user may read
-is in `entry`, in its state after the entry at `head`. Entries outside are not cached; there is no
-second range. `is_first`: the user can read nothing below `floor`. Entries up to `stale` are
-unverified: they are not read, and a page of the server that reaches them replaces them. Entries up
-to `cleared` are not cached: the user has cleared them.
+A chat has one cached range without gaps: table `entry` has every entry from `floor` to `head` that
+the user may read, with all changes up to `head` applied. Entries outside the range are not cached.
+`is_first`: there are no readable entries below `floor`. Entries up to `stale` are unverified: they
+are not read until a page from the server replaces them. Entries up to `cleared` are not cached,
+because the user has cleared them.
 
 Bounds: a chat keeps its newest `entries_per_chat_max` entries. Above `bytes_max`, the oldest
 entries of the chats that were used least recently are evicted.
@@ -89,7 +89,7 @@ class MessageTables:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Apply all changes in it, or none."""
+        """Run a transaction that also writes the changed chat rows."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -151,7 +151,7 @@ class MessageTables:
         self._evict()
 
     def _get_or_create_row(self, name: str) -> ChatRow:
-        """Return the row of a chat, as the most recently used one."""
+        """Return or create the row of a chat, and mark it as the most recently used one."""
         self._used += 1
         chat = self._chats.get(name)
         if chat is None:
@@ -165,7 +165,7 @@ class MessageTables:
         return chat
 
     def _put_delivered(self, chat: ChatRow, entry: Entry) -> None:
-        if entry.seq <= chat.stale:  # nothing above it has been delivered since
+        if entry.seq <= chat.stale:  # the unverified entries from here on are outdated
             self._truncate(chat, entry.seq - 1)
         if entry.seq <= chat.cleared:
             if entry.seq > chat.head:  # nothing is cached
@@ -187,9 +187,9 @@ class MessageTables:
         *,
         has_more: bool,
     ) -> None:
-        """Put a page that touches the verified range; ignore another one."""
+        """Write a page that is adjacent to the verified range; ignore other pages."""
         low, high = _get_page_range(entries, before, after)
-        if low <= chat.cleared + 1:  # there is nothing to show below
+        if low <= chat.cleared + 1:  # everything below is cleared
             has_more = has_more and after is not None
             entries = tuple(entry for entry in entries if entry.seq > chat.cleared)
             low, high = chat.cleared + 1, max(high, chat.cleared)
@@ -267,7 +267,7 @@ class MessageTables:
             chat = self._chats.get(name)
             if chat is not None and not chat.is_empty:
                 chat.stale, chat.is_changed = chat.head, True
-                # Pages show what is hidden; in a new epoch, it may be another message.
+                # Pages omit hidden texts. In a new epoch, a hidden seq may be another message.
                 self._entries.clear_hidden(chat)
             elif chat is not None and chat.cleared:
                 chat.is_first, chat.is_changed = False, True
@@ -347,7 +347,7 @@ class MessageTables:
         return CachedPage(entries, has_more)
 
     def find_unverified(self) -> Unverified | None:
-        """Return the next page to compare with the server, of the chat used most recently."""
+        """Return the next page to compare with the server, from the most recently used chat."""
         stale = (chat for chat in self._chats.values() if chat.stale >= chat.floor)
         chat = max(stale, key=lambda chat: chat.used, default=None)
         if chat is None:
@@ -358,7 +358,7 @@ class MessageTables:
 def _get_page_range(
     entries: tuple[Entry, ...], before: int | None, after: int | None
 ) -> tuple[int, int]:
-    """Return the first and the last seq of which a page has all entries."""
+    """Return the first and last seq of the range that a page covers completely."""
     if after is not None:
         return after + 1, entries[-1].seq if entries else after
     if before is not None:

@@ -1,13 +1,13 @@
-"""Records what a client receives as changes of its message cache. No I/O.
+"""Records the input of a client as changes of its message cache. No I/O.
 
-Each method is called when its input is received, so the changes are in the order of the server.
-Copies become unverified, and are not read until they are compared with the server, if the client
-cannot know what happened to them:
+Methods are called as input arrives, so the changes are in server order. Cached entries become
+unverified if the client may have missed changes to them. They are not read until they are compared
+with the server. This happens to:
 
-* after a `reset` and for a client without a cursor: all of them;
-* after a `too_long`: chats that the snapshot does not list, because messages that the user deleted
-  for themselves are listed only there, and chats whose missed entries are not delivered;
-* after a change of the history access of a chat.
+* all chats, after a `reset` or if the client has no cursor;
+* after a `too_long`, chats whose missed entries are not delivered, and chats that are not in the
+  snapshot, because only the snapshot lists messages that the user deleted for themselves;
+* a chat whose history access changes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Recorder:
     def __init__(self, state: ClientState) -> None:
         self._state = state
         self._changes: list[Change] = []
-        self.has_unverified = False  # copies became unverified since `take`
+        self.has_unverified = False  # copies became unverified since `pop_changes`
 
     @property
     def is_full(self) -> bool:
@@ -110,14 +110,14 @@ class Recorder:
         before, after = request.get("before"), request.get("after")
         self._changes.append(PageRead(page["chat"], entries, before, after, page["more"]))
         if chat is not None and chat.cleared_upto:
-            self.record_cleared(chat.id, chat.cleared_upto)  # the page may have made the row
+            self.record_cleared(chat.id, chat.cleared_upto)  # the page may have created the row
 
     def record_cleared(self, chat: str, upto: int) -> None:
         """Record that the user has cleared a chat."""
         self._changes.append(Cleared(chat, upto))
 
     def record_access_lost(self, chat: str) -> None:
-        """Record that the server does not let the user read the chat."""
+        """Record that the user can no longer read the chat."""
         self._changes.append(ChatDropped(chat))
 
     # ── events, before the application receives them ────────────────────────────────────────────

@@ -42,7 +42,7 @@ async def revalidate(store: LocalStore, state: ClientState, ask: SendRequest, sa
 async def _compare_page(
     found: Unverified, store: LocalStore, state: ClientState, ask: SendRequest
 ) -> float:
-    """Read one page; return the time until the next one."""
+    """Read one page; return the seconds until the next one."""
     fields: Fields = {"type": "history", "chat": found.chat, "limit": PAGE}
     if found.before is not None:
         fields["before"] = found.before

@@ -39,22 +39,23 @@ class CachedChat(NamedTuple):
 class SqliteStore:
     """A store in one SQLite file that also caches messages, for one user and one server.
 
-    `entries_per_chat_max` bounds the cached entries (messages and changes) of a chat, `bytes_max`
-    those of all chats; 0 caches no messages. `user` and `server` are checked when the file is
-    opened. By default, `server` is the address of the gateway; give a name if the address changes.
-    The file is readable by its owner only (mode 0600).
+    `entries_per_chat_max` limits the cached entries (messages and changes) of a chat, `bytes_max`
+    the total size of all chats; with 0, no messages are cached. `user` and `server` are checked
+    when the file is opened. By default, `server` is the address of the gateway; set a name if the
+    address changes. The file is readable by its owner only (mode 0600).
 
     Guarantees:
         Changes, cursor and outbox of a save are one transaction. They survive a process crash. A
         power failure may lose the last saves, but never corrupts the file.
-        A page has no gap: what was evicted or missed is not cached, and is read from the server.
-        A cached message is in its state at the last save: edits, reactions and deletions, also
-        those of an erasure, arrive as events and are applied. Where the client missed events, or
-        the server lost data (see `Recorder`), copies are unverified: they are not read until a page
-        of history has replaced them (see `revalidation`). A chat that the user left is deleted.
+        A page has no gap: evicted and missed entries are read from the server.
+        A cached message is in its state at the last save: edits, reactions and deletions, including
+        those of a user erasure, arrive as events and are applied. Where the client missed events,
+        or the server lost data (see `Recorder`), copies are unverified: they are not read until a
+        page of history has replaced them (see `revalidation`). A chat that the user left is
+        deleted.
         Entries that the user has cleared are deleted, and not cached again.
         An expired message is a tombstone from its `expires_at` on, also offline.
-        Deleted and expired texts are overwritten in the file; the last ones when it is closed.
+        Deleted and expired texts are overwritten in the file, the latest ones when it is closed.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class SqliteStore:
     # ── state ───────────────────────────────────────────────────────────────────────────────────
 
     def claim(self, owner: Owner) -> Owner:
-        """Check whose file it is, record what was not known, and return the owner.
+        """Check the owner of the file, add a missing user or server, and return the owner.
 
         Raises:
             Conflict: it belongs to another user or server.

@@ -2,13 +2,13 @@
 
     record  name → value    delivery position and outbox (`chatserver.client.saved_state`)
     owner   name → value    `user` and `server` that the file belongs to
-    chat    one row per chat: its cached range (`message_tables`) and `info` (`chat_info`)
+    chat    one row per chat: its cached range (`message_tables`) and `info` (`SavedChat`)
     entry   (chat, seq) → an entry in its current version, msgpack
     hidden  (chat, seq)     messages that the user deleted for themselves
 
-`user_version` is the schema version. Version 0 has only `record`, version 1 no `chat.cleared`;
-both are migrated. A file of a newer
-version is refused, because this version cannot tell which copies are valid.
+`user_version` is the schema version. Version 0 has only `record`, and version 1 has no
+`chat.cleared`; both are migrated. A file with a newer version is rejected, because this version
+cannot know which cached entries are valid.
 """
 
 from __future__ import annotations

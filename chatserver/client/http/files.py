@@ -43,12 +43,12 @@ class FilesApi:
         """Upload a file to a chat and return an attachment that can be sent there.
 
         Guarantees:
-            For an image, the call waits for the thumbnail, at most `LOOK_S` seconds.
+            For an image, the call waits for the thumbnail, at most `THUMBNAIL_S` seconds.
             Cancellation: safe; an upload that is not sent is deleted after a day.
 
         Raises:
             NotFound: the local file does not exist, or the user is not a member.
-            TooLarge, RateLimited, BadRequest: the server rejects the file; the message says why.
+            TooLarge, RateLimited, BadRequest: the server rejects the file; the message states why.
             Unavailable: the API or S3 did not answer.
         """
         file = await asyncio.to_thread(_read, source, name, type_)

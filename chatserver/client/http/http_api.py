@@ -1,7 +1,4 @@
-"""HTTP API calls of the client SDK.
-
-Uses the standard library in threads.
-"""
+"""HTTP API calls of the client SDK, with the standard library, in threads."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class PreferencesPage(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkPreview:
-    """Description of a web page by its own tags. `picture` is a path of the API, or None."""
+    """Preview of a web page, from its meta tags. `picture` is a path of the HTTP API, or None."""
 
     url: str
     title: str
@@ -46,7 +46,7 @@ class FoundUser:
 
 
 class HttpCalls:
-    """The commands. Raises BadRequest without `api_url`."""
+    """Commands that use the HTTP API. Each raises BadRequest without `api_url`."""
 
     _api: HttpApi | None
     _state: ClientState
@@ -78,7 +78,7 @@ class HttpCalls:
         return await self._get_files_api().download(file, seq, is_thumb=is_thumb)
 
     async def describe(self, attachment: Attachment | str, *, seq: int | None = None) -> Attachment:
-        """Return the current metadata of a file of message `seq`, with a thumbnail added later."""
+        """Return the current metadata of a file in message `seq`; a thumbnail may be new."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._get_files_api().describe(file, seq)
 
@@ -109,7 +109,7 @@ class HttpCalls:
     async def list_chat_preferences(
         self, *, after: str | None = None, limit: int = 50
     ) -> PreferencesPage:
-        """Return a page of the user's preferences of chats that are not all defaults."""
+        """Return a page of chat preferences, without chats that have only default values."""
         params = {} if after is None else {"cursor": after}
         query = urllib.parse.urlencode({"limit": limit, **params})
         page = await self._get_http_api().request("GET", f"/v1/me/chat-preferences?{query}")

@@ -39,14 +39,14 @@ class FavoriteMessage(NamedTuple):
 
 
 class FavoritePostsPage(NamedTuple):
-    """Saved posts, last saved first. `next` is the `cursor` of the next page, or None."""
+    """Saved posts, latest first. `next` is the `cursor` of the next page, or None."""
 
     items: list[FavoritePost]
     next: str | None
 
 
 class FavoriteMessagesPage(NamedTuple):
-    """Saved messages, last saved first. `next` is the `cursor` of the next page, or None."""
+    """Saved messages, latest first. `next` is the `cursor` of the next page, or None."""
 
     items: list[FavoriteMessage]
     next: str | None
@@ -101,7 +101,7 @@ class SocialApi:
     # Favorites
 
     async def save_post(self, author: str, post: str) -> None:
-        """Save a post for ourselves. Idempotent."""
+        """Save a post to the user's favorites. Idempotent."""
         await self._api.request("PUT", _build_post_path(author, post))
 
     async def remove_saved_post(self, author: str, post: str) -> None:
@@ -116,7 +116,7 @@ class SocialApi:
         return FavoritePostsPage([FavoritePost(**each) for each in items], following)
 
     async def save_message(self, chat: str, seq: int) -> None:
-        """Save a message for ourselves. Idempotent."""
+        """Save a message to the user's favorites. Idempotent."""
         await self._api.request("PUT", _build_message_path(chat, seq))
 
     async def remove_saved_message(self, chat: str, seq: int) -> None:

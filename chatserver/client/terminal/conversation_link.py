@@ -37,7 +37,7 @@ class State(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FoundLine:
-    """A message that was found. `chat` is a name for people; `snippet` is as in `FoundMessage`."""
+    """A message that was found. `chat` is its display name; `snippet` is as in `FoundMessage`."""
 
     ts: int
     chat: str
@@ -47,9 +47,9 @@ class FoundLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SearchReport:
-    """Results of `/search`, newest first. `has_more`: there are further ones.
+    """Results of `/search`, newest first. `has_more`: there are more results.
 
-    `problem`: why there are none, if the search failed.
+    `problem`: why the search failed, or empty.
     """
 
     query: str
@@ -106,7 +106,7 @@ class ConversationLink:
         try:
             async with self._client, asyncio.TaskGroup() as group:
                 group.create_task(self._listen(), name="events")
-                group.create_task(self._open_chat(), name="opening of the chat")
+                group.create_task(self._open_chat(), name="open chat")
         except* ChatError as group_of_errors:
             raise self._add_hint(group_of_errors.exceptions[0]) from None
         finally:

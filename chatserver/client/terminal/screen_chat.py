@@ -161,7 +161,7 @@ class ScreenChat:
 
 
 def _report_lines(report: SearchReport) -> list[Text]:
-    """Return the heading and one line per result, each cut at the width of the screen."""
+    """Return the heading and one line per result, truncated at the screen width."""
     lines = [Text(describe_report(report), "reverse")]
     for line in report.lines:
         head = (f"{format_local_time(line.ts)}  {printable(line.chat)}  ", "dim")

@@ -37,7 +37,7 @@ async def run_chat(
 ) -> None:
     """Chat with `peer` until the user leaves.
 
-    `api_url`: address of the HTTP API, for files. `cache`: SQLite file that keeps the messages.
+    `api_url`: address of the HTTP API, for files. `cache`: SQLite file that caches the messages.
 
     Raises:
         ChatError: a permanent failure; the message states the cause.
@@ -87,7 +87,7 @@ class PipeChat:
             api_url=api_url,
             store=store,
         )
-        self._report: SearchReport | None = None  # the one that was written last
+        self._report: SearchReport | None = None  # the last report written
         self._shown = 0
         self._marks: dict[int, Mark | None] = {}
         self._changed = asyncio.Event()

@@ -58,7 +58,9 @@ PERSIST_START_S = 30
 @click.option(
     "--gateways", default=1, show_default=True, help="Gateways to start, on alternating CPU cores."
 )
-@click.option("--idle-sessions", default=2000, show_default=True, help="0: not measured.")
+@click.option(
+    "--idle-sessions", default=2000, show_default=True, help="Idle sessions to measure; 0: skip."
+)
 @click.option(
     "--open-rate", type=float, help="Rate of the open loop; default: half of its maximum."
 )
@@ -67,7 +69,7 @@ PERSIST_START_S = 30
     type=click.Choice(["off", "no", "everysec", "always"]),
     default="everysec",
     show_default=True,
-    help="Of Redis; `off` writes no append-only file.",
+    help="`appendfsync` of Redis; `off`: no append-only file.",
 )
 @click.option("--aof-rewrite", is_flag=True, help="Allow Redis to rewrite its append-only file.")
 @click.option("--with-persist", is_flag=True, help="Measure again with the persist worker.")

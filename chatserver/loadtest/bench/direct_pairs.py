@@ -246,8 +246,8 @@ async def find_open_maximum(
 
     Sustained means that the p99 of the time to the ack is at most `SUSTAINED_P99_MS`. The search
     starts below the closed-loop rate with one message in flight per pair, and rises in small steps.
-    It ends at the first rate that fails `SEARCH_TRIES` times, so that one pause of the machine does
-    not end it.
+    It ends at the first rate that fails `SEARCH_ATTEMPTS` times, so that one pause of the machine
+    does not end it.
     """
     closed = await run_closed_loop(pairs, cores, 1, warmup_s, seconds)
     rate: float = closed["per_second"] * SEARCH_FROM

@@ -46,7 +46,7 @@ from chatserver.protocol.frames import SUBPROTOCOL
 
 _TOKEN_LIFETIME_S = 3000
 _SETTLE_S = 0.5
-_CONNECTS_MAX = 8  # at the same time: the kernel retries a connection beyond it after a second
+_CONNECTS_MAX = 8  # concurrent connects: with more, the kernel retries some after a second
 _BACK_S_MAX = 300.0
 
 
@@ -170,8 +170,10 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
 @click.command(help=__doc__)
 @click.option("--users", default=2000, show_default=True, type=click.IntRange(100))
 @click.option("--chats", default=5, show_default=True, help="Chats of each stored user.")
-@click.option("--restricted", is_flag=True, help="The users may have ended logins or blocks.")
-@click.option("--in-flight", default=256, show_default=True, help="Logins at the same time.")
+@click.option(
+    "--restricted", is_flag=True, help="Flag the users as possibly having logins or blocks."
+)
+@click.option("--in-flight", default=256, show_default=True, help="Concurrent logins.")
 @click.option(
     "--lost-sessions",
     default=0,

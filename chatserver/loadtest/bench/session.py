@@ -36,7 +36,7 @@ _ACK_FORM = b'{"type":"ack","id":%d,"ref":"%d","mid":"'
 _ACK_TAIL = b',"dup":false,"durability":"hot"}'
 _SAMPLE_MASK = 1023  # one event in 1,024 is decoded and checked as a whole
 _E, _A = ord("e"), ord("a")  # first byte of the `type` of an event and of an ack
-_SETUPS_IN_FLIGHT = 32  # opening a chat costs the warm tier several calls
+_SETUPS_IN_FLIGHT = 32  # opening a chat takes several DynamoDB calls
 _TOKEN_LIFETIME_S = 3000
 
 
@@ -45,7 +45,7 @@ class RunFindings(Findings):
 
     def __init__(self) -> None:
         super().__init__()
-        self.slow_frames = 0  # not an error, but the fast path does not know the server's format
+        self.slow_frames = 0  # frames that the fast path did not match; not an error
         self.refused = 0  # sends answered with an error; later messages have other numbers
 
     def count_violations(self) -> dict[str, int]:
@@ -77,7 +77,7 @@ class Connection(connection.Connection):
 class Session(Connection):
     """A user's session.
 
-    `acked` counts the acks received in order, `evented` the events received in order. `on_progress`
+    `acked` counts the acks received in order, and `events_received` the events. `on_progress`
     runs after each read that increased one of these counts.
     """
 

@@ -35,7 +35,7 @@ def build_charts(result: dict[str, Any]) -> list[Chart]:
         ),
         Chart(
             "Deliveries",
-            "Events received per second, and events still missing at its end.",
+            "Events received per second, and events still missing at the end of the second.",
             _TIME,
             "events",
             _build_lines(rows, ("delivered", "missing")),

@@ -45,7 +45,7 @@ def compute_constants(
     per_message = deliveries / messages if messages else None
     put("deliveries_per_message", "", per_message, "events received over acked messages", _OTHER)
     for role in ("gateway", "redis"):
-        how = f"{role} CPU over {connects} hellos"
+        how = f"{role} CPU over {connects} connections"
         why_not = _NO_PROCESS if connects else _OTHER
         put(f"{role}_cpu_us_per_connect", "us", cpu_us(role, connects), how, why_not)
     _put_memory(put, before, after, messages, connects)

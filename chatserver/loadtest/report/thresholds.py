@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-# The first of these latencies that the scenario has is checked.
+# Only the first of these latencies that the result contains is checked.
 _CHECKED = ("delivered", "page", "resume", "connect")
 
 

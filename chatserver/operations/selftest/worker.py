@@ -133,7 +133,7 @@ class ChatChecks:
                 message = msgspec.json.decode(raw, type=frames.Message)
                 require(message.body == f"message {message.seq}", f"seq {message.seq}: wrong body")
                 book.put(message.seq, encode_key(1, message.seq))
-                seen.take(message.seq, "reader", findings)
+                seen.record_pushed(message.seq, "reader", findings)
                 tiers[page.tier] = tiers.get(page.tier, 0) + 1
                 after = message.seq
             if not page.has_more:

@@ -97,14 +97,14 @@ def test_response_is_reported_as_prefixes_and_finally_complete(
             else:
                 failed(Unavailable("no"), 0.0)
         elif action == "join":
-            device.answers.join("c", 0.0)
+            device.answers.request_text("c", 0.0)
         elif action == "reconnect":
             device.joins.clear()
             device.answers.handle_reconnect(0.0)
         device.check("T1", response)
 
     server.sent = len(server.pieces)
-    device.answers.joined(server.joined())
+    device.answers.apply_text(server.joined())
     assert device.check("T1", response) == response
     assert [event.end for event in device.events if event.end] == ["done"]
 
@@ -138,7 +138,7 @@ def test_restarted_response_replaces_the_old_one() -> None:
 
 def test_join_without_response_reports_nothing() -> None:
     device = Device()
-    device.answers.join("c", 0.0)
+    device.answers.request_text("c", 0.0)
     take, _ = device.joins[0]
     take({"type": "turn", "chat": "c", "turn": "", "seq": 0, "index": 0, "text": ""}, 0.0)
 

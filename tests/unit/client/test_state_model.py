@@ -101,9 +101,9 @@ class ClientMachine(RuleBasedStateMachine):
     # ── the network ─────────────────────────────────────────────────────────────────────────────
 
     def connect(self) -> None:
-        hello = self.client.hello("token")
+        hello = self.client.build_hello("token")
         self.session = FakeSession(self.server, hello)
-        self.connection = self.client.connected(self.session.welcome, self.now)
+        self.connection = self.client.handle_welcome(self.session.welcome, self.now)
 
     def disconnect(self, *, is_late: bool) -> None:
         """End the connection; frames in flight are lost, or arrive too late."""
@@ -118,7 +118,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.session.push_pending()
         for _ in range(min(count, len(self.session.to_client))):
             self.last = self.session.to_client.pop(0)
-            self.client.received(self.connection, self.last, self.now)
+            self.client.handle_frame(self.connection, self.last, self.now)
             self.move_frames()
 
     def serve(self, count: int) -> None:
@@ -160,7 +160,7 @@ class ClientMachine(RuleBasedStateMachine):
     def repeat_frame(self) -> None:
         assert self.last is not None
         if self.last.get("type") not in {"too_long", "reset"}:  # a snapshot restarts the client
-            self.client.received(self.connection, self.last, self.now)
+            self.client.handle_frame(self.connection, self.last, self.now)
 
     @precondition(lambda self: self.session is not None)
     @rule(chat=chats, index=small)
@@ -176,7 +176,7 @@ class ClientMachine(RuleBasedStateMachine):
     @rule()
     def late_frame(self) -> None:
         """Receive a frame of a past connection; it changes nothing."""
-        self.client.received(*self.late.pop(0), self.now)
+        self.client.handle_frame(*self.late.pop(0), self.now)
 
     @rule(seconds=st.sampled_from([0.2, 2.0, 6.0]))
     def wait(self, seconds: float) -> None:
@@ -261,7 +261,7 @@ class ClientMachine(RuleBasedStateMachine):
     def _do(self, chat: str, kind: str, **fields: Any) -> None:
         ref = next(self.refs)
         frame = {"type": kind, "chat": chat, "ref": ref, **fields}
-        self.client.do(OutboxEntry(ref, chat, frame), self.now)
+        self.client.enqueue(OutboxEntry(ref, chat, frame), self.now)
         self.operations[ref] = chat
 
     @rule(chat=chats)
@@ -277,7 +277,7 @@ class ClientMachine(RuleBasedStateMachine):
         fields = {"type": "history", "chat": chat}
         if has_before and bottom:
             fields["before"] = bottom  # type: ignore[assignment]  # one of them is given
-        number = self.client.ask(fields, self.now, self.now + 30)
+        number = self.client.send_request(fields, self.now, self.now + 30)
         if "before" in fields:
             self.before[number] = bottom
         else:
@@ -285,7 +285,7 @@ class ClientMachine(RuleBasedStateMachine):
 
     @rule()
     def ask_chats(self) -> None:
-        self.client.ask({"type": "chats"}, self.now, self.now + 30)
+        self.client.send_request({"type": "chats"}, self.now, self.now + 30)
 
     @rule(is_paused=st.booleans())
     def pause(self, is_paused: bool) -> None:
@@ -374,7 +374,7 @@ class ClientMachine(RuleBasedStateMachine):
                 self.session.handle_next()
             elif self.session.to_client:
                 self.deliver(1)
-            elif (due := self.client.due(self.now)) is not None:
+            elif (due := self.client.get_next_tick(self.now)) is not None:
                 self.now = due
                 self.client.tick(self.now)
             else:

@@ -61,12 +61,12 @@ def test_stalled_server_raises_the_latency_of_all_due_sends() -> None:
         device.send("chat", begin + n * 10_000)
     stalled = transport.written
     for n in range(200):
-        device.take(frame_reader.Ack(id=n + 1, seq=n + 1, dup=False))
+        device.handle_frame(frame_reader.Ack(id=n + 1, seq=n + 1, dup=False))
 
     latencies: Any = site.meters.histograms["ack"]
     assert (stalled, transport.written) == (64, 200)
     assert latencies.total == 200
-    assert latencies.quantile(0.5) >= 1_000_000
+    assert latencies.get_quantile(0.5) >= 1_000_000
     assert latencies.max >= 2_000_000
 
 

@@ -60,5 +60,5 @@ def test_histogram_buckets_are_contiguous(value: int) -> None:
 
 def test_histogram_without_values_has_no_quantiles() -> None:
     """Missing values are None, not 0."""
-    assert Histogram().quantile(0.99) is None
+    assert Histogram().get_quantile(0.99) is None
     assert Histogram().summarize_ms()["p99"] is None

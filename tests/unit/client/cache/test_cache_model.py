@@ -88,7 +88,7 @@ class CachedMachine(ClientMachine):
             self.last = self.session.to_client.pop(0)
             if self.last["type"] in {"too_long", "reset"}:
                 self.recorder.record_snapshot(self.last)
-            self.client.received(self.connection, self.last, self.now)
+            self.client.handle_frame(self.connection, self.last, self.now)
             self.move_frames()
 
     def _process_output(self) -> None:
@@ -119,7 +119,7 @@ class CachedMachine(ClientMachine):
         self._request_page(fields)
 
     def _request_page(self, fields: dict[str, Any]) -> None:
-        number = self.client.ask(fields, self.now, self.now + 30)
+        number = self.client.send_request(fields, self.now, self.now + 30)
         self.requests[number] = fields
         if "before" in fields:
             self.before[number] = fields["before"]
@@ -254,7 +254,7 @@ class CachedMachine(ClientMachine):
             fields: dict[str, Any] = {"type": "history", "chat": found.chat}
             if found.before is not None:
                 fields["before"] = found.before
-            number = self.client.ask(fields, self.now, self.now + 30)
+            number = self.client.send_request(fields, self.now, self.now + 30)
             self.requests[number] = fields
             self.refresh(number)
         raise AssertionError("unverified copies remain")
@@ -277,7 +277,7 @@ class CachedMachine(ClientMachine):
             self.session.push_pending()
             for frame in self.session.to_client[:]:
                 self.session.to_client.remove(frame)
-                self.client.received(self.connection, frame, self.now)
+                self.client.handle_frame(self.connection, frame, self.now)
         raise AssertionError("the history request has no answer")
 
     def _compare(self) -> None:

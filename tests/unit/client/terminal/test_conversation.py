@@ -66,7 +66,7 @@ class TerminalChat:
 
     def shown(self) -> list[tuple[str, Mark | None]]:
         """Return bodies and marks of the lines."""
-        return [(line.body, line.mark) for line in self.view.lines()]
+        return [(line.body, line.mark) for line in self.view.build_lines()]
 
     def offered(self) -> list[str]:
         """Return the refs that are sent now."""
@@ -92,24 +92,24 @@ def test_composed_message_is_sending_until_acked(terminal: TerminalChat) -> None
     """It is the last line without a time, then at its position with a time."""
     terminal.compose("r1", "hello")
     assert terminal.shown() == [("hello", Mark.SENDING)]
-    assert terminal.view.lines()[0].ts is None
+    assert terminal.view.build_lines()[0].ts is None
     assert not terminal.view.is_all_acked
 
     terminal.ack("r1", 1)
 
     assert terminal.shown() == [("hello", Mark.SENT)]
-    assert terminal.view.lines()[0].ts == 1000
+    assert terminal.view.build_lines()[0].ts == 1000
     assert terminal.view.is_all_acked
 
 
 def test_draft_before_the_chat_is_open_is_shown_and_sent_once_open() -> None:
     """Text typed while the chat is being opened is not lost."""
     state, view = ClientState("phone"), Conversation("bob")
-    view.draft("hello")
-    assert [line.body for line in view.lines()] == ["hello"]
+    view.add_draft("hello")
+    assert [line.body for line in view.build_lines()] == ["hello"]
 
     assert view.set_chat("alice", state.get_or_create_chat("c1"), list) == ["hello"]
-    assert view.lines() == []
+    assert view.build_lines() == []
 
 
 def test_own_message_received_before_its_ack_is_shown_once(terminal: TerminalChat) -> None:
@@ -151,7 +151,7 @@ def test_event_of_another_chat_is_not_shown(terminal: TerminalChat) -> None:
     """It advances the cursor only."""
     terminal.receive_message(11, 1, chat="c2")
 
-    assert terminal.view.lines() == []
+    assert terminal.view.build_lines() == []
     assert terminal.state.cursor is not None
     assert terminal.state.cursor.seq == 11
 
@@ -167,7 +167,7 @@ def test_refused_message_is_failed_with_its_reason_and_not_resent(terminal: Term
     terminal.state.handle_welcome(welcome("e1", 10), NOW)
 
     assert terminal.shown() == [("hello", Mark.FAILED)]
-    assert terminal.view.lines()[0].note == "body: too long"
+    assert terminal.view.build_lines()[0].note == "body: too long"
     assert terminal.offered() == []
 
 
@@ -254,4 +254,5 @@ def test_acks_in_any_order_give_lines_by_position(order: list[int], acked: int) 
         terminal.ack(f"r{number}", number)
 
     placed, waiting = sorted(order[:acked]), sorted(order[acked:])
-    assert [line.body for line in terminal.view.lines()] == [f"text {n}" for n in placed + waiting]
+    bodies = [line.body for line in terminal.view.build_lines()]
+    assert bodies == [f"text {n}" for n in placed + waiting]
