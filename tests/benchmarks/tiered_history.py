@@ -53,7 +53,7 @@ def times_of(walks: list[Walk]) -> dict[str, Any]:
         if len(ms) < 2:
             found[tier] = {"pages": len(ms)}
             continue
-        cuts = statistics.get_quantiles(ms, n=100, method="inclusive")
+        cuts = statistics.quantiles(ms, n=100, method="inclusive")
         found[tier] = {"pages": len(ms), "p50_ms": round(cuts[49], 1), "p99_ms": round(cuts[98], 1)}
     return found
 

@@ -54,13 +54,13 @@ async def run_load(state: StubState, name: str = "direct", **changes: Any) -> di
     worker = Worker(plan_of(port, name, **changes))
     counts: dict[str, int] = {}
     try:
-        await worker.gather()
+        await worker.set_up()
 
         def add(progress: dict[str, Any]) -> None:
             for key, count in progress["counts"].items():
                 counts[key] = counts.get(key, 0) + count
 
-        result = await worker.load(time.monotonic(), add)
+        result = await worker.run_load(time.monotonic(), add)
     finally:
         worker.users.close()
         server.close()
@@ -80,8 +80,8 @@ def without_waiting_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """End the run without waiting for the injected losses; wait for all other messages."""
 
     def has_not_received_the_newest(self: Device) -> bool:
-        books = self.site.books
-        return any((seen.last or 0) < books[chat].top for chat, seen in self.seen.items())
+        records = self.state.records
+        return any((seen.last or 0) < records[chat].top for chat, seen in self.received.items())
 
     monkeypatch.setattr(Device, "is_behind", has_not_received_the_newest)
 

@@ -29,7 +29,7 @@ TERMINAL_S = 60.0
 async def ask(search_stack: SearchStack, person: Person, **fields: Any) -> dict[str, Any]:
     """Send a `search` frame and return the response."""
     async with search_stack.vault.stack.chat_of(person.user) as device:
-        return await device.request("search", **fields)
+        return await device.ask("search", **fields)
 
 
 async def test_search_over_the_socket_has_the_results_of_http(
