@@ -67,16 +67,16 @@ class CachedMachine(ClientMachine):
         if self.recorder is None:
             super().connect()
             return
-        received = self.client.connected
+        received = self.client.handle_welcome
 
         def connected(welcome: dict[str, Any], now: float) -> int:
             assert self.recorder is not None
             self.recorder.record_welcome(welcome)
             return received(welcome, now)
 
-        self.client.connected = connected  # type: ignore[method-assign]  # seen first
+        self.client.handle_welcome = connected  # type: ignore[method-assign]  # seen first
         super().connect()
-        del self.client.connected  # type: ignore[attr-defined]  # restores the method
+        del self.client.handle_welcome  # type: ignore[attr-defined]  # restores the method
 
     def deliver(self, count: int) -> None:
         if self.recorder is None:
