@@ -108,7 +108,7 @@ class Api(Section):
         75.0,
         gt=0,
         le=3600,
-        description="Idle connections close after this time; set it higher than the timeout of the load balancer's",
+        description="Idle connections close after this time; set it above the load balancer's",
     )
     tls_in_front: bool = Field(
         False, description="Clients use HTTPS even if the proxy sends no X-Forwarded-Proto"

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from chatserver.api.idempotency import name_of, short_digest
+from chatserver.api.idempotency import make_name, short_digest
 from chatserver.config import Redis
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
@@ -113,7 +113,7 @@ async def test_repeat_waits_for_the_response_of_the_first_request(
     async with open_hot(Redis(url=stack.redis_url)) as hot:
         answers, name = (
             IdempotentResponses(hot),
-            name_of(Principal("user", UserId(alice.user)), "slow"),
+            make_name(Principal("user", UserId(alice.user)), "slow"),
         )
         digest = short_digest("POST", path, "", body)
         assert await answers.claim(name, digest) is None
@@ -135,7 +135,7 @@ async def test_repeat_of_an_unfinished_request_is_refused_for_now(
     async with open_hot(Redis(url=stack.redis_url)) as hot:
         answers, name = (
             IdempotentResponses(hot),
-            name_of(Principal("user", UserId(alice.user)), "stuck"),
+            make_name(Principal("user", UserId(alice.user)), "stuck"),
         )
         body, headers = b'{"body":"late"}', {"Idempotency-Key": "stuck"}
         assert await answers.claim(name, short_digest("POST", path, "", body)) is None

@@ -176,7 +176,7 @@ async def test_load_without_server_fails() -> None:
     await server.wait_closed()
 
     with pytest.raises(SetupFailed, match="no gateway at ws://"):
-        await Worker(plan_of(port)).gather()
+        await Worker(plan_of(port)).set_up()
 
 
 async def test_ceiling_is_measured_with_the_same_users_and_chats(

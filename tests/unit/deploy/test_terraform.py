@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from chatserver.cli.schema_documents import encode_document
-from chatserver.cold.bucket import _lifecycle
+from chatserver.cold.bucket import _make_lifecycle_rules
 from chatserver.config import Cold, Warm, load_settings
 from chatserver.warm.schema.iam_policies import POLICIES, make_policy
 from chatserver.warm.schema.provisioning import make_create_request
@@ -240,7 +240,7 @@ def test_bucket_lifecycle_equals_tables_apply_without_slow_storage() -> None:
         return s3_rule
 
     actual = [to_s3_rule(rule) for rule in rules[:3]]
-    expected = [{**rule} for rule in _lifecycle("", Cold())]
+    expected = [{**rule} for rule in _make_lifecycle_rules("", Cold())]
     ids = [rule.pop("ID") for rule in expected]
 
     assert actual == expected

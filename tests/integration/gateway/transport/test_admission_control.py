@@ -43,5 +43,5 @@ async def test_address_blocked_at_one_gateway_is_blocked_at_another_after_its_ne
 
     assert other_gateway.wait_s(ATTACKER) == 0
 
-    other_gateway.failed(ATTACKER)
+    other_gateway.charge_failure(ATTACKER)
     await eventually(lambda: other_gateway.wait_s(ATTACKER) > 0)

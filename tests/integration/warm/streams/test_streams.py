@@ -201,7 +201,7 @@ async def test_reader_that_crashes_is_replaced_without_skipping_records(
 
     with monkeypatch.context() as patch:
         patch.setattr(stream_reader, "failpoint", failpoint)
-        patch.setattr(stream_reader._Reading, "save", save_until(crashed))
+        patch.setattr(stream_reader._ShardReader, "save", save_until(crashed))
         task = asyncio.create_task(reader.run())
         async with asyncio.timeout(60):
             await crashed.wait()
@@ -220,9 +220,9 @@ async def test_reader_that_crashes_is_replaced_without_skipping_records(
 
 def save_until(crashed: asyncio.Event):  # type: ignore[no-untyped-def]  # stands for a method
     """Return the original method `save`, which does nothing after the crash."""
-    save = stream_reader._Reading.save
+    save = stream_reader._ShardReader.save
 
-    async def save_if_running(self: stream_reader._Reading, *, keep: bool) -> None:
+    async def save_if_running(self: stream_reader._ShardReader, *, keep: bool) -> None:
         if not crashed.is_set():
             await save(self, keep=keep)
 
