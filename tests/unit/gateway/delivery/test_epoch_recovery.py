@@ -125,7 +125,7 @@ class FakeGateway:
         kind = frames.TooLong if coverage is Coverage.TOO_LONG else frames.Reset
         return kind(frames.Cursor(state.epoch, state.head), [self._summary()], None)
 
-    async def answer(self, user: UserId, frame: frames.History) -> frames.HistoryPage:
+    async def handle(self, user: UserId, frame: frames.History) -> frames.HistoryPage:
         self.pages += 1
         if self.is_redis_lost_on_read:
             self.lose_redis(top=3)
