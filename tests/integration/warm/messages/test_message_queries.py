@@ -393,10 +393,10 @@ class OnlyChats:
     def __init__(self, *chats: str) -> None:
         self._chats = chats
 
-    async def choose(self, chats: Collection[str]) -> Collection[str]:
+    async def select_chats(self, chats: Collection[str]) -> Collection[str]:
         return [chat for chat in chats if chat in self._chats]
 
-    async def see(self, messages: Sequence[Message]) -> Sequence[Message | None]:
+    async def filter_messages(self, messages: Sequence[Message]) -> Sequence[Message | None]:
         return [each if each.seq % 2 == 0 else None for each in messages]
 
 

@@ -51,7 +51,7 @@ class Stored:
                 for made in entries:
                     self.rows[row.seq] = apply_entry(self.rows[row.seq], made)
 
-    async def blank(self, chat: str, ts: int, rev: int) -> None:
+    async def clear_edit(self, chat: str, ts: int, rev: int) -> None:
         for row in list(self.rows.values()):
             if row.ts == ts and row.rev < rev:
                 self.rows[row.seq] = tombstone_of(row, rev)
