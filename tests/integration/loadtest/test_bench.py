@@ -17,7 +17,7 @@ DIRECT = ["direct", "--pairs", "2", "--window", "2", "--open-rate", "50", "--ret
 CONSTANTS = {
     # No rate is sustained: the search for the maximum ends after its first rate.
     "chatserver.loadtest.bench.direct_pairs.SUSTAINED_P99_MS": "0",
-    "chatserver.loadtest.bench.direct_pairs.SEARCH_TRIES": "1",
+    "chatserver.loadtest.bench.direct_pairs.SEARCH_ATTEMPTS": "1",
 }
 
 
