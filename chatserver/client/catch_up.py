@@ -134,7 +134,10 @@ class CatchUp:
             if self._jobs.get(job.chat.id) is not job:
                 return
             job.is_requested = False
-            if error.temporary:
+            log = job.chat.log
+            # The user may have left, but events of the former membership are still pending.
+            is_pending = log.has_gap and log.find_gap_end() >= log.pushed
+            if error.temporary or is_pending:
                 self._schedule_retry(job, now, (error.retry_after_ms or 0) / 1000)
             else:
                 self._abort(job)

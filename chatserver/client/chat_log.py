@@ -339,7 +339,10 @@ class ChatLog:
                 self.put(entry)
 
     def restore(self, shown: int, top: int, mids: Iterable[tuple[int, str]]) -> None:
-        """Restore the delivery position of an earlier process; the entries are loaded again."""
-        self.shown = shown
-        self.top = self.pushed = top
+        """Restore the delivery position of an earlier process.
+
+        The entries above `shown` are loaded again, or pushed again if they were not consumed.
+        """
+        self.shown = self.pushed = shown
+        self.top = top
         self._previous_identities = dict(mids)

@@ -64,7 +64,7 @@ async def open_container(
 def with_attributes(container: StorageContainer, **attributes: object) -> StorageContainer:
     """Return a copy of a container with other attributes; it shares its connections."""
     changed = copy.copy(container)
-    vars(changed).update(attributes, _made={})
+    vars(changed).update(attributes, _created={})
     return changed
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chatserver.client import events, saved_state
 from chatserver.client.outbox import OutboxEntry
-from chatserver.client.state import ClientState
+from chatserver.client.state import ClientState, QueuedEvent
 from tests.unit.client.device import Device, Fields, entry, failure, page
 
 
@@ -113,9 +115,9 @@ def reset(device: Device, *chats: Fields) -> None:
     device.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=list(chats))
 
 
-def restart(device: Device) -> Device:
+def restart(device: Device, unconsumed: Sequence[QueuedEvent] = ()) -> Device:
     """Return the connected device of the next process."""
-    position = saved_state.encode_position(device.state)
+    position = saved_state.encode_position(device.state, unconsumed)
     operations = saved_state.encode_outbox(device.state)
     other = Device()
     other.state = ClientState("phone")
@@ -174,6 +176,44 @@ def test_pending_read_of_a_chat_is_repeated_by_the_next_process() -> None:
     other = restart(device)
 
     assert [request["after"] for request in other.sent("history")] == [1]
+
+
+def test_events_pushed_again_to_the_next_process_are_not_skipped() -> None:
+    """The user has left: history is forbidden, but the inbox still has the unconsumed entries."""
+    device = Device()
+    device.event(1, 1)
+    for seq in (2, 3):
+        frame = {"type": "event", "epoch": "e1", "seq": seq, "cs": seq, "chat": "c1"}
+        fields = {**frame, "kind": "message", "message": entry(seq)}
+        device.state.handle_frame(device.connection, fields, device.now)
+    unconsumed = device.state.pop_queued_events()
+
+    other = restart(device, unconsumed)
+    (request,) = other.sent("history")
+    other.receive(**failure(request, "forbidden", temporary=False))
+    other.event(2, 2)
+    other.event(3, 3)
+
+    assert other.bodies() == ["text 2", "text 3"]
+    assert not other.events_of(events.Skipped)
+
+
+def test_gap_that_no_event_fills_is_skipped_after_some_attempts() -> None:
+    """History is forbidden, and the server does not push the entries again."""
+    device = Device()
+    device.event(1, 1)
+    device.event(2, 3)
+    other = restart(device)
+
+    for _ in range(5):
+        (request,) = other.sent("history")
+        other.receive(**failure(request, "forbidden", temporary=False))
+        other.now += 60
+        other.state.tick(other.now)
+
+    assert other.events_of(events.Skipped) == [events.Skipped("c1", 1, 3)]
+    other.event(3, 4)
+    assert other.bodies() == ["text 4"]
 
 
 def test_message_after_a_gap_is_read_by_the_next_process() -> None:

@@ -142,7 +142,11 @@ export class CatchUp {
   #onError(job: Job, error: ChatError, nowS: number): void {
     if (this.#jobs.get(job.chat.id) !== job) return;
     job.isRequested = false;
-    if (error.isTemporary) this.#scheduleRetry(job, nowS, (error.retryAfterMs ?? 0) / 1000);
+    const { log } = job.chat;
+    // The user may have left, but events of the former membership are still pending.
+    const isPending = log.hasGap && log.findGapEnd() >= log.pushed;
+    if (error.isTemporary || isPending)
+      this.#scheduleRetry(job, nowS, (error.retryAfterMs ?? 0) / 1000);
     else this.#abandon(job);
   }
 

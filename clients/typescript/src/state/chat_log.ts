@@ -388,8 +388,8 @@ export class ChatLog {
 
   /** Restore the delivery position of an earlier process. */
   restore(shown: number, top: number, mids: Iterable<readonly [number, string]>): void {
-    this.shown = shown;
-    this.top = this.pushed = top;
+    this.shown = this.pushed = shown;
+    this.top = top;
     this.#former.clear();
     for (const [seq, identity] of mids) this.#former.set(seq, identity);
   }

@@ -205,7 +205,7 @@ async def test_concurrent_pins_do_not_exceed_the_limit(
         )
 
         assert {problem_of(answer) for answer in refused} == {(413, "too_large")}
-        assert "unpin one of them first" in refused[0].json()["detail"]
+        assert "unpin one first" in refused[0].json()["detail"]
         assert again.status_code == 204
         assert len(await list_pinned(client, pair)) == 2
 

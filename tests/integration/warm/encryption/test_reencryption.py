@@ -214,7 +214,7 @@ async def test_commands_rotate_rewrap_and_shred(vault: Vault) -> None:
         assert await third.bodies(process.chat) == [text_of(1), text_of(2)]
 
     wrong = cli.run("shred", "--tenant", "acme", "--yes")
-    assert wrong.returncode == 2 and "not the tenant of this deployment" in wrong.stderr
+    assert wrong.returncode == 2 and "must be the tenant of this deployment" in wrong.stderr
     assert cli.run("shred", "--tenant", "default", answer="no\n").returncode == 1
     assert "deleted" not in cli.run("status").stdout
     path.write_text(new_line())  # shredding works without the right key file

@@ -176,7 +176,7 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
         return len(await container.messages.list_after(chat, 0, 200)) == 3
 
     with monkeypatch.context() as patch:
-        for name in ("apply", "blank"):
+        for name in ("apply", "clear_edit"):
             patch.setattr(container.message_changes, name, fail)
         async with running(persister_of(container).run()):
             await eventually(is_stored)
