@@ -43,7 +43,10 @@ async def test_two_people_see_what_the_other_does(web: WebStack, visit: Visit) -
     await alice.page.get_by_role("button", name="New chat").first.click()
     await alice.page.get_by_role("menuitem", name="New chat").click()
     dialog = alice.page.get_by_role("dialog")
-    for wrong, words in {"nobody-at-all": "There is no user", ann: "This is your own username."}.items():
+    for wrong, words in {
+        "nobody-at-all": "There is no user",
+        ann: "This is your own username.",
+    }.items():
         await dialog.get_by_role("textbox").first.fill(wrong)
         await dialog.get_by_role("button", name="Start chat", exact=True).click()
         await expect(dialog).to_contain_text(words)
