@@ -211,8 +211,7 @@ class Stack:
             lambda: is_http_ready(port, "/readyz"),
             self.environment(CHAT_GATEWAY_HOST=HOST, CHAT_GATEWAY_PORT=str(port), **env),
         )
-        server = Server(launch)
-        self.gateways.append(server)
+        self.gateways.append(server := Server(launch))
         return server
 
     def add_fleet(self, processes: int, **env: str) -> Fleet:
@@ -229,8 +228,7 @@ class Stack:
                 **env,
             },
         )
-        fleet = Fleet(launch)
-        self.gateways.append(fleet)
+        self.gateways.append(fleet := Fleet(launch))
         return fleet
 
     def start_api(self, **env: str) -> Server:

@@ -188,7 +188,7 @@ class WebhookEvents:
 
     @property
     def is_on(self) -> bool:
-        """Whether an event webhook is configured."""
+        """True if an event webhook is configured."""
         return self._is_on
 
     async def publish(self, user: UserId, event: messages.HookEvent) -> None:

@@ -76,7 +76,7 @@ class ForbiddenTransition(Exception):
 
 
 class Verdict(enum.Enum):
-    """What to do with an inbox event."""
+    """Decision about an inbox event."""
 
     SEND = "send"
     DROP = "drop"  # the device already has it, or reads it from the inbox later

@@ -113,7 +113,7 @@ class Exporter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the added units have reached the maximum size of a batch."""
+        """True if the added units have reached the maximum size of a batch."""
         return self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX or len(self._pending) >= UNITS_MAX
 
     async def flush(self) -> set[ChatId]:
