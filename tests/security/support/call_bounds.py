@@ -12,7 +12,7 @@ FRAME_CALLS: dict[str, tuple[int, int]] = {
     "auth": (6, 1),
     "send": (8, 1),
     "edit": (9, 1),
-    "delete": (9, 1),
+    "delete": (10, 1),
     "react": (8, 1),
     "mark": (11, 1),
     "sync": (171, 1),
