@@ -1,5 +1,8 @@
 """Backfill of missing entries: gaps after a disconnect, log comparison after Redis data loss.
 
+After a `too_long` or `reset`, the stored entries of chats that are not in the snapshot are read
+again: only the snapshot and the history have the messages that the user deleted for themselves.
+
 No I/O. At most `REQUESTS_MAX` page requests are open at a time. A gap that cannot be read in
 `ATTEMPTS_MAX` attempts, or that exceeds `fill_max` entries, is reported as `Skipped`. Therefore, an
 unavailable storage tier delays the new messages of a chat by seconds only (promise P9).
@@ -40,6 +43,7 @@ class _Job:
     is_forced: bool  # send one request even if no gap is known
     is_requested: bool = False
     before: int | None = None  # the comparison continues with the page before this seq
+    refresh_before: int | None = None  # stored entries below this seq must be read again
     read: int = 0
     attempts: int = 0
     not_before: float = 0.0
@@ -58,10 +62,12 @@ class CatchUp:
         self._jobs: dict[str, _Job] = {}
 
     def schedule(self, chat: Chat, *, is_forced: bool = False) -> None:
-        """Schedule a backfill of `chat` if it is incomplete."""
+        """Schedule a backfill of `chat` if it is incomplete; if forced, refresh its entries too."""
         if chat.log.is_unverified or chat.log.has_gap or is_forced:
             job = self._jobs.setdefault(chat.id, _Job(chat, is_forced))
-            job.is_forced = job.is_forced or is_forced
+            if is_forced:
+                job.is_forced = True
+                job.refresh_before = max(chat.log.newest, chat.log.shown or 0) + 1
             if job.waits_for is not None and chat.log.pushed >= job.waits_for:
                 job.waits_for, job.not_before = None, 0.0
 
@@ -69,10 +75,10 @@ class CatchUp:
         """Return whether a backfill of `chat` is pending."""
         return chat.id in self._jobs
 
-    def restart(self, chat: Chat) -> None:
+    def restart(self, chat: Chat, *, is_forced: bool = False) -> None:
         """Restart the backfill of a chat in a new epoch."""
         self._jobs.pop(chat.id, None)
-        self.schedule(chat)
+        self.schedule(chat, is_forced=is_forced)
 
     def cancel(self, chat: Chat) -> None:
         """Cancel the backfill of a chat that was evicted."""
@@ -102,7 +108,10 @@ class CatchUp:
             requested += 1
             job.is_requested = True
             self._send_request(
-                fields, self._make_page_handler(job), self._make_error_handler(job), now
+                fields,
+                self._make_page_handler(job, is_fill="after" in fields),
+                self._make_error_handler(job),
+                now,
             )
 
     def _next_request(self, job: _Job) -> dict[str, Any] | None:
@@ -110,27 +119,35 @@ class CatchUp:
         window: dict[str, Any] = {"type": "history", "chat": job.chat.id, "limit": PAGE}
         if log.is_unverified:
             return window if job.before is None else {**window, "before": job.before}
-        if log.shown is None or not (log.has_gap or job.is_forced):
+        if log.shown is None:
             return None
-        if log.top - log.shown > self._fill_max:
-            self._skip(job, log.top - self._fill_max)
-        return {**window, "after": log.shown}
+        if log.has_gap or job.is_forced:
+            if log.top - log.shown > self._fill_max:
+                self._skip(job, log.top - self._fill_max)
+            return {**window, "after": log.shown}
+        if job.refresh_before is not None and 0 < log.bottom < job.refresh_before:
+            return {**window, "before": job.refresh_before}
+        return None
 
-    def _make_page_handler(self, job: _Job) -> Callable[[dict[str, Any], float], None]:
-        def take(frame: dict[str, Any], now: float) -> None:
+    def _make_page_handler(
+        self, job: _Job, *, is_fill: bool
+    ) -> Callable[[dict[str, Any], float], None]:
+        def handle_page(frame: dict[str, Any], now: float) -> None:
             if self._jobs.get(job.chat.id) is not job:
                 return  # requested before a new epoch
             job.is_requested = False
             page = [parse_entry(fields) for fields in frame["messages"]]
             if job.chat.log.is_unverified:
                 self._compare(job, page, has_older=frame["more"])
-            else:
+            elif is_fill:
                 self._fill(job, page, now, has_more=frame["more"])
+            else:
+                self._refresh(job, page, has_older=frame["more"])
 
-        return take
+        return handle_page
 
     def _make_error_handler(self, job: _Job) -> Callable[[ChatError, float], None]:
-        def take(error: ChatError, now: float) -> None:
+        def handle_error(error: ChatError, now: float) -> None:
             if self._jobs.get(job.chat.id) is not job:
                 return
             job.is_requested = False
@@ -142,7 +159,7 @@ class CatchUp:
             else:
                 self._abort(job)
 
-        return take
+        return handle_error
 
     def _fill(self, job: _Job, page: list[Entry], now: float, *, has_more: bool) -> None:
         log = job.chat.log
@@ -166,6 +183,11 @@ class CatchUp:
         elif log.has_gap:
             self._schedule_retry(job, now, 0.0)
 
+    def _refresh(self, job: _Job, page: list[Entry], *, has_older: bool) -> None:
+        job.attempts = 0
+        job.refresh_before = page[0].seq if page and has_older else None
+        self._emit(job.chat.refresh(page))
+
     def _compare(self, job: _Job, page: list[Entry], *, has_older: bool) -> None:
         chat = job.chat
         job.read += len(page)
@@ -187,6 +209,7 @@ class CatchUp:
     def _abort(self, job: _Job) -> None:
         chat = job.chat
         job.is_forced = False
+        job.refresh_before = None
         job.attempts = 0
         if chat.log.is_unverified:
             self._emit(chat.apply_verification(chat.log.abort_verification()))

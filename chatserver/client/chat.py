@@ -310,6 +310,15 @@ class Chat:
             self.log.put_page(page, before)
         yield from self.release_events()
 
+    def refresh(self, page: list[Entry]) -> list[Event]:
+        """Replace stored entries with newer copies; ignore entries that are not stored.
+
+        A message that became deleted without a delete entry was deleted only for the user.
+        """
+        hidden = [entry.seq for entry in page if self.log.is_hidden_by(entry)]
+        self.log.refresh(page)
+        return self.hide(hidden) if hidden else []
+
     def release_events(self) -> Iterator[Event]:
         """Yield the events for all entries up to the next gap."""
         for entry in self.log.advance():

@@ -70,6 +70,11 @@ class ChatLog:
         """The oldest seq kept; 0 if there is none."""
         return min(self._entries, default=0)
 
+    @property
+    def newest(self) -> int:
+        """The newest seq kept, delivered or not; 0 if there is none."""
+        return max(self._entries, default=0)
+
     def find(self, seq: int) -> Entry | None:
         """Return the current version of an entry; None if it is not kept or not delivered."""
         entry = self._entries.get(seq)
@@ -156,6 +161,16 @@ class ChatLog:
     def is_hidden(self, seq: int) -> bool:
         """Return whether the user deleted a kept message for themselves, or cleared it."""
         return seq <= self._cleared_upto or seq in self._hidden
+
+    def is_hidden_by(self, copy: Entry) -> bool:
+        """Return whether the server's copy shows that the user deleted a visible message."""
+        stored = self.find(copy.seq)
+        return (
+            copy.deleted
+            and stored is not None
+            and not stored.deleted
+            and copy.rev <= (self.shown or 0)
+        )
 
     def hide(self, seqs: list[int]) -> None:
         """Show these messages as deleted, even if their texts are stored."""
@@ -268,9 +283,7 @@ class ChatLog:
             return None
         # All comparable entries differ; entries before them are assumed to be unchanged.
         match_seq = min(oldest - 1, self._newest_compared, self._find_first_moved() - 1)
-        return self._finish_verification(
-            max(match_seq, first - 1), is_exact=match_seq <= 0 or not self._previous_identities
-        )
+        return self._finish_verification(max(match_seq, first - 1), is_exact=match_seq <= 0)
 
     def _find_first_moved(self) -> int:
         """Return the lowest seq of an entry that was created again below its former seq.
@@ -325,6 +338,10 @@ class ChatLog:
             known |= {seq: _get_identity(entry) for seq, entry in self._entries.items()}
         seqs = sorted(seq for seq in known if seq <= upto)
         return {seq: known[seq] for seq in seqs[-IDENTITIES_SAVED:]}
+
+    def list_pending_hidden(self) -> list[int]:
+        """Return the hidden messages that are not delivered yet, to hide them in a new process."""
+        return sorted(seq for seq in self._hidden if self.is_unverified or seq > (self.shown or 0))
 
     def put_cached(self, entries: list[Entry]) -> None:
         """Store entries from the cache: delivered ones, without a gap up to `shown`."""

@@ -288,7 +288,7 @@ class ClientState:
         """Update stored entries from a page of history that the application did not request."""
         chat = self.chats.get(page["chat"])
         if chat is not None and not chat.log.is_unverified:
-            chat.log.refresh(parse_entry(fields) for fields in page["messages"])
+            self._emit(chat.refresh([parse_entry(fields) for fields in page["messages"]]))
 
     def remove_chat(self, name: str) -> None:
         """Remove a chat that the user can no longer read."""
@@ -403,10 +403,11 @@ class ClientState:
         for chat in list(self.chats.values()):
             if chat.log.shown is not None:
                 chat.log.record_pushed(listed.get(chat.id, 0))
+            is_listed = chat.id in listed
             if is_new:
-                self.catch_up.restart(chat)
+                self.catch_up.restart(chat, is_forced=not is_listed)
             elif chat.log.shown is not None:
-                self.catch_up.schedule(chat, is_forced=chat.id not in listed)
+                self.catch_up.schedule(chat, is_forced=not is_listed)
 
     # ── large chats: no inbox events, the seq in the chat is the cursor ─────────────────────────
 

@@ -11,6 +11,7 @@ from chatserver.client.cache.sqlite_store import CachedChat, SqliteStore
 from chatserver.client.chat import SavedChat
 from chatserver.client.model import Entry
 from chatserver.client.state import ClientState
+from chatserver.protocol.frames import Cursor
 
 LOADED_PER_CHAT = 50  # newest entries in memory after opening; `history` reads the rest
 LOADED_MAX = 5_000  # in all chats together; the most recently used chats first
@@ -23,15 +24,22 @@ class LoadedChat(NamedTuple):
     entries: list[Entry]
 
 
-def load_chats(store: SqliteStore, shown: dict[str, int | None], now_s: float) -> list[LoadedChat]:
-    """Read the chats, most recently used last. `shown`: the last delivered seq of each chat."""
+def load_chats(
+    store: SqliteStore, cursor: Cursor | None, shown: dict[str, int | None], now_s: float
+) -> list[LoadedChat]:
+    """Read the chats, most recently used last. `shown`: the last delivered seq of each chat.
+
+    The entries are omitted if they belong to a newer epoch than the saved `cursor`: their seqs may
+    have been delivered with other entries, which the comparison with the server must still find.
+    """
     chats: list[LoadedChat] = []
-    left = LOADED_MAX
+    is_current = cursor is not None and cursor.epoch == store.epoch
+    remaining = LOADED_MAX if is_current else 0
     for cached in reversed(store.list_chats()):
-        limit = min(LOADED_PER_CHAT, left)
+        limit = min(LOADED_PER_CHAT, remaining)
         upto = shown.get(cached.chat)
         entries = store.list_newest(cached.chat, upto, limit, now_s) if limit else []
-        left -= len(entries)
+        remaining -= len(entries)
         chats.append(LoadedChat(cached, entries))
     return chats[::-1]
 

@@ -59,10 +59,14 @@ class ChatDropped(NamedTuple):
 
 
 class ChatsUnverified(NamedTuple):
-    """Cached entries of `chats` (None: all except `verified`) may differ from the server."""
+    """Cached entries of `chats` (None: all except `verified`) may differ from the server.
+
+    Entries cached from now on are from `epoch` (None: the epoch is unchanged).
+    """
 
     chats: frozenset[str] | None = None
     verified: frozenset[str] = frozenset()
+    epoch: str | None = None
 
 
 Change = (

@@ -138,8 +138,10 @@ class MessageTables:
                 case ChatDropped(name):
                     self._drop(name)
                     touched.pop(name, None)
-                case ChatsUnverified(chats, verified):
+                case ChatsUnverified(chats, verified, epoch):
                     self._mark_unverified(self._chats.keys() - verified if chats is None else chats)
+                    if epoch is not None:
+                        self._set_epoch(epoch)
                 case _:
                     assert_never(change)
         for name, info in infos.items():
@@ -265,12 +267,23 @@ class MessageTables:
     def _mark_unverified(self, names: Iterable[str]) -> None:
         for name in names:
             chat = self._chats.get(name)
-            if chat is not None and not chat.is_empty:
+            if chat is None:
+                continue
+            # Pages omit hidden texts. In a new epoch, a hidden seq may be another message.
+            self._entries.clear_hidden(chat)
+            if not chat.is_empty:
                 chat.stale, chat.is_changed = chat.head, True
-                # Pages omit hidden texts. In a new epoch, a hidden seq may be another message.
-                self._entries.clear_hidden(chat)
-            elif chat is not None and chat.cleared:
+            elif chat.cleared:
                 chat.is_first, chat.is_changed = False, True
+
+    @property
+    def epoch(self) -> str:
+        """The epoch of the cached entries; empty if none was ever recorded."""
+        row = self._connection.execute("SELECT value FROM record WHERE name = 'epoch'").fetchone()
+        return "" if row is None else str(row[0])
+
+    def _set_epoch(self, epoch: str) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO record VALUES ('epoch', ?)", (epoch,))
 
     # ── bounds ──────────────────────────────────────────────────────────────────────────────────
 

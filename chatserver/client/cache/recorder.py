@@ -66,9 +66,12 @@ class Recorder:
         return changes
 
     def _record_unverified(
-        self, chats: frozenset[str] | None = None, verified: frozenset[str] = frozenset()
+        self,
+        chats: frozenset[str] | None = None,
+        verified: frozenset[str] = frozenset(),
+        epoch: str | None = None,
     ) -> None:
-        self._changes.append(ChatsUnverified(chats, verified))
+        self._changes.append(ChatsUnverified(chats, verified, epoch))
         self.has_unverified = True
 
     # ── frames, before the state handles them ───────────────────────────────────────────────────
@@ -76,7 +79,7 @@ class Recorder:
     def record_welcome(self, welcome: Fields) -> None:
         cursor = self._state.cursor
         if cursor is None or cursor.epoch != welcome["epoch"]:
-            self._record_unverified()
+            self._record_unverified(epoch=welcome["epoch"])
             return
         heads = [head["chat"] for head in welcome.get("large", []) if isinstance(head, dict)]
         # Delivery of these chats starts now: what happened to them before is unknown.
@@ -88,7 +91,7 @@ class Recorder:
         """Record a `reset` or `too_long`."""
         cursor, position = self._state.cursor, msgspec.convert(frame["cursor"], Cursor)
         if frame["type"] == "reset" or cursor is None or cursor.epoch != position.epoch:
-            self._record_unverified()
+            self._record_unverified(epoch=position.epoch)
             return
         listed = frozenset(summary["chat"] for summary in frame["chats"])
         verified = frozenset(chat for chat in listed if self._is_delivered(chat))

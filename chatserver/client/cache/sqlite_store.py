@@ -165,6 +165,12 @@ class SqliteStore:
         with store_file.translate_errors(self._path):
             return [CachedChat(*row) for row in self._tables.list_chats()]
 
+    @property
+    def epoch(self) -> str:
+        """The epoch of the cached entries. After a crash it may be newer than the saved cursor."""
+        with store_file.translate_errors(self._path):
+            return self._tables.epoch
+
     def list_newest(self, chat: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
         """Return the newest verified entries of a chat up to `upto`, in order."""
         with store_file.translate_errors(self._path):

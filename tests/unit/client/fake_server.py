@@ -277,6 +277,8 @@ class FakeSession:
             self.to_client.append({"type": "too_long", "cursor": cursor, "chats": lines})
             position = upto
         for entry in server.logs[chat][position:upto]:
+            if entry.get("target" if entry["kind"] == "edit" else "seq") in server.hidden[chat]:
+                entry = {**entry, "body": "", "deleted": True}
             self.to_client.append({**make_event(entry), "epoch": f"e{server.epoch}", "seq": 0})
         self._positions[chat] = max(position, upto)
 

@@ -45,18 +45,29 @@ class EventChecker:
                 self._entry(chat, entry)
             case events.Skipped(chat, _, upto):
                 self.positions[chat] = upto
-            case events.EntriesWithdrawn(chat, seqs, after):
+                self._invalidate(chat, 0, upto)
+            case events.EntriesWithdrawn(chat, _, after):
                 self.positions[chat] = after
-                withdrawn = [
-                    key for key, seq in self.delivered.items() if key[0] == chat and seq in seqs
-                ]
-                for key in withdrawn:
-                    self.delivered[key] = -1  # must never be delivered again
+                self._invalidate(chat, after + 1, None)
             case events.Acked(ref, chat):
                 assert ref not in self.acked, f"{ref} was acked twice"
                 self.acked[ref] = chat
             case events.Refused(ref):
                 self.refused.add(ref)
+
+    def _invalidate(self, chat: str, low: int, high: int | None) -> None:
+        """Mark delivered entries as unknown to the server. They must not be delivered again."""
+        for key, seq in self.delivered.items():
+            if key[0] == chat and low <= seq and (high is None or seq <= high):
+                self.delivered[key] = -1
+
+    def find_ghosts(self, server: FakeServer) -> list[tuple[str, str]]:
+        """Return delivered entries that the server does not have and never withdrew."""
+        return [
+            (chat, mid)
+            for (chat, mid), seq in self.delivered.items()
+            if seq > 0 and [e["mid"] for e in server.logs[chat][seq - 1 : seq]] != [mid]
+        ]
 
     def _entry(self, chat: str, entry: Entry) -> None:
         assert (chat, entry.mid) not in self.delivered, f"{entry} was delivered twice"
@@ -398,6 +409,7 @@ class ClientMachine(RuleBasedStateMachine):
         self._compare_sends()
 
     def _compare_sends(self) -> None:
+        assert not self.checker.find_ghosts(self.server)
         assert not list(self.client.outbox), "operations still wait to be stored"
         assert self.operations.keys() == self.checker.acked.keys() | self.checker.refused
         for ref, chat in self.operations.items():

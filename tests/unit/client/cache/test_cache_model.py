@@ -219,7 +219,7 @@ class CachedMachine(ClientMachine):
         saved = self.store.load()
         saved_state.restore(self.client, saved.position, saved.outbox)
         shown = {chat.id: chat.log.shown for chat in self.client.chats.values()}
-        restore_chats(self.client, load_chats(self.store, shown, 0.0))
+        restore_chats(self.client, load_chats(self.store, self.client.cursor, shown, 0.0))
 
     # ── invariants ──────────────────────────────────────────────────────────────────────────────
 
@@ -229,7 +229,7 @@ class CachedMachine(ClientMachine):
         if self.recorder is None:
             return
         position = self.store.load().position
-        shown = {} if position is None else self._shown_in(position)
+        shown = {} if position is None else self._shown_in(position, self.store.epoch)
         for name, chat in self.store._tables._chats.items():
             if not chat.is_empty and not chat.stale and name in shown:
                 assert chat.head >= shown[name], name
@@ -240,9 +240,12 @@ class CachedMachine(ClientMachine):
         assert all(c.entries <= ENTRIES_MAX for c in self.store._tables._chats.values())
 
     @staticmethod
-    def _shown_in(position: bytes) -> dict[str, int]:
+    def _shown_in(position: bytes, epoch: str) -> dict[str, int]:
+        """Return the delivered position of each chat, if it belongs to the cache's epoch."""
         decoded = msgspec.json.decode(position, type=saved_state.SavedPosition)
-        return {chat.chat: chat.shown for chat in decoded.chats}
+        if decoded.cursor is None or decoded.cursor.epoch != epoch:
+            return {}
+        return {chat.chat: chat.shown for chat in decoded.chats if not chat.is_unverified}
 
     def _exchange_all(self) -> None:
         super()._exchange_all()
