@@ -44,40 +44,40 @@ def camel(name: str) -> str:
     return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
 
 
-def plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
+def encode(value: Any) -> Any:
+    """Return a value in the format of the histories."""
     match value:
         case ChatError():
             return {"error": value.code, "temporary": value.temporary}
         case Entry():
-            return entry_of(msgspec.to_builtins(value))
+            return encode_entry(msgspec.to_builtins(value))
         case QueuedEvent():
-            return plain(value.event)
+            return encode(value.event)
         case msgspec.Struct():
             return msgspec.to_builtins(value)
         case OutboxEntry():
-            return {"ref": value.ref, "chat": value.chat, "fields": plain(value.fields)}
+            return {"ref": value.ref, "chat": value.chat, "fields": encode(value.fields)}
         case dict():
-            return {key: plain(each) for key, each in value.items()}
+            return {key: encode(item) for key, item in value.items()}
         case list() | tuple():
-            return [plain(each) for each in value]
+            return [encode(item) for item in value]
         case _ if dataclasses.is_dataclass(value):
-            return event_of(value)  # type: ignore[arg-type]  # the only other dataclasses
+            return encode_event(value)  # type: ignore[arg-type]  # the only other dataclasses
         case _:
             return value
 
 
-def entry_of(fields: dict[str, Any]) -> dict[str, Any]:
+def encode_entry(fields: dict[str, Any]) -> dict[str, Any]:
     """Return an entry without fields that have their default."""
     return {
-        key: plain(each) for key, each in fields.items() if each not in (None, 0, False, {}, [])
+        key: encode(value) for key, value in fields.items() if value not in (None, 0, False, {}, [])
     }
 
 
-def event_of(event: Event) -> dict[str, Any]:
+def encode_event(event: Event) -> dict[str, Any]:
     name = type(event).__name__
     fields = {
-        camel(each.name): plain(getattr(event, each.name)) for each in dataclasses.fields(event)
+        camel(field.name): encode(getattr(event, field.name)) for field in dataclasses.fields(event)
     }
     return {"type": name[0].lower() + name[1:], **fields}
 
@@ -85,7 +85,7 @@ def event_of(event: Event) -> dict[str, Any]:
 def describe(state: ClientState) -> dict[str, Any]:
     """Return the state of a client that an application can see."""
     return {
-        "cursor": plain(state.cursor),
+        "cursor": encode(state.cursor),
         "outbox": [
             [operation.ref, camel(operation.stage.value.replace(" ", "_"))]
             for operation in state.outbox
@@ -107,8 +107,8 @@ def describe(state: ClientState) -> dict[str, Any]:
                 "top": chat.top,
                 "read": chat.read,
                 "unread": chat.unread,
-                "marks": {user: [one.read, one.received] for user, one in chat.marks.items()},
-                "entries": plain(chat.log.entries()),
+                "marks": {user: [marks.read, marks.received] for user, marks in chat.marks.items()},
+                "entries": encode(chat.log.entries()),
             }
             for chat in state.chats.values()
         ],
@@ -131,21 +131,21 @@ class CachedChat:
     cleared_upto: int
 
 
-def cache_of(state: ClientState, unconsumed: list[QueuedEvent]) -> list[CachedChat]:
+def build_cache(state: ClientState, unconsumed: list[QueuedEvent]) -> list[CachedChat]:
     """Return all chats as they were before the unconsumed events."""
     firsts = saved_state._find_first_seqs(state, unconsumed) or {}
-    return [_cached(state, name, firsts) for name in list(state.chats)]
+    return [_build_cached_chat(state, name, firsts) for name in list(state.chats)]
 
 
-def _cached(state: ClientState, name: str, firsts: dict[str, int]) -> CachedChat:
+def _build_cached_chat(state: ClientState, name: str, firsts: dict[str, int]) -> CachedChat:
     chat = state.chats[name]
     log = chat.log
     shown = log.shown
     if shown is not None and name in firsts:
         shown = min(shown, firsts[name] - 1)
     upto = shown or 0
-    kept = log._previous_entries if log.is_unverified else log._entries
-    seqs = sorted(seq for seq in kept if seq <= upto)
+    entries = log._previous_entries if log.is_unverified else log._entries
+    seqs = sorted(seq for seq in entries if seq <= upto)
     return CachedChat(
         name,
         chat.save(),
@@ -154,7 +154,7 @@ def _cached(state: ClientState, name: str, firsts: dict[str, int]) -> CachedChat
         list(log.get_newest_identities(upto).items()),
         log.is_unverified,
         state.catch_up.is_scheduled(chat),
-        [kept[seq] for seq in seqs],
+        [entries[seq] for seq in seqs],
         [seq for seq in seqs if seq in log._hidden | log._previous_hidden],
         chat.cleared_upto,
     )
@@ -166,19 +166,19 @@ def restore_cached(
     """Restore a client with its messages, as after a reload of a page."""
     state.user, state.device = old.user, old.device
     state.cursor = unconsumed[0].before if unconsumed else old.cursor
-    for each in cached:
-        chat = state.get_or_create_chat(each.chat)
-        chat.is_large = each.info.is_large
-        if each.shown is not None:
-            chat.log.restore(each.shown, each.top, each.mids)
-            chat.log.hide(each.hidden)
-            state.clear_chat(each.chat, each.cleared_upto)
-            chat.log.put_cached(each.entries)
-        chat.restore(each.info)
-        if each.is_unverified:
+    for saved in cached:
+        chat = state.get_or_create_chat(saved.chat)
+        chat.is_large = saved.info.is_large
+        if saved.shown is not None:
+            chat.log.restore(saved.shown, saved.top, saved.mids)
+            chat.log.hide(saved.hidden)
+            state.clear_chat(saved.chat, saved.cleared_upto)
+            chat.log.put_cached(saved.entries)
+        chat.restore(saved.info)
+        if saved.is_unverified:
             chat.mark_unverified()
-        if each.shown is not None:
-            state.catch_up.schedule(chat, is_forced=each.is_wanted)
+        if saved.shown is not None:
+            state.catch_up.schedule(chat, is_forced=saved.is_wanted)
     saved_state.restore(state, None, saved_state.encode_outbox(old, unconsumed))
 
 
@@ -199,57 +199,57 @@ class RecordedState(ClientState):
         self.history.calls.append(["restart", [len(unconsumed)], None])
         fresh = RecordedState(self.history, bounds)
         fresh._depth = 1
-        restore_cached(fresh, self, cache_of(self, unconsumed), unconsumed)
+        restore_cached(fresh, self, build_cache(self, unconsumed), unconsumed)
         fresh._depth = 0
         return fresh
 
 
-def _recorded(name: str, method: str) -> Callable[..., Any]:
-    inner = getattr(ClientState, method)
+def _record_calls(name: str) -> Callable[..., Any]:
+    inner = getattr(ClientState, name)
 
     def call(self: RecordedState, *args: Any, **options: Any) -> Any:
         if self._depth:
             return inner(self, *args, **options)
-        given = json.loads(json.dumps(plain([*args, *options.values()])))
+        arguments = json.loads(json.dumps(encode([*args, *options.values()])))
         self._depth += 1
         try:
             result = inner(self, *args, **options)
         except ChatError as exc:
-            self.history.calls.append([camel(name), given, plain(exc)])
+            self.history.calls.append([camel(name), arguments, encode(exc)])
             raise
         finally:
             self._depth -= 1
-        self.history.calls.append([camel(name), given, plain(result)])
+        self.history.calls.append([camel(name), arguments, encode(result)])
         return result
 
     return call
 
 
-RECORDED = {  # name in the history → method of `ClientState`
-    "hello": "build_hello",
-    "connected": "handle_welcome",
-    "disconnected": "handle_disconnect",
-    "received": "handle_frame",
-    "tick": "tick",
-    "due": "get_next_tick",
-    "do": "enqueue",
-    "ask": "send_request",
-    "give_up": "cancel_request",
-    "notify": "notify",
-    "watch": "watch",
-    "unwatch": "unwatch",
-    "pause": "pause",
-    "take_chats": "apply_chat_list",
-    "take_history": "apply_history",
-    "take_info": "apply_info",
-    "clear_chat": "clear_chat",
-    "forget_chat": "remove_chat",
-    "take_frames": "pop_frames",
-    "take_queued": "pop_queued_events",
-    "take_answers": "pop_answers",
-}
-for _name, _method in RECORDED.items():
-    setattr(RecordedState, _method, _recorded(_name, _method))
+RECORDED = (  # methods of `ClientState`
+    "build_hello",
+    "handle_welcome",
+    "handle_disconnect",
+    "handle_frame",
+    "tick",
+    "get_next_tick",
+    "enqueue",
+    "send_request",
+    "cancel_request",
+    "notify",
+    "watch",
+    "unwatch",
+    "pause",
+    "apply_chat_list",
+    "apply_history",
+    "apply_info",
+    "clear_chat",
+    "remove_chat",
+    "pop_frames",
+    "pop_queued_events",
+    "pop_answers",
+)
+for _name in RECORDED:
+    setattr(RecordedState, _name, _record_calls(_name))
 
 
 def start(name: str, device: str = "phone", **bounds: int) -> RecordedState:
@@ -268,51 +268,52 @@ def replay(history: History) -> Iterator[tuple[Call, Any]]:
     state = ClientState(history.device, bounds)
     queued: list[QueuedEvent] = []
     for method, args, result in history.calls:
-        found: Any
+        actual: Any
         if method == "describe":
-            found = describe(state)
+            actual = describe(state)
         elif method == "restart":
             unconsumed = queued[len(queued) - args[0] :]
             fresh = ClientState(history.device, bounds)
-            restore_cached(fresh, state, cache_of(state, unconsumed), unconsumed)
-            state, found = fresh, None
+            restore_cached(fresh, state, build_cache(state, unconsumed), unconsumed)
+            state, actual = fresh, None
         else:
             try:
-                found = _call(state, method, args)
+                actual = _call(state, method, args)
             except ChatError as exc:
-                found = exc
-            if method == "takeQueued":
-                queued += found
-        yield [method, args, result], json.loads(json.dumps(plain(found)))
+                actual = exc
+            if method == "popQueuedEvents":
+                queued += actual
+        yield [method, args, result], json.loads(json.dumps(encode(actual)))
 
 
 def _call(state: ClientState, method: str, args: list[Any]) -> Any:
     match method, args:
-        case "do", [operation, now]:
+        case "enqueue", [operation, now]:
             return state.enqueue(OutboxEntry(**operation), now)
         case "pause", [now, is_paused]:
             return state.pause(now, is_paused=is_paused)
-        case "takeHistory", [page, is_newest, *before]:
+        case "applyHistory", [page, is_newest, *before]:
             return state.apply_history(page, is_newest=is_newest, before=before[0])
         case _:
-            return getattr(state, RECORDED[snake(method)])(*args)
+            assert snake(method) in RECORDED, method
+            return getattr(state, snake(method))(*args)
 
 
 def dump(histories: list[History]) -> str:
     """Encode histories as JSON lines."""
     lines = []
-    for one in histories:
-        head = {"history": one.name, "device": one.device, "bounds": one.bounds}
-        lines += [head, *one.calls]
+    for history in histories:
+        head = {"history": history.name, "device": history.device, "bounds": history.bounds}
+        lines += [head, *history.calls]
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
 def load(text: str) -> list[History]:
     """Decode the histories of a file."""
-    found: list[History] = []
+    histories: list[History] = []
     for line in map(json.loads, text.splitlines()):
         if isinstance(line, dict):
-            found.append(History(line["history"], line["device"], line["bounds"], []))
+            histories.append(History(line["history"], line["device"], line["bounds"], []))
         else:
-            found[-1].calls.append(line)
-    return found
+            histories[-1].calls.append(line)
+    return histories

@@ -38,30 +38,30 @@ class Script:
         self.state = self.state.restart(self.state.bounds, [])
 
     def flush(self) -> list[Any]:
-        """Take all outputs; return the frames."""
+        """Read all outputs; return the frames that the client sends."""
         frames = self.state.pop_frames()
         self.state.pop_queued_events()
         self.state.pop_answers()
         self.state.get_next_tick(self.now)
         return frames
 
-    def take(self, **frame: Any) -> list[Any]:
-        """Take a frame of the server."""
+    def receive(self, **frame: Any) -> list[Any]:
+        """Receive a frame; return the frames that the client sends."""
         self.state.handle_frame(self.connection, frame, self.now)
         return self.flush()
 
     def event(self, kind: str, chat: str = "c1", **fields: Any) -> list[Any]:
-        """Take the next event of the inbox."""
+        """Receive the next event of the inbox."""
         self.seq += 1
         place = {"epoch": "e1", "seq": self.seq, "kind": kind, "chat": chat}
-        return self.take(type="event", **place, **fields)
+        return self.receive(type="event", **place, **fields)
 
     def entry(self, cs: int, kind: str = "message", chat: str = "c1", **fields: Any) -> list[Any]:
-        """Take an entry of a chat."""
+        """Receive an entry of a chat."""
         more = {} if kind == "message" else {"kind": kind}
         return self.event(kind, chat, cs=cs, message=entry(cs, chat, **{**more, **fields}))
 
-    def do(self, kind: str, ref: str, chat: str = "c1", **fields: Any) -> list[Any]:
+    def enqueue(self, kind: str, ref: str, chat: str = "c1", **fields: Any) -> list[Any]:
         """Queue an operation."""
         frame = {"type": kind, "chat": chat, "ref": ref, **fields}
         with contextlib.suppress(ChatError):  # recorded
@@ -87,13 +87,15 @@ def companions() -> History:
 
     def piece(index: int, text: str, turn: str = "t1", **more: Any) -> list[Any]:
         place = {"chat": SESSION, "from": "ai-ada", "turn": turn, "seq": 1}
-        return script.take(type="signal", kind="ai.delta", **place, index=index, text=text, **more)
+        return script.receive(
+            type="signal", kind="ai.delta", **place, index=index, text=text, **more
+        )
 
     piece(0, "")
     piece(1, "Hel")
     asked = piece(3, " wor")  # 2 is lost
     whole = {"type": "turn", "chat": SESSION, "turn": "t1", "seq": 1, "text": "Hello"}
-    script.take(**whole, index=2, id=asked[0]["id"])
+    script.receive(**whole, index=2, id=asked[0]["id"])
     script.connect()
     piece(4, "ld", end="done")
     piece(0, "", turn="t2")
@@ -101,7 +103,7 @@ def companions() -> History:
     piece(2, "b", turn="t2")
     script.wait(11.0)  # no response arrives
     piece(1, "a", turn="t2")
-    script.take(type="turn", chat=SESSION, turn="", seq=0, index=0, text="", id=99)
+    script.receive(type="turn", chat=SESSION, turn="", seq=0, index=0, text="", id=99)
     return script.end()
 
 
@@ -121,12 +123,14 @@ def members() -> History:
     for number, user in enumerate(("bob", "carol", "dave", "erin"), start=1):
         script.event("read", read={"user": user, "read": number, "received": 7})
     script.entry(8, "member", user="carol", role="", body="", banned=True)
-    script.do("send", "r-own", body="mine")
-    script.take(type="ack", id=1, ref="r-own", mid="m9", seq=9, ts=9, dup=False, durability="hot")
+    script.enqueue("send", "r-own", body="mine")
+    script.receive(
+        type="ack", id=1, ref="r-own", mid="m9", seq=9, ts=9, dup=False, durability="hot"
+    )
     script.entry(10, "member", user="alice", role="", body="")
     (probe,) = [frame for frame in script.wait(6.0) if frame["type"] == "send"]
     error = {"code": "not_found", "message": "chat: not found", "temporary": False}
-    script.take(type="error", id=probe["id"], **error)
+    script.receive(type="error", id=probe["id"], **error)
     return script.end()
 
 
@@ -146,16 +150,16 @@ def hidden() -> History:
     script.flush()
     script.event("hidden", hidden=[4])
     script.event("hidden", "c2", hidden=[1])
-    script.do("delete", "r-hide", seq=3, **{"for": "me"})
-    script.take(type="ack", id=1, ref="r-hide", mid="", seq=3, ts=0, dup=False, durability="hot")
+    script.enqueue("delete", "r-hide", seq=3, **{"for": "me"})
+    script.receive(type="ack", id=1, ref="r-hide", mid="", seq=3, ts=0, dup=False, durability="hot")
     (probe,) = [frame for frame in script.wait(6.0) if frame["type"] == "delete"]
     acked = {"ref": "r-hide", "mid": "", "seq": 3, "ts": 0, "dup": True, "durability": "stored"}
-    script.take(type="ack", id=probe["id"], **acked)
+    script.receive(type="ack", id=probe["id"], **acked)
     script.event("hidden", hidden=[11])  # this device has not received it
     asked = script.entry(12)
     (gap,) = [frame for frame in asked if frame["type"] == "history"]
     missed = [entry(10), entry(11)]
-    script.take(type="page", chat="c1", tier="hot", more=False, id=gap["id"], messages=missed)
+    script.receive(type="page", chat="c1", tier="hot", more=False, id=gap["id"], messages=missed)
     return script.end()
 
 
@@ -177,7 +181,7 @@ def cleared() -> History:
     (gap,) = [frame for frame in script.entry(9) if frame["type"] == "history"]
     script.state.clear_chat("c1", 8)  # on another device, which has them all
     missed = [entry(7, body="secret 7"), entry(8)]
-    script.take(type="page", chat="c1", tier="hot", more=False, id=gap["id"], messages=missed)
+    script.receive(type="page", chat="c1", tier="hot", more=False, id=gap["id"], messages=missed)
     script.state.apply_chat_list({"chats": [{**line, "top": 9, "unread": 7, "last": entry(8)}]})
     script.state.describe()
     script.restart()
@@ -191,27 +195,27 @@ def cleared() -> History:
 def outbox() -> History:
     """Refusals, retries in order, conflicts, a full outbox, probes and a session's question."""
     script = Script("outbox", outbox_max=4)
-    (first,) = script.do("send", "r1", body="one")
-    (second,) = script.do("send", "r2", body="two")
-    (other,) = script.do("send", "r3", chat="c2", body="other")
-    script.do("send", "r1", body="changed")  # conflict
-    script.do("send", "r1", body="one")  # the same again
-    script.do("send", "r4", body="\ud83d broken")
+    (first,) = script.enqueue("send", "r1", body="one")
+    (second,) = script.enqueue("send", "r2", body="two")
+    (other,) = script.enqueue("send", "r3", chat="c2", body="other")
+    script.enqueue("send", "r1", body="changed")  # conflict
+    script.enqueue("send", "r1", body="one")  # the same again
+    script.enqueue("send", "r4", body="\ud83d broken")
     busy = {"type": "error", "code": "rate_limited", "message": "", "temporary": True}
-    script.take(**busy, id=first["id"], retry_after_ms=500)
-    script.take(**busy, id=second["id"])
+    script.receive(**busy, id=first["id"], retry_after_ms=500)
+    script.receive(**busy, id=second["id"])
     place = {"mid": "m1", "seq": 1, "ts": 1, "dup": False, "durability": "hot"}
-    script.take(type="ack", id=other["id"], ref="r3", **place)
-    script.do("send", "r5", chat=SESSION, body="question")
-    script.do("send", "r6", body="one too many")
-    script.take(**busy, id=4, retry_after_ms=61_000)  # too late for a question
+    script.receive(type="ack", id=other["id"], ref="r3", **place)
+    script.enqueue("send", "r5", chat=SESSION, body="question")
+    script.enqueue("send", "r6", body="one too many")
+    script.receive(**busy, id=4, retry_after_ms=61_000)  # too late for a question
     script.wait(0.6)
     script.wait(0.6)
     script.connect()
     script.wait(5.0)
-    script.take(type="stored", chat="c2", upto=1)
+    script.receive(type="stored", chat="c2", upto=1)
     error = {"type": "error", "code": "forbidden", "message": "muted", "temporary": False}
-    script.take(**error, id=script.state._requests._last_id)
+    script.receive(**error, id=script.state._requests._last_id)
     script.wait(30.0)
     return script.end()
 
@@ -233,19 +237,19 @@ def requests() -> History:
         script.state.send_request({"type": "blocks"}, script.now, script.now + 3)
     script.flush()
     race = {"type": "error", "code": "conflict", "message": "", "temporary": True}
-    script.take(**race, id=asked + 1)
+    script.receive(**race, id=asked + 1)
     script.state.cancel_request(late)
     script.wait(0.2)
     script.connect()  # asks again, watches again
     script.state.notify({"type": "typing", "chat": "c1", "on": True})
     lines = [{"chat": "c1", "kind": "direct", "members": ["alice", "bob"], "top": 3, "unread": 1}]
-    script.take(type="page", id=asked, chats=lines, more=False)
+    script.receive(type="page", id=asked, chats=lines, more=False)
     script.state.apply_chat_list({"chats": lines})
     script.state.apply_info({"chat": "c2", "kind": "group", "members": ["alice"]})
-    script.take(type="signal", kind="typing", chat="c1", **{"from": "bob"}, on=True)
-    script.take(type="signal", kind="presence", **{"from": "bob"}, state="offline", last_seen=7)
-    script.take(type="signal", kind="post", **{"from": "bob"}, post="p1")
-    script.take(type="something new", chat="c1")
+    script.receive(type="signal", kind="typing", chat="c1", **{"from": "bob"}, on=True)
+    script.receive(type="signal", kind="presence", **{"from": "bob"}, state="offline", last_seen=7)
+    script.receive(type="signal", kind="post", **{"from": "bob"}, post="p1")
+    script.receive(type="something new", chat="c1")
     script.wait(1.0)
     script.state.remove_chat("c2")
     return script.end()
@@ -257,16 +261,16 @@ def gaps() -> History:
     script.entry(1)
     asked = script.entry(5)  # 2 to 4 are missing
     found = {"type": "page", "chat": "c1", "tier": "hot", "more": False}
-    script.take(**found, id=asked[0]["id"], messages=[entry(4)])
+    script.receive(**found, id=asked[0]["id"], messages=[entry(4)])
     failed = {"type": "error", "code": "unavailable", "message": "", "temporary": True}
     asked = script.entry(8)
     for _ in range(6):
         for frame in [frame for frame in asked if frame["type"] == "history"]:
-            script.take(**failed, id=frame["id"])
+            script.receive(**failed, id=frame["id"])
         asked = script.wait(20.0)
     asked = script.entry(20)
     for frame in [frame for frame in asked if frame["type"] == "history"]:
-        script.take(type="error", id=frame["id"], code="forbidden", message="", temporary=False)
+        script.receive(type="error", id=frame["id"], code="forbidden", message="", temporary=False)
     return script.end()
 
 

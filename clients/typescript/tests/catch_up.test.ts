@@ -10,13 +10,13 @@ import { entryOf } from "./react/state_client.js";
 const CHAT = "g-left";
 
 function connect(state: sdk.ClientState): number {
-  return state.connected({ type: "welcome", user: "alice", epoch: "e1", seq: 3 }, 0);
+  return state.handleWelcome({ type: "welcome", user: "alice", epoch: "e1", seq: 3 }, 0);
 }
 
 function push(state: sdk.ClientState, connection: number, seq: number): void {
   const message = entryOf(CHAT, seq);
   const frame = { type: "event", epoch: "e1", seq, kind: "text", chat: CHAT, message };
-  state.received(connection, frame, 0);
+  state.handleFrame(connection, frame, 0);
 }
 
 function seqsOf(queued: sdk.QueuedEvent[]): number[] {
@@ -25,26 +25,26 @@ function seqsOf(queued: sdk.QueuedEvent[]): number[] {
 
 test("events pushed again to the next process are not skipped", () => {
   const old = new sdk.ClientState("phone");
-  const first = old.connected({ type: "welcome", user: "alice", epoch: "e1", seq: 0 }, 0);
+  const first = old.handleWelcome({ type: "welcome", user: "alice", epoch: "e1", seq: 0 }, 0);
   push(old, first, 1);
-  assert.deepEqual(seqsOf(old.takeQueued()), [1]);
+  assert.deepEqual(seqsOf(old.popQueuedEvents()), [1]);
   push(old, first, 2);
   push(old, first, 3);
-  const unconsumed = old.takeQueued();
-  const firsts = sdk.firstSeqsOf(old, unconsumed) ?? new Map<string, number>();
+  const unconsumed = old.popQueuedEvents();
+  const firsts = sdk.findFirstSeqs(old, unconsumed) ?? new Map<string, number>();
   const chats = [...old.chats.values()].map((chat) => sdk.saveChat(old, chat, firsts, 1_000));
   const next = new sdk.ClientState("phone");
-  sdk.restore(next, structuredClone(sdk.placeOf(old, unconsumed)), structuredClone(chats), null);
+  sdk.restore(next, structuredClone(sdk.buildPosition(old, unconsumed)), structuredClone(chats), null);
 
   const connection = connect(next);
-  next.takeQueued();
-  const [request] = next.takeFrames().filter(({ type }) => type === "history");
+  next.popQueuedEvents();
+  const [request] = next.popFrames().filter(({ type }) => type === "history");
   const names = { type: "error", id: request?.["id"], code: "forbidden", message: "you left" };
-  next.received(connection, { ...names, temporary: false }, 0);
+  next.handleFrame(connection, { ...names, temporary: false }, 0);
   push(next, connection, 2);
   push(next, connection, 3);
 
-  const queued = next.takeQueued();
+  const queued = next.popQueuedEvents();
   assert.deepEqual(seqsOf(queued), [2, 3]);
   assert.deepEqual(queued.filter(({ event }) => event.type === "skipped"), []);
 });

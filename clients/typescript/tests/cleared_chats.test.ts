@@ -28,7 +28,7 @@ function stateOf(state: sdk.ClientState): sdk.ChatState {
 function catchUp(client: StateClient): void {
   const place = { type: "event", epoch: "e1", seq: 0, kind: "message", chat: CHAT };
   client.receive({ ...place, cs: 7, message: entryOf(CHAT, 7) });
-  const asked = client.state.takeFrames().filter(({ type }) => type === "history");
+  const asked = client.state.popFrames().filter(({ type }) => type === "history");
   assert.deepEqual(asked.map((frame) => frame["after"]), [3]);
   const messages = [4, 5, 6].map((seq) => entryOf(CHAT, seq));
   const page = { type: "page", chat: CHAT, tier: "warm", more: false, messages };
@@ -48,13 +48,13 @@ test("cleared messages do not reappear after a catch-up, from history or from th
 
   assert.deepEqual(seqsOf(client.state), [6, 7]);
   const older = [1, 2, 3, 4, 5].map((seq) => entryOf(CHAT, seq));
-  client.state.takeHistory({ chat: CHAT, messages: older } as never, false, 6);
+  client.state.applyHistory({ chat: CHAT, messages: older } as never, false, 6);
   assert.deepEqual(seqsOf(client.state), [6, 7]);
   const chat = stateOf(client.state);
   const saved = structuredClone(sdk.saveChat(client.state, chat, new Map(), 1_000));
   assert.deepEqual(saved.entries.filter(({ seq }) => seq <= 3), []);
   const fresh = new sdk.ClientState("phone");
-  sdk.restore(fresh, structuredClone(sdk.placeOf(client.state, [])), [saved], null);
+  sdk.restore(fresh, structuredClone(sdk.buildPosition(client.state, [])), [saved], null);
   assert.deepEqual([seqsOf(fresh), stateOf(fresh).clearedUpto], [[6, 7], 5]);
   stateOf(fresh).clear(2); // an older change
   assert.equal(stateOf(fresh).clearedUpto, 5);

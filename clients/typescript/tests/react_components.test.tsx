@@ -119,7 +119,7 @@ test("a refused message has its reason, and can be sent again", async () => {
   const client = connected();
   const tree = await render(client, <react.MessageList chat={CHAT} />);
   await tree.run(() => void client.chat(CHAT).send({ text: "No" }));
-  const id = client.state.takeFrames().find(({ type }) => type === "send")?.["id"];
+  const id = client.state.popFrames().find(({ type }) => type === "send")?.["id"];
   const refusal = { code: "forbidden", message: "you are muted", temporary: false };
   await tree.run(() => client.receive({ type: "error", id, ...refusal }));
   assert.equal(tree.find("[role=alert]").textContent, "you are muted");

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { files, load, plain, Player, type History } from "./histories/player.js";
+import { files, load, encode, Player, type History } from "./histories/player.js";
 import { render, type Rendered } from "./react/rendering.js";
 import { StateClient } from "./react/state_client.js";
 
@@ -45,7 +45,7 @@ class Screen {
     await this.#tree.run(() => this.client.flush(events));
     const { state } = this.client;
     const chats = [...state.chats.values()].filter(({ isLeft }) => !isLeft);
-    assert.deepEqual(idsOf(this.#list), idsOf(chats), where);
+    assert.deepEqual(listIds(this.#list), listIds(chats), where);
     const unread = chats.reduce((sum, chat) => sum + chat.unread, 0);
     assert.equal(this.#unread, unread, where);
     for (const chat of chats) this.#check(chat, `${where}: ${chat.id}`);
@@ -53,15 +53,16 @@ class Screen {
 
   #check(chat: sdk.ChatState, where: string): void {
     const view = this.#views.get(chat.id);
-    const kept = chat.log.messages(Date.now() / 1000);
+    const expectedMessages = chat.log.messages(Date.now() / 1000);
     const messages = view?.messages ?? [];
-    const newest = kept.length === 0 ? messages : messages.slice(-kept.length);
-    assert.deepEqual(plain(newest), plain(kept), where);
+    const count = expectedMessages.length;
+    const newest = count === 0 ? messages : messages.slice(-count);
+    assert.deepEqual(encode(newest), encode(expectedMessages), where);
     const seqs = messages.map(({ seq }) => seq);
     assert.deepEqual(seqs, [...new Set(seqs)].sort((a, b) => a - b), where);
     const { name, top, read, unread, isEnded } = this.#chats.get(chat.id) as Chat;
-    const found = [name, top, read, unread, isEnded];
-    assert.deepEqual(found, [chat.name, chat.top, chat.read, chat.unread, chat.isEnded], where);
+    const shown = [name, top, read, unread, isEnded];
+    assert.deepEqual(shown, [chat.name, chat.top, chat.read, chat.unread, chat.isEnded], where);
     const { user } = this.client;
     const own = messages.filter(({ sender }) => sender === user).map(({ ref }) => ref);
     const sends = [...this.client.state.outbox].filter(({ chat: id, fields }) => {
@@ -77,7 +78,7 @@ class Screen {
   }
 }
 
-function idsOf(chats: readonly { id: string }[]): string[] {
+function listIds(chats: readonly { id: string }[]): string[] {
   return chats.map(({ id }) => id).sort();
 }
 

@@ -145,7 +145,7 @@ test("a send is pending until its message arrives", async () => {
   await stage.tree.run(() => void stage.client.chat(CHAT).send({ text: "mine" }));
   const [pending] = stage.view.pending;
   assert.deepEqual([pending?.stage, pending?.fields["body"]], ["inFlight", "mine"]);
-  const id = stage.client.state.takeFrames().find(({ type }) => type === "send")?.["id"];
+  const id = stage.client.state.popFrames().find(({ type }) => type === "send")?.["id"];
   const place = { seq: 2, ts: 2_000, mid: "m2", dup: false, durability: "hot" };
   await stage.tree.run(() => {
     stage.client.receive({ type: "ack", id, chat: CHAT, ref: pending?.ref, ...place });
@@ -163,7 +163,7 @@ test("a refused operation can be retried or discarded", async () => {
   const stage = new Stage(1);
   await stage.open();
   const refuse = async (): Promise<void> => {
-    const sent = stage.client.state.takeFrames().findLast(({ type }) => type === "send");
+    const sent = stage.client.state.popFrames().findLast(({ type }) => type === "send");
     const error = { type: "error", id: sent?.["id"], code: "forbidden", message: "muted" };
     await stage.tree.run(() => stage.client.receive({ ...error, temporary: false }));
   };

@@ -30,8 +30,8 @@ function installLocks(): void {
 /** Return an engine without a socket, with the real state of a user in a group. */
 function engineOf(listener: Listener): Engine {
   const state = new sdk.ClientState("phone");
-  state.connected({ user: "alice", epoch: "e1", seq: 0, large: [] } as never, 0);
-  state.takeChats({ chats: [{ chat: CHAT, kind: "group", name: "Trip" }] } as never);
+  state.handleWelcome({ user: "alice", epoch: "e1", seq: 0, large: [] } as never, 0);
+  state.applyChatList({ chats: [{ chat: CHAT, kind: "group", name: "Trip" }] } as never);
   const view = new StateView(state);
   return {
     ...{ user: "alice", device: "phone", isOnline: true },
@@ -43,7 +43,7 @@ function engineOf(listener: Listener): Engine {
     pending: (chat: string) => view.pending(chat),
     draft: () => "",
     applyInfo: (info: Parameters<Engine["applyInfo"]>[0]) => {
-      state.takeInfo(info);
+      state.applyInfo(info);
       state.touched.add(info.chat);
       listener.onChange(view.popTouched());
     },

@@ -11,7 +11,7 @@ import type {
 import type { PinnedMessage } from "../generated/http.js";
 import type { HttpClient } from "../http/http_client.js";
 import { uploadFile, type UploadOptions } from "../http/files.js";
-import { tombstoneIfExpired, type Fields } from "../state/model.js";
+import { applyExpiry, type Fields } from "../state/model.js";
 import type { Backend, ChatDescription, PendingOperation, View } from "./backend.js";
 import type { DraftSync } from "./draft_sync.js";
 import { REQUEST_TIMEOUT_S } from "../state/state.js";
@@ -225,7 +225,7 @@ export class Chat {
   /** The newest message, if known. */
   get lastMessage(): Message | null {
     const last = this.#known?.last ?? null;
-    return last === null ? null : tombstoneIfExpired(last, Date.now() / 1000);
+    return last === null ? null : applyExpiry(last, Date.now() / 1000);
   }
 
   /** The user's operations that are not stored on the server yet, in order. */
@@ -422,7 +422,7 @@ export class Chat {
   }
 
   /** Load the text of an AI companion's response so far; it arrives as `answerGrew`. */
-  async joinResponse(): Promise<void> {
+  async loadResponse(): Promise<void> {
     await this.#request({ type: "join_turn" });
   }
 

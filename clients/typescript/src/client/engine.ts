@@ -8,10 +8,10 @@ import { ReconnectPolicy } from "../state/backoff.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
-import { newOutboxEntry } from "../state/outbox.js";
+import { createOutboxEntry } from "../state/outbox.js";
 import { SAVED_VERSION, restore } from "../state/saved_state.js";
 import { REQUEST_TIMEOUT_S, ClientState } from "../state/state.js";
-import { renewalWaitS } from "../state/token_renewal.js";
+import { getRenewalDelayS } from "../state/token_renewal.js";
 import type { Backend, ChatDescription, Listener, Operation, PendingOperation } from "./backend.js";
 import { withoutCursor } from "./backend.js";
 import type { EventQueue } from "./event_queue.js";
@@ -212,19 +212,19 @@ export class Engine implements Backend {
       this.#framesReceived += 1;
       try {
         if (session.number !== null) {
-          this.#state.received(session.number, frame, now());
+          this.#state.handleFrame(session.number, frame, now());
           this.#flush();
         } else if (frame.type === "welcome") {
           clearTimeout(timer);
           session.number = this.#welcome(frame as unknown as Welcome);
-          renewal = this.#scheduleRenewal(renewalWaitS(token));
+          renewal = this.#scheduleRenewal(getRenewalDelayS(token));
         }
       } catch (error) {
         if (error instanceof ChatError) this.#end(error);
         else socket.drop(`unexpected frame: ${frame.type}`);
       }
     };
-    socket.send(this.#state.hello(token, this.#activity));
+    socket.send(this.#state.buildHello(token, this.#activity));
     const check = setInterval(() => this.#checkSilence(socket), CHECK_MS);
     const lost = await socket.closed;
     clearTimeout(timer);
@@ -234,7 +234,7 @@ export class Engine implements Backend {
     this.#socket = null;
     this.#outgoing = [];
     if (session.number !== null) {
-      this.#state.disconnected(now());
+      this.#state.handleDisconnect(now());
       this.#flush();
     }
     return lost;
@@ -247,7 +247,7 @@ export class Engine implements Backend {
       throw new ChatError("conflict", `${text}; use the same user for both`);
     }
     this.#policy.recordWelcome();
-    const number = this.#state.connected(welcome as unknown as Fields, now());
+    const number = this.#state.handleWelcome(welcome as unknown as Fields, now());
     this.#wasWelcomed = true;
     this.#flush();
     // All later events are after this position.
@@ -276,7 +276,7 @@ export class Engine implements Backend {
       try {
         const token = await this.#options.getToken();
         await this.request({ type: "auth", token }, REQUEST_TIMEOUT_S);
-        next = renewalWaitS(token);
+        next = getRenewalDelayS(token);
       } catch {
         // If renewal fails, the gateway closes the session and the reconnect handles it.
       }
@@ -290,12 +290,12 @@ export class Engine implements Backend {
 
   /** Process the outputs of the last input: frames, answers, events and the timer. */
   #flush(): void {
-    const frames = this.#state.takeFrames();
+    const frames = this.#state.popFrames();
     if (frames.length > 0 && this.#state.isOnline) {
       this.#outgoing.push(...frames);
       void this.#write();
     }
-    for (const [number, answer] of this.#state.takeAnswers()) {
+    for (const [number, answer] of this.#state.popAnswers()) {
       const waiting = this.#answers.get(number);
       this.#answers.delete(number);
       if (waiting === undefined) continue;
@@ -305,7 +305,7 @@ export class Engine implements Backend {
         waiting.resolve(answer);
       }
     }
-    this.#deliver(this.#state.takeQueued());
+    this.#deliver(this.#state.popQueuedEvents());
     this.#schedule();
   }
 
@@ -313,14 +313,14 @@ export class Engine implements Backend {
     const before = typeof request["before"] === "number" ? request["before"] : null;
     if (request.type === "history") {
       const isNewest = before === null && request["after"] === undefined;
-      this.#state.takeHistory(answer as unknown as HistoryPage, isNewest, before);
+      this.#state.applyHistory(answer as unknown as HistoryPage, isNewest, before);
     } else if (request.type === "chats") {
-      this.#state.takeChats(answer as unknown as ChatsPage);
+      this.#state.applyChatList(answer as unknown as ChatsPage);
     } else if (request.type === "join_turn") {
-      this.#state.companionResponses.applyTurn(answer as unknown as Turn);
+      this.#state.companionResponses.applyText(answer as unknown as Turn);
     } else if (answer.type === "ok" && request.type !== "leave") {
       const { chat } = answer as unknown as Ok;
-      if (chat != null) this.#state.takeInfo(chat);
+      if (chat != null) this.#state.applyInfo(chat);
     }
   }
 
@@ -328,7 +328,7 @@ export class Engine implements Backend {
     this.#deliver(events.map((event) => ({ event, before: this.#state.cursor })));
   }
 
-  #deliver(events: ReturnType<ClientState["takeQueued"]>): void {
+  #deliver(events: ReturnType<ClientState["popQueuedEvents"]>): void {
     const touched = this.#view.popTouched();
     this.#saver.touch(touched);
     if (events.length > 0) this.#listener.onEvents(events);
@@ -349,7 +349,7 @@ export class Engine implements Backend {
   #schedule(): void {
     clearTimeout(this.#timer);
     const nowS = now();
-    const due = this.#state.due(nowS);
+    const due = this.#state.getNextTick(nowS);
     if (due === null || this.#isStopped) return;
     this.#timer = setTimeout(() => {
       this.#state.tick(now());
@@ -382,7 +382,7 @@ export class Engine implements Backend {
     this.#check();
     const known = this.#state.outbox.find(ref);
     this.#saver.hasNewOperations = true;
-    this.#state.do(newOutboxEntry(ref, chat, fields), now());
+    this.#state.enqueue(createOutboxEntry(ref, chat, fields), now());
     this.#flush();
     if (!this.#state.isOnline) await this.#saver.save();
     if (known?.stage !== "acked") return null;
@@ -394,7 +394,7 @@ export class Engine implements Backend {
     return new Promise((resolve, reject) => {
       this.#check();
       const nowS = now();
-      const number = this.#state.ask(fields, nowS, nowS + deadlineS);
+      const number = this.#state.sendRequest(fields, nowS, nowS + deadlineS);
       this.#answers.set(number, { fields, resolve, reject });
       this.#flush();
     });
@@ -425,7 +425,7 @@ export class Engine implements Backend {
   }
 
   applyInfo(info: ChatInfo): void {
-    this.#state.takeInfo(info);
+    this.#state.applyInfo(info);
     this.#state.touched.add(info.chat);
     this.#flush();
   }

@@ -26,22 +26,22 @@ export class MessageLists {
   get(chat: string, nowS: number, load: () => readonly Entry[]): readonly Entry[] {
     const known = this.#lists.get(chat);
     if (known !== undefined && !known.isOutdated && nowS < known.expiresAtS) return known.messages;
-    const messages = reuseKnown(load(), known?.messages ?? []);
+    const messages = reuseObjects(load(), known?.messages ?? []);
     this.#lists.delete(chat);
     const [oldest] = this.#lists.keys();
     if (oldest !== undefined && this.#lists.size >= LISTS_MAX) this.#lists.delete(oldest);
-    this.#lists.set(chat, { messages, isOutdated: false, expiresAtS: expiryOf(messages) });
+    this.#lists.set(chat, { messages, isOutdated: false, expiresAtS: getExpiryS(messages) });
     return messages;
   }
 }
 
 /** Return a version of a message. Copies with the same version have the same content. */
-export function versionOf(message: Entry): string {
+export function getVersion(message: Entry): string {
   return `${message.mid}:${message.ts}:${message.rev ?? 0}:${message.deleted ?? false}`;
 }
 
 /** Return when the first of these messages expires, in Unix seconds, or `Infinity`. */
-export function expiryOf(messages: readonly Entry[]): number {
+export function getExpiryS(messages: readonly Entry[]): number {
   let first = Infinity;
   for (const { expires_at: at, deleted } of messages) {
     if (at != null && deleted !== true && at < first) first = at;
@@ -50,14 +50,14 @@ export function expiryOf(messages: readonly Entry[]): number {
 }
 
 /** Return `messages`, but reuse the objects of `known` that have the same version. */
-export function reuseKnown(
+export function reuseObjects(
   messages: readonly Entry[],
   known: readonly Entry[],
 ): readonly Entry[] {
   const before = new Map(known.map((message) => [message.seq, message]));
   const same = messages.map((message) => {
     const old = before.get(message.seq);
-    return old !== undefined && versionOf(old) === versionOf(message) ? old : message;
+    return old !== undefined && getVersion(old) === getVersion(message) ? old : message;
   });
   const isSame = same.length === known.length && same.every((each, index) => each === known[index]);
   return isSame ? known : same;

@@ -229,7 +229,7 @@ export class Preferences {
       const known = this.#chats.get(chat);
       return known === undefined ? this.#chats.size < CHATS_MAX : rev > known.rev;
     };
-    this.#set(items.filter(isNewer).map((item) => [item.chat, preferencesOf(item)]));
+    this.#set(items.filter(isNewer).map((item) => [item.chat, parsePreferences(item)]));
   }
 
   #set(changed: readonly (readonly [string, ChatPreferences])[]): void {
@@ -253,7 +253,7 @@ export class Preferences {
   }
 }
 
-function preferencesOf(fields: Fields): ChatPreferences {
+function parsePreferences(fields: Fields): ChatPreferences {
   const { rev = 0, archived, muted_until, marked_unread, draft, cleared_upto } = fields;
   return {
     isArchived: archived ?? false,

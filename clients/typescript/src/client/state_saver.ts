@@ -1,6 +1,6 @@
 // Saves the state of a client: operations before they are sent, the position soon after a change.
 
-import { firstSeqsOf, outboxOf, placeOf, saveChat } from "../state/saved_state.js";
+import { findFirstSeqs, buildOutbox, buildPosition, saveChat } from "../state/saved_state.js";
 import type { ClientState } from "../state/state.js";
 import type { StoreChanges } from "../stores/store.js";
 import type { EventQueue } from "./event_queue.js";
@@ -72,8 +72,8 @@ export class StateSaver {
 
   #changes(): StoreChanges {
     const { unconsumed } = this.#queue;
-    const outbox = outboxOf(this.#state, unconsumed);
-    const firstSeqs = firstSeqsOf(this.#state, unconsumed);
+    const outbox = buildOutbox(this.#state, unconsumed);
+    const firstSeqs = findFirstSeqs(this.#state, unconsumed);
     // An unconsumed event cannot be repeated from a new position: keep the saved one.
     if (firstSeqs === null || this.#state.cursor === null) return { outbox };
     const entriesMax = this.#options.storedEntriesMax ?? STORED_ENTRIES_MAX;
@@ -84,7 +84,7 @@ export class StateSaver {
     const removedChats = [...this.#stored, ...this.#dirty].filter((name) => !all.has(name));
     this.#stored = new Set(all.keys());
     this.#dirty = new Set(firstSeqs.keys()); // they change again when their events are consumed
-    return { outbox, place: placeOf(this.#state, unconsumed), chats, removedChats };
+    return { outbox, place: buildPosition(this.#state, unconsumed), chats, removedChats };
   }
 
   /** Save everything and close the store. */

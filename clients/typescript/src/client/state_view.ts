@@ -39,7 +39,7 @@ export class StateView {
     }
     const before = this.#descriptions.get(chat);
     if (before !== undefined && !this.#outdated.delete(chat)) return before;
-    const description = descriptionOf(known);
+    const description = buildDescription(known);
     if (before !== undefined && isEqual(before, description)) return before;
     this.#descriptions.set(chat, description);
     return description;
@@ -58,9 +58,9 @@ export class StateView {
   }
 }
 
-function descriptionOf(chat: ChatState): ChatDescription {
+function buildDescription(chat: ChatState): ChatDescription {
   const { id, peer, isLeft, isComplete, log, muted } = chat;
-  const [listed, kept] = [chat.last, log.newestMessage()];
+  const [listed, kept] = [chat.last, log.findNewestMessage()];
   const last = kept !== null && kept.seq >= (listed?.seq ?? 0) ? kept : listed;
   const state = { id, peer, last, isLeft, isComplete, muted: { ...muted }, shown: log.shown };
   return { ...chat.save(), ...state };

@@ -104,11 +104,11 @@ export class HttpClient {
     }
     if (response.ok) return response;
     const problem: unknown = await response.json().catch(() => null);
-    throw problemOf(response, problem as Partial<Problem> | null);
+    throw parseProblem(response, problem as Partial<Problem> | null);
   }
 }
 
-function problemOf(response: Response, problem: Partial<Problem> | null): ChatError {
+function parseProblem(response: Response, problem: Partial<Problem> | null): ChatError {
   const code = problem?.code ?? (response.status === 404 ? "not_found" : "internal");
   const advice = (problem as { retry_after_ms?: number } | null)?.retry_after_ms ?? null;
   const text = problem?.detail ?? `HTTP ${response.status}`;

@@ -3,7 +3,7 @@
 import { open, readFile, rename, rm } from "node:fs/promises";
 
 import { ChatError } from "../state/errors.js";
-import { emptyState, withChanges } from "../stores/store.js";
+import { emptyState, applyChanges } from "../stores/store.js";
 import type { Store, StoreChanges, StoredState } from "../stores/store.js";
 
 /**
@@ -40,7 +40,7 @@ export class FileStore implements Store {
 
   /** Save changes: write a new file, flush it to disk and rename it. */
   async save(changes: StoreChanges): Promise<void> {
-    this.#state = withChanges(this.#state ?? (await this.load()), changes);
+    this.#state = applyChanges(this.#state ?? (await this.load()), changes);
     const next = `${this.path}.new`;
     const file = await open(next, "w", 0o600);
     try {

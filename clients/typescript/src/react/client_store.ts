@@ -152,7 +152,7 @@ export class ClientStore {
     if (this.topics.count("chats") > 0) void this.list.onConnected();
     for (const window of this.#windows.values()) window.onConnected();
     for (const chat of this.topics.ids("members")) this.#loadMembers(chat);
-    for (const chat of this.topics.ids("companion")) this.#joinResponse(chat);
+    for (const chat of this.topics.ids("companion")) this.#loadResponse(chat);
   }
 
   // snapshots
@@ -246,13 +246,13 @@ export class ClientStore {
   /** Follow the AI response in progress until the returned function is called. */
   openResponse(id: string, listener: () => void): () => void {
     const unsubscribe = this.subscribe(`companion:${id}`, listener);
-    this.#joinResponse(id);
+    this.#loadResponse(id);
     return unsubscribe;
   }
 
-  #joinResponse(id: string): void {
+  #loadResponse(id: string): void {
     const chat = this.client.chat(id);
     if (!this.client.isOnline || chat.kind !== "companion") return;
-    chat.joinResponse().catch(() => {}); // repeated after the next connection
+    chat.loadResponse().catch(() => {}); // repeated after the next connection
   }
 }

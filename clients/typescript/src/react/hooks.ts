@@ -7,7 +7,7 @@ import type { ChatPreferences } from "../client/preferences.js";
 import type { ChatEvent } from "../state/events.js";
 import type { ChatListView } from "./chat_list.js";
 import type { ClientStore, Connection } from "./client_store.js";
-import { membersOf, type Member } from "./members.js";
+import { listMembers, type Member } from "./members.js";
 import type { MessagesView } from "./message_window.js";
 import { useStore } from "./provider.js";
 import { TypingSender, type Presence, type ResponseProgress } from "./signals.js";
@@ -142,7 +142,7 @@ class PresenceView {
 export function useMembers(id: string): readonly Member[] {
   const listen: Listen = (store, listener) => store.openMembers(id, listener);
   const chat = useValue(`members:${id}`, listen, (store) => store.chat(id));
-  return useMemo(() => membersOf(chat), [chat]);
+  return useMemo(() => listMembers(chat), [chat]);
 }
 
 /** Return the user's preferences of a chat, such as archived or muted. Needs `apiUrl`. */

@@ -14,7 +14,7 @@ export interface Member {
 }
 
 /** Return the members of a chat: owners and admins first, then by name. */
-export function membersOf(chat: Chat): readonly Member[] {
+export function listMembers(chat: Chat): readonly Member[] {
   const members = Object.entries(chat.members ?? {}).map(([user, role]) => {
     return { user, role, isMuted: chat.isMuted(user) };
   });

@@ -6,11 +6,11 @@
 import type { PendingOperation } from "../client/backend.js";
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
-import { expiryOf, reuseKnown } from "../client/message_lists.js";
+import { getExpiryS, reuseObjects } from "../client/message_lists.js";
 import type { Message } from "../generated/frames.js";
 import type { ChatError } from "../state/errors.js";
 import type { ChatEvent } from "../state/events.js";
-import { applyChange, isMessage, revOf, tombstoneIfExpired, tombstoneOf } from "../state/model.js";
+import { applyChange, isMessage, getRev, applyExpiry, buildTombstone } from "../state/model.js";
 
 const PAGE = 50;
 const MESSAGES_MAX = 10_000;
@@ -139,7 +139,7 @@ export class MessageWindow {
         this.#change([event.change.target ?? 0], (each) => applyChange(each, event.change));
         break;
       case "messagesHidden":
-        this.#change(event.seqs, (each) => tombstoneOf(each, revOf(each)));
+        this.#change(event.seqs, (each) => buildTombstone(each, getRev(each)));
         break;
       case "skipped":
       case "entriesWithdrawn":
@@ -165,15 +165,15 @@ export class MessageWindow {
     const known = this.#view.messages;
     const { clearedUpto } = this.#client.preferences.get(this.#chat.id);
     const visible = given.filter(({ seq }) => seq > clearedUpto);
-    const shown = visible.map((each) => tombstoneIfExpired(each, nowS));
-    const messages = reuseKnown(shown, known);
+    const shown = visible.map((each) => applyExpiry(each, nowS));
+    const messages = reuseObjects(shown, known);
     if (messages !== known) this.#set({ messages, hasOlder: this.#hasOlder(messages) });
     this.#scheduleExpiry(nowS);
   }
 
   #scheduleExpiry(nowS: number): void {
     clearTimeout(this.#timer);
-    const expiryS = expiryOf(this.#view.messages);
+    const expiryS = getExpiryS(this.#view.messages);
     if (this.#viewers === 0 || expiryS === Infinity) return;
     const waitS = Math.min(Math.max(expiryS - nowS, 0), TIMER_S_MAX);
     this.#timer = setTimeout(() => this.#show(this.#view.messages), waitS * 1000 + 1);

@@ -6,10 +6,10 @@ import { ChatError } from "./errors.js";
 const WAIT_S_MIN = 0.5;
 const WAIT_S_MAX = 10;
 const FOREGROUND_WAIT_S_MAX = 2; // the user is looking at the application
-const REPLACED_S = 60; // replaced again within this time: another process uses this device name
-const STEADY_S = 5; // a connection must last this long to reset the backoff
+const REPLACED_S = 60; // replaced twice within this time: another process uses the device name
+const STABLE_S = 5; // a connection that lasts this long resets the backoff
 
-/** Returns a random number between two others. */
+/** Returns a random number between `low` and `high`. */
 export type Uniform = (low: number, high: number) => number;
 
 /** Exponential backoff with full jitter, so that clients do not reconnect in lockstep. */
@@ -17,7 +17,7 @@ export class ReconnectPolicy {
   readonly #uniform: Uniform;
   #attempts = 0;
   #replacedAtS = Number.NEGATIVE_INFINITY;
-  #refusals = 0; // consecutive token rejections
+  #tokenRejections = 0; // in a row
 
   constructor(uniform: Uniform) {
     this.#uniform = uniform;
@@ -25,7 +25,7 @@ export class ReconnectPolicy {
 
   /** Record how long a connection was open; a stable connection resets the backoff. */
   recordDuration(seconds: number): void {
-    if (seconds >= STEADY_S) this.#attempts = 0;
+    if (seconds >= STABLE_S) this.#attempts = 0;
   }
 
   /**
@@ -42,18 +42,18 @@ export class ReconnectPolicy {
 
   /** Record that the gateway accepted the token. */
   recordWelcome(): void {
-    this.#refusals = 0;
+    this.#tokenRejections = 0;
   }
 
   /**
-   * Handle a close; return if the client may reconnect. `canRenew`: a new token may be accepted.
+   * Check that the client may reconnect after a close. `canRenew`: a new token may be accepted.
    *
    * @throws {@link ChatError} the client must not reconnect; the message states the cause.
    */
   handleClose(code: number, reason: string, nowS: number, canRenew: boolean, device: string): void {
     if (code === CLOSE_CODES.unauthenticated) {
-      this.#refusals += 1;
-      if (!canRenew || this.#refusals > 1) {
+      this.#tokenRejections += 1;
+      if (!canRenew || this.#tokenRejections > 1) {
         throw new ChatError("unauthenticated", `the gateway refused the token: ${reason}`);
       }
     } else if (code === CLOSE_CODES.replaced) {

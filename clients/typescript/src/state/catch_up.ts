@@ -85,23 +85,23 @@ export class CatchUp {
   }
 
   /** Cancel the backfill of a chat that was evicted. */
-  forget(chat: ChatState): void {
+  cancel(chat: ChatState): void {
     this.#jobs.delete(chat.id);
   }
 
   /** Reset the requests in flight; they will not be answered. */
-  disconnected(): void {
+  handleDisconnect(): void {
     for (const job of this.#jobs.values()) job.isRequested = false;
   }
 
   /** Return the times at which further pages may be requested. */
-  times(): number[] {
+  listDueTimes(): number[] {
     const jobs = [...this.#jobs.values()].filter(({ isRequested }) => !isRequested);
     return jobs.map(({ notBeforeS }) => notBeforeS);
   }
 
   /** Request the next pages. */
-  step(nowS: number): void {
+  requestPages(nowS: number): void {
     let requested = [...this.#jobs.values()].filter(({ isRequested }) => isRequested).length;
     for (const job of [...this.#jobs.values()]) {
       if (requested >= REQUESTS_MAX) break;
@@ -147,7 +147,7 @@ export class CatchUp {
     const isPending = log.hasGap && log.findGapEnd() >= log.pushed;
     if (error.isTemporary || isPending)
       this.#scheduleRetry(job, nowS, (error.retryAfterMs ?? 0) / 1000);
-    else this.#abandon(job);
+    else this.#abort(job);
   }
 
   #fill(job: Job, page: Entry[], nowS: number, hasMore: boolean): void {
@@ -175,27 +175,27 @@ export class CatchUp {
   #compare(job: Job, page: Entry[], hasOlder: boolean): void {
     const { chat } = job;
     job.read += page.length;
-    let found = chat.log.verify(page, hasOlder);
-    if (found === null && job.read >= this.#fillMax) found = chat.log.skipVerification();
-    if (found === null) {
+    let result = chat.log.verify(page, hasOlder);
+    if (result === null && job.read >= this.#fillMax) result = chat.log.abortVerification();
+    if (result === null) {
       job.before = page[0]?.seq ?? null;
       return;
     }
     job.attempts = 0;
-    this.#emit(chat.applyVerification(found));
+    this.#emit(chat.applyVerification(result));
   }
 
   #scheduleRetry(job: Job, nowS: number, adviceS: number): void {
     job.attempts += 1;
     job.notBeforeS = nowS + Math.max(adviceS, RETRY_S * 2 ** job.attempts);
-    if (job.attempts >= ATTEMPTS_MAX) this.#abandon(job);
+    if (job.attempts >= ATTEMPTS_MAX) this.#abort(job);
   }
 
-  #abandon(job: Job): void {
+  #abort(job: Job): void {
     const { chat } = job;
     job.isForced = false;
     job.attempts = 0;
-    if (chat.log.isUnverified) this.#emit(chat.applyVerification(chat.log.skipVerification()));
+    if (chat.log.isUnverified) this.#emit(chat.applyVerification(chat.log.abortVerification()));
     else if (chat.log.hasGap) this.#skip(job, chat.log.findGapEnd());
     chat.needsHistory = true;
     this.#touch(chat);

@@ -1,11 +1,11 @@
 // State of one chat on a device: info, members, message log and read markers.
 
 import type { ChatInfo, ChatSummary, Marks as MarksFields } from "../generated/frames.js";
-import { ChatLog, type Verified } from "./chat_log.js";
+import { ChatLog, type VerificationResult } from "./chat_log.js";
 import type { ChatEvent } from "./events.js";
-import { isAmending, isMessage, Marks, MUTE_OVER, type Bounds, type Entry } from "./model.js";
+import { isAmending, isMessage, Marks, MUTE_ENDED, type Bounds, type Entry } from "./model.js";
 
-/** The stored description of a chat. Messages are stored separately. */
+/** The stored values of a chat. Messages are stored separately. */
 export interface SavedChat {
   kind: string;
   top: number;
@@ -25,15 +25,15 @@ export interface SavedChat {
   clearedUpto?: number;
 }
 
-/** The unread count in the chat list: messages after seq `read`, up to seq `top`. */
-interface Listed {
+/** The unread count of the chat list: messages after seq `read`, up to seq `top`. */
+interface UnreadCount {
   read: number;
   top: number;
   unread: number;
 }
 
-/** Return the count without cleared messages; approximate if only some are cleared. */
-function withoutCleared({ read, top, unread }: Listed, clearedUpto: number): Listed {
+/** Return the unread count without cleared messages; approximate if only some are cleared. */
+function omitCleared({ read, top, unread }: UnreadCount, clearedUpto: number): UnreadCount {
   return { read, top, unread: Math.min(unread, Math.max(0, top - clearedUpto)) };
 }
 
@@ -42,17 +42,17 @@ export class ChatState {
   readonly id: string;
   kind: string;
   name: string | null = null;
-  /** Of a group, like the settings below; null: it has none, or it is not loaded. */
+  /** The topic of a group; null: it has none, or it is not loaded. */
   topic: string | null = null;
-  /** Id of a group's picture, see `GET /v1/chats/{chat}/picture`. */
+  /** The id of a group's picture, see `GET /v1/chats/{chat}/picture`. */
   picture: string | null = null;
-  /** User → role; null: not known. */
+  /** User → role; null: not loaded. */
   members: Record<string, string> | null = null;
   /** Minimum seconds between two messages of a member. */
   slowS = 0;
   /** Message lifetime in seconds; 0: forever. */
   retentionS = 0;
-  /** User → seconds since 1970, 0: forever. */
+  /** User → end of the mute in Unix seconds; 0: forever. */
   muted: Record<string, number> = {};
   /** The newest message, from the chat list. */
   last: Entry | null = null;
@@ -63,9 +63,9 @@ export class ChatState {
   isEnded = false;
   /** True if roles, mutes and settings of a group are loaded; the chat list has none of them. */
   isComplete = false;
-  /** True if it has entries that were never loaded. */
+  /** True if some entries were never loaded. */
   needsHistory = false;
-  /** The user has cleared the chat up to this seq: these messages are never shown again. */
+  /** The user has cleared the chat up to this seq; these messages are never shown again. */
   clearedUpto = 0;
   readonly log: ChatLog;
   readonly marks = new Map<string, Marks>();
@@ -73,8 +73,8 @@ export class ChatState {
   readonly #marksMax: number;
   #listedTop = 0;
   #isStartedByEvent = false;
-  #listed: Listed | null = null;
-  #oldMarks = new Set<string>(); // users whose markers belong to a previous epoch
+  #unreadCount: UnreadCount | null = null;
+  #unverifiedMarks = new Set<string>(); // users whose markers belong to a previous epoch
 
   constructor(id: string, me: string, bounds: Bounds) {
     this.id = id;
@@ -84,7 +84,7 @@ export class ChatState {
     this.#marksMax = bounds.marksMax;
   }
 
-  /** The newest known seq. */
+  /** The newest seq that is known. */
   get top(): number {
     return Math.max(this.#listedTop, this.log.top);
   }
@@ -96,18 +96,18 @@ export class ChatState {
 
   /** The number of unread messages from others; approximate while entries are missing. */
   get unread(): number {
-    const listed = this.#listed;
-    if (listed !== null && listed.read === this.read && listed.top <= this.top) {
-      const first = Math.max(listed.read, this.clearedUpto) + 1;
-      const gone = this.log.countDeletedSince(listed.top, first, listed.top);
-      return Math.max(0, listed.unread - gone) + this.#countMessages(listed.top);
+    const count = this.#unreadCount;
+    if (count !== null && count.read === this.read && count.top <= this.top) {
+      const first = Math.max(count.read, this.clearedUpto) + 1;
+      const deleted = this.log.countDeletedSince(count.top, first, count.top);
+      return Math.max(0, count.unread - deleted) + this.#countMessages(count.top);
     }
     return this.#countMessages(this.read);
   }
 
-  #countMessages(since: number): number {
-    const after = Math.max(since, this.clearedUpto);
-    return Math.max(0, this.top - after - this.log.countIgnored(after));
+  #countMessages(after: number): number {
+    const first = Math.max(after, this.clearedUpto);
+    return Math.max(0, this.top - first - this.log.countIgnored(first));
   }
 
   /** The other member of a direct chat; null in a group, or if the members are not loaded. */
@@ -118,9 +118,9 @@ export class ChatState {
 
   // lists and snapshots
 
-  /** Apply the chat info of an answer or event. */
+  /** Apply chat info from a response or an event. */
   applyInfo(info: Partial<ChatInfo>): void {
-    this.#applyCommon(info);
+    this.#applyCommonFields(info);
     if (info.members !== undefined) {
       // Complete info: absent fields have their default.
       this.slowS = info.slow_s ?? 0;
@@ -138,7 +138,7 @@ export class ChatState {
     return until !== undefined && (until === 0 || until > nowS);
   }
 
-  #applyCommon(info: Partial<ChatInfo>): void {
+  #applyCommonFields(info: Partial<ChatInfo>): void {
     this.kind = info.kind ?? this.kind;
     this.name = info.name === undefined ? this.name : info.name;
     this.isEnded = this.isEnded || info.ended === true;
@@ -153,13 +153,13 @@ export class ChatState {
 
   /** Apply the chat's summary in the chat list or in a snapshot. */
   applySummary(summary: ChatSummary): ChatEvent[] {
-    this.#applyCommon(summary);
+    this.#applyCommonFields(summary);
     this.picture = summary.picture ?? null;
     this.#listedTop = Math.max(this.#listedTop, summary.top ?? 0);
     if (summary.last != null && summary.last.seq > this.clearedUpto) this.last = summary.last;
     const changed = this.applyMarks({ user: this.#me, read: summary.read ?? 0 });
     const { read = 0, top = 0, unread = 0 } = summary;
-    this.#listed = withoutCleared({ read, top, unread }, this.clearedUpto);
+    this.#unreadCount = omitCleared({ read, top, unread }, this.clearedUpto);
     if (summary.peer != null) changed.push(...this.applyMarks(summary.peer));
     if (summary.hidden !== undefined && summary.hidden.length > 0) {
       this.log.hide(summary.hidden);
@@ -172,23 +172,23 @@ export class ChatState {
   /** Apply a member's read and received markers; lower markers change nothing. */
   applyMarks(fields: MarksFields): ChatEvent[] {
     const { user } = fields;
-    let known = this.marks.get(user);
-    if (known === undefined) {
+    let marks = this.marks.get(user);
+    if (marks === undefined) {
       if (this.marks.size >= this.#marksMax && user !== this.#me) return [];
-      known = new Marks();
-      this.marks.set(user, known);
-    } else if (this.#oldMarks.has(user)) {
-      this.#oldMarks.delete(user);
-      known.read = known.received = 0;
+      marks = new Marks();
+      this.marks.set(user, marks);
+    } else if (this.#unverifiedMarks.has(user)) {
+      this.#unverifiedMarks.delete(user);
+      marks.read = marks.received = 0;
     }
-    if (!known.advance(fields.read ?? 0, fields.received ?? 0)) return [];
-    const { read, received } = known;
+    if (!marks.advance(fields.read ?? 0, fields.received ?? 0)) return [];
+    const { read, received } = marks;
     return [{ type: "marked", chat: this.id, user, read, received }];
   }
 
   // persistence
 
-  /** Return the description for a store. */
+  /** Return the values to store. */
   save(): SavedChat {
     return {
       kind: this.kind,
@@ -212,7 +212,7 @@ export class ChatState {
     };
   }
 
-  /** Restore a stored description. */
+  /** Restore stored values. */
   restore(saved: SavedChat): void {
     this.kind = saved.kind;
     this.name = saved.name;
@@ -231,7 +231,7 @@ export class ChatState {
     }
     if (!this.log.isUnverified) {
       this.#listedTop = saved.top;
-      this.#listed = { read: saved.read, top: saved.top, unread: saved.unread };
+      this.#unreadCount = { read: saved.read, top: saved.top, unread: saved.unread };
     }
   }
 
@@ -240,31 +240,33 @@ export class ChatState {
   /** Mark log and markers as unverified: the server may have reassigned seqs. */
   markUnverified(): void {
     this.log.markUnverified();
-    this.#oldMarks = new Set(this.marks.keys());
+    this.#unverifiedMarks = new Set(this.marks.keys());
     this.#listedTop = 0;
-    this.#listed = null;
+    this.#unreadCount = null;
     // If the chat started with an event of the lost epoch, an earlier entry may be missing.
     this.needsHistory = this.needsHistory || this.#isStartedByEvent;
     this.#isStartedByEvent = false;
   }
 
   /** Apply the result of a log comparison; return the events to deliver. */
-  applyVerification(found: Verified): ChatEvent[] {
-    for (const user of this.#oldMarks) {
+  applyVerification(result: VerificationResult): ChatEvent[] {
+    for (const user of this.#unverifiedMarks) {
       const marks = this.marks.get(user);
       if (marks === undefined) continue;
-      marks.read = Math.min(marks.read, found.agreed);
-      marks.received = Math.min(marks.received, found.agreed);
+      marks.read = Math.min(marks.read, result.matchSeq);
+      marks.received = Math.min(marks.received, result.matchSeq);
     }
-    if (found.isSure) this.#oldMarks.clear(); // otherwise the next markers apply, even if lower
+    // Otherwise, the next markers apply, even if they are lower.
+    if (result.isExact) this.#unverifiedMarks.clear();
     const events: ChatEvent[] = [];
     const chat = this.id;
-    if (found.isCut) {
-      events.push({ type: "entriesWithdrawn", chat, seqs: found.withdrawn, after: found.agreed });
+    if (result.isTruncated) {
+      const { withdrawn: seqs, matchSeq: after } = result;
+      events.push({ type: "entriesWithdrawn", chat, seqs, after });
     }
-    if (!found.isSure && this.log.shown !== null) {
+    if (!result.isExact && this.log.shown !== null) {
       // Matching entries above `shown` are behind a gap and were not delivered yet.
-      const upto = Math.min(found.agreed, this.log.shown);
+      const upto = Math.min(result.matchSeq, this.log.shown);
       events.push({ type: "skipped", chat, after: 0, upto });
     }
     return [...events, ...this.releaseEvents()];
@@ -276,7 +278,7 @@ export class ChatState {
   applyEntry(entry: Entry): ChatEvent[] {
     if (!this.log.isUnverified) {
       if (this.log.shown === null && entry.seq > 1) this.#isStartedByEvent = true;
-      this.log.start(entry.seq - 1);
+      this.log.startAfter(entry.seq - 1);
     }
     if (this.log.isAdjacent(entry.seq)) this.log.put(entry);
     this.log.recordPushed(entry.seq);
@@ -287,10 +289,10 @@ export class ChatState {
 
   /** Hide messages that the user deleted for themselves. */
   hide(seqs: number[]): ChatEvent[] {
-    if (this.#listed !== null) {
-      const { read, top, unread } = this.#listed;
+    if (this.#unreadCount !== null) {
+      const { read, top, unread } = this.#unreadCount;
       const fresh = seqs.filter((seq) => read < seq && seq <= top && !this.log.isHidden(seq));
-      this.#listed = { read, top, unread: Math.max(0, unread - fresh.length) };
+      this.#unreadCount = { read, top, unread: Math.max(0, unread - fresh.length) };
     }
     this.log.hide(seqs);
     return [{ type: "messagesHidden", chat: this.id, seqs: [...seqs] }];
@@ -301,7 +303,7 @@ export class ChatState {
     if (upto <= this.clearedUpto) return false;
     this.clearedUpto = upto;
     this.log.clear(upto);
-    if (this.#listed !== null) this.#listed = withoutCleared(this.#listed, upto);
+    if (this.#unreadCount !== null) this.#unreadCount = omitCleared(this.#unreadCount, upto);
     if (this.last !== null && this.last.seq <= upto) this.last = null;
     return true;
   }
@@ -312,9 +314,9 @@ export class ChatState {
     if (isNewest) {
       if (last !== undefined) {
         this.log.putPage(page);
-        if (!this.log.isUnverified) this.log.start(last.seq);
+        if (!this.log.isUnverified) this.log.startAfter(last.seq);
       } else if (this.log.shown === null) {
-        this.log.start(0);
+        this.log.startAfter(0);
       }
       this.needsHistory = this.#isStartedByEvent = false;
     } else {
@@ -326,11 +328,11 @@ export class ChatState {
   /** Return the events for all entries up to the next gap. */
   releaseEvents(): ChatEvent[] {
     const events: ChatEvent[] = [];
-    this.log.advance((entry) => events.push(this.#eventOf(entry)));
+    this.log.advance((entry) => events.push(this.#applyDelivered(entry)));
     return events;
   }
 
-  #eventOf(entry: Entry): ChatEvent {
+  #applyDelivered(entry: Entry): ChatEvent {
     const chat = this.id;
     if (isAmending(entry)) {
       const message = entry.target == null ? null : this.log.find(entry.target);
@@ -377,7 +379,7 @@ export class ChatState {
 
   #applyMute(user: string, entry: Entry): void {
     const until = entry.muted_until;
-    if (!entry.role || until === MUTE_OVER) {
+    if (!entry.role || until === MUTE_ENDED) {
       delete this.muted[user];
     } else if (until != null) {
       const isKnown = user in this.muted;

@@ -7,26 +7,26 @@
 
 import {
   applyChange,
-  ascending,
+  sortAscending,
   isAmending,
   isMessage,
-  revOf,
-  tombstoneIfExpired,
-  tombstoneOf,
+  getRev,
+  applyExpiry,
+  buildTombstone,
   type Entry,
 } from "./model.js";
 
-const MIDS_SAVED = 20;
+const IDENTITIES_SAVED = 20;
 
 /** The result of a comparison with the server after a new epoch. */
-export interface Verified {
+export interface VerificationResult {
   /** The entries up to this seq are also on the server. */
-  agreed: number;
+  matchSeq: number;
   withdrawn: number[];
   /** The server has fewer entries than were delivered. */
-  isCut: boolean;
-  /** False: entries up to `agreed` may have changed, too. */
-  isSure: boolean;
+  isTruncated: boolean;
+  /** False: entries up to `matchSeq` may have changed, too. */
+  isExact: boolean;
 }
 
 /**
@@ -34,7 +34,7 @@ export interface Verified {
  *
  * A membership entry that the server lost and created again has the same id but another time.
  */
-function identityOf(entry: Entry): string {
+function getIdentity(entry: Entry): string {
   return `${entry.mid}:${entry.ts}`;
 }
 
@@ -52,10 +52,10 @@ export class ChatLog {
   readonly #changes = new Map<number, Set<number>>(); // seq of a message → seqs of its changes
   readonly #hidden = new Set<number>();
   #clearedUpto = 0;
-  readonly #former = new Map<number, string>(); // seq → identity, of the previous epoch
-  #formerEntries = new Map<number, Entry>();
-  readonly #formerHidden = new Set<number>();
-  #newest: number | null = null; // top of the first page compared
+  readonly #previousIds = new Map<number, string>(); // seq → identity, of the previous epoch
+  #previousEntries = new Map<number, Entry>();
+  readonly #previousHidden = new Set<number>();
+  #newestCompared: number | null = null; // top of the first page compared
 
   constructor(keptMax: number) {
     this.#keptMax = keptMax;
@@ -74,20 +74,20 @@ export class ChatLog {
   find(seq: number): Entry | null {
     let entry = this.#entries.get(seq);
     if (entry === undefined || (this.shown !== null && seq > this.shown)) return null;
-    for (const change of ascending(this.#changes.get(seq) ?? [])) {
+    for (const change of sortAscending(this.#changes.get(seq) ?? [])) {
       if (this.shown === null || change <= this.shown) {
         entry = applyChange(entry, this.#getEntry(change));
       }
     }
-    return this.isHidden(seq) ? tombstoneOf(entry, revOf(entry)) : entry;
+    return this.isHidden(seq) ? buildTombstone(entry, getRev(entry)) : entry;
   }
 
   /** Return all visible entries in order; with `nowS`, without texts that expired before it. */
   entries(nowS?: number): Entry[] {
-    const found = ascending(this.#entries.keys())
+    const visible = sortAscending(this.#entries.keys())
       .map((seq) => this.find(seq))
       .filter((entry) => entry !== null);
-    return nowS === undefined ? found : found.map((entry) => tombstoneIfExpired(entry, nowS));
+    return nowS === undefined ? visible : visible.map((entry) => applyExpiry(entry, nowS));
   }
 
   /** Return the visible messages that the user has not cleared, like `entries`. */
@@ -96,7 +96,7 @@ export class ChatLog {
   }
 
   /** Return the newest visible message; null if none is kept. */
-  newestMessage(): Entry | null {
+  findNewestMessage(): Entry | null {
     let newest = this.#clearedUpto;
     for (const [seq, entry] of this.#entries) {
       const isVisible = this.shown === null || seq <= this.shown;
@@ -124,11 +124,11 @@ export class ChatLog {
 
   /** Count the messages with seq `first` to `last` that an entry above `since` deletes. */
   countDeletedSince(since: number, first: number, last: number): number {
-    const gone = new Set<number>();
+    const deleted = new Set<number>();
     for (const [seq, entry] of this.#entries) {
-      if (seq > since && entry.kind === "delete" && entry.target != null) gone.add(entry.target);
+      if (seq > since && entry.kind === "delete" && entry.target != null) deleted.add(entry.target);
     }
-    return [...gone].filter((seq) => first <= seq && seq <= last).length;
+    return [...deleted].filter((seq) => first <= seq && seq <= last).length;
   }
 
   #getEntry(seq: number): Entry {
@@ -139,19 +139,19 @@ export class ChatLog {
 
   // input
 
-  /** Start delivery after seq `at`, if nothing was delivered yet. */
-  start(at: number): void {
+  /** Start delivery after seq `startSeq`, if nothing was delivered yet. */
+  startAfter(startSeq: number): void {
     if (this.shown !== null) return;
-    let joined = at;
-    while (this.#entries.has(joined)) joined -= 1;
-    for (const seq of [...this.#entries.keys()]) if (seq <= joined) this.#forget(seq);
-    this.shown = at;
-    this.recordPushed(at);
+    let adjacent = startSeq;
+    while (this.#entries.has(adjacent)) adjacent -= 1;
+    for (const seq of [...this.#entries.keys()]) if (seq <= adjacent) this.#evict(seq);
+    this.shown = startSeq;
+    this.recordPushed(startSeq);
   }
 
-  /** Undo `start(at)` if no entry was stored since. */
-  undoStart(at: number): void {
-    if (this.shown === at && this.#entries.size === 0 && !this.isUnverified) {
+  /** Undo `startAfter(startSeq)` if no entry was stored since. */
+  undoStart(startSeq: number): void {
+    if (this.shown === startSeq && this.#entries.size === 0 && !this.isUnverified) {
       this.shown = null;
       this.top = this.pushed = 0;
     }
@@ -196,7 +196,7 @@ export class ChatLog {
   clear(upto: number): void {
     this.#clearedUpto = upto;
     const end = Math.min(upto, this.shown ?? upto);
-    for (const seq of [...this.#entries.keys()]) if (seq <= end) this.#forget(seq);
+    for (const seq of [...this.#entries.keys()]) if (seq <= end) this.#evict(seq);
   }
 
   /**
@@ -217,13 +217,13 @@ export class ChatLog {
     if (this.shown === null || !this.hasGap) this.trim();
   }
 
-  /** Advance `shown` to the next gap; call `passed` for each entry that it passes. */
-  advance(passed: (entry: Entry) => void): void {
+  /** Advance `shown` to the next gap; call `onPassed` for each entry that it passes. */
+  advance(onPassed: (entry: Entry) => void): void {
     while (!this.isUnverified && this.shown !== null) {
       const entry: Entry | undefined = this.#entries.get(this.shown + 1);
       if (entry === undefined) break;
       this.shown += 1;
-      passed(entry);
+      onPassed(entry);
     }
     this.trim();
   }
@@ -233,10 +233,10 @@ export class ChatLog {
     if (this.#clearedUpto > 0) this.clear(this.#clearedUpto);
     const surplus = this.#entries.size - this.#keptMax;
     if (surplus <= 0) return;
-    for (const seq of ascending(this.#entries.keys()).slice(0, surplus)) this.#forget(seq);
+    for (const seq of sortAscending(this.#entries.keys()).slice(0, surplus)) this.#evict(seq);
   }
 
-  #forget(seq: number): void {
+  #evict(seq: number): void {
     const entry = this.#getEntry(seq);
     this.#entries.delete(seq);
     this.#hidden.delete(seq);
@@ -259,7 +259,7 @@ export class ChatLog {
 
   /** Set `shown` to `upto`, and evict all entries up to it, to leave no gap. */
   skip(upto: number): void {
-    for (const seq of [...this.#entries.keys()]) if (seq <= upto) this.#forget(seq);
+    for (const seq of [...this.#entries.keys()]) if (seq <= upto) this.#evict(seq);
     this.shown = Math.max(this.delivered, upto);
     this.top = Math.max(this.top, this.shown);
   }
@@ -275,15 +275,15 @@ export class ChatLog {
   /** Mark all entries as unverified: the server may have lost the end of the log. */
   markUnverified(): void {
     if (this.shown !== null && !this.isUnverified) {
-      for (const [seq, entry] of this.#entries) this.#former.set(seq, identityOf(entry));
-      this.#formerEntries = new Map(this.#entries);
-      for (const seq of this.#hidden) this.#formerHidden.add(seq);
+      for (const [seq, entry] of this.#entries) this.#previousIds.set(seq, getIdentity(entry));
+      this.#previousEntries = new Map(this.#entries);
+      for (const seq of this.#hidden) this.#previousHidden.add(seq);
       this.isUnverified = true;
     }
     this.#entries.clear();
     this.#changes.clear();
     this.#hidden.clear();
-    this.#newest = null;
+    this.#newestCompared = null;
     this.top = this.pushed = 0;
   }
 
@@ -292,82 +292,85 @@ export class ChatLog {
    *
    * Return null if the next older page is needed.
    */
-  verify(page: Entry[], hasOlder: boolean): Verified | null {
-    this.#newest ??= page.at(-1)?.seq ?? 0;
+  verify(page: Entry[], hasOlder: boolean): VerificationResult | null {
+    this.#newestCompared ??= page.at(-1)?.seq ?? 0;
     for (const entry of page) this.put(entry);
-    const same = page
-      .filter((entry) => this.#former.get(entry.seq) === identityOf(entry))
+    const matches = page
+      .filter((entry) => this.#previousIds.get(entry.seq) === getIdentity(entry))
       .map(({ seq }) => seq);
-    if (same.length > 0) return this.#endVerification(Math.max(...same), true);
-    const former = [...this.#former.keys()];
-    const oldest = former.length > 0 ? Math.min(...former) : (this.shown ?? 0) + 1;
+    if (matches.length > 0) return this.#finishVerification(Math.max(...matches), true);
+    const seqs = [...this.#previousIds.keys()];
+    const oldest = seqs.length > 0 ? Math.min(...seqs) : (this.shown ?? 0) + 1;
     const first = page[0]?.seq ?? 1;
     if (page.length > 0 && hasOlder && first > oldest) return null;
     // All comparable entries differ; entries before them are assumed to be unchanged.
-    const agreed = Math.min(oldest - 1, this.#newest, this.#findMoved() - 1);
-    return this.#endVerification(Math.max(agreed, first - 1), agreed <= 0 || former.length === 0);
+    const matchSeq = Math.min(oldest - 1, this.#newestCompared, this.#findFirstMoved() - 1);
+    const isExact = matchSeq <= 0 || seqs.length === 0;
+    return this.#finishVerification(Math.max(matchSeq, first - 1), isExact);
   }
 
   /**
-   * Return the lowest seq of an entry that was created again below its former seq.
+   * Return the lowest seq of an entry that was created again below its previous seq.
    *
    * The server lost all entries from that seq on.
    */
-  #findMoved(): number {
-    const ids = new Set([...this.#former.values()].map((identity) => identity.split(":")[0]));
-    const moved = [...this.#entries].filter(([, entry]) => ids.has(entry.mid));
+  #findFirstMoved(): number {
+    const mids = new Set([...this.#previousIds.values()].map((id) => id.split(":")[0]));
+    const moved = [...this.#entries].filter(([, entry]) => mids.has(entry.mid));
     return moved.length > 0 ? Math.min(...moved.map(([seq]) => seq)) : this.top + 1;
   }
 
-  #endVerification(agreed: number, isSure: boolean): Verified {
+  #finishVerification(matchSeq: number, isExact: boolean): VerificationResult {
     const shown = this.delivered;
-    const withdrawn = ascending([...this.#former.keys()].filter((s) => agreed < s && s <= shown));
-    this.#restoreEntries(agreed);
-    const isCut = agreed < shown;
-    this.shown = Math.min(shown, agreed);
+    const lost = [...this.#previousIds.keys()].filter((s) => matchSeq < s && s <= shown);
+    const withdrawn = sortAscending(lost);
+    this.#restoreEntries(matchSeq);
+    const isTruncated = matchSeq < shown;
+    this.shown = Math.min(shown, matchSeq);
     this.isUnverified = false;
-    this.#former.clear();
-    this.#formerEntries.clear();
-    this.#formerHidden.clear();
-    return { agreed, withdrawn, isCut, isSure };
+    this.#previousIds.clear();
+    this.#previousEntries.clear();
+    this.#previousHidden.clear();
+    return { matchSeq, withdrawn, isTruncated, isExact };
   }
 
-  /** Restore the former entries up to seq `agreed`, except copies that contain a lost change. */
-  #restoreEntries(agreed: number): void {
-    const seqs = ascending([...this.#formerEntries.keys()].filter((seq) => seq <= agreed));
+  /** Restore the previous entries up to `matchSeq`, except copies that contain a lost change. */
+  #restoreEntries(matchSeq: number): void {
+    const seqs = sortAscending([...this.#previousEntries.keys()].filter((seq) => seq <= matchSeq));
     for (const seq of seqs.reverse()) {
-      const entry = this.#formerEntries.get(seq) as Entry;
-      if (this.#formerHidden.has(seq)) this.#hidden.add(seq);
-      if (revOf(entry) <= agreed) this.put(entry);
+      const entry = this.#previousEntries.get(seq) as Entry;
+      if (this.#previousHidden.has(seq)) this.#hidden.add(seq);
+      if (getRev(entry) <= matchSeq) this.put(entry);
       else if (!this.#entries.has(seq)) break;
     }
   }
 
   /** End the comparison without a result; continue with the entries of the new epoch. */
-  skipVerification(): Verified {
+  abortVerification(): VerificationResult {
     const first = this.bottom || this.top + 1;
-    const result = this.#endVerification(0, false);
+    const result = this.#finishVerification(0, false);
     this.shown = first - 1;
-    return { ...result, agreed: this.shown, isCut: true };
+    return { ...result, matchSeq: this.shown, isTruncated: true };
   }
 
   // persistence
 
   /** Return `[seq, identity]` of the newest entries up to `upto`, to compare them later. */
-  savedMids(upto: number): [number, string][] {
-    const known = new Map(this.#former);
+  getNewestIdentities(upto: number): [number, string][] {
+    const known = new Map(this.#previousIds);
     if (!this.isUnverified) {
-      for (const [seq, entry] of this.#entries) known.set(seq, identityOf(entry));
+      for (const [seq, entry] of this.#entries) known.set(seq, getIdentity(entry));
     }
-    const seqs = ascending([...known.keys()].filter((seq) => seq <= upto)).slice(-MIDS_SAVED);
+    const newest = sortAscending([...known.keys()].filter((seq) => seq <= upto));
+    const seqs = newest.slice(-IDENTITIES_SAVED);
     return seqs.map((seq) => [seq, known.get(seq) as string]);
   }
 
   /** Return the newest delivered entries up to `upto`, and which of them are hidden. */
   saveEntries(upto: number, entriesMax: number): { entries: Entry[]; hidden: number[] } {
-    const kept = this.isUnverified ? this.#formerEntries : this.#entries;
-    const seqs = ascending([...kept.keys()].filter((seq) => seq <= upto)).slice(-entriesMax);
-    const hidden = new Set([...this.#hidden, ...this.#formerHidden]);
+    const kept = this.isUnverified ? this.#previousEntries : this.#entries;
+    const seqs = sortAscending([...kept.keys()].filter((seq) => seq <= upto)).slice(-entriesMax);
+    const hidden = new Set([...this.#hidden, ...this.#previousHidden]);
     return {
       entries: seqs.map((seq) => kept.get(seq) as Entry),
       hidden: seqs.filter((seq) => hidden.has(seq)),
@@ -390,12 +393,12 @@ export class ChatLog {
   restore(shown: number, top: number, mids: Iterable<readonly [number, string]>): void {
     this.shown = this.pushed = shown;
     this.top = top;
-    this.#former.clear();
-    for (const [seq, identity] of mids) this.#former.set(seq, identity);
+    this.#previousIds.clear();
+    for (const [seq, identity] of mids) this.#previousIds.set(seq, identity);
   }
 }
 
 function isNewer(entry: Entry, known: Entry): boolean {
-  const [a, b] = [revOf(entry), revOf(known)];
+  const [a, b] = [getRev(entry), getRev(known)];
   return a === b ? entry.deleted === true && known.deleted !== true : a > b;
 }

@@ -33,8 +33,8 @@ export class ChatError extends Error {
   }
 }
 
-/** Convert an `error` frame. */
-export function errorOf(frame: Partial<ErrorFrame>): ChatError {
+/** Return the error of an `error` frame. */
+export function parseError(frame: Partial<ErrorFrame>): ChatError {
   return new ChatError(frame.code ?? "internal", frame.message ?? "", {
     ...(frame.temporary === undefined ? {} : { isTemporary: frame.temporary }),
     retryAfterMs: frame.retry_after_ms ?? null,

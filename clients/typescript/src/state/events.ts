@@ -42,7 +42,7 @@ export interface MessagesHidden {
   seqs: number[];
 }
 
-/** `change.user` joined, left or got another role: `change.role`, "" if the user left. */
+/** `change.user` joined, left or has a new role. `change.role` is "" if the user left. */
 export interface MemberChanged {
   type: "memberChanged";
   chat: string;
@@ -63,7 +63,7 @@ export interface PinsChanged {
   change: Entry;
 }
 
-/** A member's markers in a chat advanced, other than by sending a message. */
+/** A member's read or received marker in a chat advanced, except by sending a message. */
 export interface Marked {
   type: "marked";
   chat: string;
@@ -72,7 +72,7 @@ export interface Marked {
   received: number;
 }
 
-/** A signal (typing, presence; never stored). `fields` are the frame's other fields. */
+/** A signal: typing or presence, never stored. `fields` are the frame's other fields. */
 export interface SignalReceived {
   type: "signalReceived";
   kind: string;
@@ -85,8 +85,7 @@ export interface SignalReceived {
  * An AI companion's response to message `seq` grew by `added`; `text` is the text so far.
  *
  * `end` is empty until the response ends. The complete response also arrives as `messageAdded`. A
- * new `turn` (response id) for the same message replaces the text. `tool`: the model uses this tool
- * now.
+ * new `turn` (response id) for the same message replaces the text. `tool` is the tool in use.
  */
 export interface AnswerGrew {
   type: "answerGrew";
@@ -119,7 +118,7 @@ export interface Refused {
   error: ChatError;
 }
 
-/** All the user's messages to the chat up to this seq are stored in DynamoDB. */
+/** The user's messages to the chat up to this seq are stored in DynamoDB. */
 export interface StoredUpto {
   type: "storedUpto";
   chat: string;
@@ -137,7 +136,7 @@ export interface Restarted {
   chats: string[];
 }
 
-/** Entries after seq `after`, up to `upto`, are skipped: too many, or they cannot be read. */
+/** Entries after seq `after`, up to `upto`, are not delivered: too many, or unreadable. */
 export interface Skipped {
   type: "skipped";
   chat: string;
@@ -145,7 +144,7 @@ export interface Skipped {
   upto: number;
 }
 
-/** The delivered entries `seqs` no longer exist: Redis lost them before they were stored. */
+/** Delivered entries that no longer exist: Redis lost them before they were stored. */
 export interface EntriesWithdrawn {
   type: "entriesWithdrawn";
   chat: string;
@@ -173,22 +172,22 @@ export type ChatEvent =
   | Skipped
   | EntriesWithdrawn;
 
-/** An event for the application; resuming from the cursor `before` delivers it again. */
+/** An event for the application. After a restart from cursor `before`, it is delivered again. */
 export interface QueuedEvent {
   event: ChatEvent;
   before: Cursor | null;
 }
 
-/** Return the chat that an event changes; null for signals, which change no chat. */
-export function chatOf(event: ChatEvent): string | null {
+/** Return the chat that an event changes; null if it changes none, such as a signal. */
+export function findChangedChat(event: ChatEvent): string | null {
   const isSignal = event.type === "signalReceived" || event.type === "answerGrew";
   return !isSignal && "chat" in event ? event.chat : null;
 }
 
 /** Return the event of a `signal` frame. */
-export function signalOf(frame: Fields): SignalReceived {
+export function parseSignal(frame: Fields): SignalReceived {
   const { type: _, kind, from, chat, ...fields } = frame;
   const sender = String(from || fields["user"] || "");
-  const place = typeof chat === "string" ? chat : null;
-  return { type: "signalReceived", kind: String(kind), sender, chat: place, fields };
+  const chatId = typeof chat === "string" ? chat : null;
+  return { type: "signalReceived", kind: String(kind), sender, chat: chatId, fields };
 }

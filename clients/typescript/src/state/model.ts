@@ -12,9 +12,9 @@ export type Fields = { type: string; [name: string]: unknown };
 export interface Bounds {
   /** Entries kept per chat; the oldest are evicted, and `history` loads them again. */
   entriesMax: number;
-  /** Entries per chat that are loaded after a disconnect; older ones are `skipped`. */
+  /** Missed entries per chat that are loaded after a disconnect; older ones are `skipped`. */
   fillMax: number;
-  /** Chats; the least recently active one is evicted. */
+  /** Chats; beyond that, the least recently active one is evicted. */
   chatsMax: number;
   /** Operations that are not stored yet; one more raises `overloaded`. */
   outboxMax: number;
@@ -24,7 +24,7 @@ export interface Bounds {
   marksMax: number;
   /** Presence subscriptions; one more raises `overloaded`. */
   watchedMax: number;
-  /** Events that the application has not consumed; further events stay on the server. */
+  /** Events that the application has not consumed; beyond that, they stay on the server. */
   eventsMax: number;
 }
 
@@ -42,41 +42,41 @@ export const DEFAULT_BOUNDS: Readonly<Bounds> = {
 
 const AMENDING: ReadonlySet<string> = new Set(["edit", "delete", "reaction"]);
 const SESSION_CHAT = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/;
-/** `muted_until` of an unmuted member. */
-export const MUTE_OVER = 1;
+/** `muted_until` of a member who was unmuted. */
+export const MUTE_ENDED = 1;
 
 /** Return whether an entry changes a message. */
 export function isAmending(entry: Entry): boolean {
   return AMENDING.has(entry.kind);
 }
 
-/** Return whether an entry is a message rather than a change. */
+/** Return whether an entry is a message, not a change. */
 export function isMessage(entry: Entry): boolean {
   return !CHANGE_KINDS.has(entry.kind);
 }
 
-/** Return whether a chat id has the format of a session with an AI companion. */
+/** Return whether a chat is a session with an AI companion, by the format of its id. */
 export function isSessionChat(chat: string): boolean {
   return SESSION_CHAT.test(chat);
 }
 
 /** Return the seq of the last change of a message. */
-export function revOf(entry: Entry): number {
+export function getRev(entry: Entry): number {
   return entry.rev ?? 0;
 }
 
 /** Return the tombstone of a message: the message without its content. */
-export function tombstoneOf(message: Entry, rev: number): Entry {
+export function buildTombstone(message: Entry, rev: number): Entry {
   const { seq, ts, chat, mid, sender, ref, kind } = message;
-  const gone: Entry = { seq, ts, chat, mid, sender, ref, kind, body: "", rev, deleted: true };
-  if (message.target != null) gone.target = message.target;
-  if (message.expires_at != null) gone.expires_at = message.expires_at;
-  return gone;
+  const tombstone: Entry = { seq, ts, chat, mid, sender, ref, kind, body: "", rev, deleted: true };
+  if (message.target != null) tombstone.target = message.target;
+  if (message.expires_at != null) tombstone.expires_at = message.expires_at;
+  return tombstone;
 }
 
-/** Return a message after a change. A change that is not newer than its `rev` has no effect. */
+/** Apply a change to a message and return the result. A change up to `rev` has no effect. */
 export function applyChange(message: Entry, entry: Entry): Entry {
-  if (entry.seq <= revOf(message) || message.deleted || entry.deleted) return message;
+  if (entry.seq <= getRev(message) || message.deleted || entry.deleted) return message;
   switch (entry.kind) {
     case "edit":
       return {
@@ -87,7 +87,7 @@ export function applyChange(message: Entry, entry: Entry): Entry {
         rev: entry.seq,
       };
     case "delete":
-      return tombstoneOf(message, entry.seq);
+      return buildTombstone(message, entry.seq);
     case "reaction": {
       const { [entry.sender]: _, ...others } = message.reactions ?? {};
       const reactions = entry.body ? { ...others, [entry.sender]: entry.body } : others;
@@ -99,9 +99,9 @@ export function applyChange(message: Entry, entry: Entry): Entry {
 }
 
 /** Return the message, or a tombstone if it has expired. */
-export function tombstoneIfExpired(message: Entry, nowS: number): Entry {
+export function applyExpiry(message: Entry, nowS: number): Entry {
   const hasExpired = message.expires_at != null && message.expires_at <= nowS;
-  return hasExpired ? tombstoneOf(message, revOf(message)) : message;
+  return hasExpired ? buildTombstone(message, getRev(message)) : message;
 }
 
 /** A member's read and received markers in a chat. Both only increase. */
@@ -124,7 +124,7 @@ export interface Cursor {
   seq: number;
 }
 
-/** Return whether two values have the same content, as JSON. */
+/** Return whether two JSON values are equal. */
 export function isEqual(a: unknown, b: unknown): boolean {
   if (a === b) return true;
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
@@ -136,7 +136,7 @@ export function isEqual(a: unknown, b: unknown): boolean {
   return names.every((name) => name in right && isEqual(left[name], right[name]));
 }
 
-/** Return the numbers of an iterable in ascending order. */
-export function ascending(numbers: Iterable<number>): number[] {
+/** Return the numbers in ascending order. */
+export function sortAscending(numbers: Iterable<number>): number[] {
   return [...numbers].sort((a, b) => a - b);
 }

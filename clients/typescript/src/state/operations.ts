@@ -1,16 +1,16 @@
-// Sends the operations of the outbox, probes whether they are stored, and handles the answers.
+// Sends the operations of the outbox, checks whether they are stored, and handles the responses.
 
-import type * as frames from "../generated/frames.js";
+import type * as wire from "../generated/frames.js";
 import type { Emit } from "./catch_up.js";
 import type { ChatState } from "./chat.js";
-import { errorOf, type ChatError } from "./errors.js";
+import { parseError, type ChatError } from "./errors.js";
 import { isSessionChat, type Fields } from "./model.js";
 import type { Outbox, OutboxEntry, Position } from "./outbox.js";
 import type { Requests } from "./requests.js";
 
 const RETRY_S = 1;
-const COMPANION_RETRY_S_MAX = 60;
-const PROBES_MAX = 4; // concurrent probes: each may wait seconds for the warm tier
+const COMPANION_RETRY_S_MAX = 60; // after a longer wait, the message is refused
+const PROBES_MAX = 4; // in flight: a probe may wait seconds for DynamoDB
 const IN_FLIGHT_MAX = 64; // unless the server has another limit
 
 /** The operations of one device on its current connection. */
@@ -35,20 +35,20 @@ export class Operations {
   }
 
   /** Return the frames of the operations and probes that are due. */
-  nextFrames(nowS: number, limits: Partial<frames.Limits>): Fields[] {
-    const found: Fields[] = [];
+  nextFrames(nowS: number, limits: Partial<wire.Limits>): Fields[] {
+    const frames: Fields[] = [];
     const room = (limits.sends_in_flight_max ?? IN_FLIGHT_MAX) - this.#probes.size;
     for (const entry of this.#outbox.nextSends(nowS, room)) {
-      found.push({ ...entry.fields, id: this.#assignNumber(entry.ref) });
+      frames.push({ ...entry.fields, id: this.#assignNumber(entry.ref) });
     }
     while (this.#probes.size < PROBES_MAX) {
       const probe = this.#outbox.nextProbe(nowS);
       if (probe === null) break;
       const id = this.#assignNumber(probe.ref);
       this.#probes.add(id);
-      found.push({ ...probe.fields, id });
+      frames.push({ ...probe.fields, id });
     }
-    return found;
+    return frames;
   }
 
   #assignNumber(ref: string): number {
@@ -57,22 +57,22 @@ export class Operations {
     return number;
   }
 
-  /** Requeue what was not answered. */
-  disconnected(): void {
+  /** Requeue the operations in flight. */
+  handleDisconnect(): void {
     this.#refs.clear();
     this.#probes.clear();
-    this.#outbox.disconnected();
+    this.#outbox.handleDisconnect();
   }
 
   /** Handle an ack. */
-  handleAck(frame: frames.Ack, nowS: number): void {
+  handleAck(frame: wire.Ack, nowS: number): void {
     this.#refs.delete(frame.id);
     this.#probes.delete(frame.id);
-    this.deliverAck(frame.ref, frame, nowS, frame.dup, frame.durability);
+    this.recordCommit(frame.ref, frame, nowS, frame.dup, frame.durability);
   }
 
   /** Record that an operation is committed, and deliver its first ack. */
-  deliverAck(
+  recordCommit(
     ref: string,
     position: Position,
     nowS: number,
@@ -85,13 +85,13 @@ export class Operations {
     this.#emit([{ type: "acked", ref, chat: entry.chat, seq, ts, mid, dup, durability }]);
   }
 
-  /** Handle the error of an operation or of a probe; return false if it belongs to neither. */
-  handleError(frame: frames.Error, nowS: number): boolean {
+  /** Handle the error of an operation or a probe; return false if it belongs to neither. */
+  handleError(frame: wire.Error, nowS: number): boolean {
     const number = frame.id ?? -1;
     const ref = this.#refs.get(number);
     if (ref === undefined) return false;
     this.#refs.delete(number);
-    const error = errorOf(frame);
+    const error = parseError(frame);
     const entry = this.#outbox.find(ref);
     if (this.#probes.delete(number)) {
       if (entry !== undefined && !error.isTemporary) this.#endProbe(entry, error);
@@ -104,7 +104,7 @@ export class Operations {
     return true;
   }
 
-  /** Handle a permanently refused probe; whether the operation is stored remains unknown. */
+  /** Handle a permanently refused probe: it is unknown whether the operation is stored. */
   #endProbe(entry: OutboxEntry, error: ChatError): void {
     if (this.#chats.get(entry.chat)?.isLeft !== true) {
       this.#outbox.stopProbing(entry.ref); // it is sent again in a new epoch
@@ -117,7 +117,7 @@ export class Operations {
   }
 }
 
-/** Return whether an operation is for an AI companion and its retry would be too late. */
+/** Return whether an operation is for an AI companion and must wait too long for its retry. */
 function isTooLate(entry: OutboxEntry | undefined, error: ChatError): boolean {
   const isForCompanion = entry !== undefined && isSessionChat(entry.chat);
   return isForCompanion && (error.retryAfterMs ?? 0) > COMPANION_RETRY_S_MAX * 1000;

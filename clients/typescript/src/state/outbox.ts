@@ -10,9 +10,9 @@
 import { ChatError } from "./errors.js";
 import { isEqual, type Fields } from "./model.js";
 
-/** Wait for `stored` after an ack before a probe is sent. */
-export const PROBE_S = 5;
-const PROBE_AGAIN_S = 20;
+/** Wait for a `stored` frame after an ack, before a probe is sent. */
+export const PROBE_DELAY_S = 5;
+const PROBE_INTERVAL_S = 20;
 
 /** The progress of an operation. */
 export type Stage = "queued" | "inFlight" | "acked";
@@ -37,32 +37,32 @@ export interface OutboxEntry extends Position {
 }
 
 /** Return a new operation. */
-export function newOutboxEntry(ref: string, chat: string, fields: Fields): OutboxEntry {
+export function createOutboxEntry(ref: string, chat: string, fields: Fields): OutboxEntry {
   const start = { seq: 0, ts: 0, mid: "", isReported: false, notBeforeS: 0, number: 0 };
   return { ref, chat, fields, stage: "queued", ...start };
 }
 
-/** True if the operation deletes a message only for the user; no `stored` frame confirms it. */
-function isHide(entry: OutboxEntry): boolean {
+/** Return whether an operation deletes a message only for the user; it gets no `stored` frame. */
+function isDeleteForMe(entry: OutboxEntry): boolean {
   return entry.fields.type === "delete" && entry.fields["for"] === "me";
 }
 
-/** True if the application waits until the operation is stored. */
-export function isStoredWanted(entry: OutboxEntry): boolean {
+/** Return whether the application waits until the operation is stored. */
+export function isStoredRequired(entry: OutboxEntry): boolean {
   return entry.fields["durability"] === "stored";
 }
 
 interface Probe {
   chat: string;
   ref: string; // empty: the probe is for the whole chat
-  atS: number;
+  dueS: number;
 }
 
 /** The operations of one device, in order. */
 export class Outbox {
   readonly #entriesMax: number;
   readonly #entries = new Map<string, OutboxEntry>();
-  // The same operations by stage, so that the cost of a step does not depend on their total.
+  // The same operations by stage: the cost of a step does not depend on the size of the outbox.
   #queued = new Map<string, OutboxEntry>();
   readonly #inFlight = new Map<string, OutboxEntry>();
   readonly #acked = new Map<string, Map<string, OutboxEntry>>(); // by chat
@@ -97,15 +97,15 @@ export class Outbox {
    * outbox is full of operations that are not stored yet.
    */
   put(entry: OutboxEntry): void {
-    const known = this.#entries.get(entry.ref);
-    if (known !== undefined) {
-      if (!isEqual(known.fields, entry.fields)) {
-        throw new ChatError("conflict", `ref: ${entry.ref} is already used for another request`);
+    const existing = this.#entries.get(entry.ref);
+    if (existing !== undefined) {
+      if (!isEqual(existing.fields, entry.fields)) {
+        throw new ChatError("conflict", `ref: ${entry.ref} is already used by another operation`);
       }
       return;
     }
     if (this.#entries.size >= this.#entriesMax) {
-      const text = `${this.#entriesMax} sends are waiting to be stored; try again later`;
+      const text = `${this.#entriesMax} operations are not stored yet; try again later`;
       throw new ChatError("overloaded", text);
     }
     this.#lastNumber += 1;
@@ -123,12 +123,12 @@ export class Outbox {
   /** Return the operations to send now, in order, and mark them as in flight. */
   nextSends(nowS: number, inFlightMax: number): OutboxEntry[] {
     const room = inFlightMax - this.#inFlight.size;
-    const held = new Set<string>();
+    const postponedChats = new Set<string>();
     const sends: OutboxEntry[] = [];
     for (const entry of this.#queued.values()) {
       if (sends.length >= room) break;
-      if (entry.notBeforeS > nowS) held.add(entry.chat);
-      else if (!held.has(entry.chat)) sends.push(entry);
+      if (entry.notBeforeS > nowS) postponedChats.add(entry.chat);
+      else if (!postponedChats.has(entry.chat)) sends.push(entry);
     }
     for (const entry of sends) this.#move(entry, "inFlight");
     return sends;
@@ -144,11 +144,11 @@ export class Outbox {
     const isFirst = !entry.isReported;
     entry.isReported = true;
     if (isStored) {
-      // Earlier acked operations stay: they may be lost, or acked in an earlier inbox epoch.
+      // Earlier acked operations stay: they may be lost, or were acked in an earlier inbox epoch.
       this.drop(ref);
     } else if (entry.stage !== "acked") {
       this.#move(entry, "acked");
-      if (!this.#probes.has(probeKey(entry))) this.#setProbe(entry, nowS + PROBE_S);
+      if (!this.#probes.has(getProbeKey(entry))) this.#setProbe(entry, nowS + PROBE_DELAY_S);
     }
     return isFirst ? entry : null;
   }
@@ -173,15 +173,15 @@ export class Outbox {
   recordStored(chat: string, upto: number, nowS: number): void {
     const acked = this.#acked.get(chat);
     if (acked === undefined) return;
-    const probe = this.#probes.get(keyOf(chat, ""));
-    if (probe !== undefined) probe.atS = nowS + PROBE_S;
+    const probe = this.#probes.get(buildKey(chat, ""));
+    if (probe !== undefined) probe.dueS = nowS + PROBE_DELAY_S;
     for (const entry of [...acked.values()]) {
-      if (entry.seq <= upto && !isHide(entry)) this.drop(entry.ref);
+      if (entry.seq <= upto && !isDeleteForMe(entry)) this.drop(entry.ref);
     }
   }
 
-  /** Requeue the operations that were not answered. */
-  disconnected(): void {
+  /** Requeue the operations in flight. */
+  handleDisconnect(): void {
     this.#requeue([...this.#inFlight.values()]);
   }
 
@@ -194,7 +194,7 @@ export class Outbox {
 
   #requeue(entries: OutboxEntry[]): void {
     for (const entry of entries) this.#move(entry, "queued");
-    // Requeued operations were added before the waiting ones.
+    // Requeued operations are older than those that were never sent.
     const queued = [...this.#queued.values()].sort((a, b) => a.number - b.number);
     this.#queued = new Map(queued.map((entry) => [entry.ref, entry]));
   }
@@ -216,20 +216,21 @@ export class Outbox {
   #removeFromStage(entry: OutboxEntry): void {
     this.#queued.delete(entry.ref);
     this.#inFlight.delete(entry.ref);
-    this.#probes.delete(keyOf(entry.chat, entry.ref));
+    this.#probes.delete(buildKey(entry.chat, entry.ref));
     const acked = this.#acked.get(entry.chat);
     if (acked === undefined) return;
     acked.delete(entry.ref);
-    if ([...acked.values()].every(isHide)) this.#probes.delete(keyOf(entry.chat, ""));
+    if ([...acked.values()].every(isDeleteForMe)) this.#probes.delete(buildKey(entry.chat, ""));
     if (acked.size === 0) this.#acked.delete(entry.chat);
   }
 
   /** Return `{chat: newest seq}` of the acked operations, most recent chat first. */
-  unstored(chatsMax: number): Record<string, number> {
+  getUnstored(chatsMax: number): Record<string, number> {
     const newest: Record<string, number> = {};
     let count = 0;
     for (const [chat, entries] of [...this.#acked].reverse()) {
-      const seqs = [...entries.values()].filter((entry) => !isHide(entry)).map(({ seq }) => seq);
+      const confirmed = [...entries.values()].filter((entry) => !isDeleteForMe(entry));
+      const seqs = confirmed.map(({ seq }) => seq);
       if (seqs.length > 0 && count < chatsMax) {
         newest[chat] = Math.max(...seqs);
         count += 1;
@@ -241,12 +242,12 @@ export class Outbox {
   /** Postpone the probes of chats for which `hello` already requests a `stored` frame. */
   postponeProbes(chats: Iterable<string>, nowS: number): void {
     for (const chat of chats) {
-      const probe = this.#probes.get(keyOf(chat, ""));
-      if (probe !== undefined) probe.atS = nowS + PROBE_S;
+      const probe = this.#probes.get(buildKey(chat, ""));
+      if (probe !== undefined) probe.dueS = nowS + PROBE_DELAY_S;
     }
   }
 
-  // probes of the stored state
+  // probes: retries that check whether an acked operation is stored
 
   /**
    * Return an acked operation to send again, because its `stored` frame may have been lost.
@@ -256,12 +257,12 @@ export class Outbox {
    */
   nextProbe(nowS: number): OutboxEntry | null {
     for (const probe of this.#probes.values()) {
-      if (probe.atS > nowS) continue;
-      probe.atS = nowS + PROBE_AGAIN_S;
+      if (probe.dueS > nowS) continue;
+      probe.dueS = nowS + PROBE_INTERVAL_S;
       const acked = this.#acked.get(probe.chat) ?? new Map<string, OutboxEntry>();
       if (probe.ref) return acked.get(probe.ref) ?? null;
-      const others = [...acked.values()].filter((entry) => !isHide(entry));
-      return others.reduce((a, b) => (b.seq > a.seq ? b : a));
+      const probed = [...acked.values()].filter((entry) => !isDeleteForMe(entry));
+      return probed.reduce((a, b) => (b.seq > a.seq ? b : a));
     }
     return null;
   }
@@ -273,34 +274,37 @@ export class Outbox {
 
   /** Schedule probes for all acked operations of a chat, unless `stored` arrives first. */
   scheduleProbes(chat: string, nowS: number): void {
-    for (const entry of this.listAcked(chat)) this.#setProbe(entry, nowS + PROBE_S);
+    for (const entry of this.listAcked(chat)) this.#setProbe(entry, nowS + PROBE_DELAY_S);
   }
 
   /** Stop probing an operation that the server has refused permanently. */
   stopProbing(ref: string): void {
     const entry = this.#entries.get(ref);
-    if (entry !== undefined) this.#probes.delete(probeKey(entry));
+    if (entry !== undefined) this.#probes.delete(getProbeKey(entry));
   }
 
   /** Return the times at which postponed operations and probes are due. */
-  times(): number[] {
+  listDueTimes(): number[] {
     const waits = [...this.#queued.values()].map(({ notBeforeS }) => notBeforeS);
-    const postponed = waits.filter((at) => at > 0);
-    return [...postponed, ...[...this.#probes.values()].map(({ atS }) => atS)];
+    const postponed = waits.filter((dueS) => dueS > 0);
+    return [...postponed, ...[...this.#probes.values()].map(({ dueS }) => dueS)];
   }
 
-  #setProbe(entry: OutboxEntry, atS: number): void {
-    const key = probeKey(entry);
-    const known = this.#probes.get(key);
-    if (known !== undefined) known.atS = atS;
-    else this.#probes.set(key, { chat: entry.chat, ref: isHide(entry) ? entry.ref : "", atS });
+  #setProbe(entry: OutboxEntry, dueS: number): void {
+    const key = getProbeKey(entry);
+    const existing = this.#probes.get(key);
+    if (existing !== undefined) existing.dueS = dueS;
+    else {
+      const ref = isDeleteForMe(entry) ? entry.ref : "";
+      this.#probes.set(key, { chat: entry.chat, ref, dueS });
+    }
   }
 }
 
-function probeKey(entry: OutboxEntry): string {
-  return keyOf(entry.chat, isHide(entry) ? entry.ref : "");
+function getProbeKey(entry: OutboxEntry): string {
+  return buildKey(entry.chat, isDeleteForMe(entry) ? entry.ref : "");
 }
 
-function keyOf(chat: string, ref: string): string {
+function buildKey(chat: string, ref: string): string {
   return `${chat} ${ref}`;
 }

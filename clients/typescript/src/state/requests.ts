@@ -1,15 +1,15 @@
 // Pending requests by number.
 //
-// Queries and idempotent requests (`isKept`) are sent again on the next connection, until their
+// Queries and idempotent requests (`isRetried`) are sent again on the next connection, until their
 // deadline. At most `IN_FLIGHT_MAX` requests are in flight (the server allows 32); the others are
 // queued in order.
 
 import { WATCH_MAX } from "../generated/frames.js";
-import { ChatError, errorOf } from "./errors.js";
+import { ChatError, parseError } from "./errors.js";
 import type { Fields } from "./model.js";
 
 const IN_FLIGHT_MAX = 24;
-const RACE_RETRY_MS = 100;
+const CONFLICT_RETRY_MS = 100;
 const LONE_SURROGATE = /[\uD800-\uDFFF]/u;
 
 /**
@@ -31,27 +31,27 @@ export function checkText(value: unknown): void {
 }
 
 /** Return frames for presence subscriptions, each with at most `WATCH_MAX` users. */
-export function userFrames(type: "watch" | "unwatch", users: string[]): Fields[] {
+export function buildUserFrames(type: "watch" | "unwatch", users: string[]): Fields[] {
   const count = Math.ceil(users.length / WATCH_MAX);
   return Array.from({ length: count }, (_, index) => {
     return { type, users: users.slice(index * WATCH_MAX, (index + 1) * WATCH_MAX) };
   });
 }
 
-/** One request. Exactly one callback is called, once; none if the request is forgotten. */
+/** One request. Exactly one callback is called, once; none if the request is removed. */
 export interface Request {
   readonly fields: Fields;
   readonly onAnswer: (frame: Fields, nowS: number) => void;
   readonly onError: (error: ChatError, nowS: number) => void;
   readonly deadlineS: number;
-  /** Sent again on the next connection. */
-  readonly isKept: boolean;
+  /** True if the request is sent again on the next connection. */
+  readonly isRetried: boolean;
   id: number;
   /** Earliest retry after a conflict. */
   notBeforeS: number;
 }
 
-/** The answer to a request: its number and the frame, or the error. */
+/** The response to a request: its number, and the frame or the error. */
 export type Answer = [number, Fields | ChatError];
 
 /** The requests of one device. */
@@ -73,11 +73,11 @@ export class Requests {
   /**
    * Add a request to the queue.
    *
-   * @throws {@link ChatError} `overloaded`: too many kept requests are pending.
+   * @throws {@link ChatError} `overloaded`: too many requests are pending.
    */
   add(request: Omit<Request, "id" | "notBeforeS">): Request {
-    if (request.isKept && this.#queued.size + this.#inFlight.size >= this.#requestsMax) {
-      const text = `${this.#requestsMax} requests are in flight; wait for responses`;
+    if (request.isRetried && this.#queued.size + this.#inFlight.size >= this.#requestsMax) {
+      const text = `${this.#requestsMax} requests are pending; wait for responses`;
       throw new ChatError("overloaded", text);
     }
     const added = { ...request, id: this.nextId(), notBeforeS: 0 };
@@ -98,7 +98,7 @@ export class Requests {
     return frames;
   }
 
-  /** Handle an answer or an error; return false if no request matches it. */
+  /** Handle a response or an error; return false if no request matches it. */
   handleAnswer(frame: Fields, nowS: number): boolean {
     const number = typeof frame["id"] === "number" ? frame["id"] : -1;
     const request = this.#inFlight.get(number);
@@ -108,10 +108,10 @@ export class Requests {
       request.onAnswer(frame, nowS);
       return true;
     }
-    const error = errorOf(frame as Parameters<typeof errorOf>[0]);
-    if (request.isKept && error.isTemporary && error.code === "conflict") {
+    const error = parseError(frame as Parameters<typeof parseError>[0]);
+    if (request.isRetried && error.isTemporary && error.code === "conflict") {
       // A concurrent change: a retry either succeeds or returns a permanent error.
-      request.notBeforeS = nowS + (error.retryAfterMs || RACE_RETRY_MS) / 1000;
+      request.notBeforeS = nowS + (error.retryAfterMs || CONFLICT_RETRY_MS) / 1000;
       if (request.notBeforeS < request.deadlineS) {
         this.#queued.set(request.id, request);
         return true;
@@ -122,35 +122,36 @@ export class Requests {
   }
 
   /** Drop a request whose caller no longer waits. */
-  forget(number: number): void {
+  remove(number: number): void {
     this.#queued.delete(number);
     this.#inFlight.delete(number);
   }
 
   /** Requeue the requests to send again on the next connection; drop the others. */
-  disconnected(): void {
-    const kept = this.#all().filter(({ isKept }) => isKept);
-    kept.sort((a, b) => a.id - b.id);
-    this.#queued = new Map(kept.map((request) => [request.id, request]));
+  handleDisconnect(): void {
+    const retried = this.#listAll().filter(({ isRetried }) => isRetried);
+    retried.sort((a, b) => a.id - b.id);
+    this.#queued = new Map(retried.map((request) => [request.id, request]));
     this.#inFlight.clear();
   }
 
   /** Fail the requests whose deadline has passed. */
   expire(nowS: number): void {
-    for (const request of this.#all()) {
+    for (const request of this.#listAll()) {
       if (request.deadlineS > nowS) continue;
-      this.forget(request.id);
+      this.remove(request.id);
       request.onError(new ChatError("unavailable", "no response in time"), nowS);
     }
   }
 
   /** Return the deadlines of all requests, and the retry times after conflicts. */
-  times(): number[] {
+  listDueTimes(): number[] {
     const retries = [...this.#queued.values()].map(({ notBeforeS }) => notBeforeS);
-    return [...this.#all().map(({ deadlineS }) => deadlineS), ...retries.filter((at) => at > 0)];
+    const deadlines = this.#listAll().map(({ deadlineS }) => deadlineS);
+    return [...deadlines, ...retries.filter((timeS) => timeS > 0)];
   }
 
-  #all(): Request[] {
+  #listAll(): Request[] {
     return [...this.#inFlight.values(), ...this.#queued.values()];
   }
 }

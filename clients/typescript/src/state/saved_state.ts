@@ -1,22 +1,22 @@
 // Persistent client state that survives a restart or a reload.
 //
-// `place` and `chats` are the state as of the last event that the application has consumed: the
-// cursor, and the last delivered seq and newest entries of each chat. After a crash, an event may
-// be delivered twice, but none is missed. `outbox` is saved before an operation is sent, so that a
-// restarted client retries with the same ref.
+// `place` (the position) and `chats` are the state after the last event that the application has
+// consumed: the cursor, and the last delivered seq and newest entries of each chat. After a crash,
+// an event may be delivered twice, but none is missed. `outbox` is saved before an operation is
+// sent, so that a restarted client retries with the same ref.
 
 import type { ChatState, SavedChat } from "./chat.js";
 import { ChatError } from "./errors.js";
 import type { Acked } from "./events.js";
 import type { Cursor, Entry, Fields } from "./model.js";
-import { newOutboxEntry } from "./outbox.js";
+import { createOutboxEntry } from "./outbox.js";
 import type { ClientState, QueuedEvent } from "./state.js";
 
 /** The version of the saved format. */
 export const SAVED_VERSION = 1;
 
-/** The user, the device and its cursor. */
-export interface SavedPlace {
+/** The user, the device and its position in the inbox. */
+export interface SavedPosition {
   v: number;
   user: string;
   device: string;
@@ -31,8 +31,9 @@ export interface SavedChatRecord {
   shown: number | null;
   top: number;
   mids: [number, string][];
+  /** True if the log was not verified after a new epoch. */
   isSuspect: boolean;
-  /** A backfill was pending. */
+  /** True if a backfill was pending. */
   isWanted: boolean;
   entries: Entry[];
   hidden: number[];
@@ -47,6 +48,7 @@ export interface SavedOperation {
   ts: number;
   mid: string;
   isAcked: boolean;
+  /** True if the application has received the ack. */
   isTold: boolean;
 }
 
@@ -66,11 +68,11 @@ export interface SavedOutbox {
 }
 
 /**
- * Return `{chat: first seq in the events}`, or null if an event cannot be repeated.
+ * Return chat → first seq in the events, or null if an event cannot be delivered again.
  *
- * Null: keep the place that was saved before; it only repeats more events.
+ * After null, the previously saved position stays valid; it only repeats more events.
  */
-export function firstSeqsOf(
+export function findFirstSeqs(
   state: ClientState,
   unconsumed: readonly QueuedEvent[],
 ): Map<string, number> | null {
@@ -90,13 +92,13 @@ export function firstSeqsOf(
         break;
       case "chatChanged":
         if (event.change !== null) addFirst(event.chat, event.change.seq);
-        // A chat that has just become large had another cursor before.
-        else if (state.chat(event.chat).isLarge) return null;
+        // It may have just become large, and used another cursor before.
+        else if (state.getOrCreateChat(event.chat).isLarge) return null;
         break;
       case "restarted":
       case "skipped":
       case "entriesWithdrawn":
-        return null; // without a seq: cannot be repeated
+        return null; // has no seq: cannot be delivered again
       case "marked":
         if (event.user === state.user) return null; // the previous marker is not kept
         break;
@@ -106,13 +108,16 @@ export function firstSeqsOf(
   return firstSeqs;
 }
 
-/** Return the place as it was before the `unconsumed` events. */
-export function placeOf(state: ClientState, unconsumed: readonly QueuedEvent[]): SavedPlace {
+/** Return the position before the `unconsumed` events. */
+export function buildPosition(
+  state: ClientState,
+  unconsumed: readonly QueuedEvent[],
+): SavedPosition {
   const cursor = unconsumed[0] === undefined ? state.cursor : unconsumed[0].before;
   return { v: SAVED_VERSION, user: state.user, device: state.device, cursor };
 }
 
-/** Return a chat as it was before its unconsumed events, with its newest entries. */
+/** Return the record of a chat before its unconsumed events, with its newest entries. */
 export function saveChat(
   state: ClientState,
   chat: ChatState,
@@ -128,7 +133,7 @@ export function saveChat(
     info: chat.save(),
     shown,
     top: log.top,
-    mids: log.savedMids(shown ?? 0),
+    mids: log.getNewestIdentities(shown ?? 0),
     isSuspect: log.isUnverified,
     isWanted: state.catchUp.isScheduled(chat),
     ...log.saveEntries(shown ?? 0, entriesMax),
@@ -136,7 +141,7 @@ export function saveChat(
 }
 
 /** Return the operations that are not stored yet and the outcomes among `unconsumed`. */
-export function outboxOf(state: ClientState, unconsumed: readonly QueuedEvent[]): SavedOutbox {
+export function buildOutbox(state: ClientState, unconsumed: readonly QueuedEvent[]): SavedOutbox {
   const operations = [...state.outbox].map(
     ({ ref, chat, fields, seq, ts, mid, stage, isReported }): SavedOperation => ({
       ...{ ref, chat, fields, seq, ts, mid },
@@ -161,18 +166,18 @@ export function outboxOf(state: ClientState, unconsumed: readonly QueuedEvent[])
 /** Restore the state that an earlier client saved. */
 export function restore(
   state: ClientState,
-  place: SavedPlace | null,
+  position: SavedPosition | null,
   chats: Iterable<SavedChatRecord>,
   outbox: SavedOutbox | null,
 ): void {
-  if (place !== null) {
-    state.user = place.user;
-    state.device = place.device;
-    state.cursor = place.cursor;
+  if (position !== null) {
+    state.user = position.user;
+    state.device = position.device;
+    state.cursor = position.cursor;
     for (const saved of chats) restoreChat(state, saved);
   }
   for (const saved of outbox?.operations ?? []) {
-    const entry = newOutboxEntry(saved.ref, saved.chat, saved.fields);
+    const entry = createOutboxEntry(saved.ref, saved.chat, saved.fields);
     const { seq, ts, mid, isTold: isReported } = saved;
     // An operation in flight may be committed: retrying the same ref resolves it.
     Object.assign(entry, { seq, ts, mid, isReported, stage: saved.isAcked ? "acked" : "queued" });
@@ -190,7 +195,7 @@ export function restore(
 }
 
 function restoreChat(state: ClientState, saved: SavedChatRecord): void {
-  const chat = state.chat(saved.chat);
+  const chat = state.getOrCreateChat(saved.chat);
   chat.isLarge = saved.info.isLarge;
   if (saved.shown !== null) {
     chat.log.restore(saved.shown, saved.top, saved.mids);

@@ -1,4 +1,6 @@
-// The client as a pure state machine: frames, commands and time in; frames, events and answers out.
+// The client as a pure state machine.
+//
+// Inputs: frames, commands and the time. Outputs: frames, events and responses.
 //
 // No I/O, no clock, no randomness: each input has the time `nowS`, in seconds of a monotonic clock.
 //
@@ -14,13 +16,13 @@ import { CatchUp } from "./catch_up.js";
 import { ChatState } from "./chat.js";
 import { CompanionResponses } from "./companion_responses.js";
 import { ChatError } from "./errors.js";
-import { chatOf, signalOf, type ChatEvent, type QueuedEvent } from "./events.js";
+import { findChangedChat, parseSignal, type ChatEvent, type QueuedEvent } from "./events.js";
 import { DEFAULT_BOUNDS, type Bounds, type Cursor, type Fields } from "./model.js";
 import { Operations } from "./operations.js";
-import { isStoredWanted, Outbox, type OutboxEntry } from "./outbox.js";
-import { checkText, Requests, userFrames, type Answer } from "./requests.js";
+import { isStoredRequired, Outbox, type OutboxEntry } from "./outbox.js";
+import { checkText, Requests, buildUserFrames, type Answer } from "./requests.js";
 
-/** Maximum wait for an answer. */
+/** Maximum wait for a response. */
 export const REQUEST_TIMEOUT_S = 10;
 const RETRY_S = 1;
 const SYNC_PAGE = 200;
@@ -40,17 +42,17 @@ export class ClientState {
   isOnline = false;
   readonly catchUp: CatchUp;
   readonly companionResponses: CompanionResponses;
-  /** Chats that changed since they were last read. */
+  /** Chats that changed since the owner of this set last cleared it. */
   readonly touched = new Set<string>();
   readonly #requests: Requests;
   readonly #operations: Operations;
   #connection = 0;
-  #namedUnstored: Record<string, number> = {}; // in the last hello
-  readonly #started = new Map<string, number>(); // chat → first seq, if started by the last welcome
+  #unstoredInHello: Record<string, number> = {}; // acked operations named in the last `hello`
+  readonly #startedByWelcome = new Map<string, number>(); // chat → first seq
   readonly #watched = new Set<string>();
-  #isResetComing = false; // if true, acked operations must be requeued first
+  #isResetPending = false; // if true, acked operations must be requeued first
   #isPaused = false;
-  #isBehind = false; // there are events that were not received
+  #isBehind = false; // events were missed
   #isSyncing = false;
   #syncNotBeforeS = 0;
   #frames: Fields[] = [];
@@ -73,30 +75,30 @@ export class ClientState {
   // outputs
 
   /** Remove and return the frames to send on the current connection, in order. */
-  takeFrames(): Fields[] {
-    const taken = this.#frames;
+  popFrames(): Fields[] {
+    const popped = this.#frames;
     this.#frames = [];
-    return taken;
+    return popped;
   }
 
   /** Remove and return the events to deliver, each with its cursor. */
-  takeQueued(): QueuedEvent[] {
-    const taken = this.#events;
+  popQueuedEvents(): QueuedEvent[] {
+    const popped = this.#events;
     this.#events = [];
-    return taken;
+    return popped;
   }
 
-  /** Remove and return the answers, each with its request number. */
-  takeAnswers(): Answer[] {
+  /** Remove and return the responses, each with its request number. */
+  popAnswers(): Answer[] {
     return this.#answers.splice(0);
   }
 
   /** Return the time at which `tick` must be called if there is no other input. */
-  due(nowS: number): number | null {
-    const times = this.#requests.times();
+  getNextTick(nowS: number): number | null {
+    const times = this.#requests.listDueTimes();
     if (this.isOnline) {
-      times.push(...this.outbox.times());
-      if (!this.#isPaused) times.push(...this.catchUp.times(), this.#syncNotBeforeS);
+      times.push(...this.outbox.listDueTimes());
+      if (!this.#isPaused) times.push(...this.catchUp.listDueTimes(), this.#syncNotBeforeS);
     }
     const later = times.filter((time) => time > nowS);
     return later.length > 0 ? later.reduce((a, b) => Math.min(a, b)) : null;
@@ -105,7 +107,7 @@ export class ClientState {
   // connection
 
   /** Return the first frame of a connection. */
-  hello(token: string, state: "fg" | "bg" = "fg"): Fields {
+  buildHello(token: string, state: "fg" | "bg" = "fg"): Fields {
     const { device } = this;
     const fields: Fields = { type: "hello", v: frames.PROTOCOL_VERSION, token, device, state };
     if (this.cursor === null) return fields;
@@ -115,13 +117,13 @@ export class ClientState {
     const known = [...this.chats.values()].filter((chat) => chat.isLarge && !chat.log.isUnverified);
     const large = known.slice(0, frames.LARGE_MAX).map((chat) => [chat.id, chat.log.shown ?? 0]);
     if (large.length > 0) fields["large"] = Object.fromEntries(large);
-    this.#namedUnstored = this.outbox.unstored(frames.UNSTORED_MAX);
-    if (Object.keys(this.#namedUnstored).length > 0) fields["unstored"] = this.#namedUnstored;
+    this.#unstoredInHello = this.outbox.getUnstored(frames.UNSTORED_MAX);
+    if (Object.keys(this.#unstoredInHello).length > 0) fields["unstored"] = this.#unstoredInHello;
     return fields;
   }
 
-  /** Handle the answer to `hello`; return the connection number to pass to `received`. */
-  connected(frame: Fields, nowS: number): number {
+  /** Handle the response to `hello`; return the connection number to pass to `handleFrame`. */
+  handleWelcome(frame: Fields, nowS: number): number {
     const welcome = frame as unknown as frames.Welcome;
     this.user = welcome.user;
     this.limits = welcome.limits ?? {};
@@ -133,30 +135,30 @@ export class ClientState {
       this.cursor = { epoch: welcome.epoch, seq: welcome.seq };
       for (const chat of this.chats.values()) this.#markUnverified(chat); // from an outdated store
     }
-    this.#isResetComing = this.cursor.epoch !== welcome.epoch;
-    if (!this.#isResetComing) this.outbox.postponeProbes(Object.keys(this.#namedUnstored), nowS);
-    this.#namedUnstored = {};
+    this.#isResetPending = this.cursor.epoch !== welcome.epoch;
+    if (!this.#isResetPending) this.outbox.postponeProbes(Object.keys(this.#unstoredInHello), nowS);
+    this.#unstoredInHello = {};
     this.#emit([{ type: "connected", user: this.user }]);
-    for (const frame of userFrames("watch", [...this.#watched])) this.notify(frame);
-    this.#applyLarge(welcome.large ?? [], isFresh);
-    this.companionResponses.reconnected(nowS);
+    for (const frame of buildUserFrames("watch", [...this.#watched])) this.notify(frame);
+    this.#applyLargeChats(welcome.large ?? [], isFresh);
+    this.companionResponses.handleReconnect(nowS);
     this.tick(nowS);
     return this.#connection;
   }
 
   /** Handle the end of the connection. */
-  disconnected(nowS: number): void {
+  handleDisconnect(nowS: number): void {
     this.isOnline = false;
     this.#isSyncing = false;
     this.#frames = [];
-    this.#operations.disconnected();
-    this.#requests.disconnected();
-    this.catchUp.disconnected();
+    this.#operations.handleDisconnect();
+    this.#requests.handleDisconnect();
+    this.catchUp.handleDisconnect();
     this.tick(nowS);
   }
 
   /** Handle a frame of a connection; frames of an earlier connection are ignored. */
-  received(connection: number, fields: Fields, nowS: number): void {
+  handleFrame(connection: number, fields: Fields, nowS: number): void {
     if (connection !== this.#connection || !this.isOnline) return;
     const frame = fields as unknown as frames.ServerFrame;
     switch (frame.type) {
@@ -175,7 +177,7 @@ export class ClientState {
         break;
       case "signal":
         if (frame.kind === "ai.delta") this.companionResponses.handleSignal(frame, nowS);
-        else this.#emit([signalOf(fields)]);
+        else this.#emit([parseSignal(fields)]);
         break;
       case "too_long":
       case "reset":
@@ -195,12 +197,12 @@ export class ClientState {
   tick(nowS: number): void {
     this.#requests.expire(nowS);
     if (!this.isOnline) return;
-    if (!this.#isResetComing) {
+    if (!this.#isResetPending) {
       this.#frames.push(...this.#operations.nextFrames(nowS, this.limits));
     }
     if (!this.#isPaused) {
       this.#syncIfBehind(nowS);
-      this.catchUp.step(nowS);
+      this.catchUp.requestPages(nowS);
     }
     this.#frames.push(...this.#requests.nextFrames(nowS));
   }
@@ -213,7 +215,7 @@ export class ClientState {
    * @throws {@link ChatError} `bad_request`: a text contains a lone surrogate; `conflict`: the
    * `ref` belongs to another operation; `overloaded`: the outbox is full.
    */
-  do(entry: OutboxEntry, nowS: number): void {
+  enqueue(entry: OutboxEntry, nowS: number): void {
     checkText(entry.fields);
     this.outbox.put(entry);
     this.touched.add(entry.chat);
@@ -221,27 +223,27 @@ export class ClientState {
   }
 
   /**
-   * Send a request and return its number; `takeAnswers` returns the answer with this number.
+   * Send a request and return its number; `popAnswers` returns the response with this number.
    *
    * @throws {@link ChatError} `bad_request` or `overloaded`: too many requests are pending.
    */
-  ask(fields: Fields, nowS: number, deadlineS: number): number {
+  sendRequest(fields: Fields, nowS: number, deadlineS: number): number {
     checkText(fields);
-    const answered = (answer: Fields | ChatError): void => {
+    const onEnd = (answer: Fields | ChatError): void => {
       this.#answers.push([request.id, answer]);
     };
-    const own = { fields, onAnswer: answered, onError: answered, deadlineS, isKept: true };
-    const request = this.#requests.add(own);
+    const callbacks = { onAnswer: onEnd, onError: onEnd };
+    const request = this.#requests.add({ fields, ...callbacks, deadlineS, isRetried: true });
     this.tick(nowS);
     return request.id;
   }
 
   /** Drop a request whose caller no longer waits. */
-  giveUp(number: number): void {
-    this.#requests.forget(number);
+  cancelRequest(number: number): void {
+    this.#requests.remove(number);
   }
 
-  /** Send a frame that has no answer; drop it if there is no connection. */
+  /** Send a frame that has no response; drop it if there is no connection. */
   notify(fields: Fields): void {
     checkText(fields);
     if (this.isOnline) this.#frames.push(fields);
@@ -258,65 +260,65 @@ export class ClientState {
       throw new ChatError("overloaded", `at most ${watchedMax} presence subscriptions are allowed`);
     }
     for (const user of users) this.#watched.add(user);
-    for (const frame of userFrames("watch", users)) this.notify(frame);
+    for (const frame of buildUserFrames("watch", users)) this.notify(frame);
   }
 
   /** Unsubscribe from the presence of users. */
   unwatch(users: string[]): void {
     for (const user of users) this.#watched.delete(user);
-    for (const frame of userFrames("unwatch", users)) this.notify(frame);
+    for (const frame of buildUserFrames("unwatch", users)) this.notify(frame);
   }
 
   /** Deliver events that a previous process of this device left unconsumed. */
   redeliver = this.#emit.bind(this);
 
-  /** Pause or resume events. While paused, events stay on the server; answers still arrive. */
+  /** Pause or resume events. While paused, events stay on the server; responses still arrive. */
   pause(nowS: number, isPaused: boolean): void {
     this.#isPaused = isPaused;
     this.tick(nowS);
   }
 
   /** Apply a page of the chat list. */
-  takeChats(page: { chats: frames.ChatSummary[] }): void {
+  applyChatList(page: { chats: frames.ChatSummary[] }): void {
     for (const summary of page.chats) {
-      const chat = this.chat(summary.chat);
+      const chat = this.getOrCreateChat(summary.chat);
       chat.isLeft = false;
       this.#emit(chat.applySummary(summary));
     }
   }
 
   /** Apply a page of history that the application requested. */
-  takeHistory(page: frames.HistoryPage, isNewest: boolean, before: number | null = null): void {
-    const chat = this.chat(page.chat);
+  applyHistory(page: frames.HistoryPage, isNewest: boolean, before: number | null = null): void {
+    const chat = this.getOrCreateChat(page.chat);
     this.#emit(chat.applyPage(page.messages, isNewest, before));
     this.catchUp.schedule(chat);
   }
 
   /** Remove a chat that the user can no longer read. */
-  forgetChat(name: string): void {
+  removeChat(name: string): void {
     const chat = this.chats.get(name);
     if (chat === undefined) return;
     this.chats.delete(name);
-    this.catchUp.forget(chat);
+    this.catchUp.cancel(chat);
   }
 
-  /** Apply chat info from an answer. */
-  takeInfo(info: frames.ChatInfo): void {
-    this.chat(info.chat).applyInfo(info);
+  /** Apply chat info from a response. */
+  applyInfo(info: frames.ChatInfo): void {
+    this.getOrCreateChat(info.chat).applyInfo(info);
   }
 
   /** Return or create a chat; if there are too many, evict the least recently active one. */
-  chat(name: string): ChatState {
+  getOrCreateChat(name: string): ChatState {
     let chat = this.chats.get(name);
     if (chat === undefined) {
       const [oldest] = this.chats.values();
       if (oldest !== undefined && this.chats.size >= this.bounds.chatsMax) {
-        this.forgetChat(oldest.id);
+        this.removeChat(oldest.id);
       }
       chat = new ChatState(name, this.user, this.bounds);
     }
     this.chats.delete(name);
-    this.chats.set(name, chat); // moved to the end: most recently active
+    this.chats.set(name, chat); // at the end: most recently active
     this.touched.add(name);
     return chat;
   }
@@ -328,7 +330,7 @@ export class ClientState {
       this.#handleLargeEvent(frame, nowS);
       return;
     }
-    const cursor = this.#knownCursor();
+    const cursor = this.#getCursor();
     const { epoch, seq } = frame;
     if (epoch === cursor.epoch && seq <= cursor.seq) return;
     if (this.#isPaused || epoch !== cursor.epoch || seq !== cursor.seq + 1) {
@@ -337,17 +339,17 @@ export class ClientState {
     }
     this.#before = cursor;
     this.cursor = { epoch, seq };
-    this.#apply(frame, nowS);
+    this.#applyEvent(frame, nowS);
     this.#before = null;
   }
 
-  #knownCursor(): Cursor {
+  #getCursor(): Cursor {
     if (this.cursor === null) throw new Error("the client was never connected");
     return this.cursor;
   }
 
-  #apply(frame: frames.Event, nowS: number): void {
-    const chat = this.chat(frame.chat);
+  #applyEvent(frame: frames.Event, nowS: number): void {
+    const chat = this.getOrCreateChat(frame.chat);
     if (frame.message !== undefined) {
       this.#applyEntry(chat, frame.message, nowS);
     } else if (frame.read !== undefined) {
@@ -369,26 +371,27 @@ export class ClientState {
     }
     this.#emit(chat.applyEntry(entry));
     this.catchUp.schedule(chat);
-    const own = entry.sender === this.user ? this.outbox.find(entry.ref) : undefined;
-    if (own !== undefined && own.chat === chat.id && !isStoredWanted(own)) {
-      this.#operations.deliverAck(own.ref, entry, nowS, false, "hot");
+    const operation = entry.sender === this.user ? this.outbox.find(entry.ref) : undefined;
+    if (operation === undefined || operation.chat !== chat.id) return;
+    if (!isStoredRequired(operation)) {
+      this.#operations.recordCommit(operation.ref, entry, nowS, false, "hot");
     }
   }
 
   #syncIfBehind(nowS: number): void {
     if (!this.#isBehind || this.#isSyncing || this.#syncNotBeforeS > nowS) return;
-    const asked = this.#knownCursor();
+    const startCursor = this.#getCursor();
     this.#isSyncing = true;
     this.#isBehind = false; // set again by any later event that cannot be applied
     this.#sendOnConnection(
-      { type: "sync", cursor: { ...asked }, limit: SYNC_PAGE },
+      { type: "sync", cursor: { ...startCursor }, limit: SYNC_PAGE },
       (frame, when) => {
         const page = frame as unknown as frames.EventPage;
         this.#isSyncing = false;
         for (const event of page.events) this.#handleEvent(event, when);
         this.#isBehind = this.#isBehind || (page.more ?? false);
-        const cursor = this.#knownCursor();
-        if (cursor.epoch === asked.epoch && cursor.seq === asked.seq) {
+        const cursor = this.#getCursor();
+        if (cursor.epoch === startCursor.epoch && cursor.seq === startCursor.seq) {
           this.#syncNotBeforeS = when + RETRY_S;
         }
       },
@@ -407,27 +410,27 @@ export class ClientState {
     const isNew = frame.type === "reset" || (this.cursor !== null && epoch !== this.cursor.epoch);
     this.cursor = { epoch, seq };
     this.#isBehind = false;
-    this.#isResetComing = false;
+    this.#isResetPending = false;
     if (frame.id != null) {
-      this.#requests.forget(frame.id);
+      this.#requests.remove(frame.id);
       this.#isSyncing = false;
     }
     const listed = new Map(frame.chats.map((summary) => [summary.chat, summary.top ?? 0]));
-    for (const [name, first] of this.#started) this.chats.get(name)?.log.undoStart(first);
-    this.#started.clear();
+    for (const [name, seq] of this.#startedByWelcome) this.chats.get(name)?.log.undoStart(seq);
+    this.#startedByWelcome.clear();
     if (isNew) this.outbox.requeueAcked();
     for (const chat of this.chats.values()) {
       if (isNew) this.#markUnverified(chat);
       else if (chat.log.shown === null) chat.log.markUnverified(); // nothing was delivered
     }
-    this.takeChats(frame);
-    const unread = [...this.chats.values()].filter((chat) => chat.needsHistory);
+    this.applyChatList(frame);
+    const incomplete = [...this.chats.values()].filter((chat) => chat.needsHistory);
     for (const head of frame.large ?? []) {
-      const chat = this.chat(head.chat);
+      const chat = this.getOrCreateChat(head.chat);
       chat.isLarge = true;
-      if (!chat.log.isUnverified) chat.log.start(head.seq);
+      if (!chat.log.isUnverified) chat.log.startAfter(head.seq);
     }
-    this.#emit([{ type: "restarted", isNewEpoch: isNew, chats: unread.map(({ id }) => id) }]);
+    this.#emit([{ type: "restarted", isNewEpoch: isNew, chats: incomplete.map(({ id }) => id) }]);
     for (const chat of [...this.chats.values()]) {
       if (chat.log.shown !== null) chat.log.recordPushed(listed.get(chat.id) ?? 0);
       if (isNew) this.catchUp.restart(chat);
@@ -440,36 +443,36 @@ export class ClientState {
     this.touched.add(chat.id);
   }
 
-  // large chats: no inbox events, the seq in the chat is the cursor
+  // large chats: they have no inbox events; the seq in the chat is the cursor
 
   /** Apply `welcome.large`: the large chats, each with the seq after which events follow. */
-  #applyLarge(heads: frames.LargeChat[], isFresh: boolean): void {
-    this.#started.clear();
+  #applyLargeChats(heads: frames.LargeChat[], isFresh: boolean): void {
+    this.#startedByWelcome.clear();
     for (const head of heads) {
-      const chat = this.chat(head.chat);
+      const chat = this.getOrCreateChat(head.chat);
       chat.isLarge = true;
-      if (this.#isResetComing) continue; // another epoch: the snapshot has the positions
-      if (chat.log.shown === null && !isFresh) this.#started.set(chat.id, head.seq);
-      chat.log.start(head.seq);
+      if (this.#isResetPending) continue; // another epoch: the snapshot has the positions
+      if (chat.log.shown === null && !isFresh) this.#startedByWelcome.set(chat.id, head.seq);
+      chat.log.startAfter(head.seq);
       chat.log.recordPushed(head.seq);
       this.catchUp.schedule(chat);
     }
   }
 
-  /** Apply a chat's transition to a large chat, after seq `since`, or back to a small one. */
+  /** Apply the transition to a large chat, after seq `since`, or back to a small one. */
   #applyTransition(chat: ChatState, info: frames.ChatInfo): void {
     if (info.since == null) return;
     chat.isLarge = info.large ?? false;
-    if (chat.isLarge && !chat.log.isUnverified) chat.log.start(info.since);
+    if (chat.isLarge && !chat.log.isUnverified) chat.log.startAfter(info.since);
   }
 
   #handleLargeEvent(frame: frames.Event, nowS: number): void {
-    const chat = this.chat(frame.chat);
+    const chat = this.getOrCreateChat(frame.chat);
     if (this.#isPaused) {
       chat.log.recordPushed(frame.cs ?? 0);
       this.catchUp.schedule(chat);
     } else {
-      this.#apply(frame, nowS);
+      this.#applyEvent(frame, nowS);
     }
   }
 
@@ -483,13 +486,13 @@ export class ClientState {
     nowS: number,
   ): void {
     const deadlineS = nowS + REQUEST_TIMEOUT_S;
-    this.#requests.add({ fields, onAnswer, onError, deadlineS, isKept: false });
+    this.#requests.add({ fields, onAnswer, onError, deadlineS, isRetried: false });
   }
 
   #emit(events: Iterable<ChatEvent>): void {
     const before = this.#before ?? this.cursor;
     for (const event of events) {
-      const chat = chatOf(event);
+      const chat = findChangedChat(event);
       if (chat !== null) this.touched.add(chat);
       this.#events.push({ event, before });
     }

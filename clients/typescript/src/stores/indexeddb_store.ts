@@ -2,7 +2,7 @@
 //
 // Object stores: `records` (place, outbox), `chats` (by chat id), `drafts` (by chat id).
 
-import type { SavedChatRecord, SavedOutbox, SavedPlace } from "../state/saved_state.js";
+import type { SavedChatRecord, SavedOutbox, SavedPosition } from "../state/saved_state.js";
 import { emptyState, type Store, type StoreChanges, type StoredState } from "./store.js";
 
 const VERSION = 1;
@@ -26,11 +26,11 @@ export class IndexedDbStore implements Store {
     const transaction = (await this.#open()).transaction(STORES, "readonly");
     const records = transaction.objectStore("records");
     const [place, outbox, chats, chatsOfDrafts, texts] = await Promise.all([
-      promiseOf<SavedPlace | undefined>(records.get("place")),
-      promiseOf<SavedOutbox | undefined>(records.get("outbox")),
-      promiseOf<SavedChatRecord[]>(transaction.objectStore("chats").getAll()),
-      promiseOf<IDBValidKey[]>(transaction.objectStore("drafts").getAllKeys()),
-      promiseOf<string[]>(transaction.objectStore("drafts").getAll()),
+      toPromise<SavedPosition | undefined>(records.get("place")),
+      toPromise<SavedOutbox | undefined>(records.get("outbox")),
+      toPromise<SavedChatRecord[]>(transaction.objectStore("chats").getAll()),
+      toPromise<IDBValidKey[]>(transaction.objectStore("drafts").getAllKeys()),
+      toPromise<string[]>(transaction.objectStore("drafts").getAll()),
     ]);
     const drafts = chatsOfDrafts.map((chat, index) => [String(chat), texts[index] ?? ""]);
     const loaded = { place: place ?? null, chats, outbox: outbox ?? null };
@@ -63,7 +63,7 @@ export class IndexedDbStore implements Store {
   /** Delete the content. */
   async delete(): Promise<void> {
     const transaction = (await this.#open()).transaction(STORES, "readwrite");
-    await Promise.all(STORES.map((store) => promiseOf(transaction.objectStore(store).clear())));
+    await Promise.all(STORES.map((store) => toPromise(transaction.objectStore(store).clear())));
     await this.close();
   }
 
@@ -82,13 +82,13 @@ export class IndexedDbStore implements Store {
         request.result.createObjectStore("chats", { keyPath: "chat" });
         request.result.createObjectStore("drafts");
       };
-      this.#opened = promiseOf(request);
+      this.#opened = toPromise(request);
     }
     return this.#opened;
   }
 }
 
-function promiseOf<T>(request: IDBRequest<T>): Promise<T> {
+function toPromise<T>(request: IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);

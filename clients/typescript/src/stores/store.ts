@@ -1,10 +1,10 @@
 // Storage for the client state, so that messages, drafts and the outbox survive a reload.
 
-import type { SavedChatRecord, SavedOutbox, SavedPlace } from "../state/saved_state.js";
+import type { SavedChatRecord, SavedOutbox, SavedPosition } from "../state/saved_state.js";
 
 /** Everything that a store keeps for one user and device. */
 export interface StoredState {
-  place: SavedPlace | null;
+  place: SavedPosition | null;
   chats: SavedChatRecord[];
   outbox: SavedOutbox | null;
   /** Chat → unsent text. */
@@ -13,7 +13,7 @@ export interface StoredState {
 
 /** Changes to save. Absent fields stay unchanged. */
 export interface StoreChanges {
-  place?: SavedPlace;
+  place?: SavedPosition;
   chats?: SavedChatRecord[];
   removedChats?: string[];
   outbox?: SavedOutbox;
@@ -38,7 +38,7 @@ export interface Store {
 }
 
 /** Return a state with changes applied. */
-export function withChanges(state: StoredState, changes: StoreChanges): StoredState {
+export function applyChanges(state: StoredState, changes: StoreChanges): StoredState {
   const chats = new Map(state.chats.map((record) => [record.chat, record]));
   for (const record of changes.chats ?? []) chats.set(record.chat, record);
   for (const chat of changes.removedChats ?? []) chats.delete(chat);
@@ -67,7 +67,7 @@ export class MemoryStore implements Store {
 
   /** Save changes. */
   save(changes: StoreChanges): Promise<void> {
-    this.#state = withChanges(this.#state, structuredClone(changes));
+    this.#state = applyChanges(this.#state, structuredClone(changes));
     return Promise.resolve();
   }
 

@@ -64,7 +64,7 @@ export type TabMessage =
     };
 
 /** Return an error as a cloneable value. */
-export function plainError(error: unknown): PlainError {
+export function encodeError(error: unknown): PlainError {
   if (error instanceof ChatError) {
     const { code, message, isTemporary, retryAfterMs } = error;
     return { code, message, isTemporary, retryAfterMs };
@@ -74,19 +74,19 @@ export function plainError(error: unknown): PlainError {
 }
 
 /** Return the error of a cloned value. */
-export function errorOfPlain(error: PlainError): ChatError {
+export function decodeError(error: PlainError): ChatError {
   const { code, message, isTemporary, retryAfterMs } = error;
   return new ChatError(code, message, { isTemporary, retryAfterMs });
 }
 
 /** Return an event as a cloneable value. */
-export function plainEvent(event: ChatEvent): unknown {
-  return event.type === "refused" ? { ...event, error: plainError(event.error) } : event;
+export function encodeEvent(event: ChatEvent): unknown {
+  return event.type === "refused" ? { ...event, error: encodeError(event.error) } : event;
 }
 
 /** Return the event of a cloned value. */
-export function eventOfPlain(event: unknown): ChatEvent {
+export function decodeEvent(event: unknown): ChatEvent {
   const cloned = event as ChatEvent;
   if (cloned.type !== "refused") return cloned;
-  return { ...cloned, error: errorOfPlain(cloned.error as unknown as PlainError) };
+  return { ...cloned, error: decodeError(cloned.error as unknown as PlainError) };
 }

@@ -1,11 +1,11 @@
 // The leader's side: publishes the state to the other tabs and executes their calls.
 
 import type { Engine } from "../client/engine.js";
-import { versionOf } from "../client/message_lists.js";
+import { getVersion } from "../client/message_lists.js";
 import type { QueuedEvent } from "../state/state.js";
 import {
-  plainError,
-  plainEvent,
+  encodeError,
+  encodeEvent,
   type Calls,
   type ChatUpdate,
   type Snapshot,
@@ -31,7 +31,7 @@ export class Publisher {
     this.#post({
       kind: "update",
       ...{ user, device, isOnline },
-      events: events.map(({ event }) => plainEvent(event)),
+      events: events.map(({ event }) => encodeEvent(event)),
       chats: [...chats].map((chat) => this.#updateOf(chat)),
     });
   }
@@ -43,7 +43,7 @@ export class Publisher {
       const result = await this.#call(call.method, call.args);
       this.#post({ kind: "answer", to, number, result });
     } catch (error) {
-      this.#post({ kind: "answer", to, number, error: plainError(error) });
+      this.#post({ kind: "answer", to, number, error: encodeError(error) });
     }
   }
 
@@ -90,7 +90,7 @@ export class Publisher {
         this.#opened.delete(oldest);
         this.#post({ kind: "closed", chat: oldest });
       }
-      this.#opened.set(chat, new Map(messages.map((each) => [each.seq, versionOf(each)])));
+      this.#opened.set(chat, new Map(messages.map((each) => [each.seq, getVersion(each)])));
     }
     return { ...this.#describe(chat), changed: [...messages] };
   }
@@ -105,10 +105,10 @@ export class Publisher {
     const published = this.#opened.get(chat);
     if (published === undefined) return this.#describe(chat);
     const messages = this.#engine.messages(chat);
-    const changed = messages.filter((each) => published.get(each.seq) !== versionOf(each));
+    const changed = messages.filter((each) => published.get(each.seq) !== getVersion(each));
     const kept = new Set(messages.map(({ seq }) => seq));
     const removed = [...published.keys()].filter((seq) => !kept.has(seq));
-    for (const each of changed) published.set(each.seq, versionOf(each));
+    for (const each of changed) published.set(each.seq, getVersion(each));
     for (const seq of removed) published.delete(seq);
     return { ...this.#describe(chat), changed, removed };
   }

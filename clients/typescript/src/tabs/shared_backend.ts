@@ -21,12 +21,12 @@ import type { ChatInfo } from "../generated/frames.js";
 import { MessageLists } from "../client/message_lists.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
-import { ascending, tombstoneIfExpired, isEqual, type Entry, type Fields } from "../state/model.js";
+import { sortAscending, applyExpiry, isEqual, type Entry, type Fields } from "../state/model.js";
 import { EventFilter } from "./event_filter.js";
 import {
-  errorOfPlain,
-  eventOfPlain,
-  plainError,
+  decodeError,
+  decodeEvent,
+  encodeError,
   type Calls,
   type ChatUpdate,
   type Snapshot,
@@ -152,7 +152,7 @@ export class SharedBackend implements Backend {
         this.#listener.onChange(chats);
       },
       onEnd: (error) => {
-        this.#post({ kind: "ended", error: plainError(error) });
+        this.#post({ kind: "ended", error: encodeError(error) });
         this.#listener.onEnd(error);
       },
     });
@@ -215,7 +215,7 @@ export class SharedBackend implements Backend {
         this.#repeatCalls();
         break;
       case "ended":
-        this.#listener.onEnd(errorOfPlain(message.error));
+        this.#listener.onEnd(decodeError(message.error));
         break;
     }
   }
@@ -223,13 +223,13 @@ export class SharedBackend implements Backend {
   #handleAnswer({ number, result, error }: TabMessage & { kind: "answer" }): void {
     const pending = this.#calls.get(number);
     this.#calls.delete(number);
-    if (error !== undefined) pending?.reject(errorOfPlain(error));
+    if (error !== undefined) pending?.reject(decodeError(error));
     else pending?.resolve(result);
   }
 
   #update({ user, device, isOnline, events, chats }: TabMessage & { kind: "update" }): void {
     this.#applySnapshot({ user, device, isOnline, chats });
-    const fresh = this.#filter.apply(events.map((event) => withoutCursor(eventOfPlain(event))));
+    const fresh = this.#filter.apply(events.map((event) => withoutCursor(decodeEvent(event))));
     if (fresh.length > 0) this.#listener.onEvents(fresh);
     this.#listener.onChange(new Set(chats.map(({ chat }) => chat)));
     this.#checkReady();
@@ -390,7 +390,7 @@ export class SharedBackend implements Backend {
     const messages = this.#messages.get(chat) ?? new Map<number, Entry>();
     const nowS = Date.now() / 1000;
     return this.#lists.get(chat, nowS, () =>
-      ascending(messages.keys()).map((seq) => tombstoneIfExpired(messages.get(seq) as Entry, nowS)),
+      sortAscending(messages.keys()).map((seq) => applyExpiry(messages.get(seq) as Entry, nowS)),
     );
   }
 

@@ -22,26 +22,26 @@ export interface History {
 
 /** Return the histories of a file. */
 export function load(file: string): History[] {
-  const found: History[] = [];
+  const histories: History[] = [];
   for (const line of readFileSync(new URL(file, FOLDER), "utf8").trimEnd().split("\n")) {
     const parsed = JSON.parse(line);
-    if (Array.isArray(parsed)) found.at(-1)?.calls.push(parsed as Call);
-    else found.push({ ...parsed, name: parsed.history, calls: [] });
+    if (Array.isArray(parsed)) histories.at(-1)?.calls.push(parsed as Call);
+    else histories.push({ ...parsed, name: parsed.history, calls: [] });
   }
-  return found;
+  return histories;
 }
 
 /** Return a value in the format of the histories. */
-export function plain(value: unknown): unknown {
+export function encode(value: unknown): unknown {
   if (value === undefined || value === null) return null;
   if (value instanceof sdk.ChatError) return { error: value.code, temporary: value.isTemporary };
-  if (Array.isArray(value)) return value.map(plain);
+  if (Array.isArray(value)) return value.map(encode);
   if (typeof value !== "object") return value;
   const fields = { ...value } as Record<string, unknown>;
-  if ("event" in fields && "before" in fields) return plain(fields["event"]);
+  if ("event" in fields && "before" in fields) return encode(fields["event"]);
   const isEntry = "mid" in fields && "sender" in fields;
-  const entries = Object.entries(fields).filter(([, each]) => !(isEntry && isDefault(each)));
-  return Object.fromEntries(entries.map(([name, each]) => [name, plain(each)]));
+  const entries = Object.entries(fields).filter(([, field]) => !(isEntry && isDefault(field)));
+  return Object.fromEntries(entries.map(([name, field]) => [name, encode(field)]));
 }
 
 function isDefault(value: unknown): boolean {
@@ -49,7 +49,7 @@ function isDefault(value: unknown): boolean {
   return typeof value === "object" && Object.keys(value).length === 0;
 }
 
-function view(state: sdk.ClientState): unknown {
+function describe(state: sdk.ClientState): unknown {
   return {
     cursor: state.cursor,
     outbox: [...state.outbox].map(({ ref, stage }) => [ref, stage]),
@@ -79,22 +79,22 @@ function view(state: sdk.ClientState): unknown {
 
 /** Return the client after a reload, restored from what a store would save. */
 function restart(old: sdk.ClientState, bounds: Partial<sdk.Bounds>, unconsumed: sdk.QueuedEvent[]) {
-  const firsts = sdk.firstSeqsOf(old, unconsumed) ?? new Map<string, number>();
+  const firsts = sdk.findFirstSeqs(old, unconsumed) ?? new Map<string, number>();
   const chats = [...old.chats.values()].map((chat) => sdk.saveChat(old, chat, firsts, 1_000));
   const saved = structuredClone({
-    place: sdk.placeOf(old, unconsumed),
+    position: sdk.buildPosition(old, unconsumed),
     chats,
-    outbox: sdk.outboxOf(old, unconsumed),
+    outbox: sdk.buildOutbox(old, unconsumed),
   });
   const fresh = new sdk.ClientState("another", bounds);
-  sdk.restore(fresh, saved.place, saved.chats, saved.outbox);
+  sdk.restore(fresh, saved.position, saved.chats, saved.outbox);
   return fresh;
 }
 
 /** Called with the events that the state delivers. */
 export type Deliver = (player: Player, events: sdk.QueuedEvent[]) => void | Promise<void>;
 
-/** Replays a history call by call, and compares the results. */
+/** Replays a history call by call and compares the results. */
 export class Player {
   readonly history: History;
   state: sdk.ClientState;
@@ -112,17 +112,17 @@ export class Player {
     const { name, calls } = this.history;
     for (const [number, [method, args, result]] of calls.entries()) {
       this.number = number;
-      const found = this.#call(method, args);
-      assert.deepEqual(plain(found), plain(result), `${name}, call ${number}: ${method}`);
-      if (method !== "takeQueued") continue;
-      const events = found as sdk.QueuedEvent[];
+      const actual = this.#call(method, args);
+      assert.deepEqual(encode(actual), encode(result), `${name}, call ${number}: ${method}`);
+      if (method !== "popQueuedEvents") continue;
+      const events = actual as sdk.QueuedEvent[];
       this.#queued.push(...events);
       await deliver(this, events);
     }
   }
 
   #call(method: string, args: any[]): unknown {
-    if (method === "describe") return view(this.state);
+    if (method === "describe") return describe(this.state);
     if (method === "restart") {
       const unconsumed = this.#queued.slice(this.#queued.length - args[0]);
       this.state = restart(this.state, this.history.bounds, unconsumed);
@@ -130,12 +130,11 @@ export class Player {
     }
     if (method === "clearChat") return this.state.chats.get(args[0])?.clear(args[1]);
     const [first, ...others] = args;
-    const isNew = method === "do";
-    const given = isNew ? sdk.newOutboxEntry(first.ref, first.chat, first.fields) : first;
+    const argument = method === "enqueue" ? sdk.createOutboxEntry(first.ref, first.chat, first.fields) : first;
     try {
-      const call = (this.state as unknown as Record<string, (...given: any[]) => unknown>)[method];
+      const call = (this.state as unknown as Record<string, (...args: any[]) => unknown>)[method];
       assert.ok(call, method);
-      return call.apply(this.state, args.length === 0 ? [] : [given, ...others]);
+      return call.apply(this.state, args.length === 0 ? [] : [argument, ...others]);
     } catch (error) {
       if (!(error instanceof sdk.ChatError)) throw error;
       return error;

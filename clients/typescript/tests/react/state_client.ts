@@ -90,7 +90,7 @@ export class StateClient {
   }
 
   #takeUserFrames(): void {
-    const frames = this.state.takeFrames();
+    const frames = this.state.popFrames();
     this.notified.push(...frames.filter(({ type }) => type === "watch" || type === "unwatch"));
   }
 
@@ -120,7 +120,7 @@ export class StateClient {
   }
 
   applyInfo(info: never): void {
-    this.state.takeInfo(info);
+    this.state.applyInfo(info);
     this.state.touched.add((info as { chat: string }).chat);
     this.flush();
   }
@@ -130,9 +130,9 @@ export class StateClient {
     const answer = await this.answer(fields);
     if (fields.type === "history") {
       const before = (fields["before"] as number | undefined) ?? null;
-      this.state.takeHistory(answer as never, before === null, before);
+      this.state.applyHistory(answer as never, before === null, before);
     }
-    if (fields.type === "chats") this.state.takeChats(answer as never);
+    if (fields.type === "chats") this.state.applyChatList(answer as never);
     this.flush();
     return answer;
   }
@@ -143,7 +143,7 @@ export class StateClient {
 
   #perform(chat: string, fields: sdk.Fields, ref?: string): { ref: string } {
     const name = ref ?? `ref-${(this.#refs += 1)}`;
-    this.state.do(sdk.newOutboxEntry(name, chat, { ...fields, chat, ref: name }), 0);
+    this.state.enqueue(sdk.createOutboxEntry(name, chat, { ...fields, chat, ref: name }), 0);
     this.flush();
     return { ref: name };
   }
@@ -151,7 +151,7 @@ export class StateClient {
   // inputs of the test
 
   /** Deliver the outputs of the state, as the engine does. */
-  flush(events = this.state.takeQueued()): void {
+  flush(events = this.state.popQueuedEvents()): void {
     const touched = this.view.popTouched();
     this.deliver(events.map(({ event }) => event), touched);
   }
@@ -170,19 +170,19 @@ export class StateClient {
   /** Connect as user alice. */
   connect(): void {
     const welcome = { type: "welcome", user: "alice", epoch: "e1", seq: this.#seq };
-    this.#connection = this.state.connected(welcome, 0);
+    this.#connection = this.state.handleWelcome(welcome, 0);
     this.flush();
   }
 
   /** Lose the connection. */
   disconnect(): void {
-    this.state.disconnected(0);
+    this.state.handleDisconnect(0);
     this.deliver([{ type: "disconnected", reason: "lost", retryInS: 1 }], new Set());
   }
 
   /** Receive a frame. */
   receive(frame: sdk.Fields): void {
-    this.state.received(this.#connection, frame, 0);
+    this.state.handleFrame(this.#connection, frame, 0);
     this.flush();
   }
 
