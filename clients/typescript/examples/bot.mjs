@@ -1,4 +1,4 @@
-// A bot that answers every direct message: node bot.mjs API_URL USER PASSWORD
+// A bot that replies to every direct message: node bot.mjs API_URL USER PASSWORD
 import { Account, ChatClient } from "tierchat";
 import { FileStore } from "tierchat/node";
 import WebSocket from "ws"; // built in since Node 22
@@ -8,7 +8,7 @@ const config = await (await fetch(`${apiUrl}/v1/client-config`)).json();
 const client = new ChatClient({
   url: config.gateway_url,
   getToken: account.getToken,
-  store: new FileStore(`${user}.json`), // continues here after a restart
+  store: new FileStore(`${user}.json`), // resumes after a restart
   WebSocket,
 });
 await client.connect();

@@ -12,17 +12,17 @@ const WIDTH = 98;
 const asyncapi = JSON.parse(readFileSync(new URL("asyncapi.json", DOCS), "utf8"));
 const openapi = JSON.parse(readFileSync(new URL("openapi.json", DOCS), "utf8"));
 
-function header(source) {
+function buildHeader(source) {
   return `// Generated from docs/${source} by scripts/generate_types.mjs. Do not edit.\n`;
 }
 
 /** `Page_chatserver.api.routes.chats.Member_` → `MemberPage`. */
-function nameOf(schema) {
+function buildName(schema) {
   const generic = /^Page_.*?(\w+?)_$/.exec(schema);
   return generic === null ? schema : `${generic[1]}Page`;
 }
 
-function comment(text, indent = "") {
+function buildComment(text, indent = "") {
   const words = text.split(/\s+/).filter(Boolean);
   if (words.length === 0) return "";
   const lines = [];
@@ -40,20 +40,20 @@ function comment(text, indent = "") {
   return `${indent}/**\n${lines.map((line) => `${indent} * ${line}\n`).join("")}${indent} */\n`;
 }
 
-function firstParagraph(text = "") {
+function getFirstParagraph(text = "") {
   return text.split("\n\n")[0];
 }
 
-function union(types) {
+function buildUnion(types) {
   return [...new Set(types)].join(" | ");
 }
 
-function typeOf(schema) {
-  if (schema.$ref !== undefined) return nameOf(schema.$ref.split("/").at(-1));
-  if (schema.enum !== undefined) return union(schema.enum.map((value) => JSON.stringify(value)));
+function buildType(schema) {
+  if (schema.$ref !== undefined) return buildName(schema.$ref.split("/").at(-1));
+  if (schema.enum !== undefined) return buildUnion(schema.enum.map((item) => JSON.stringify(item)));
   const choices = schema.anyOf ?? schema.oneOf;
-  if (choices !== undefined) return union(choices.map(typeOf));
-  if (Array.isArray(schema.type)) return union(schema.type.map((type) => typeOf({ type })));
+  if (choices !== undefined) return buildUnion(choices.map(buildType));
+  if (Array.isArray(schema.type)) return buildUnion(schema.type.map((type) => buildType({ type })));
   switch (schema.type) {
     case "integer":
     case "number":
@@ -63,46 +63,48 @@ function typeOf(schema) {
     case "null":
       return schema.type;
     case "array": {
-      const item = schema.items === undefined ? "unknown" : typeOf(schema.items);
+      const item = schema.items === undefined ? "unknown" : buildType(schema.items);
       return item.includes("|") ? `(${item})[]` : `${item}[]`;
     }
     case "object":
-      if (schema.properties !== undefined) return inlineObject(schema);
-      return `Record<string, ${valueType(schema.additionalProperties)}>`;
+      if (schema.properties !== undefined) return buildInlineObject(schema);
+      return `Record<string, ${buildValueType(schema.additionalProperties)}>`;
     default:
       return "unknown";
   }
 }
 
-function valueType(schema) {
-  return typeof schema === "object" && Object.keys(schema).length > 0 ? typeOf(schema) : "unknown";
+function buildValueType(schema) {
+  const isTyped = typeof schema === "object" && Object.keys(schema).length > 0;
+  return isTyped ? buildType(schema) : "unknown";
 }
 
-function inlineObject(schema) {
+function buildInlineObject(schema) {
   const required = new Set(schema.required ?? []);
   const fields = Object.entries(schema.properties).map(
-    ([name, field]) => `${key(name)}${required.has(name) ? "" : "?"}: ${typeOf(field)}`,
+    ([name, field]) => `${quoteKey(name)}${required.has(name) ? "" : "?"}: ${buildType(field)}`,
   );
   return `{ ${fields.join("; ")} }`;
 }
 
-function key(name) {
+function quoteKey(name) {
   return /^[A-Za-z_$][\w$]*$/.test(name) ? name : JSON.stringify(name);
 }
 
 function declare(name, schema) {
-  const doc = comment(firstParagraph(schema.description) || `Schema \`${name}\` of the API.`);
+  const text = getFirstParagraph(schema.description) || `Schema \`${name}\` of the API.`;
+  const doc = buildComment(text);
   if (schema.type !== "object" || schema.properties === undefined) {
-    return `${doc}export type ${nameOf(name)} = ${typeOf(schema)};\n`;
+    return `${doc}export type ${buildName(name)} = ${buildType(schema)};\n`;
   }
   const required = new Set(schema.required ?? []);
   const fields = Object.entries(schema.properties)
     .map(([field, inner]) => {
       const optional = required.has(field) ? "" : "?";
-      return wrapField(`  ${key(field)}${optional}:`, typeOf(inner));
+      return wrapField(`  ${quoteKey(field)}${optional}:`, buildType(inner));
     })
     .join("");
-  return `${doc}export interface ${nameOf(name)} {\n${fields}}\n`;
+  return `${doc}export interface ${buildName(name)} {\n${fields}}\n`;
 }
 
 function wrapField(start, type) {
@@ -111,16 +113,16 @@ function wrapField(start, type) {
   return `${start}\n${lines.join("\n")};\n`;
 }
 
-function listOf(values) {
+function buildList(values) {
   return values.map((value) => `  ${JSON.stringify(value)},\n`).join("");
 }
 
-function frames() {
+function buildFrames() {
   const { schemas, messages } = asyncapi.components;
   const sides = { receive: new Set(), send: new Set() };
-  for (const { action, messages: own = [], reply } of Object.values(asyncapi.operations)) {
+  for (const { action, messages: requests = [], reply } of Object.values(asyncapi.operations)) {
     const other = action === "receive" ? "send" : "receive";
-    for (const { $ref } of own) sides[action].add($ref.split("/").at(-1));
+    for (const { $ref } of requests) sides[action].add($ref.split("/").at(-1));
     for (const { $ref } of reply?.messages ?? []) sides[other].add($ref.split("/").at(-1));
   }
   const payloads = (names) =>
@@ -136,22 +138,22 @@ function frames() {
   );
   const Hello = schemas.Hello.properties;
   return join([
-    header("asyncapi.json"),
+    buildHeader("asyncapi.json"),
     ...Object.entries(schemas).map(([name, schema]) => declare(name, schema)),
     "/** A frame that a client sends. */",
-    `export type ClientFrame =\n${alternatives(payloads(sides.receive))}`,
+    `export type ClientFrame =\n${buildAlternatives(payloads(sides.receive))}`,
     "/** A frame that the server sends. */",
-    `export type ServerFrame =\n${alternatives(payloads(sides.send))}`,
+    `export type ServerFrame =\n${buildAlternatives(payloads(sides.send))}`,
     "/** The version of the protocol. */",
     `export const PROTOCOL_VERSION = ${Hello.v.enum[0]};\n`,
     "/** Kinds of entries that are changes and not messages. */",
-    `export const CHANGE_KINDS: ReadonlySet<string> = new Set([\n${listOf(changes)}]);\n`,
+    `export const CHANGE_KINDS: ReadonlySet<string> = new Set([\n${buildList(changes)}]);\n`,
     "/** Most users in one `watch` frame. */",
     `export const WATCH_MAX = ${schemas.Watch.properties.users.maxItems};\n`,
     "/** Most chats in `large` of `hello`. */",
-    `export const LARGE_MAX = ${boundOf(Hello.large)};\n`,
+    `export const LARGE_MAX = ${getBound(Hello.large)};\n`,
     "/** Most chats in `unstored` of `hello`. */",
-    `export const UNSTORED_MAX = ${boundOf(Hello.unstored)};\n`,
+    `export const UNSTORED_MAX = ${getBound(Hello.unstored)};\n`,
     "/** Close codes by name. */",
     `export const CLOSE_CODES = {\n${closes.join("")}} as const;\n`,
     "/** The error codes of the server: whether the same request may succeed later. */",
@@ -159,31 +161,31 @@ function frames() {
   ]);
 }
 
-/** Join declarations with blank lines between them, and comments with what they describe. */
+/** Join parts: a blank line between declarations, none between a comment and its declaration. */
 function join(parts) {
   return `${parts.map((part) => `${part}\n`).join("").trimEnd()}\n`;
 }
 
-function alternatives(names) {
+function buildAlternatives(names) {
   return `${names.map((name) => `  | ${name}`).join("\n")};\n`;
 }
 
-function boundOf(schema) {
+function getBound(schema) {
   return schema.anyOf.find((choice) => choice.maxProperties !== undefined).maxProperties;
 }
 
-function http() {
+function buildHttp() {
   const operations = [];
   for (const [path, methods] of Object.entries(openapi.paths)) {
     for (const [method, operation] of Object.entries(methods)) {
-      if (method !== "parameters") operations.push(describe(method, path, operation));
+      if (method !== "parameters") operations.push(buildOperation(method, path, operation));
     }
   }
   operations.sort((a, b) => (a.id < b.id ? -1 : 1));
-  const seen = new Set(operations.map(({ id }) => id));
-  if (seen.size !== operations.length) throw new Error("operation ids are not unique");
+  const ids = new Set(operations.map(({ id }) => id));
+  if (ids.size !== operations.length) throw new Error("operation ids are not unique");
   return join([
-    header("openapi.json"),
+    buildHeader("openapi.json"),
     ...Object.entries(openapi.components.schemas).map(([name, schema]) => declare(name, schema)),
     "/** All operations of the HTTP API: their parameters, body and result. */",
     `export interface Operations {\n${operations.map(({ type }) => type).join("")}}\n`,
@@ -194,27 +196,27 @@ function http() {
   ]);
 }
 
-function describe(method, path, operation) {
+function buildOperation(method, path, operation) {
   const parameters = operation.parameters ?? [];
-  const inside = (place) => parameters.filter((parameter) => parameter.in === place);
+  const listIn = (location) => parameters.filter((parameter) => parameter.in === location);
   const body = operation.requestBody?.content["application/json"]?.schema;
   const success = Object.entries(operation.responses).find(([code]) => code.startsWith("2"));
   const content = success?.[1].content?.["application/json"]?.schema;
   const member = (parameter) => {
     const optional = parameter.required ? "" : "?";
-    return `      ${key(parameter.name)}${optional}: ${typeOf(parameter.schema)};\n`;
+    return `      ${quoteKey(parameter.name)}${optional}: ${buildType(parameter.schema)};\n`;
   };
-  const named = [...inside("path"), ...inside("query")];
-  const hasKey = inside("header").some(({ name }) => name === "Idempotency-Key");
+  const named = [...listIn("path"), ...listIn("query")];
+  const hasKey = listIn("header").some(({ name }) => name === "Idempotency-Key");
   const type = [
-    comment(operation.summary ?? operation.operationId, "  "),
+    buildComment(operation.summary ?? operation.operationId, "  "),
     `  ${operation.operationId}: {\n`,
     `    params: {${named.length > 0 ? `\n${named.map(member).join("")}    ` : ""}};\n`,
-    `    body: ${body === undefined ? "undefined" : typeOf(body)};\n`,
-    `    result: ${content === undefined ? "null" : typeOf(content)};\n`,
+    `    body: ${body === undefined ? "undefined" : buildType(body)};\n`,
+    `    result: ${content === undefined ? "null" : buildType(content)};\n`,
     `    isIdempotent: ${hasKey};\n  };\n`,
   ].join("");
-  const query = inside("query").map(({ name }) => JSON.stringify(name));
+  const query = listIn("query").map(({ name }) => JSON.stringify(name));
   const names = `[${query.join(", ")}]`;
   const start = `  ${operation.operationId}: [`;
   const values = [JSON.stringify(method.toUpperCase()), JSON.stringify(path), names];
@@ -226,15 +228,15 @@ function describe(method, path, operation) {
 
 const isCheck = process.argv.includes("--check");
 let isStale = false;
-for (const [name, text] of [["frames.ts", frames()], ["http.ts", http()]]) {
+for (const [name, text] of [["frames.ts", buildFrames()], ["http.ts", buildHttp()]]) {
   const file = new URL(name, TARGET);
-  let known = "";
+  let current = "";
   try {
-    known = readFileSync(file, "utf8");
+    current = readFileSync(file, "utf8");
   } catch {
     // not written yet
   }
-  if (known === text) continue;
+  if (current === text) continue;
   isStale = true;
   if (isCheck) {
     console.error(`src/generated/${name} is not up to date; run \`make docs\``);

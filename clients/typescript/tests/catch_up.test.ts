@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import * as sdk from "tierchat/state";
 
-import { entryOf } from "./react/state_client.js";
+import { buildEntry } from "./react/state_client.js";
 
 const CHAT = "g-left";
 
@@ -14,12 +14,12 @@ function connect(state: sdk.ClientState): number {
 }
 
 function push(state: sdk.ClientState, connection: number, seq: number): void {
-  const message = entryOf(CHAT, seq);
+  const message = buildEntry(CHAT, seq);
   const frame = { type: "event", epoch: "e1", seq, kind: "text", chat: CHAT, message };
   state.handleFrame(connection, frame, 0);
 }
 
-function seqsOf(queued: sdk.QueuedEvent[]): number[] {
+function listSeqs(queued: sdk.QueuedEvent[]): number[] {
   return queued.flatMap(({ event }) => (event.type === "messageAdded" ? [event.message.seq] : []));
 }
 
@@ -27,24 +27,25 @@ test("events pushed again to the next process are not skipped", () => {
   const old = new sdk.ClientState("phone");
   const first = old.handleWelcome({ type: "welcome", user: "alice", epoch: "e1", seq: 0 }, 0);
   push(old, first, 1);
-  assert.deepEqual(seqsOf(old.popQueuedEvents()), [1]);
+  assert.deepEqual(listSeqs(old.popQueuedEvents()), [1]);
   push(old, first, 2);
   push(old, first, 3);
   const unconsumed = old.popQueuedEvents();
   const firsts = sdk.findFirstSeqs(old, unconsumed) ?? new Map<string, number>();
   const chats = [...old.chats.values()].map((chat) => sdk.saveChat(old, chat, firsts, 1_000));
   const next = new sdk.ClientState("phone");
-  sdk.restore(next, structuredClone(sdk.buildPosition(old, unconsumed)), structuredClone(chats), null);
+  const position = structuredClone(sdk.buildPosition(old, unconsumed));
+  sdk.restore(next, position, structuredClone(chats), null);
 
   const connection = connect(next);
   next.popQueuedEvents();
   const [request] = next.popFrames().filter(({ type }) => type === "history");
-  const names = { type: "error", id: request?.["id"], code: "forbidden", message: "you left" };
-  next.handleFrame(connection, { ...names, temporary: false }, 0);
+  const error = { type: "error", id: request?.["id"], code: "forbidden", message: "you left" };
+  next.handleFrame(connection, { ...error, temporary: false }, 0);
   push(next, connection, 2);
   push(next, connection, 3);
 
   const queued = next.popQueuedEvents();
-  assert.deepEqual(seqsOf(queued), [2, 3]);
+  assert.deepEqual(listSeqs(queued), [2, 3]);
   assert.deepEqual(queued.filter(({ event }) => event.type === "skipped"), []);
 });

@@ -1,4 +1,4 @@
-// The connection of a client: tokens, silence, wake-ups and reconnects. The test plays the gateway.
+// The connection of a client: tokens, silence, wake-ups and reconnects, with a fake gateway.
 
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
@@ -11,7 +11,7 @@ const STEP_MS = 250;
 
 type Listener = (event: never) => void;
 
-/** A socket whose server side is the test. */
+/** A socket on which the test sends the server's frames. */
 class TestSocket {
   static readonly all: TestSocket[] = [];
   readyState = 0;
@@ -54,8 +54,8 @@ class TestSocket {
   }
 }
 
-/** A client whose clock and gateway are controlled by the test. */
-class Stage {
+/** A client with a clock and a gateway that the test controls. */
+class Fixture {
   readonly client: ChatClient;
   /** Returns the next token, or throws. */
   getToken: () => string = () => "token";
@@ -103,8 +103,8 @@ class Stage {
   }
 
   async advance(ms: number): Promise<void> {
-    for (let left = ms; left > 0; left -= STEP_MS) {
-      this.#context.mock.timers.tick(Math.min(left, STEP_MS));
+    for (let remaining = ms; remaining > 0; remaining -= STEP_MS) {
+      this.#context.mock.timers.tick(Math.min(remaining, STEP_MS));
       await flushPromises();
     }
   }
@@ -116,197 +116,197 @@ class Stage {
 
 /** Wait until pending promises have settled. */
 async function flushPromises(): Promise<void> {
-  for (let turns = 0; turns < 5; turns += 1) await new Promise((done) => setImmediate(done));
+  for (let count = 0; count < 5; count += 1) await new Promise((resolve) => setImmediate(resolve));
 }
 
-function tokenOf(name: string, lifeS: number): string {
+function createToken(name: string, lifeS: number): string {
   const payload = { sub: "alice", iat: 1_000, exp: 1_000 + lifeS, jti: name };
   return `x.${btoa(JSON.stringify(payload))}.x`;
 }
 
 test("a silent connection is probed, and replaced if there is no response", async (context) => {
-  const stage = new Stage(context);
-  await stage.connect();
+  const fixture = new Fixture(context);
+  await fixture.connect();
 
-  await stage.advance(56_000);
-  assert.equal(stage.sentFrames("sync").length, 1);
-  assert.equal(stage.client.isOnline, true);
-  await stage.advance(20_000);
+  await fixture.advance(56_000);
+  assert.equal(fixture.sentFrames("sync").length, 1);
+  assert.equal(fixture.client.isOnline, true);
+  await fixture.advance(20_000);
 
-  assert.equal(stage.sockets, 2);
-  await stage.welcome();
-  assert.equal(stage.client.isOnline, true);
+  assert.equal(fixture.sockets, 2);
+  await fixture.welcome();
+  assert.equal(fixture.client.isOnline, true);
 });
 
 test("a connection that responds to probes stays open", async (context) => {
-  const stage = new Stage(context);
-  await stage.connect();
+  const fixture = new Fixture(context);
+  await fixture.connect();
 
   for (let minutes = 0; minutes < 3; minutes += 1) {
-    await stage.advance(56_000);
-    assert.equal(stage.sentFrames("sync").length, minutes + 1);
-    stage.socket.sendFrame({ type: "page", id: 0, events: [], more: false });
+    await fixture.advance(56_000);
+    assert.equal(fixture.sentFrames("sync").length, minutes + 1);
+    fixture.socket.sendFrame({ type: "page", id: 0, events: [], more: false });
   }
 
-  assert.equal(stage.sockets, 1);
+  assert.equal(fixture.sockets, 1);
 });
 
 test("after a wake-up, the connection responds within seconds or is replaced", async (context) => {
-  const stage = new Stage(context);
-  await stage.connect();
+  const fixture = new Fixture(context);
+  await fixture.connect();
 
-  stage.client.setActive(true);
+  fixture.client.setActive(true);
   await flushPromises();
-  assert.equal(stage.sentFrames("sync").length, 1);
-  stage.socket.sendFrame({ type: "page", id: 0, events: [], more: false });
-  await stage.advance(6_000);
-  assert.equal(stage.sockets, 1);
-  stage.client.setActive(false);
-  stage.client.setActive(true);
-  await stage.advance(6_000);
+  assert.equal(fixture.sentFrames("sync").length, 1);
+  fixture.socket.sendFrame({ type: "page", id: 0, events: [], more: false });
+  await fixture.advance(6_000);
+  assert.equal(fixture.sockets, 1);
+  fixture.client.setActive(false);
+  fixture.client.setActive(true);
+  await fixture.advance(6_000);
 
-  assert.equal(stage.sockets, 2);
+  assert.equal(fixture.sockets, 2);
 });
 
 test("a wake-up ends the wait for the next attempt", async (context) => {
-  const stage = new Stage(context, 0.999);
-  await stage.connect();
-  stage.socket.close(1006);
+  const fixture = new Fixture(context, 0.999);
+  await fixture.connect();
+  fixture.socket.close(1006);
   await flushPromises();
-  assert.equal(stage.sockets, 1);
+  assert.equal(fixture.sockets, 1);
 
-  stage.client.setActive(true);
+  fixture.client.setActive(true);
   await flushPromises();
 
-  assert.equal(stage.sockets, 2);
+  assert.equal(fixture.sockets, 2);
 });
 
 test("reconnects wait at most 2 s in the foreground, and 10 s otherwise", async (context) => {
-  const stage = new Stage(context, 0.999);
-  await stage.connect();
+  const fixture = new Fixture(context, 0.999);
+  await fixture.connect();
   /** Break the connection; return the ms until the next attempt. */
   const wait = async (): Promise<number> => {
-    const before = stage.sockets;
-    stage.socket.close(1006);
+    const before = fixture.sockets;
+    fixture.socket.close(1006);
     await flushPromises();
     for (let ms = 0; ; ms += 500) {
-      if (stage.sockets > before) return ms;
-      await stage.advance(500);
+      if (fixture.sockets > before) return ms;
+      await fixture.advance(500);
     }
   };
   const waits: number[] = [];
   for (let attempt = 0; attempt < 6; attempt += 1) waits.push(await wait());
   assert.deepEqual(waits, [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]);
 
-  stage.client.setActive(true);
+  fixture.client.setActive(true);
 
   assert.equal(await wait(), 2_000);
-  stage.client.setActive(false);
+  fixture.client.setActive(false);
   assert.equal(await wait(), 10_000);
 });
 
 test("a token is renewed before it expires, and again after a failure", async (context) => {
-  const stage = new Stage(context);
-  const tokens = [tokenOf("1", 40), tokenOf("2", 40), tokenOf("3", 40)];
+  const fixture = new Fixture(context);
+  const tokens = [createToken("1", 40), createToken("2", 40), createToken("3", 40)];
   let calls = 0;
-  stage.getToken = () => {
+  fixture.getToken = () => {
     calls += 1;
     if (calls === 3) throw new Error("no answer");
     return tokens.shift() ?? "";
   };
-  await stage.connect();
-  const renewed = () => stage.sentFrames("auth").length;
+  await fixture.connect();
+  const renewed = () => fixture.sentFrames("auth").length;
   const accept = async (): Promise<void> => {
-    stage.socket.sendFrame({ type: "ok", id: stage.sentFrames("auth").at(-1)?.["id"] });
+    fixture.socket.sendFrame({ type: "ok", id: fixture.sentFrames("auth").at(-1)?.["id"] });
     await flushPromises();
   };
 
-  await stage.advance(31_000);
+  await fixture.advance(31_000);
   assert.equal(renewed(), 0);
-  await stage.advance(1_000);
+  await fixture.advance(1_000);
   assert.equal(renewed(), 1);
   await accept();
-  await stage.advance(32_000); // fails
+  await fixture.advance(32_000); // fails
   assert.deepEqual([renewed(), calls], [1, 3]);
-  await stage.advance(5_000);
+  await fixture.advance(5_000);
 
   assert.deepEqual([renewed(), calls], [2, 4]);
-  assert.equal(stage.sentFrames("auth").at(-1)?.["token"], tokenOf("3", 40));
-  assert.equal(stage.sockets, 1);
+  assert.equal(fixture.sentFrames("auth").at(-1)?.["token"], createToken("3", 40));
+  assert.equal(fixture.sockets, 1);
 });
 
 test("a refused token is replaced once; then the client ends", async (context) => {
-  const stage = new Stage(context);
-  await stage.connect();
+  const fixture = new Fixture(context);
+  await fixture.connect();
 
-  stage.socket.close(CLOSE_CODES.unauthenticated);
-  await stage.advance(1_000);
-  assert.equal(stage.sockets, 2);
-  assert.equal(stage.client.error, null);
-  stage.socket.open();
-  stage.socket.close(CLOSE_CODES.unauthenticated);
-  await stage.advance(60_000);
+  fixture.socket.close(CLOSE_CODES.unauthenticated);
+  await fixture.advance(1_000);
+  assert.equal(fixture.sockets, 2);
+  assert.equal(fixture.client.error, null);
+  fixture.socket.open();
+  fixture.socket.close(CLOSE_CODES.unauthenticated);
+  await fixture.advance(60_000);
 
-  assert.equal(stage.sockets, 2);
-  assert.match(String(stage.client.error), /refused the token/);
+  assert.equal(fixture.sockets, 2);
+  assert.match(String(fixture.client.error), /refused the token/);
 });
 
 test("a login service that is down delays the connection", async (context) => {
-  const stage = new Stage(context);
-  stage.getToken = () => {
+  const fixture = new Fixture(context);
+  fixture.getToken = () => {
     throw new Error("no answer");
   };
-  const connected = stage.client.connect();
-  await stage.advance(2_000);
-  assert.equal(stage.sockets, 0);
+  const connected = fixture.client.connect();
+  await fixture.advance(2_000);
+  assert.equal(fixture.sockets, 0);
 
-  stage.getToken = () => "token";
-  await stage.advance(2_000);
-  await stage.welcome();
+  fixture.getToken = () => "token";
+  await fixture.advance(2_000);
+  await fixture.welcome();
   await connected;
 
-  assert.equal(stage.client.isOnline, true);
+  assert.equal(fixture.client.isOnline, true);
 });
 
 test("a device that is replaced twice within a minute stops reconnecting", async (context) => {
-  const stage = new Stage(context);
-  await stage.connect();
+  const fixture = new Fixture(context);
+  await fixture.connect();
 
-  stage.socket.close(CLOSE_CODES.replaced);
-  await stage.advance(1_000);
-  await stage.welcome();
-  assert.equal(stage.client.isOnline, true);
-  stage.socket.close(CLOSE_CODES.replaced);
-  await stage.advance(60_000);
+  fixture.socket.close(CLOSE_CODES.replaced);
+  await fixture.advance(1_000);
+  await fixture.welcome();
+  assert.equal(fixture.client.isOnline, true);
+  fixture.socket.close(CLOSE_CODES.replaced);
+  await fixture.advance(60_000);
 
-  assert.equal(stage.sockets, 2);
-  assert.match(String(stage.client.error), /another process uses device desk/);
+  assert.equal(fixture.sockets, 2);
+  assert.match(String(fixture.client.error), /another process uses device desk/);
 });
 
 test("the gateway's advice delays the next attempt", async (context) => {
-  const stage = new Stage(context);
-  await stage.connect();
+  const fixture = new Fixture(context);
+  await fixture.connect();
 
-  stage.socket.sendFrame({ type: "bye", code: 3000, reason: "shutdown", retry_after_ms: 8_000 });
-  stage.socket.close(3000);
-  await stage.advance(7_500);
-  assert.equal(stage.sockets, 1);
-  await stage.advance(1_000);
+  fixture.socket.sendFrame({ type: "bye", code: 3000, reason: "shutdown", retry_after_ms: 8_000 });
+  fixture.socket.close(3000);
+  await fixture.advance(7_500);
+  assert.equal(fixture.sockets, 1);
+  await fixture.advance(1_000);
 
-  assert.equal(stage.sockets, 2);
+  assert.equal(fixture.sockets, 2);
 });
 
 test("a connection without a welcome, or with invalid JSON, is dropped", async (context) => {
-  const stage = new Stage(context);
-  await stage.connect();
-  stage.socket.sendText("{");
-  await stage.advance(1_000);
-  assert.equal(stage.sockets, 2);
+  const fixture = new Fixture(context);
+  await fixture.connect();
+  fixture.socket.sendText("{");
+  await fixture.advance(1_000);
+  assert.equal(fixture.sockets, 2);
 
-  stage.socket.open();
-  await stage.advance(9_500);
-  assert.equal(stage.sockets, 2);
-  await stage.advance(2_000);
+  fixture.socket.open();
+  await fixture.advance(9_500);
+  assert.equal(fixture.sockets, 2);
+  await fixture.advance(2_000);
 
-  assert.equal(stage.sockets, 3);
+  assert.equal(fixture.sockets, 3);
 });

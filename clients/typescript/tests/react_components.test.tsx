@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { render, type Rendered } from "./react/rendering.js";
-import { entryOf, StateClient } from "./react/state_client.js";
+import { buildEntry, StateClient } from "./react/state_client.js";
 
 import * as react from "tierchat/react";
 
@@ -73,12 +73,12 @@ test("the message list shows states, quotes and deletions, and marks as read", a
   });
   assert.deepEqual([2, 3].map((seq) => message(seq).dataset["state"]), ["read", "received"]);
   await tree.run(() => {
-    const message = entryOf(CHAT, 4, { kind: "delete", target: 1, body: "" });
+    const message = buildEntry(CHAT, 4, { kind: "delete", target: 1, body: "" });
     client.receive({ type: "event", epoch: "e1", seq: 5, kind: "delete", chat: CHAT, message });
   });
   assert.equal(message(1).textContent, "This message was deleted");
   await tree.run(() => {
-    const message = entryOf(CHAT, 5);
+    const message = buildEntry(CHAT, 5);
     client.receive({ type: "event", epoch: "e1", seq: 6, kind: "text", chat: CHAT, message });
   });
   const marked = client.requests.filter(({ type }) => type === "mark").map(({ read }) => read);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Counts, render } from "./react/rendering.js";
-import { entryOf, StateClient } from "./react/state_client.js";
+import { buildEntry, StateClient } from "./react/state_client.js";
 
 import { ClientStore } from "#dist/react/client_store.js";
 import { memo, startTransition, useLayoutEffect, useState, type ReactElement } from "react";
@@ -50,7 +50,7 @@ const Row = memo(function Row({ chat, counts }: { chat: Chat; counts: Counts }):
 });
 
 function All({ counts }: { counts: Counts }): ReactElement {
-  const each = [A, B].map((id) => (
+  const sections = [A, B].map((id) => (
     <section key={id}>
       <Texts id={id} counts={counts} />
       <Name id={id} counts={counts} />
@@ -60,7 +60,7 @@ function All({ counts }: { counts: Counts }): ReactElement {
   return (
     <>
       <List counts={counts} />
-      {each}
+      {sections}
     </>
   );
 }
@@ -166,7 +166,7 @@ test("the chat list is sorted by activity, without chats that the user left", as
   await tree.run(() => {
     client.receive({
       ...{ type: "event", epoch: "e1", seq: 6, kind: "member", chat: B },
-      message: entryOf(B, 3, { kind: "member", user: "alice", role: "", body: "" }),
+      message: buildEntry(B, 3, { kind: "member", user: "alice", role: "", body: "" }),
     });
   });
 
@@ -176,9 +176,9 @@ test("the chat list is sorted by activity, without chats that the user left", as
 
 test("the chat list loads its pages", async () => {
   const client = new StateClient();
-  client.answer = async ({ type }) => {
+  client.respond = async ({ type }) => {
     const [id, next] = client.requests.length === 1 ? [A, "more"] : [B, null];
-    const summary = { chat: id, kind: "group", top: 1, unread: 1, last: entryOf(id, 1) };
+    const summary = { chat: id, kind: "group", top: 1, unread: 1, last: buildEntry(id, 1) };
     return { type, chats: [summary], more: next !== null, next };
   };
   let view: hooks.ChatListView | undefined;
@@ -199,14 +199,14 @@ test("the chat list loads its pages", async () => {
 
 test("components of one commit show the same state", async () => {
   const client = connected();
-  let [commits, torn]: [number, string[]] = [0, []];
+  let [commits, mismatches]: [number, string[]] = [0, []];
   function Part({ id }: { id: string }): ReactElement {
     const { messages } = hooks.useMessages(id);
     const { top } = hooks.useChat(id);
     const text = `${messages.at(-1)?.seq} ${top}`;
     useLayoutEffect(() => {
-      const shown = [...document.querySelectorAll("p")].map((each) => each.textContent);
-      if (new Set(shown).size > 1) torn.push(shown.join());
+      const shown = [...document.querySelectorAll("p")].map((element) => element.textContent);
+      if (new Set(shown).size > 1) mismatches.push(shown.join());
       commits += 1;
     });
     return <p>{text}</p>;
@@ -227,7 +227,7 @@ test("components of one commit show the same state", async () => {
   }
 
   assert.ok(commits > 100);
-  assert.deepEqual(torn, []);
+  assert.deepEqual(mismatches, []);
   assert.equal(tree.text(), "19 19".repeat(19));
   await tree.unmount();
 });
@@ -235,7 +235,7 @@ test("components of one commit show the same state", async () => {
 test("removed components end their subscriptions", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const [client, counts] = [connected(), new Counts()];
-  const store = ClientStore.of(client.asClient);
+  const store = ClientStore.get(client.asClient);
   function Presence(): ReactElement {
     const presence = hooks.usePresence(["bob", "carol"]);
     return <p>{[...presence].map(([user, { state }]) => `${user} ${state}`).join()}</p>;
@@ -285,7 +285,7 @@ test("a list of 500 users subscribes in few frames and shows presence", async (c
 
   const sent = client.notified.map((frame) => frame["users"] as string[]);
   assert.deepEqual(sent.flat(), users.slice(0, 500)); // at most 500 subscriptions
-  assert.deepEqual(sent.map((some) => some.length), [100, 100, 100, 100, 100]);
+  assert.deepEqual(sent.map((users) => users.length), [100, 100, 100, 100, 100]);
   const signal = { type: "signal", kind: "presence", from: "u499", state: "online" };
   await tree.run(() => client.receive(signal));
   assert.equal(tree.text(), "u499");
@@ -295,8 +295,8 @@ test("a list of 500 users subscribes in few frames and shows presence", async (c
 test("strict mode subscribes once, and loads once", async () => {
   const client = connected();
   client.entry(A, 3); // 2 is missing
-  const store = ClientStore.of(client.asClient);
-  client.answer = async ({ chat, type }) => {
+  const store = ClientStore.get(client.asClient);
+  client.respond = async ({ chat, type }) => {
     return { type, chat, messages: [], tier: "hot", more: false };
   };
 
@@ -312,18 +312,18 @@ test("strict mode subscribes once, and loads once", async () => {
 
 test("a listener gets the events of its type", async () => {
   const client = connected();
-  const heard: string[] = [];
-  function Bell({ prefix }: { prefix: string }): null {
-    hooks.useEvent("messageAdded", ({ message }) => void heard.push(prefix + message.body));
+  const received: string[] = [];
+  function EventListener({ prefix }: { prefix: string }): null {
+    hooks.useEvent("messageAdded", ({ message }) => void received.push(prefix + message.body));
     return null;
   }
   let setPrefix: (prefix: string) => void = () => {};
-  function Bells(): ReactElement {
+  function Listeners(): ReactElement {
     const [prefix, set] = useState("a ");
     setPrefix = set;
-    return <Bell prefix={prefix} />;
+    return <EventListener prefix={prefix} />;
   }
-  const tree = await render(client, <Bells />);
+  const tree = await render(client, <Listeners />);
 
   await tree.run(() => client.entry(A, 2));
   await tree.run(() => setPrefix("b "));
@@ -331,7 +331,7 @@ test("a listener gets the events of its type", async () => {
   await tree.unmount();
   client.entry(A, 4);
 
-  assert.deepEqual(heard, ["a text 2", "b text 3"]);
+  assert.deepEqual(received, ["a text 2", "b text 3"]);
 });
 
 test("a companion's response grows until its message arrives", async () => {
@@ -385,7 +385,7 @@ test("roles missing from the chat list are loaded once, and again after a failur
   const call = (name: string): Promise<unknown> => (calls.push(name), answer());
   client.http = { call } as never;
   const listed = { chat: "g-l", kind: "group", members: ["bob", "cy"] };
-  client.answer = async () => ({ type: "page", chats: [listed] });
+  client.respond = async () => ({ type: "page", chats: [listed] });
   await client.request({ type: "chats" });
   const Members = (): ReactElement => (
     <p>{hooks.useMembers("g-l").map(({ user, role }) => `${user} ${role}`).join()}</p>
@@ -418,8 +418,8 @@ test("preferences of another device apply, and an older revision does not", asyn
   const signal = (kind: string, fields: object): Promise<void> => {
     return tree.run(() => client.receive({ type: "signal", kind, from: "alice", ...fields }));
   };
-  const archived = (rev: number, is: boolean): Promise<void> => {
-    const preferences = { chat: A, rev, archived: is, cleared_upto: rev - 4 };
+  const archived = (rev: number, isArchived: boolean): Promise<void> => {
+    const preferences = { chat: A, rev, archived: isArchived, cleared_upto: rev - 4 };
     return signal("chat_preferences", { preferences });
   };
   assert.equal(tree.text(), "false 0  text 1|text 2");

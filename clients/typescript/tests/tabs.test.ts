@@ -14,21 +14,21 @@ const START_MS = 5_000;
 
 /** Install a fake of Web Locks, which Node does not have. */
 function installLocks(): void {
-  const held = new Map<string, Promise<unknown>>();
+  const locks = new Map<string, Promise<unknown>>();
   const request = (name: string, options: { signal: AbortSignal }, run: () => unknown): unknown => {
     const aborted = new Promise<never>((_, reject) => {
       options.signal.addEventListener("abort", () => reject(options.signal.reason as Error));
     });
-    const before = held.get(name);
-    const own = before === undefined ? Promise.resolve(run()) : before.then(run);
-    held.set(name, own);
-    return Promise.race([own, aborted]);
+    const previous = locks.get(name);
+    const current = previous === undefined ? Promise.resolve(run()) : previous.then(run);
+    locks.set(name, current);
+    return Promise.race([current, aborted]);
   };
   Object.defineProperty(globalThis, "navigator", { value: { locks: { request } } });
 }
 
 /** Return an engine without a socket, with the real state of a user in a group. */
-function engineOf(listener: Listener): Engine {
+function createEngine(listener: Listener): Engine {
   const state = new sdk.ClientState("phone");
   state.handleWelcome({ user: "alice", epoch: "e1", seq: 0, large: [] } as never, 0);
   state.applyChatList({ chats: [{ chat: CHAT, kind: "group", name: "Trip" }] } as never);
@@ -50,7 +50,7 @@ function engineOf(listener: Listener): Engine {
   } as Partial<Engine> as Engine;
 }
 
-/** A tab. `until` waits for a change after which `isDone` is true. */
+/** A tab. `waitUntil` waits for a change after which `isDone` is true. */
 class Tab {
   readonly backend: SharedBackend;
   #changed: () => void = () => {};
@@ -58,10 +58,10 @@ class Tab {
   constructor(name: string) {
     const onChange = (): void => this.#changed();
     const listener = { onEvents: onChange, onChange, onEnd: onChange };
-    this.backend = new SharedBackend(name, engineOf, listener);
+    this.backend = new SharedBackend(name, createEngine, listener);
   }
 
-  until(isDone: () => boolean): Promise<void> {
+  waitUntil(isDone: () => boolean): Promise<void> {
     return new Promise((resolve) => {
       this.#changed = () => {
         if (isDone()) resolve();
@@ -84,10 +84,10 @@ test("a follower's chat info reaches the leader and all tabs", { timeout: 10_000
     follower.backend.applyInfo({ ...info, roles: { bob: "owner" }, slow_s: 5 } as never);
 
     for (const tab of tabs) {
-      await tab.until(() => tab.backend.describe(CHAT)?.isComplete === true);
-      const known = tab.backend.describe(CHAT);
+      await tab.waitUntil(() => tab.backend.describe(CHAT)?.isComplete === true);
+      const description = tab.backend.describe(CHAT);
       assert.deepEqual(
-        [known?.name, known?.members, known?.slowS],
+        [description?.name, description?.members, description?.slowS],
         ["Sea", { alice: "member", bob: "owner" }, 5],
       );
     }

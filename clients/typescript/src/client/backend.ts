@@ -18,14 +18,14 @@ export interface PendingOperation extends Operation {
   stage: "queued" | "inFlight" | "acked";
 }
 
-/** Description of a chat, without its messages. */
+/** The description of a chat, without its messages. */
 export interface ChatDescription extends Readonly<SavedChat> {
   id: string;
   peer: string | null;
   /** The newest message. */
   last: Entry | null;
   isLeft: boolean;
-  /** Roles, mutes and settings of a group are known. */
+  /** True if the roles, mutes and settings of a group are loaded. */
   isComplete: boolean;
   shown: number | null;
 }
@@ -37,13 +37,13 @@ export interface View {
   readonly isOnline: boolean;
   /** Chat ids, most recently active last. */
   listChats(): string[];
-  /** Return the same object until the chat changes. */
+  /** Return the description of a chat: the same object until the chat changes. */
   describe(chat: string): ChatDescription | null;
-  /** Return the same list until a message changes. */
+  /** Return the messages of a chat: the same list until a message changes. */
   messages(chat: string): readonly Entry[];
   pending(chat: string): PendingOperation[];
   draft(chat: string): string;
-  /** Make the messages of a chat available. */
+  /** Prepare the messages of a chat for `messages`. */
   openChat(chat: string): void;
 }
 
@@ -52,17 +52,18 @@ export interface Backend extends View {
   /**
    * Add an operation to the outbox. Adding the same operation again has no effect.
    *
-   * Return its ack if it was acked before; otherwise an event `acked` or `refused` follows.
+   * Return the ack if the operation is already acked. Otherwise, an event `acked` or `refused`
+   * follows.
    */
   submit(operation: Operation): Promise<Acked | null>;
-  /** Send a request and return its answer, which is also applied to the chats. */
+  /** Send a request and return its response, which is also applied to the chats. */
   request(fields: Fields, deadlineS: number): Promise<Fields>;
-  /** Send a frame that has no answer. */
+  /** Send a frame that has no response. */
   notify(fields: Fields): void;
   /** Start or stop presence subscriptions. */
-  watch(users: string[], isOn: boolean): void;
+  setWatched(users: string[], isWatched: boolean): void;
   /** Delete the messages of a chat up to seq `upto` from this device. */
-  clear(chat: string, upto: number): void;
+  clearChat(chat: string, upto: number): void;
   /** Apply the description of a chat. */
   applyInfo(info: ChatInfo): void;
   /** Save an unsent text. */
@@ -79,7 +80,7 @@ export interface Listener {
   onEnd(error: Error): void;
 }
 
-/** Return an event with no position in the inbox. */
+/** Return a queued event without a position in the inbox. */
 export function withoutCursor(event: ChatEvent): QueuedEvent {
   return { event, before: null };
 }

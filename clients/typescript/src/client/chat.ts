@@ -17,20 +17,20 @@ import type { DraftSync } from "./draft_sync.js";
 import { REQUEST_TIMEOUT_S } from "../state/state.js";
 import type { Sending } from "./sending.js";
 
-const LOAD_TRIES = 3;
+const LOAD_ATTEMPTS = 3;
 
 /** A message to send. */
 export interface Draft {
   text?: string;
   /** Seq of the message that it replies to. */
   replyTo?: number;
-  /** Results of {@link Chat.upload}, or their ids. */
+  /** Results of {@link Chat.upload}, or the ids of attachments. */
   attachments?: (Attachment | string)[];
-  /** Type of the body, for clients; "text" by default. */
+  /** Type of the body, defined by clients; "text" by default. */
   kind?: string;
   /** Lifetime in seconds. */
   expiresS?: number;
-  /** "stored": the ack arrives once DynamoDB has the message. */
+  /** "hot": ack after the commit. "stored": ack after the write to DynamoDB. */
   durability?: "hot" | "stored";
   /** Idempotency key; random by default. */
   ref?: string;
@@ -47,7 +47,7 @@ export interface HistoryOptions {
 /** A page of messages in ascending seq, without gaps. */
 export interface MessagesPage {
   messages: Message[];
-  /** Coldest storage tier that was read; "cache": this device was offline. */
+  /** The coldest storage tier that was read; "cache": the device was offline. */
   tier: string;
   hasMore: boolean;
 }
@@ -65,14 +65,14 @@ export interface GroupSettings {
   picture?: string;
 }
 
-/** Operations of the client that a chat uses. @internal */
+/** The parts of the client that a chat uses. @internal */
 export interface ChatOwner {
   readonly backend: Backend;
   /** The state; also available before `connect` and after `close`. */
   readonly view: View | null;
   readonly http: HttpClient;
   readonly drafts: DraftSync | null;
-  perform(chat: string, fields: Fields, ref?: string): Sending;
+  submit(chat: string, fields: Fields, ref?: string): Sending;
 }
 
 /** Return a unique reference (idempotency key) for an operation. */
@@ -90,141 +90,141 @@ export class Chat {
   /** The id of the chat. */
   readonly id: string;
   readonly #owner: ChatOwner;
-  readonly #fixed: ChatDescription | null;
+  readonly #fixedDescription: ChatDescription | null;
   #snapshot: Chat | null = null;
   #loading: Promise<ChatInfo> | null = null;
 
   /** @internal */
-  constructor(id: string, owner: ChatOwner, fixed: ChatDescription | null = null) {
+  constructor(id: string, owner: ChatOwner, fixedDescription: ChatDescription | null = null) {
     this.id = id;
     this.#owner = owner;
-    this.#fixed = fixed;
+    this.#fixedDescription = fixedDescription;
   }
 
   // state
 
-  get #known(): ChatDescription | null {
-    return this.#fixed ?? this.#owner.view?.describe(this.id) ?? null;
+  get #description(): ChatDescription | null {
+    return this.#fixedDescription ?? this.#owner.view?.describe(this.id) ?? null;
   }
 
   /**
-   * A snapshot of the properties. It is the same object until one of them changes, so user
-   * interfaces can compare objects. Messages, drafts and pending operations are always current.
+   * A snapshot of the properties. It is the same object until one of them changes, so that user
+   * interfaces can compare objects. Its messages, draft and pending operations are always current.
    */
   get snapshot(): Chat {
-    const known = this.#known;
-    if (known === null || this.#fixed !== null) return this;
-    if (this.#snapshot === null || this.#snapshot.#fixed !== known) {
-      this.#snapshot = new Chat(this.id, this.#owner, known);
+    const description = this.#description;
+    if (description === null || this.#fixedDescription !== null) return this;
+    if (this.#snapshot === null || this.#snapshot.#fixedDescription !== description) {
+      this.#snapshot = new Chat(this.id, this.#owner, description);
     }
     return this.#snapshot;
   }
 
   /** True if this client has loaded the chat. */
   get isKnown(): boolean {
-    return this.#known !== null;
+    return this.#description !== null;
   }
 
   /** "direct", "group" or "companion". */
   get kind(): string {
-    return this.#known?.kind ?? (this.id.startsWith("d-") ? "direct" : "group");
+    return this.#description?.kind ?? (this.id.startsWith("d-") ? "direct" : "group");
   }
 
   /** The name of a group, or null. */
   get name(): string | null {
-    return this.#known?.name ?? null;
+    return this.#description?.name ?? null;
   }
 
-  /** User → role; null: not known. At most 256 members. */
+  /** User → role; null: not loaded. At most 256 members. */
   get members(): Readonly<Record<string, string>> | null {
-    return this.#known?.members ?? null;
+    return this.#description?.members ?? null;
   }
 
   /** The other member of a direct chat. */
   get peer(): string | null {
-    return this.#known?.peer ?? null;
+    return this.#description?.peer ?? null;
   }
 
   /** The number of unread messages from others. */
   get unread(): number {
-    return this.#known?.unread ?? 0;
+    return this.#description?.unread ?? 0;
   }
 
   /** The user's read marker. */
   get read(): number {
-    return this.#known?.read ?? 0;
+    return this.#description?.read ?? 0;
   }
 
   /** The newest seq. */
   get top(): number {
-    return this.#known?.top ?? 0;
+    return this.#description?.top ?? 0;
   }
 
   /** User → [read, received]. */
   get marks(): Readonly<Record<string, readonly [number, number]>> {
-    return this.#known?.marks ?? {};
+    return this.#description?.marks ?? {};
   }
 
   /** Topic of a group; null if it has none, or if it is not loaded. */
   get topic(): string | null {
-    return this.#known?.topic ?? null;
+    return this.#description?.topic ?? null;
   }
 
   /** Id of a group's picture, see `GET /v1/chats/{chat}/picture`. */
   get picture(): string | null {
-    return this.#known?.picture ?? null;
+    return this.#description?.picture ?? null;
   }
 
   /** Minimum seconds between two messages of a member. */
   get slowS(): number {
-    return this.#known?.slowS ?? 0;
+    return this.#description?.slowS ?? 0;
   }
 
   /** Lifetime of new messages in seconds; 0: forever. */
   get retentionS(): number {
-    return this.#known?.retentionS ?? 0;
+    return this.#description?.retentionS ?? 0;
   }
 
   /** The user has cleared the chat up to this seq. */
   get clearedUpto(): number {
-    return this.#known?.clearedUpto ?? 0;
+    return this.#description?.clearedUpto ?? 0;
   }
 
   /** True after the end of a session with an AI companion. */
   get isEnded(): boolean {
-    return this.#known?.isEnded ?? false;
+    return this.#description?.isEnded ?? false;
   }
 
   /** True if the user is no longer a member. */
   get isLeft(): boolean {
-    return this.#known?.isLeft ?? false;
+    return this.#description?.isLeft ?? false;
   }
 
   /** True if some messages were never loaded: call {@link Chat.history}. */
   get needsHistory(): boolean {
-    return this.#known?.needsHistory ?? true;
+    return this.#description?.needsHistory ?? true;
   }
 
   /** True if the roles, mutes and settings of a group are loaded; see {@link Chat.load}. */
   get isComplete(): boolean {
-    return this.#known?.isComplete ?? false;
+    return this.#description?.isComplete ?? false;
   }
 
   /** Return whether a member is muted now. */
   isMuted(user: string): boolean {
-    const until = this.#known?.muted[user];
+    const until = this.#description?.muted[user];
     return until !== undefined && (until === 0 || until > Date.now() / 1000);
   }
 
-  /** The messages kept on this device, with all changes applied. The same list until it changes. */
+  /** The messages on this device, with all changes applied: the same list until it changes. */
   get messages(): readonly Message[] {
     this.#owner.view?.openChat(this.id);
     return this.#owner.view?.messages(this.id) ?? [];
   }
 
-  /** The newest message, if known. */
+  /** The newest message; null: none, or not loaded. */
   get lastMessage(): Message | null {
-    const last = this.#known?.last ?? null;
+    const last = this.#description?.last ?? null;
     return last === null ? null : applyExpiry(last, Date.now() / 1000);
   }
 
@@ -256,37 +256,39 @@ export class Chat {
     if (draft.replyTo !== undefined) fields.reply_to = draft.replyTo;
     if (draft.expiresS !== undefined) fields.expires_s = draft.expiresS;
     if (draft.attachments !== undefined && draft.attachments.length > 0) {
-      fields.attachments = draft.attachments.map((one) => (typeof one === "string" ? one : one.id));
+      fields.attachments = draft.attachments.map((item) => {
+        return typeof item === "string" ? item : item.id;
+      });
     }
-    return this.#owner.perform(this.id, { ...fields }, draft.ref);
+    return this.#owner.submit(this.id, { ...fields }, draft.ref);
   }
 
   /** Replace the text of one of the user's messages. */
   edit(seq: number, text: string): Sending {
-    return this.#owner.perform(this.id, { type: "edit", seq, body: text });
+    return this.#owner.submit(this.id, { type: "edit", seq, body: text });
   }
 
   /** Delete a message, for everyone or only for the user. */
   delete(seq: number, scope: "all" | "me" = "all"): Sending {
-    return this.#owner.perform(this.id, { type: "delete", seq, for: scope });
+    return this.#owner.submit(this.id, { type: "delete", seq, for: scope });
   }
 
   /** Set the user's reaction to a message; "" removes it. */
   react(seq: number, emoji: string): Sending {
-    return this.#owner.perform(this.id, { type: "react", seq, emoji });
+    return this.#owner.submit(this.id, { type: "react", seq, emoji });
   }
 
-  /** Submit a refused operation again, with a new ref. */
-  repeat(operation: PendingOperation): Sending {
-    return this.#owner.perform(this.id, operation.fields);
+  /** Send a refused operation again, with a new ref. */
+  retry(operation: PendingOperation): Sending {
+    return this.#owner.submit(this.id, operation.fields);
   }
 
-  /** Mark everything up to `seq` as read; by default everything. The marker never moves back. */
+  /** Mark messages up to `seq` as read; by default all. The marker never moves back. */
   async markRead(seq = this.top): Promise<void> {
     if (seq > 0) await this.#request({ type: "mark", read: seq });
   }
 
-  /** Mark everything up to `seq` as received. */
+  /** Mark messages up to `seq` as received; by default all. */
   async markReceived(seq = this.top): Promise<void> {
     if (seq > 0) await this.#request({ type: "mark", received: seq });
   }
@@ -297,21 +299,21 @@ export class Chat {
   }
 
   /**
-   * Load a page of messages. They are kept if they are adjacent to the messages on this device.
+   * Load a page of messages. They are stored if they are adjacent to the messages on this device.
    *
-   * Offline, the page comes from this device, with tier "cache".
+   * Offline, the page is read from this device, with tier "cache".
    */
   async history(options: HistoryOptions = {}): Promise<MessagesPage> {
-    const { limit = 50, ...place } = options;
+    const { limit = 50, ...range } = options;
     const { backend } = this.#owner;
     if (!backend.isOnline && options.after === undefined) {
-      const kept = backend.messages(this.id);
-      const found = kept.filter(({ seq }) => seq < (options.before ?? Infinity));
-      if (found.length > 0) {
-        return { messages: found.slice(-limit), tier: "cache", hasMore: (found[0]?.seq ?? 1) > 1 };
+      const messages = backend.messages(this.id);
+      const older = messages.filter(({ seq }) => seq < (options.before ?? Infinity));
+      if (older.length > 0) {
+        return { messages: older.slice(-limit), tier: "cache", hasMore: (older[0]?.seq ?? 1) > 1 };
       }
     }
-    const answer = await this.#request({ type: "history", ...place, limit });
+    const answer = await this.#request({ type: "history", ...range, limit });
     const page = answer as unknown as HistoryPage;
     return { messages: page.messages, tier: page.tier, hasMore: page.more ?? false };
   }
@@ -325,7 +327,7 @@ export class Chat {
 
   // members and settings
 
-  /** Load roles, mutes and settings, which the chat list does not include. Needs `apiUrl`. */
+  /** Load the roles, mutes and settings of a group; the chat list has none. Needs `apiUrl`. */
   load(): Promise<ChatInfo> {
     this.#loading ??= this.#load().finally(() => {
       this.#loading = null;
@@ -334,13 +336,13 @@ export class Chat {
   }
 
   async #load(): Promise<ChatInfo> {
-    for (let tries = 1; ; tries += 1) {
+    for (let attempt = 1; ; attempt += 1) {
       const { top } = this;
       const info = (await this.#owner.http.call("get_chat", { chat: this.id })) as ChatInfo;
-      // An entry that arrived during the call may be newer than the response.
+      // The response may be older than an entry that arrived during the call.
       const isCurrent = this.top === top;
       if (isCurrent) this.#owner.backend.applyInfo(info);
-      if (isCurrent || tries === LOAD_TRIES) return info;
+      if (isCurrent || attempt === LOAD_ATTEMPTS) return info;
     }
   }
 
@@ -380,8 +382,8 @@ export class Chat {
 
   /** Mute a member for `muteS` seconds, or permanently without `muteS`. 0 unmutes. */
   mute(user: string, muteS?: number): Promise<ChatInfo> {
-    const time = muteS === undefined ? {} : { mute_s: muteS };
-    return this.#change({ type: "mute_member", user, ...time });
+    const duration = muteS === undefined ? {} : { mute_s: muteS };
+    return this.#change({ type: "mute_member", user, ...duration });
   }
 
   /** Remove a user and prevent them from joining again. */
@@ -421,7 +423,7 @@ export class Chat {
     await this.#request({ type: "stop" });
   }
 
-  /** Load the text of an AI companion's response so far; it arrives as `answerGrew`. */
+  /** Request the text of an AI companion's response so far; it arrives as `answerGrew`. */
   async loadResponse(): Promise<void> {
     await this.#request({ type: "join_turn" });
   }

@@ -27,7 +27,7 @@ interface PendingAck {
   reject: (error: Error) => void;
 }
 
-/** A page of the chat list. `next` is the `after` of the next page, or null. */
+/** A page of the chat list. `next` is the value of `after` for the next page, or null. */
 export interface ChatListPage {
   chats: Chat[];
   next: string | null;
@@ -36,10 +36,10 @@ export interface ChatListPage {
 /**
  * A chat client for one device.
  *
- * While the client is open, each event is delivered once and in order. With a store, a client that
- * is opened later resumes after the last consumed event. After a crash, the most recent events may
- * be delivered twice; none is lost. A sent operation stays in the outbox, under the same `ref`,
- * until the server has stored it.
+ * While the client is open, each event is delivered once and in order. With a store, the next
+ * client resumes after the last consumed event. After a crash, the most recent events may be
+ * delivered twice; none is lost. A sent operation stays in the outbox, under the same `ref`, until
+ * the server has stored it.
  *
  * @example
  * ```ts
@@ -50,7 +50,7 @@ export interface ChatListPage {
  * ```
  */
 export class ChatClient {
-  /** The user's own preferences of chats, such as pinned and archived. Needs `apiUrl`. */
+  /** The user's chat preferences, such as pinned and archived. Needs `apiUrl`. */
   readonly preferences: Preferences;
   readonly #options: ClientOptions;
   readonly #queue: EventQueue;
@@ -74,7 +74,7 @@ export class ChatClient {
     const { apiUrl, getToken } = options;
     this.#http = apiUrl === undefined ? null : new HttpClient({ apiUrl, getToken });
     this.preferences = new Preferences(() => this.http);
-    this.preferences.onChange((chats) => this.#clear(chats));
+    this.preferences.onChange((chats) => this.#clearChats(chats));
     const read = (chat: string): string | null => this.#backend?.draft(chat) ?? null;
     const write = (chat: string, text: string): void => this.#backend?.setDraft(chat, text);
     const isSynced = options.syncDrafts === true;
@@ -82,7 +82,7 @@ export class ChatClient {
     const client = this;
     this.#owner = {
       get backend() {
-        return client.#open();
+        return client.#getBackend();
       },
       get view() {
         return client.#backend;
@@ -91,7 +91,7 @@ export class ChatClient {
         return client.http;
       },
       drafts: this.#drafts,
-      perform: this.#perform.bind(this),
+      submit: this.#send.bind(this),
     };
   }
 
@@ -124,8 +124,8 @@ export class ChatClient {
     };
     const device = `js-${newRef().slice(0, 12)}`;
     if (shareTabs !== undefined && store !== undefined && canShareTabs()) {
-      const create = (own: Listener): Engine => {
-        return new Engine(this.#options, device, own, new EventQueue(Infinity));
+      const create = (tabListener: Listener): Engine => {
+        return new Engine(this.#options, device, tabListener, new EventQueue(Infinity));
       };
       this.#backend = this.#shared = new SharedBackend(shareTabs, create, listener);
       this.#shared.onTakeover = () => this.#resubmit();
@@ -146,13 +146,13 @@ export class ChatClient {
     await this.#shared?.stop();
   }
 
-  /** Close the client and delete its store. Use it for logout. */
+  /** Close the client and delete its data from the store, for a logout. */
   async forget(): Promise<void> {
     await this.close();
     await this.#options.store?.delete();
   }
 
-  #open(): Backend {
+  #getBackend(): Backend {
     if (this.#failure !== null) throw this.#failure;
     if (this.#backend === null) throw new ChatError("unavailable", "call `connect` first");
     return this.#backend;
@@ -211,7 +211,7 @@ export class ChatClient {
   // events
 
   /**
-   * Iterate over all events, including those that arrived before this call. For one consumer.
+   * Iterate over all events, including events that arrived before this call. Use one iterator.
    *
    * Unconsumed events stay on the server. The iterator ends when the client is closed; it throws if
    * the client cannot reconnect.
@@ -273,7 +273,7 @@ export class ChatClient {
       if (this.#drafts === null) await this.preferences.onConnected();
       else await this.preferences.load();
     } catch {
-      return; // they are loaded after the next connection
+      return; // loaded after the next connection
     }
     this.#drafts?.onConnected(this.#backend?.listChats() ?? []);
   }
@@ -286,19 +286,19 @@ export class ChatClient {
     else pending?.reject(event.error);
   }
 
-  /** Delete the messages that the user has cleared on any device. */
-  #clear(chats: Iterable<string>): void {
+  /** Delete the messages of chats that the user has cleared on any device. */
+  #clearChats(chats: Iterable<string>): void {
     for (const chat of chats) {
       const { clearedUpto } = this.preferences.get(chat);
-      const known = clearedUpto === 0 ? null : (this.#backend?.describe(chat) ?? null);
-      if (known !== null && (known.clearedUpto ?? 0) < clearedUpto) {
-        this.#backend?.clear(chat, clearedUpto);
+      const description = clearedUpto === 0 ? null : (this.#backend?.describe(chat) ?? null);
+      if (description !== null && (description.clearedUpto ?? 0) < clearedUpto) {
+        this.#backend?.clearChat(chat, clearedUpto);
       }
     }
   }
 
   #onChange(chats: ReadonlySet<string>): void {
-    this.#clear(chats);
+    this.#clearChats(chats);
     for (const listener of this.#changeListeners) listener(chats);
   }
 
@@ -312,18 +312,18 @@ export class ChatClient {
 
   // operations
 
-  #perform(chat: string, fields: Fields, ref = newRef()): Sending {
+  #send(chat: string, fields: Fields, ref = newRef()): Sending {
     const operation = { ref, chat, fields: { ...fields, chat, ref } };
-    const known = this.#pendingAcks.get(ref);
+    const previous = this.#pendingAcks.get(ref);
     const acked = new Promise<Acked>((resolve, reject) => {
       this.#pendingAcks.set(ref, {
         operation,
         resolve: (event) => {
-          known?.resolve(event);
+          previous?.resolve(event);
           resolve(event);
         },
         reject: (error) => {
-          known?.reject(error);
+          previous?.reject(error);
           reject(error);
         },
       });
@@ -335,7 +335,7 @@ export class ChatClient {
   async #submit(operation: Operation): Promise<void> {
     const { ref, chat } = operation;
     try {
-      const acked = await this.#open().submit(operation);
+      const acked = await this.#getBackend().submit(operation);
       if (acked !== null) this.#resolveAck(acked);
     } catch (error) {
       if (error instanceof ChatError && this.#failure === null) {
@@ -368,8 +368,8 @@ export class ChatClient {
 
   /** Create a group. */
   createGroup(members: string[], name?: string): Promise<Chat> {
-    const named = name === undefined ? {} : { name };
-    return this.#requestChat({ type: "create_chat", members, ref: newRef(), ...named });
+    const optional = name === undefined ? {} : { name };
+    return this.#requestChat({ type: "create_chat", members, ref: newRef(), ...optional });
   }
 
   /** Join a group that the user was invited to. */
@@ -382,7 +382,7 @@ export class ChatClient {
     await this.#request({ type: "decline_invitation", chat });
   }
 
-  /** Block a user: neither of the two can message or invite the other. */
+  /** Block a user: neither user can message or invite the other. */
   async block(user: string): Promise<void> {
     await this.#request({ type: "block", user });
   }
@@ -394,17 +394,17 @@ export class ChatClient {
 
   /** Subscribe to the presence of users; it arrives as `signalReceived` of kind `presence`. */
   watch(users: string[]): void {
-    this.#open().watch(users, true);
+    this.#getBackend().setWatched(users, true);
   }
 
   /** Unsubscribe from the presence of users. */
   unwatch(users: string[]): void {
-    this.#open().watch(users, false);
+    this.#getBackend().setWatched(users, false);
   }
 
-  /** Report whether the app is in the foreground, for presence and push; check the connection. */
+  /** Report whether the app is in the foreground: for presence, push and faster reconnects. */
   setActive(isActive: boolean): void {
-    this.#open().notify({ type: "state", state: isActive ? "fg" : "bg" });
+    this.#getBackend().notify({ type: "state", state: isActive ? "fg" : "bg" });
   }
 
   // AI companions
@@ -462,7 +462,7 @@ export class ChatClient {
   }
 
   async #request(fields: Fields): Promise<Fields> {
-    return this.#open().request(fields, REQUEST_TIMEOUT_S);
+    return this.#getBackend().request(fields, REQUEST_TIMEOUT_S);
   }
 
   async #requestChat(fields: Fields): Promise<Chat> {

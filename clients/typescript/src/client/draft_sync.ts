@@ -1,12 +1,12 @@
 // Synchronization of drafts between the user's devices, with chat preferences.
 //
-// A draft that was changed here and is not on the server yet is never overwritten. If two devices
-// change a draft at the same time, the draft that is sent last remains.
+// A draft that was changed on this device and is not on the server yet is never overwritten. If two
+// devices change a draft at the same time, the last sent draft remains.
 
 import { ChatError } from "../state/errors.js";
 import type { Preferences } from "./preferences.js";
 
-const WAIT_MS = 1_000; // after the last change
+const SEND_DELAY_MS = 1_000; // after the last change
 const RETRY_MS = 10_000;
 const DRAFT_CHARS_MAX = 4_000;
 
@@ -19,7 +19,7 @@ export class DraftSync {
   readonly #timers = new Map<string, ReturnType<typeof setTimeout>>();
   readonly #sending = new Set<string>();
 
-  /** `read` returns null before the texts of this device are loaded. */
+  /** `read` returns null until the drafts of this device are loaded. */
   constructor(
     preferences: Preferences,
     read: (chat: string) => string | null,
@@ -36,7 +36,7 @@ export class DraftSync {
   /** Schedule a send of a changed draft. An empty draft is sent at once. */
   onChanged(chat: string): void {
     this.#preferences.setUnsent(chat, true);
-    this.#schedule(chat, this.#read(chat) === "" ? 0 : WAIT_MS);
+    this.#schedule(chat, this.#read(chat) === "" ? 0 : SEND_DELAY_MS);
   }
 
   #schedule(chat: string, waitMs: number): void {
@@ -47,7 +47,7 @@ export class DraftSync {
   /** Send the unsent drafts, after the preferences were loaded. */
   onConnected(chats: readonly string[]): void {
     for (const chat of chats) {
-      if (this.#preferences.isUnsent(chat)) this.#schedule(chat, WAIT_MS);
+      if (this.#preferences.isUnsent(chat)) this.#schedule(chat, SEND_DELAY_MS);
       else this.#apply(chat);
     }
   }
@@ -60,12 +60,12 @@ export class DraftSync {
   async #send(chat: string): Promise<void> {
     clearTimeout(this.#timers.get(chat));
     this.#timers.delete(chat);
-    if (this.#sending.has(chat)) return; // checked again when it ends
+    if (this.#sending.has(chat)) return; // `#send` compares the text again when the call returns
     const text = this.#read(chat) ?? "";
     if (text.length > DRAFT_CHARS_MAX) return;
-    const known = this.#preferences.get(chat).draft;
-    if (text !== (known?.text ?? "")) {
-      const version = Math.max(Date.now(), (known?.version ?? 0) + 1);
+    const serverDraft = this.#preferences.get(chat).draft;
+    if (text !== (serverDraft?.text ?? "")) {
+      const version = Math.max(Date.now(), (serverDraft?.version ?? 0) + 1);
       this.#sending.add(chat);
       try {
         await this.#preferences.change(chat, { draft: { text, version } });
@@ -87,19 +87,19 @@ export class DraftSync {
   }
 
   #apply(chat: string): void {
-    const own = this.#read(chat);
-    if (own === null || this.#sending.has(chat)) return;
+    const localText = this.#read(chat);
+    if (localText === null || this.#sending.has(chat)) return;
     const text = this.#preferences.get(chat).draft?.text ?? "";
-    if (own !== text && this.#isChangedHere(chat, own)) return;
+    if (localText !== text && this.#isChangedLocally(chat, localText)) return;
     this.#synced.set(chat, text);
-    if (own !== text) this.#write(chat, text);
+    if (localText !== text) this.#write(chat, text);
   }
 
-  #isChangedHere(chat: string, own: string): boolean {
+  #isChangedLocally(chat: string, localText: string): boolean {
     if (this.#preferences.isUnsent(chat)) return true;
     const synced = this.#synced.get(chat);
-    if (synced !== undefined) return own !== synced; // by another tab
-    // For a text of an earlier session, only saved preferences show whether the server has it.
-    return own !== "" && !this.#preferences.isRestored;
+    if (synced !== undefined) return localText !== synced; // another tab changed it
+    // The text is from an earlier run: only saved preferences show whether the server has it.
+    return localText !== "" && !this.#preferences.isRestored;
   }
 }

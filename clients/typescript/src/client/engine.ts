@@ -1,7 +1,7 @@
 // I/O of a client: the socket, the timers and the store.
 //
-// `ClientState` makes all decisions. An operation is stored before it is sent. The position is
-// saved soon after the application has consumed the events.
+// `ClientState` makes all decisions. An operation is saved before it is sent. The position is saved
+// soon after the application has consumed the events.
 
 import type { ChatInfo, ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
 import { ReconnectPolicy } from "../state/backoff.js";
@@ -17,16 +17,16 @@ import { withoutCursor } from "./backend.js";
 import type { EventQueue } from "./event_queue.js";
 import type { ClientOptions } from "./options.js";
 import { StateSaver } from "./state_saver.js";
-import { openSocket, type Lost, type Socket } from "./socket.js";
+import { openSocket, type CloseReason, type Socket } from "./socket.js";
 import { StateView } from "./state_view.js";
 
-const WELCOME_MS = 10_000;
+const WELCOME_TIMEOUT_MS = 10_000;
 const RENEWAL_RETRY_S = 5;
-const SILENCE_MS = 45_000; // then the connection is checked
-const CHECK_MS = 10_000;
-const PROBE_MS = 5_000; // for a response after the network or the user returns
+const SILENCE_MS = 45_000; // without frames, before the connection is probed
+const CHECK_INTERVAL_MS = 10_000;
+const PROBE_TIMEOUT_MS = 5_000; // after the network or the user has returned
 
-interface Waiting {
+interface PendingRequest {
   fields: Fields;
   resolve: (answer: Fields) => void;
   reject: (error: Error) => void;
@@ -41,7 +41,7 @@ export class Engine implements Backend {
   readonly #view: StateView;
   readonly #saver: StateSaver;
   readonly #policy = new ReconnectPolicy((low, high) => low + Math.random() * (high - low));
-  readonly #answers = new Map<number, Waiting>();
+  readonly #pendingRequests = new Map<number, PendingRequest>();
   #drafts: Record<string, string> = {};
   #socket: Socket | null = null;
   #outgoing: Fields[] = [];
@@ -49,7 +49,7 @@ export class Engine implements Backend {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #failure: Error | null = null;
   #isStopped = false;
-  #lastLoss = "";
+  #lastCloseReason = "";
   #wakeUp: () => void = () => {};
   #activity: "fg" | "bg" = "fg";
   #isForeground = false; // as the application reported
@@ -67,8 +67,8 @@ export class Engine implements Backend {
     const onError = (error: Error): void => this.#end(error);
     this.#saver = new StateSaver(options, this.#state, queue, onError);
     let [resolve, reject]: [() => void, (error: Error) => void] = [() => {}, () => {}];
-    const promise = new Promise<void>((done, failing) => {
-      [resolve, reject] = [done, failing];
+    const promise = new Promise<void>((resolvePromise, rejectPromise) => {
+      [resolve, reject] = [resolvePromise, rejectPromise];
     });
     promise.catch(() => {});
     this.#welcomed = { promise, resolve, reject };
@@ -86,7 +86,7 @@ export class Engine implements Backend {
       }
       restore(this.#state, stored.place, stored.chats, stored.outbox);
       this.#drafts = stored.drafts;
-      this.#saver.setStored(stored.chats.map(({ chat }) => chat));
+      this.#saver.setStoredChats(stored.chats.map(({ chat }) => chat));
       if (this.#options.device !== undefined) this.#state.device = this.#options.device;
     }
     this.#flush();
@@ -98,16 +98,16 @@ export class Engine implements Backend {
   /** Wait for the first connection, at most `timeoutMs`. */
   async waitForWelcome(timeoutMs: number): Promise<void> {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise<never>((_, reject) => {
+    const timeout = new Promise<never>((_, reject) => {
       const fail = (): void => {
-        const why = this.#lastLoss || "no answer";
-        const text = `cannot connect to a gateway at ${this.#options.url}: ${why}`;
+        const reason = this.#lastCloseReason || "no response";
+        const text = `cannot connect to a gateway at ${this.#options.url}: ${reason}`;
         reject(new ChatError("unavailable", text));
       };
       timer = setTimeout(fail, timeoutMs);
     });
     try {
-      await Promise.race([this.#welcomed.promise, late]);
+      await Promise.race([this.#welcomed.promise, timeout]);
     } finally {
       clearTimeout(timer);
     }
@@ -127,7 +127,7 @@ export class Engine implements Backend {
     this.#fail(new ChatError("unavailable", "the client is closed"));
   }
 
-  /** Connect now, or check that the server responds: the network or the user has returned. */
+  /** The network or the user has returned: connect now, or check that the gateway responds. */
   #resume = (): void => {
     this.#wakeUp();
     const socket = this.#socket;
@@ -135,11 +135,11 @@ export class Engine implements Backend {
     const received = this.#framesReceived;
     this.#probe(socket);
     setTimeout(() => {
-      if (this.#framesReceived === received) socket.drop("the gateway does not answer");
-    }, PROBE_MS);
+      if (this.#framesReceived === received) socket.drop("the gateway does not respond");
+    }, PROBE_TIMEOUT_MS);
   };
 
-  /** Save at once: the page is being closed. */
+  /** The page is being closed: save at once. */
   #onPageHide = (): void => void this.#saver.save().catch(() => {});
 
   #end(error: Error): void {
@@ -151,8 +151,8 @@ export class Engine implements Backend {
 
   #fail(error: Error): void {
     this.#failure ??= error;
-    for (const { reject } of this.#answers.values()) reject(this.#failure);
-    this.#answers.clear();
+    for (const { reject } of this.#pendingRequests.values()) reject(this.#failure);
+    this.#pendingRequests.clear();
     this.#welcomed.reject(this.#failure);
   }
 
@@ -162,15 +162,15 @@ export class Engine implements Backend {
     try {
       while (!this.#isStopped) {
         const startedS = now();
-        const lost = await this.#connectOnce();
+        const closed = await this.#connectOnce();
         if (this.#isStopped) return;
-        const atS = now();
-        this.#policy.recordDuration(atS - startedS);
+        const endedS = now();
+        this.#policy.recordDuration(endedS - startedS);
         const { device } = this.#state;
-        this.#policy.handleClose(lost.code, lost.reason, atS, this.#wasWelcomed, device);
-        this.#lastLoss = lost.reason;
-        const waitS = this.#policy.nextS(lost.retryAfterMs, this.#isForeground);
-        this.#push([{ type: "disconnected", reason: lost.reason, retryInS: waitS }]);
+        this.#policy.handleClose(closed.code, closed.reason, endedS, this.#wasWelcomed, device);
+        this.#lastCloseReason = closed.reason;
+        const waitS = this.#policy.nextS(closed.retryAfterMs, this.#isForeground);
+        this.#deliverNew([{ type: "disconnected", reason: closed.reason, retryInS: waitS }]);
         await this.#sleep(waitS * 1000);
       }
     } catch (error) {
@@ -188,7 +188,7 @@ export class Engine implements Backend {
     });
   }
 
-  async #connectOnce(): Promise<Lost> {
+  async #connectOnce(): Promise<CloseReason> {
     let token: string;
     let socket: Socket;
     try {
@@ -204,9 +204,9 @@ export class Engine implements Backend {
     this.#socket = socket;
     const timer = setTimeout(() => {
       socket.drop("the gateway does not respond to hello");
-    }, WELCOME_MS);
+    }, WELCOME_TIMEOUT_MS);
     const session: { number: number | null } = { number: null };
-    let renewal: ReturnType<typeof setTimeout> | undefined;
+    let renewalTimer: ReturnType<typeof setTimeout> | undefined;
     socket.onFrame = (frame) => {
       this.#lastFrameAtMs = Date.now();
       this.#framesReceived += 1;
@@ -216,8 +216,8 @@ export class Engine implements Backend {
           this.#flush();
         } else if (frame.type === "welcome") {
           clearTimeout(timer);
-          session.number = this.#welcome(frame as unknown as Welcome);
-          renewal = this.#scheduleRenewal(getRenewalDelayS(token));
+          session.number = this.#handleWelcome(frame as unknown as Welcome);
+          renewalTimer = this.#scheduleRenewal(getRenewalDelayS(token));
         }
       } catch (error) {
         if (error instanceof ChatError) this.#end(error);
@@ -225,11 +225,11 @@ export class Engine implements Backend {
       }
     };
     socket.send(this.#state.buildHello(token, this.#activity));
-    const check = setInterval(() => this.#checkSilence(socket), CHECK_MS);
-    const lost = await socket.closed;
+    const checkTimer = setInterval(() => this.#checkSilence(socket), CHECK_INTERVAL_MS);
+    const closed = await socket.closed;
     clearTimeout(timer);
-    clearTimeout(renewal);
-    clearInterval(check);
+    clearTimeout(renewalTimer);
+    clearInterval(checkTimer);
     socket.onFrame = () => {};
     this.#socket = null;
     this.#outgoing = [];
@@ -237,28 +237,28 @@ export class Engine implements Backend {
       this.#state.handleDisconnect(now());
       this.#flush();
     }
-    return lost;
+    return closed;
   }
 
-  #welcome(welcome: Welcome): number {
-    const known = this.#state.user;
-    if (known !== "" && welcome.user !== known) {
-      const text = `the store belongs to ${known}, but the token is for ${welcome.user}`;
+  #handleWelcome(welcome: Welcome): number {
+    const storedUser = this.#state.user;
+    if (storedUser !== "" && welcome.user !== storedUser) {
+      const text = `the store belongs to ${storedUser}, but the token is for ${welcome.user}`;
       throw new ChatError("conflict", `${text}; use the same user for both`);
     }
     this.#policy.recordWelcome();
     const number = this.#state.handleWelcome(welcome as unknown as Fields, now());
     this.#wasWelcomed = true;
     this.#flush();
-    // All later events are after this position.
+    // Resolve `connect` once the position is saved: all later events follow it.
     void this.#saver.save().then(this.#welcomed.resolve);
     return number;
   }
 
-  /** After a long silence, send a small request: browsers do not report pings. */
+  /** Probe the connection after a long silence: browsers do not report pings. */
   #checkSilence(socket: Socket): void {
     const silenceMs = Date.now() - this.#lastFrameAtMs;
-    if (silenceMs > SILENCE_MS + 2 * CHECK_MS) socket.drop("the gateway does not answer");
+    if (silenceMs > SILENCE_MS + 2 * CHECK_INTERVAL_MS) socket.drop("the gateway does not respond");
     else if (silenceMs > SILENCE_MS) this.#probe(socket);
   }
 
@@ -272,15 +272,15 @@ export class Engine implements Backend {
     if (waitS === null) return undefined;
     const socket = this.#socket;
     const renew = async (): Promise<void> => {
-      let next: number | null = RENEWAL_RETRY_S;
+      let delayS: number | null = RENEWAL_RETRY_S;
       try {
         const token = await this.#options.getToken();
         await this.request({ type: "auth", token }, REQUEST_TIMEOUT_S);
-        next = getRenewalDelayS(token);
+        delayS = getRenewalDelayS(token);
       } catch {
-        // If renewal fails, the gateway closes the session and the reconnect handles it.
+        // Retried below. If the token expires first, the gateway closes the session.
       }
-      if (this.#socket === socket && !this.#isStopped) this.#scheduleRenewal(next);
+      if (this.#socket === socket && !this.#isStopped) this.#scheduleRenewal(delayS);
     };
     const delayMs = Math.min(waitS * 1000, 2 ** 31 - 1);
     return setTimeout(() => void (this.#socket === socket && renew()), delayMs);
@@ -288,7 +288,7 @@ export class Engine implements Backend {
 
   // outputs of the state
 
-  /** Process the outputs of the last input: frames, answers, events and the timer. */
+  /** Process the outputs of the last input: frames, responses, events and the timer. */
   #flush(): void {
     const frames = this.#state.popFrames();
     if (frames.length > 0 && this.#state.isOnline) {
@@ -296,13 +296,13 @@ export class Engine implements Backend {
       void this.#write();
     }
     for (const [number, answer] of this.#state.popAnswers()) {
-      const waiting = this.#answers.get(number);
-      this.#answers.delete(number);
-      if (waiting === undefined) continue;
-      if (answer instanceof Error) waiting.reject(answer);
+      const pending = this.#pendingRequests.get(number);
+      this.#pendingRequests.delete(number);
+      if (pending === undefined) continue;
+      if (answer instanceof Error) pending.reject(answer);
       else {
-        this.#applyAnswer(waiting.fields, answer);
-        waiting.resolve(answer);
+        this.#applyAnswer(pending.fields, answer);
+        pending.resolve(answer);
       }
     }
     this.#deliver(this.#state.popQueuedEvents());
@@ -324,37 +324,37 @@ export class Engine implements Backend {
     }
   }
 
-  #push(events: Parameters<typeof withoutCursor>[0][]): void {
+  #deliverNew(events: Parameters<typeof withoutCursor>[0][]): void {
     this.#deliver(events.map((event) => ({ event, before: this.#state.cursor })));
   }
 
   #deliver(events: ReturnType<ClientState["popQueuedEvents"]>): void {
     const touched = this.#view.popTouched();
-    this.#saver.touch(touched);
+    this.#saver.markChanged(touched);
     if (events.length > 0) this.#listener.onEvents(events);
     if (events.length > 0 || touched.size > 0) this.#listener.onChange(touched);
     if (this.#queue.isFull) this.#state.pause(now(), true);
   }
 
-  /** Resume events if there is room for them, and save the new position. */
+  /** Resume events if the queue is empty, and save the new position. */
   onConsumed(): void {
     if (this.#isStopped) return;
     if (this.#queue.size === 0) {
       this.#state.pause(now(), false);
       this.#flush();
     }
-    this.#saver.touch([]);
+    this.#saver.markChanged([]);
   }
 
   #schedule(): void {
     clearTimeout(this.#timer);
     const nowS = now();
-    const due = this.#state.getNextTick(nowS);
-    if (due === null || this.#isStopped) return;
+    const tickS = this.#state.getNextTick(nowS);
+    if (tickS === null || this.#isStopped) return;
     this.#timer = setTimeout(() => {
       this.#state.tick(now());
       this.#flush();
-    }, Math.ceil((due - nowS) * 1000));
+    }, Math.ceil((tickS - nowS) * 1000));
     if (typeof this.#timer === "object" && !this.#state.isOnline) this.#timer.unref?.();
   }
 
@@ -379,29 +379,29 @@ export class Engine implements Backend {
   // calls
 
   async submit({ ref, chat, fields }: Operation): Promise<Acked | null> {
-    this.#check();
-    const known = this.#state.outbox.find(ref);
+    this.#checkOpen();
+    const existing = this.#state.outbox.find(ref);
     this.#saver.hasNewOperations = true;
     this.#state.enqueue(createOutboxEntry(ref, chat, fields), now());
     this.#flush();
     if (!this.#state.isOnline) await this.#saver.save();
-    if (known?.stage !== "acked") return null;
-    const { seq, ts, mid } = known;
+    if (existing?.stage !== "acked") return null;
+    const { seq, ts, mid } = existing;
     return { type: "acked", ref, chat, seq, ts, mid, dup: true, durability: "hot" };
   }
 
   request(fields: Fields, deadlineS: number): Promise<Fields> {
     return new Promise((resolve, reject) => {
-      this.#check();
+      this.#checkOpen();
       const nowS = now();
       const number = this.#state.sendRequest(fields, nowS, nowS + deadlineS);
-      this.#answers.set(number, { fields, resolve, reject });
+      this.#pendingRequests.set(number, { fields, resolve, reject });
       this.#flush();
     });
   }
 
   notify(fields: Fields): void {
-    this.#check();
+    this.#checkOpen();
     if (fields.type === "state") {
       this.#activity = fields["state"] === "bg" ? "bg" : "fg";
       this.#isForeground = this.#activity === "fg";
@@ -411,14 +411,14 @@ export class Engine implements Backend {
     this.#flush();
   }
 
-  watch(users: string[], isOn: boolean): void {
-    this.#check();
-    if (isOn) this.#state.watch(users);
+  setWatched(users: string[], isWatched: boolean): void {
+    this.#checkOpen();
+    if (isWatched) this.#state.watch(users);
     else this.#state.unwatch(users);
     this.#flush();
   }
 
-  clear(chat: string, upto: number): void {
+  clearChat(chat: string, upto: number): void {
     this.#state.chats.get(chat)?.clear(upto);
     this.#state.touched.add(chat);
     this.#flush();
@@ -431,7 +431,7 @@ export class Engine implements Backend {
   }
 
   setDraft(chat: string, text: string): void {
-    this.#check();
+    this.#checkOpen();
     if (text === "") delete this.#drafts[chat];
     else this.#drafts[chat] = text;
     this.#saver.setDraft(chat, text);
@@ -440,7 +440,7 @@ export class Engine implements Backend {
 
   openChat(): void {}
 
-  #check(): void {
+  #checkOpen(): void {
     if (this.#failure !== null) throw this.#failure;
   }
 

@@ -11,8 +11,9 @@ import type { QueuedEvent } from "../state/state.js";
 export class EventQueue {
   readonly #eventsMax: number;
   #queue: QueuedEvent[] = [];
-  #current: QueuedEvent | null = null; // popped, may not be consumed yet
-  readonly #newest = new Map<string, QueuedEvent>(); // deferred, by chat; "" is the connection
+  #current: QueuedEvent | null = null; // popped, but perhaps not consumed yet
+  // The newest `storedUpto` by chat; "": the newest connection state.
+  readonly #newest = new Map<string, QueuedEvent>();
 
   constructor(eventsMax: number) {
     this.#eventsMax = eventsMax;
@@ -44,7 +45,7 @@ export class EventQueue {
     }
   }
 
-  /** Drop the oldest event above the bound. For tabs: the server keeps no events for each tab. */
+  /** Drop the oldest event if the queue is too long. For tabs, the server keeps no events. */
   dropOldest(): void {
     if (this.#queue.length > this.#eventsMax) this.#queue.shift();
   }

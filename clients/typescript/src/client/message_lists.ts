@@ -1,4 +1,4 @@
-// Message lists for user interfaces: lists and messages keep their identity until they change.
+// Message lists for user interfaces: lists and messages are the same objects until they change.
 
 import type { Entry } from "../state/model.js";
 
@@ -7,7 +7,7 @@ const LISTS_MAX = 100; // the most recently read chats
 interface List {
   messages: readonly Entry[];
   isOutdated: boolean;
-  expiresAtS: number; // then the text of a message expires
+  expiresAtS: number; // when the text of a message expires
 }
 
 /** The message lists of the most recently read chats. */
@@ -24,9 +24,10 @@ export class MessageLists {
 
   /** Return the messages of a chat; `load` reads them if they have changed. */
   get(chat: string, nowS: number, load: () => readonly Entry[]): readonly Entry[] {
-    const known = this.#lists.get(chat);
-    if (known !== undefined && !known.isOutdated && nowS < known.expiresAtS) return known.messages;
-    const messages = reuseObjects(load(), known?.messages ?? []);
+    const cached = this.#lists.get(chat);
+    const isCurrent = cached !== undefined && !cached.isOutdated && nowS < cached.expiresAtS;
+    if (isCurrent) return cached.messages;
+    const messages = reuseObjects(load(), cached?.messages ?? []);
     this.#lists.delete(chat);
     const [oldest] = this.#lists.keys();
     if (oldest !== undefined && this.#lists.size >= LISTS_MAX) this.#lists.delete(oldest);
@@ -35,30 +36,32 @@ export class MessageLists {
   }
 }
 
-/** Return a version of a message. Copies with the same version have the same content. */
+/** Return the version of a message. Copies with the same version have the same content. */
 export function getVersion(message: Entry): string {
   return `${message.mid}:${message.ts}:${message.rev ?? 0}:${message.deleted ?? false}`;
 }
 
-/** Return when the first of these messages expires, in Unix seconds, or `Infinity`. */
+/** Return the earliest expiry of these messages, in Unix seconds, or `Infinity`. */
 export function getExpiryS(messages: readonly Entry[]): number {
-  let first = Infinity;
-  for (const { expires_at: at, deleted } of messages) {
-    if (at != null && deleted !== true && at < first) first = at;
+  let firstS = Infinity;
+  for (const { expires_at: expiresAtS, deleted } of messages) {
+    if (expiresAtS == null || deleted === true) continue;
+    firstS = Math.min(firstS, expiresAtS);
   }
-  return first;
+  return firstS;
 }
 
-/** Return `messages`, but reuse the objects of `known` that have the same version. */
+/** Return `messages`, with the objects of `previous` where the version is the same. */
 export function reuseObjects(
   messages: readonly Entry[],
-  known: readonly Entry[],
+  previous: readonly Entry[],
 ): readonly Entry[] {
-  const before = new Map(known.map((message) => [message.seq, message]));
-  const same = messages.map((message) => {
-    const old = before.get(message.seq);
+  const bySeq = new Map(previous.map((message) => [message.seq, message]));
+  const reused = messages.map((message) => {
+    const old = bySeq.get(message.seq);
     return old !== undefined && getVersion(old) === getVersion(message) ? old : message;
   });
-  const isSame = same.length === known.length && same.every((each, index) => each === known[index]);
-  return isSame ? known : same;
+  const isSame =
+    reused.length === previous.length && reused.every((item, index) => item === previous[index]);
+  return isSame ? previous : reused;
 }

@@ -1,7 +1,7 @@
 // The user's chat preferences and pinned chats, which are the same on all devices.
 //
-// This is a copy of the server's state. Changes on other devices arrive as signals, which may be
-// lost; therefore, everything is loaded again after each connection. A lower `rev` never replaces a
+// This is a copy of the server's state. Changes on other devices arrive as signals. Signals may be
+// lost; therefore, everything is loaded again after each reconnect. A lower `rev` never replaces a
 // higher one.
 
 import type { ChatPreferences as Fields, PinnedChats } from "../generated/frames.js";
@@ -12,18 +12,18 @@ import type { ChatEvent } from "../state/events.js";
 
 const PAGE = 100;
 const CHATS_MAX = 2_000;
-const TRIES = 3;
+const ATTEMPTS_MAX = 3;
 
 /** The user's preferences of a chat. */
 export interface ChatPreferences {
   readonly isArchived: boolean;
   /** End of the mute of push notifications, in Unix seconds; 0: never; null: not muted. */
   readonly mutedUntilS: number | null;
-  /** Show the chat as unread, whatever its unread count. */
+  /** Show the chat as unread, even without unread messages. */
   readonly isMarkedUnread: boolean;
-  /** Show no message up to this seq. */
+  /** The user has cleared the chat up to this seq. */
   readonly clearedUpto: number;
-  /** The unsent text of the device that changed it last; `version` is a time in milliseconds. */
+  /** The draft of the device that changed it last; `version` is a time in milliseconds. */
   readonly draft: { readonly text: string; readonly version: number } | null;
   /** Rises with each change. */
   readonly rev: number;
@@ -49,7 +49,7 @@ const NONE: PinnedChats = { chats: [], rev: 0 };
 export interface SavedPreferences {
   readonly chats: readonly (readonly [chat: string, preferences: ChatPreferences])[];
   readonly pinned: PinnedChats;
-  /** The chats whose draft was changed here and is not on the server yet. */
+  /** The chats whose draft was changed on this device and is not on the server yet. */
   readonly unsent: readonly string[];
 }
 
@@ -63,7 +63,7 @@ export class Preferences {
   /** True if `restore` was called. @internal */
   isRestored = false;
   #loading: Promise<void> | null = null;
-  #isUsed = false;
+  #isLoadRequested = false;
 
   /** @internal */
   constructor(http: () => HttpClient) {
@@ -80,7 +80,7 @@ export class Preferences {
     return this.#chats;
   }
 
-  /** The chats at the top of the list, in order: the same list until it changes. */
+  /** The pinned chats, in order: the same list until it changes. */
   get pinned(): readonly string[] {
     return this.#pinned.chats;
   }
@@ -108,7 +108,7 @@ export class Preferences {
     this.#set(chats.slice(0, CHATS_MAX));
   }
 
-  /** Return whether a draft was changed here and is not on the server yet. @internal */
+  /** Return whether a draft was changed on this device and is not on the server yet. @internal */
   isUnsent(chat: string): boolean {
     return this.#unsent.has(chat);
   }
@@ -121,9 +121,9 @@ export class Preferences {
     this.#notify(new Set()); // `saved` changed
   }
 
-  /** Load all preferences, now and after each connection. */
+  /** Load all preferences, now and after each reconnect. */
   async load(): Promise<void> {
-    this.#isUsed = true;
+    this.#isLoadRequested = true;
     this.#loading ??= this.#loadNow().finally(() => {
       this.#loading = null;
     });
@@ -133,24 +133,24 @@ export class Preferences {
   async #loadNow(): Promise<void> {
     this.#applyPinned(await this.#http().call("get_pinned_chats", {}));
     const before = this.#chats;
-    const found = new Set<string>();
+    const loaded = new Set<string>();
     let cursor: string | null = null;
     do {
-      const place: { cursor?: string } = cursor === null ? {} : { cursor };
-      const page = await this.#http().call("list_chat_preferences", { limit: PAGE, ...place });
+      const position: { cursor?: string } = cursor === null ? {} : { cursor };
+      const page = await this.#http().call("list_chat_preferences", { limit: PAGE, ...position });
       this.#applyItems(page.items);
-      for (const { chat } of page.items) found.add(chat);
+      for (const { chat } of page.items) loaded.add(chat);
       cursor = page.next ?? null;
-    } while (cursor !== null && found.size < CHATS_MAX);
+    } while (cursor !== null && loaded.size < CHATS_MAX);
     if (cursor !== null) return;
     // The server does not list chats with default preferences.
-    const gone = [...before].filter(([chat, known]) => {
-      return !found.has(chat) && this.#chats.get(chat) === known;
+    const removed = [...before].filter(([chat, preferences]) => {
+      return !loaded.has(chat) && this.#chats.get(chat) === preferences;
     });
-    this.#set(gone.map(([chat, { rev }]) => [chat, { ...DEFAULTS, rev }]));
+    this.#set(removed.map(([chat, { rev }]) => [chat, { ...DEFAULTS, rev }]));
   }
 
-  /** Change some preferences of a chat, here at once and on all devices of the user. */
+  /** Change some preferences of a chat: at once on this device, then on the server. */
   async change(chat: string, changes: PreferenceChanges): Promise<ChatPreferences> {
     const { isArchived, mutedUntilS, isMarkedUnread, clearedUpto, draft } = changes;
     const body: Changes = {};
@@ -160,12 +160,12 @@ export class Preferences {
     if (clearedUpto !== undefined) body.cleared_upto = clearedUpto;
     if (draft !== undefined) body.draft = draft;
     const before = this.#chats.get(chat);
-    const expected = { ...this.get(chat), ...changes };
-    this.#set([[chat, expected]]);
+    const optimistic = { ...this.get(chat), ...changes };
+    this.#set([[chat, optimistic]]);
     try {
       this.#applyItems([await this.#http().call("change_chat_preferences", { chat, body })]);
     } catch (error) {
-      if (this.get(chat) === expected) this.#set([[chat, before ?? DEFAULTS]]);
+      if (this.get(chat) === optimistic) this.#set([[chat, before ?? DEFAULTS]]);
       throw error;
     }
     return this.get(chat);
@@ -173,12 +173,12 @@ export class Preferences {
 
   /** Pin a chat above the other pinned chats. */
   pin(chat: string): Promise<void> {
-    return this.#changePinned((chats) => [chat, ...chats.filter((each) => each !== chat)]);
+    return this.#changePinned((chats) => [chat, ...chats.filter((id) => id !== chat)]);
   }
 
   /** Unpin a chat. */
   unpin(chat: string): Promise<void> {
-    return this.#changePinned((chats) => chats.filter((each) => each !== chat));
+    return this.#changePinned((chats) => chats.filter((id) => id !== chat));
   }
 
   /** Replace the pinned chats. */
@@ -186,27 +186,28 @@ export class Preferences {
     return this.#changePinned(() => [...chats]);
   }
 
-  /** Change the pinned chats; if another device changed them meanwhile, apply the change again. */
-  async #changePinned(changed: (chats: readonly string[]) => string[]): Promise<void> {
+  /** Change the pinned chats; after a conflict with another device, apply the change again. */
+  async #changePinned(change: (chats: readonly string[]) => string[]): Promise<void> {
     const before = this.#pinned;
-    const expected = { ...before, chats: changed(before.chats) };
-    this.#setPinned(expected);
+    const optimistic = { ...before, chats: change(before.chats) };
+    this.#setPinned(optimistic);
     try {
-      this.#applyPinned(await this.#replacePinned(changed));
+      this.#applyPinned(await this.#replacePinned(change));
     } catch (error) {
-      if (this.#pinned === expected) this.#setPinned(before);
+      if (this.#pinned === optimistic) this.#setPinned(before);
       throw error;
     }
   }
 
-  async #replacePinned(changed: (chats: readonly string[]) => string[]): Promise<PinnedChats> {
-    for (let left = TRIES; ; left -= 1) {
-      const known = await this.#http().call("get_pinned_chats", {});
-      const body = { chats: changed(known.chats), if_rev: known.rev ?? 0 };
+  async #replacePinned(change: (chats: readonly string[]) => string[]): Promise<PinnedChats> {
+    for (let attempt = 1; ; attempt += 1) {
+      const current = await this.#http().call("get_pinned_chats", {});
+      const body = { chats: change(current.chats), if_rev: current.rev ?? 0 };
       try {
         return await this.#http().call("set_pinned_chats", { body });
       } catch (error) {
-        if (!(error instanceof ChatError) || error.code !== "conflict" || left <= 1) throw error;
+        const isConflict = error instanceof ChatError && error.code === "conflict";
+        if (!isConflict || attempt >= ATTEMPTS_MAX) throw error;
       }
     }
   }
@@ -221,13 +222,13 @@ export class Preferences {
 
   /** Reload the preferences if they are in use. @internal */
   async onConnected(): Promise<void> {
-    if (this.#isUsed) await this.load();
+    if (this.#isLoadRequested) await this.load();
   }
 
   #applyItems(items: readonly Fields[]): void {
     const isNewer = ({ chat, rev = 0 }: Fields): boolean => {
-      const known = this.#chats.get(chat);
-      return known === undefined ? this.#chats.size < CHATS_MAX : rev > known.rev;
+      const current = this.#chats.get(chat);
+      return current === undefined ? this.#chats.size < CHATS_MAX : rev > current.rev;
     };
     this.#set(items.filter(isNewer).map((item) => [item.chat, parsePreferences(item)]));
   }

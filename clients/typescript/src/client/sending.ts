@@ -1,12 +1,12 @@
-// The result of sending: a ref at once, an ack later.
+// The result of a send: the ref at once, the ack later.
 
 import type { Acked } from "../state/events.js";
 
 /**
- * An operation in the outbox. `await` it for the ack; it is also sent without `await`.
+ * An operation in the outbox. `await` it for the ack; the operation is also sent without `await`.
  *
- * It stays pending while the client is offline. If the server refuses the operation, it rejects,
- * and the client delivers an event `refused`.
+ * It stays pending while the client is offline. If the server refuses the operation, the promise
+ * rejects, and the client delivers an event `refused`.
  */
 export class Sending implements PromiseLike<Acked> {
   /** The idempotency key of the operation. */

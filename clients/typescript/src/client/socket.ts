@@ -7,7 +7,7 @@ import type { Fields } from "../state/model.js";
 const SUBPROTOCOL = "chat.v1";
 const OPEN_MS = 10_000;
 
-/** The part of the WebSocket API that the SDK uses; the package `ws` has it, too. */
+/** The part of the WebSocket API that the SDK uses; package `ws` has it, too. */
 export interface WebSocketLike {
   readonly readyState: number;
   send(data: string): void;
@@ -20,22 +20,22 @@ export interface WebSocketLike {
   ): void;
 }
 
-/** A WebSocket constructor. */
+/** A WebSocket class. */
 export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike;
 
-/** Why a connection ended. Code 0 means a network failure. */
-export interface Lost {
+/** The reason for the end of a connection. Code 0: network failure. */
+export interface CloseReason {
   code: number;
   reason: string;
   retryAfterMs: number | null;
 }
 
-/** An open connection. `onFrame` gets each frame; `closed` resolves when it has ended. */
+/** A connection. `onFrame` is called with each frame; `closed` resolves when it has ended. */
 export class Socket {
-  readonly closed: Promise<Lost>;
+  readonly closed: Promise<CloseReason>;
   onFrame: (frame: Fields) => void = () => {};
   readonly #socket: WebSocketLike;
-  #end: (lost: Lost) => void = () => {};
+  #end: (reason: CloseReason) => void = () => {};
 
   constructor(socket: WebSocketLike) {
     this.#socket = socket;
@@ -44,15 +44,16 @@ export class Socket {
     });
     let bye: Partial<Bye> = {};
     socket.addEventListener("message", ({ data }) => {
-      const frame = parse(data);
+      const frame = parseFrame(data);
       if (frame === null) this.drop("the server sent invalid JSON");
       else if (frame.type === "bye") bye = frame as unknown as Bye;
       else this.onFrame(frame);
     });
     socket.addEventListener("close", ({ code, reason }) => {
       const text = bye.reason || reason || "the connection was lost";
-      const known = code >= 3000 ? code : 0;
-      this.#end({ code: known, reason: text, retryAfterMs: bye.retry_after_ms ?? null });
+      // Lower codes are not of this protocol.
+      const protocolCode = code >= 3000 ? code : 0;
+      this.#end({ code: protocolCode, reason: text, retryAfterMs: bye.retry_after_ms ?? null });
     });
     socket.addEventListener("error", () => {}); // `close` follows
   }
@@ -74,7 +75,7 @@ export class Socket {
   }
 }
 
-function parse(data: unknown): Fields | null {
+function parseFrame(data: unknown): Fields | null {
   try {
     const frame: unknown = JSON.parse(String(data));
     const isFrame = typeof frame === "object" && frame !== null && "type" in frame;
@@ -93,12 +94,12 @@ function parse(data: unknown): Fields | null {
 export function openSocket(url: string, WebSocketClass?: WebSocketConstructor): Promise<Socket> {
   const Class = WebSocketClass ?? (globalThis as { WebSocket?: WebSocketConstructor }).WebSocket;
   if (Class === undefined) {
-    const text = "this platform has no WebSocket; pass a class, such as that of the package ws";
+    const text = "this platform has no WebSocket class; pass one, such as that of package ws";
     throw new ChatError("bad_request", `WebSocket: ${text}`);
   }
-  let opening: WebSocketLike;
+  let webSocket: WebSocketLike;
   try {
-    opening = new Class(url, [SUBPROTOCOL]);
+    webSocket = new Class(url, [SUBPROTOCOL]);
   } catch (cause) {
     const text = `url: ${url}: must be a gateway address, ws:// or wss://`;
     throw new ChatError("bad_request", text, { cause });
@@ -109,11 +110,11 @@ export function openSocket(url: string, WebSocketClass?: WebSocketConstructor): 
       reject(new ChatError("unavailable", reason));
     };
     const timer = setTimeout(() => {
-      fail("the gateway does not answer");
-      opening.close();
+      fail("the gateway does not respond");
+      webSocket.close();
     }, OPEN_MS);
-    const socket = new Socket(opening);
-    opening.addEventListener("open", () => {
+    const socket = new Socket(webSocket);
+    webSocket.addEventListener("open", () => {
       clearTimeout(timer);
       resolve(socket);
     });

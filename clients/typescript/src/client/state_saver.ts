@@ -17,8 +17,8 @@ export class StateSaver {
   readonly #state: ClientState;
   readonly #queue: EventQueue;
   readonly #onError: (error: Error) => void;
-  #dirty = new Set<string>();
-  #stored = new Set<string>(); // chats in the store
+  #changed = new Set<string>();
+  #storedChats = new Set<string>();
   #drafts: Record<string, string> = {};
   #timer: ReturnType<typeof setTimeout> | undefined;
   #running: Promise<void> = Promise.resolve();
@@ -35,25 +35,25 @@ export class StateSaver {
     this.#onError = onError;
   }
 
-  /** Record which chats the store has. */
-  setStored(chats: Iterable<string>): void {
-    this.#stored = new Set(chats);
+  /** Record the chats that the store has. */
+  setStoredChats(chats: Iterable<string>): void {
+    this.#storedChats = new Set(chats);
   }
 
   /** Schedule a save of chats and of the position. */
-  touch(chats: Iterable<string>): void {
+  markChanged(chats: Iterable<string>): void {
     if (this.#options.store === undefined) return;
-    for (const chat of chats) this.#dirty.add(chat);
+    for (const chat of chats) this.#changed.add(chat);
     this.#timer ??= setTimeout(() => void this.save().catch(this.#onError), SAVE_MS);
   }
 
   /** Schedule a save of an unsent text. */
   setDraft(chat: string, text: string): void {
     this.#drafts[chat] = text;
-    this.touch([]);
+    this.markChanged([]);
   }
 
-  /** Save what has changed, and wait until it is durable. */
+  /** Save all changes, and wait until they are durable. */
   save(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -67,23 +67,23 @@ export class StateSaver {
     if (store === undefined) return;
     const drafts = this.#drafts;
     this.#drafts = {};
-    await store.save({ ...this.#changes(), drafts });
+    await store.save({ ...this.#buildChanges(), drafts });
   }
 
-  #changes(): StoreChanges {
+  #buildChanges(): StoreChanges {
     const { unconsumed } = this.#queue;
     const outbox = buildOutbox(this.#state, unconsumed);
     const firstSeqs = findFirstSeqs(this.#state, unconsumed);
-    // An unconsumed event cannot be repeated from a new position: keep the saved one.
+    // The saved position stays: after a restart from a new one, an unconsumed event would be lost.
     if (firstSeqs === null || this.#state.cursor === null) return { outbox };
     const entriesMax = this.#options.storedEntriesMax ?? STORED_ENTRIES_MAX;
     const { chats: all } = this.#state;
-    const named = [...this.#dirty].map((name) => all.get(name));
-    const dirty = named.filter((chat) => chat !== undefined);
-    const chats = dirty.map((chat) => saveChat(this.#state, chat, firstSeqs, entriesMax));
-    const removedChats = [...this.#stored, ...this.#dirty].filter((name) => !all.has(name));
-    this.#stored = new Set(all.keys());
-    this.#dirty = new Set(firstSeqs.keys()); // they change again when their events are consumed
+    const loaded = [...this.#changed].map((name) => all.get(name));
+    const changed = loaded.filter((chat) => chat !== undefined);
+    const chats = changed.map((chat) => saveChat(this.#state, chat, firstSeqs, entriesMax));
+    const removedChats = [...this.#storedChats, ...this.#changed].filter((name) => !all.has(name));
+    this.#storedChats = new Set(all.keys());
+    this.#changed = new Set(firstSeqs.keys()); // saved again when their events are consumed
     return { outbox, place: buildPosition(this.#state, unconsumed), chats, removedChats };
   }
 

@@ -1,4 +1,4 @@
-// Views of `ClientState` for user interfaces: objects keep their identity until they change.
+// Views of `ClientState` for user interfaces: objects are the same until they change.
 
 import type { ChatState } from "../state/chat.js";
 import { isEqual, type Entry } from "../state/model.js";
@@ -17,7 +17,7 @@ export class StateView {
     this.#state = state;
   }
 
-  /** Return the chats that changed since the last call. */
+  /** Return the chats that changed since the last call, and invalidate their views. */
   popTouched(): ReadonlySet<string> {
     const touched = new Set(this.#state.touched);
     this.#state.touched.clear();
@@ -31,15 +31,15 @@ export class StateView {
   }
 
   describe(chat: string): ChatDescription | null {
-    const known = this.#state.chats.get(chat);
-    if (known === undefined) {
+    const state = this.#state.chats.get(chat);
+    if (state === undefined) {
       this.#descriptions.delete(chat);
       this.#outdated.delete(chat);
       return null;
     }
     const before = this.#descriptions.get(chat);
     if (before !== undefined && !this.#outdated.delete(chat)) return before;
-    const description = buildDescription(known);
+    const description = buildDescription(state);
     if (before !== undefined && isEqual(before, description)) return before;
     this.#descriptions.set(chat, description);
     return description;
@@ -60,8 +60,9 @@ export class StateView {
 
 function buildDescription(chat: ChatState): ChatDescription {
   const { id, peer, isLeft, isComplete, log, muted } = chat;
-  const [listed, kept] = [chat.last, log.findNewestMessage()];
-  const last = kept !== null && kept.seq >= (listed?.seq ?? 0) ? kept : listed;
+  const [fromList, fromLog] = [chat.last, log.findNewestMessage()];
+  const isLogNewer = fromLog !== null && fromLog.seq >= (fromList?.seq ?? 0);
+  const last = isLogNewer ? fromLog : fromList;
   const state = { id, peer, last, isLeft, isComplete, muted: { ...muted }, shown: log.shown };
   return { ...chat.save(), ...state };
 }

@@ -3,7 +3,7 @@
 import type { Granted } from "../generated/http.js";
 import { HttpClient } from "./http_client.js";
 
-const EARLY_MS = 30_000; // a token this close to its expiry is replaced
+const RENEWAL_MARGIN_MS = 30_000; // before the expiry of a token
 
 /** Options of a login. */
 export interface AccountOptions {
@@ -12,8 +12,8 @@ export interface AccountOptions {
   /** Name of this device in the user's list of devices. */
   device?: string;
   /**
-   * Keep the login in HttpOnly cookies (browsers on the same site). Otherwise, save the tokens that
-   * are passed to `onRefreshToken` where only this application can read them.
+   * Keep the login in HttpOnly cookies, for browsers on the same site. Otherwise, save the tokens
+   * passed to `onRefreshToken` where only this application can read them.
    */
   useCookie?: boolean;
   /** Called with each new refresh token. A refresh token is valid for one use. */
@@ -54,7 +54,7 @@ export class Account {
     return account;
   }
 
-  /** Resume a login with a refresh token; without one, with the cookie. */
+  /** Resume a login with a refresh token, or with the cookie if there is none. */
   static async resume(options: AccountOptions, refreshToken?: string): Promise<Account> {
     const account = new Account(options);
     account.#refreshToken = refreshToken ?? null;
@@ -69,7 +69,7 @@ export class Account {
 
   /** Return a valid access token; it is renewed shortly before it expires. */
   readonly getToken = async (): Promise<string> => {
-    if (Date.now() > this.#expiresAtMs - EARLY_MS) {
+    if (Date.now() > this.#expiresAtMs - RENEWAL_MARGIN_MS) {
       this.#refreshing ??= this.#refresh().finally(() => {
         this.#refreshing = null;
       });
@@ -95,13 +95,13 @@ export class Account {
     await this.#saveTokens(await this.#http.call("refresh", { body }));
   }
 
-  async #saveTokens(granted: Granted): Promise<void> {
-    this.#token = granted.token;
-    this.#user = granted.user;
-    this.#expiresAtMs = Date.now() + granted.expires_in_s * 1000; // the clocks may differ
-    if (granted.refresh_token != null) {
-      this.#refreshToken = granted.refresh_token;
-      await this.#options.onRefreshToken?.(granted.refresh_token);
+  async #saveTokens(tokens: Granted): Promise<void> {
+    this.#token = tokens.token;
+    this.#user = tokens.user;
+    this.#expiresAtMs = Date.now() + tokens.expires_in_s * 1000; // by this clock
+    if (tokens.refresh_token != null) {
+      this.#refreshToken = tokens.refresh_token;
+      await this.#options.onRefreshToken?.(tokens.refresh_token);
     }
   }
 }

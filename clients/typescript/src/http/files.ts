@@ -1,7 +1,8 @@
 // File transfer: uploads to S3 and downloads from S3, with links from the HTTP API.
 //
-// Upload: compute the checksum → request a form from the API → post it with the file to S3 → the
-// API checks the file. For an image, wait up to `THUMBNAIL_MS` for its thumbnail.
+// Steps of an upload: compute the checksum, request a form from the API, post the form with the
+// file to S3, and have the API check the file. For an image, wait up to `THUMBNAIL_MS` for its
+// thumbnail.
 
 import type { Attachment, NewAttachment, Upload } from "../generated/http.js";
 import { ChatError } from "../state/errors.js";
@@ -9,14 +10,14 @@ import type { HttpClient } from "./http_client.js";
 
 const THUMBNAIL_MS = 10_000; // maximum wait for a thumbnail
 const POLL_MS = 2_000;
-const OCTETS = "application/octet-stream";
+const DEFAULT_TYPE = "application/octet-stream";
 
 /** Options of an upload. */
 export interface UploadOptions {
   /** File name; by default that of a `File`. */
   name?: string;
   /**
-   * Called with the uploaded share, 0 to 1. Without `XMLHttpRequest` (Node, Deno), it is called
+   * Called with the uploaded fraction, 0 to 1. Without `XMLHttpRequest` (Node, Deno), it is called
    * only with 0 and 1.
    */
   onProgress?: (share: number) => void;
@@ -56,19 +57,19 @@ async function upload(
   const { onProgress = () => {}, signal } = options;
   if (file.size === 0) throw new ChatError("bad_request", "file: must not be empty");
   const name = options.name ?? (file as Partial<File>).name ?? "file";
-  const sha256 = await checksum(file);
+  const sha256 = await computeChecksum(file);
   signal?.throwIfAborted();
-  const body = { name, type: file.type || OCTETS, size: file.size, sha256 };
-  const begun = await requestForm(body, crypto.randomUUID());
+  const body = { name, type: file.type || DEFAULT_TYPE, size: file.size, sha256 };
+  const started = await requestForm(body, crypto.randomUUID());
   signal?.throwIfAborted();
   onProgress(0);
-  if (begun.url != null) await postForm(begun.url, begun.fields, file, onProgress, signal);
+  if (started.url != null) await postForm(started.url, started.fields, file, onProgress, signal);
   onProgress(1);
-  const giveUpAtMs = Date.now() + THUMBNAIL_MS;
+  const deadlineMs = Date.now() + THUMBNAIL_MS;
   for (;;) {
-    const found = await http.call("complete_upload", { file: begun.id, wait_ms: POLL_MS });
+    const uploaded = await http.call("complete_upload", { file: started.id, wait_ms: POLL_MS });
     signal?.throwIfAborted();
-    if (found.looked_at || Date.now() > giveUpAtMs) return found.attachment;
+    if (uploaded.looked_at || Date.now() > deadlineMs) return uploaded.attachment;
   }
 }
 
@@ -78,17 +79,17 @@ export async function downloadFile(
   file: string,
   options: { seq?: number; isThumb?: boolean } = {},
 ): Promise<Blob> {
-  const place = options.seq === undefined ? {} : { seq: options.seq };
+  const message = options.seq === undefined ? {} : { seq: options.seq };
   const thumb = options.isThumb === true ? { thumb: 1 } : {};
-  const { url } = await http.call("get_link", { file, ...place, ...thumb });
+  const { url } = await http.call("get_link", { file, ...message, ...thumb });
   const response = await fetch(url).catch((cause: unknown) => {
-    throw new ChatError("unavailable", "the file store does not answer", { cause });
+    throw new ChatError("unavailable", "the file store does not respond", { cause });
   });
   if (!response.ok) throw new ChatError("unavailable", `download failed: HTTP ${response.status}`);
   return response.blob();
 }
 
-async function checksum(file: Blob): Promise<string> {
+async function computeChecksum(file: Blob): Promise<string> {
   const digest = await crypto.subtle.digest("SHA-256", await file.arrayBuffer());
   return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -109,9 +110,9 @@ async function postForm(
     response = await fetch(url, { method: "POST", body: form, ...(signal ? { signal } : {}) });
   } catch (cause) {
     if (signal?.aborted) throw signal.reason;
-    throw new ChatError("unavailable", "the file store does not answer", { cause });
+    throw new ChatError("unavailable", "the file store does not respond", { cause });
   }
-  if (!response.ok) throw refused(response.status);
+  if (!response.ok) throw createUploadError(response.status);
 }
 
 /** Post a form with XMLHttpRequest: `fetch` does not report upload progress. */
@@ -128,10 +129,10 @@ function postWithProgress(
     };
     request.onload = () => {
       if (request.status < 300) resolve();
-      else reject(refused(request.status));
+      else reject(createUploadError(request.status));
     };
     request.onerror = () => {
-      reject(new ChatError("unavailable", "the file store does not answer"));
+      reject(new ChatError("unavailable", "the file store does not respond"));
     };
     request.onabort = () => reject(signal?.reason as Error);
     signal?.addEventListener("abort", () => request.abort(), { once: true });
@@ -140,6 +141,6 @@ function postWithProgress(
   });
 }
 
-function refused(status: number): ChatError {
+function createUploadError(status: number): ChatError {
   return new ChatError("unavailable", `upload failed: the file store returned HTTP ${status}`);
 }

@@ -21,9 +21,9 @@ export interface HttpClientOptions {
   apiUrl: string;
   /** Return an access token; without it, only public operations work. */
   getToken?: () => string | Promise<string>;
-  /** Whether cookies are sent, as in `fetch`; "omit" by default. */
+  /** When to send cookies, as in `fetch`; "omit" by default. */
   credentials?: "omit" | "same-origin" | "include";
-  /** Headers of all requests. */
+  /** Headers for all requests. */
   headers?: Readonly<Record<string, string>>;
 }
 
@@ -40,7 +40,7 @@ export class HttpClient {
   /**
    * Call an operation. Calls with the same idempotency `key` within 24 hours take effect once.
    *
-   * @throws {@link ChatError} with the code of the server; `unavailable` if it did not answer.
+   * @throws {@link ChatError} with the server's error code; `unavailable`: there was no response.
    */
   async call<Id extends OperationId>(
     id: Id,
@@ -48,20 +48,20 @@ export class HttpClient {
     key?: string,
   ): Promise<CallResult<Id>> {
     const [method, path, query] = OPERATIONS[id];
-    const { body, ...given } = options as Record<string, unknown>;
-    const place = path.replace(/\{(\w+)\}/g, (_, name: string) =>
-      encodeURIComponent(String(given[name])),
+    const { body, ...params } = options as Record<string, unknown>;
+    const resolvedPath = path.replace(/\{(\w+)\}/g, (_, name: string) =>
+      encodeURIComponent(String(params[name])),
     );
     const pairs = query
-      .filter((name) => given[name] !== undefined)
+      .filter((name) => params[name] !== undefined)
       .flatMap((name): [string, string][] => {
-        const value = given[name];
-        return (Array.isArray(value) ? value : [value]).map((each) => [name, String(each)]);
+        const value = params[name];
+        return (Array.isArray(value) ? value : [value]).map((item) => [name, String(item)]);
       });
     const search = pairs.length > 0 ? `?${new URLSearchParams(pairs).toString()}` : "";
     const headers: Record<string, string> = {};
     if (key !== undefined) headers["idempotency-key"] = key;
-    return (await this.request(method, place + search, body, headers)) as CallResult<Id>;
+    return (await this.request(method, resolvedPath + search, body, headers)) as CallResult<Id>;
   }
 
   /** Send a request to a path of the API; return its JSON, or null without a body. */
@@ -87,20 +87,20 @@ export class HttpClient {
     headers: Record<string, string> = {},
   ): Promise<Response> {
     const token = await this.#options.getToken?.();
-    const all: Record<string, string> = { ...this.#options.headers, ...headers };
-    if (token !== undefined) all["authorization"] = `Bearer ${token}`;
-    if (body !== undefined) all["content-type"] = "application/json";
+    const allHeaders: Record<string, string> = { ...this.#options.headers, ...headers };
+    if (token !== undefined) allHeaders["authorization"] = `Bearer ${token}`;
+    if (body !== undefined) allHeaders["content-type"] = "application/json";
     let response: Response;
     try {
       response = await fetch(this.#base + path, {
         method,
-        headers: all,
+        headers: allHeaders,
         ...(body === undefined ? {} : { body: JSON.stringify(body) }),
         credentials: this.#options.credentials ?? "omit",
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });
     } catch (cause) {
-      throw new ChatError("unavailable", "the API does not answer", { cause });
+      throw new ChatError("unavailable", "the API does not respond", { cause });
     }
     if (response.ok) return response;
     const problem: unknown = await response.json().catch(() => null);

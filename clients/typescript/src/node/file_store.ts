@@ -3,7 +3,7 @@
 import { open, readFile, rename, rm } from "node:fs/promises";
 
 import { ChatError } from "../state/errors.js";
-import { emptyState, applyChanges } from "../stores/store.js";
+import { createEmptyState, applyChanges } from "../stores/store.js";
 import type { Store, StoreChanges, StoredState } from "../stores/store.js";
 
 /**
@@ -27,11 +27,11 @@ export class FileStore implements Store {
       text = await readFile(this.path, "utf8");
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
-      this.#state = emptyState();
+      this.#state = createEmptyState();
       return this.#state;
     }
     try {
-      this.#state = { ...emptyState(), ...(JSON.parse(text) as StoredState) };
+      this.#state = { ...createEmptyState(), ...(JSON.parse(text) as StoredState) };
     } catch (cause) {
       throw new ChatError("internal", `${this.path}: is not a tierchat store`, { cause });
     }
@@ -54,7 +54,7 @@ export class FileStore implements Store {
 
   /** Delete the file. */
   async delete(): Promise<void> {
-    this.#state = emptyState();
+    this.#state = createEmptyState();
     await rm(this.path, { force: true });
   }
 

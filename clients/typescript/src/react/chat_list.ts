@@ -1,4 +1,4 @@
-// The chat list: all chats of the user by activity, page by page.
+// The chat list: the user's chats, most recently active first, loaded page by page.
 
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
@@ -8,22 +8,22 @@ const PAGE = 50;
 
 /** The chats of the user. */
 export interface ChatListView {
-  /** The loaded chats, most recently active first, without those that the user has left. */
+  /** The loaded chats, most recently active first, without chats that the user has left. */
   readonly chats: readonly Chat[];
-  /** True if the server may have more. */
+  /** True if the server may have more chats. */
   readonly hasMore: boolean;
   readonly isLoading: boolean;
-  /** The last page could not be loaded. */
+  /** The error of the last page; null if it was loaded. */
   readonly error: Error | null;
   /** Load the next page. */
   readonly loadMore: () => Promise<void>;
 }
 
-/** Loads the chat list and keeps it in order. */
+/** Loads the chat list and keeps it sorted. */
 export class ChatList {
   readonly #client: ChatClient;
   readonly #onChange: () => void;
-  readonly #arrived = new Map<string, number>(); // chat → when it was added, in µs
+  readonly #addedTs = new Map<string, number>(); // chat → time of its addition, in µs
   #view: ChatListView;
   #listed = new Map<string, Chat>();
   #next: string | null | undefined; // undefined: no page was loaded
@@ -54,11 +54,11 @@ export class ChatList {
     const chats = this.#client.chats
       .map(({ snapshot }) => snapshot)
       .filter(({ isKnown, isLeft }) => isKnown && !isLeft);
-    const times = new Map(chats.map((chat) => [chat, this.#activity(chat)]));
-    const timeOf = (chat: Chat): number => times.get(chat) ?? 0;
-    chats.sort((a, b) => timeOf(b) - timeOf(a) || (a.id < b.id ? -1 : 1));
+    const times = new Map(chats.map((chat) => [chat, this.#getActivityTs(chat)]));
+    const getTs = (chat: Chat): number => times.get(chat) ?? 0;
+    chats.sort((a, b) => getTs(b) - getTs(a) || (a.id < b.id ? -1 : 1));
     this.#listed = new Map(chats.map((chat) => [chat.id, chat]));
-    for (const id of this.#arrived.keys()) if (!this.#listed.has(id)) this.#arrived.delete(id);
+    for (const id of this.#addedTs.keys()) if (!this.#listed.has(id)) this.#addedTs.delete(id);
     this.#unread = chats.reduce((sum, { unread }) => sum + unread, 0);
     this.#set({ chats });
   }
@@ -68,20 +68,20 @@ export class ChatList {
     return snapshot.isKnown && !snapshot.isLeft ? snapshot : undefined;
   }
 
-  #activity({ id, lastMessage }: Chat): number {
-    return Math.max(lastMessage?.ts ?? 0, this.#arrived.get(id) ?? 0);
+  #getActivityTs({ id, lastMessage }: Chat): number {
+    return Math.max(lastMessage?.ts ?? 0, this.#addedTs.get(id) ?? 0);
   }
 
   /** Move a new chat above the others, although it has no message yet. */
   apply(event: ChatEvent): void {
     if (event.type !== "chatChanged" || event.change !== null) return;
     if (this.#client.chat(event.chat).lastMessage === null) {
-      this.#arrived.set(event.chat, Date.now() * 1000);
-      this.#listed.delete(event.chat); // its place changes
+      this.#addedTs.set(event.chat, Date.now() * 1000);
+      this.#listed.delete(event.chat); // sorted again by `update`
     }
   }
 
-  /** Load the first page, unless it was loaded. */
+  /** Load the first page, unless it is already loaded. */
   async onConnected(): Promise<void> {
     if (this.#next === undefined && this.#client.isOnline) await this.#load();
   }

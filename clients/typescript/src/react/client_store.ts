@@ -1,7 +1,7 @@
 // State of a client for React: immutable snapshots, and subscriptions to their changes.
 //
-// There is one store per client. It listens to the client while a component uses it. Snapshots keep
-// their identity until their content changes. A change of a chat calls only the listeners of that
+// There is one store per client. It listens to the client while a component uses it. A snapshot is
+// the same object until its content changes. A change of a chat calls only the listeners of that
 // chat, of the chat list and of the connection.
 
 import type { PendingOperation } from "../client/backend.js";
@@ -13,7 +13,7 @@ import { MessageWindow } from "./message_window.js";
 import { CompanionProgress, PresenceTable, TypingTable } from "./signals.js";
 import { Topics } from "./topics.js";
 
-const WINDOWS_MAX = 20; // message windows that are kept without a component
+const WINDOWS_MAX = 20; // message windows without a component
 
 /** State of the connection. */
 export interface Connection {
@@ -40,7 +40,7 @@ export class ClientStore {
   readonly #operations = new Map<string, PendingOperation>(); // ref → operation in the outbox
   readonly #eventListeners = new Set<(event: ChatEvent) => void>();
   #connection: Connection = { isOnline: false, isLeader: true, user: "", error: null };
-  #users = 0;
+  #retainCount = 0;
   #stop: (() => void) | null = null;
 
   private constructor(client: ChatClient) {
@@ -50,7 +50,7 @@ export class ClientStore {
   }
 
   /** Return the store of a client. */
-  static of(client: ChatClient): ClientStore {
+  static get(client: ChatClient): ClientStore {
     const store = stores.get(client) ?? new ClientStore(client);
     stores.set(client, store);
     return store;
@@ -60,25 +60,25 @@ export class ClientStore {
 
   /** Listen to the client until the returned function is called. */
   retain(): () => void {
-    this.#users += 1;
+    this.#retainCount += 1;
     if (this.#stop === null) this.#start();
-    let isOver = false;
+    let isReleased = false;
     return () => {
-      if (isOver) return;
-      isOver = true;
-      this.#users -= 1;
-      // Later, because strict mode removes the first components and adds them again.
-      if (this.#users === 0) queueMicrotask(() => this.#stopIfUnused());
+      if (isReleased) return;
+      isReleased = true;
+      this.#retainCount -= 1;
+      // Delayed, because strict mode removes the first components and adds them again.
+      if (this.#retainCount === 0) queueMicrotask(() => this.#stopIfUnused());
     };
   }
 
   #stopIfUnused(): void {
-    if (this.#users > 0 || this.#stop === null) return;
+    if (this.#retainCount > 0 || this.#stop === null) return;
     this.#stop();
     this.#stop = null;
     this.typing.clear();
     this.companions.clear();
-    this.#windows.clear(); // they would miss changes
+    this.#windows.clear(); // they no longer receive changes
     this.#operations.clear();
   }
 
@@ -94,26 +94,27 @@ export class ClientStore {
 
   /** Call `listener` for each event; return a function that removes it. */
   onEvent(listener: (event: ChatEvent) => void): () => void {
-    const own = (event: ChatEvent): void => listener(event);
-    this.#eventListeners.add(own);
+    // The same listener can be added twice.
+    const entry = (event: ChatEvent): void => listener(event);
+    this.#eventListeners.add(entry);
     const release = this.retain();
     return () => {
-      this.#eventListeners.delete(own);
+      this.#eventListeners.delete(entry);
       release();
     };
   }
 
   #start(): void {
-    const endChanges = this.client.onChange((chats) => this.#onChange(chats));
-    const endPreferences = this.client.preferences.onChange((chats) => {
+    const removeChangeListener = this.client.onChange((chats) => this.#onChange(chats));
+    const removePreferenceListener = this.client.preferences.onChange((chats) => {
       for (const id of chats) this.#windows.get(id)?.onCleared();
       this.topics.notify("preferences");
     });
-    const endEvents = this.client.on((event) => this.#onEvent(event));
+    const removeEventListener = this.client.on((event) => this.#onEvent(event));
     this.#stop = () => {
-      endChanges();
-      endEvents();
-      endPreferences();
+      removeChangeListener();
+      removeEventListener();
+      removePreferenceListener();
     };
     this.#onChange(new Set(this.client.chats.map(({ id }) => id)));
     this.presence.onConnected();
@@ -138,10 +139,12 @@ export class ClientStore {
     this.list.apply(event);
     if ("chat" in event && event.chat !== null) this.#windows.get(event.chat)?.apply(event);
     if (event.type === "connected") this.#onConnected();
-    if (event.type === "restarted") for (const each of this.#windows.values()) each.apply(event);
+    if (event.type === "restarted") {
+      for (const window of this.#windows.values()) window.apply(event);
+    }
     if (event.type === "refused") {
       const operation = this.#operations.get(event.ref);
-      if (operation !== undefined) this.messages(event.chat).onRefused(operation, event.error);
+      if (operation !== undefined) this.getMessages(event.chat).onRefused(operation, event.error);
     }
     if (event.type === "refused" || event.type === "acked") this.#operations.delete(event.ref);
     for (const listener of [...this.#eventListeners]) listener(event);
@@ -151,32 +154,32 @@ export class ClientStore {
     this.presence.onConnected();
     if (this.topics.count("chats") > 0) void this.list.onConnected();
     for (const window of this.#windows.values()) window.onConnected();
-    for (const chat of this.topics.ids("members")) this.#loadMembers(chat);
-    for (const chat of this.topics.ids("companion")) this.#loadResponse(chat);
+    for (const chat of this.topics.listIds("members")) this.#loadMembers(chat);
+    for (const chat of this.topics.listIds("companion")) this.#loadResponse(chat);
   }
 
   // snapshots
 
   /** Return the state of the connection. */
-  connection(): Connection {
+  getConnection(): Connection {
     const { isOnline, isLeader, user, error } = this.client;
-    const known = this.#connection;
+    const last = this.#connection;
     const isSame =
-      known.isOnline === isOnline &&
-      known.isLeader === isLeader &&
-      known.user === user &&
-      known.error === error;
+      last.isOnline === isOnline &&
+      last.isLeader === isLeader &&
+      last.user === user &&
+      last.error === error;
     if (!isSame) this.#connection = { isOnline, isLeader, user, error };
     return this.#connection;
   }
 
   /** Return a snapshot of a chat. */
-  chat(id: string): Chat {
+  getChat(id: string): Chat {
     return this.client.chat(id).snapshot;
   }
 
-  /** Return the messages of a chat. */
-  messages(id: string): MessageWindow {
+  /** Return the message window of a chat. */
+  getMessages(id: string): MessageWindow {
     let window = this.#windows.get(id);
     if (window === undefined) {
       window = new MessageWindow(this.client.chat(id), this.client, () => {
@@ -208,9 +211,9 @@ export class ClientStore {
 
   #loadMembers(id: string): void {
     const chat = this.client.chat(id);
-    const isWanted = chat.kind === "group" && !chat.isComplete && !chat.isLeft;
-    // Without an API, or after a failure, the members of the chat list are used.
-    if (isWanted && this.client.isOnline) chat.load().catch(() => {});
+    const isIncomplete = chat.kind === "group" && !chat.isComplete && !chat.isLeft;
+    // Without an API or after a failure, the members from the chat list are shown.
+    if (isIncomplete && this.client.isOnline) chat.load().catch(() => {});
   }
 
   /** Load the preferences of chats, and listen to their changes. */
@@ -224,7 +227,7 @@ export class ClientStore {
 
   /** Keep a chat's messages loaded until the returned function is called. */
   openMessages(id: string, listener: () => void): () => void {
-    const window = this.messages(id);
+    const window = this.getMessages(id);
     this.#windows.delete(id);
     this.#windows.set(id, window); // most recently used
     const unsubscribe = this.subscribe(`messages:${id}`, listener);
@@ -237,13 +240,13 @@ export class ClientStore {
   }
 
   #dropUnusedWindows(): void {
-    const unused = [...this.#windows].filter(([, { canDrop }]) => canDrop);
+    const unused = [...this.#windows].filter(([, { isDroppable }]) => isDroppable);
     for (const [id] of unused.slice(0, Math.max(0, unused.length - WINDOWS_MAX))) {
       this.#windows.delete(id);
     }
   }
 
-  /** Follow the AI response in progress until the returned function is called. */
+  /** Keep the AI response in progress loaded until the returned function is called. */
   openResponse(id: string, listener: () => void): () => void {
     const unsubscribe = this.subscribe(`companion:${id}`, listener);
     this.#loadResponse(id);
@@ -253,6 +256,6 @@ export class ClientStore {
   #loadResponse(id: string): void {
     const chat = this.client.chat(id);
     if (!this.client.isOnline || chat.kind !== "companion") return;
-    chat.loadResponse().catch(() => {}); // repeated after the next connection
+    chat.loadResponse().catch(() => {}); // retried after the next connection
   }
 }

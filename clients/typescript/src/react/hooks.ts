@@ -1,4 +1,4 @@
-// Hooks for the state of a client. Each one renders its component only when its result changes.
+// Hooks for the state of a client. A hook renders its component only when the result changes.
 
 import { useCallback, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 
@@ -28,7 +28,7 @@ function useTopic<T>(topic: string, read: (store: ClientStore) => T): T {
 
 /** Return the state of the connection. */
 export function useConnection(): Connection {
-  return useTopic("connection", (store) => store.connection());
+  return useTopic("connection", (store) => store.getConnection());
 }
 
 /**
@@ -51,7 +51,7 @@ function openList(store: ClientStore, listener: () => void): () => void {
 
 /** Return a snapshot of a chat. */
 export function useChat(id: string): Chat {
-  return useTopic(`chat:${id}`, (store) => store.chat(id));
+  return useTopic(`chat:${id}`, (store) => store.getChat(id));
 }
 
 /**
@@ -61,7 +61,7 @@ export function useChat(id: string): Chat {
  */
 export function useMessages(id: string): MessagesView {
   const listen: Listen = (store, listener) => store.openMessages(id, listener);
-  return useValue(`messages:${id}`, listen, (store) => store.messages(id).view);
+  return useValue(`messages:${id}`, listen, (store) => store.getMessages(id).view);
 }
 
 /** Return the unsent text of a chat, and a function that replaces it. */
@@ -95,7 +95,7 @@ export function useSendTyping(id: string): (isTyping: boolean) => void {
   return useCallback((isTyping) => sender.set(isTyping), [sender]);
 }
 
-/** Return the known presence of users. All components together: at most 500 users. */
+/** Return the presence of users, where it is known. At most 500 users in all components. */
 export function usePresence(users: readonly string[]): ReadonlyMap<string, Presence> {
   const key = users.join(" ");
   const view = useMemo(() => new PresenceView(key === "" ? [] : key.split(" ")), [key]);
@@ -113,22 +113,22 @@ class PresenceView {
   }
 
   open(store: ClientStore, listener: () => void): () => void {
-    const ends = this.#users.map((user) => store.subscribe(`presence:${user}`, listener));
-    ends.push(store.presence.watch(this.#users));
+    const removers = this.#users.map((user) => store.subscribe(`presence:${user}`, listener));
+    removers.push(store.presence.watch(this.#users));
     return () => {
-      for (const end of ends.reverse()) end();
+      for (const remove of removers.reverse()) remove();
     };
   }
 
   get(store: ClientStore): ReadonlyMap<string, Presence> {
     const entries: [string, Presence][] = [];
     for (const user of this.#users) {
-      const found = store.presence.get(user);
-      if (found !== undefined) entries.push([user, found]);
+      const presence = store.presence.get(user);
+      if (presence !== undefined) entries.push([user, presence]);
     }
     const isSame =
       entries.length === this.#map.size &&
-      entries.every(([user, found]) => this.#map.get(user) === found);
+      entries.every(([user, presence]) => this.#map.get(user) === presence);
     if (!isSame) this.#map = new Map(entries);
     return this.#map;
   }
@@ -141,7 +141,7 @@ class PresenceView {
  */
 export function useMembers(id: string): readonly Member[] {
   const listen: Listen = (store, listener) => store.openMembers(id, listener);
-  const chat = useValue(`members:${id}`, listen, (store) => store.chat(id));
+  const chat = useValue(`members:${id}`, listen, (store) => store.getChat(id));
   return useMemo(() => listMembers(chat), [chat]);
 }
 
@@ -150,7 +150,7 @@ export function usePreferences(id: string): ChatPreferences {
   return useValue("preferences", openPreferences, ({ client }) => client.preferences.get(id));
 }
 
-/** Return the user's preferences by chat, for chats that have any. Needs `apiUrl`. */
+/** Return chat → the user's preferences, for chats that have any. Needs `apiUrl`. */
 export function useAllPreferences(): ReadonlyMap<string, ChatPreferences> {
   return useValue("preferences", openPreferences, ({ client }) => client.preferences.chats);
 }
@@ -171,7 +171,7 @@ export function useUnread(): number {
 
 /** A response that an AI companion is writing, with a function that stops it. */
 export interface CompanionResponse extends ResponseProgress {
-  /** Stop it; the text so far becomes the message. */
+  /** Stop the response; the text so far becomes the message. */
   readonly stop: () => Promise<void>;
 }
 
@@ -185,20 +185,20 @@ export function useCompanionResponse(id: string): CompanionResponse | null {
   }, [client, id, progress]);
 }
 
-/** Call `listener` for each event of a type. It may be a new function in each render. */
+/** Call `listener` for each event of a type. The listener may change with each render. */
 export function useEvent<T extends ChatEvent["type"]>(
   type: T,
   listener: (event: Extract<ChatEvent, { type: T }>) => void,
 ): void {
   const store = useStore();
-  const current = useRef(listener);
+  const latest = useRef(listener);
   useEffect(() => {
-    current.current = listener;
+    latest.current = listener;
   });
   useEffect(
     () =>
       store.onEvent((event) => {
-        if (event.type === type) current.current(event as Extract<ChatEvent, { type: T }>);
+        if (event.type === type) latest.current(event as Extract<ChatEvent, { type: T }>);
       }),
     [store, type],
   );

@@ -1,4 +1,4 @@
-// The messages of one chat for a list: the messages that the client keeps, and older pages.
+// The messages of one chat for a list: the messages that the client has, and older pages.
 //
 // Invariant: `messages` ascends in seq and has no gap. If the client skips or withdraws entries,
 // the older messages are dropped.
@@ -14,16 +14,16 @@ import { applyChange, isMessage, getRev, applyExpiry, buildTombstone } from "../
 
 const PAGE = 50;
 const MESSAGES_MAX = 10_000;
-const CLOSED_MAX = 1_000; // messages kept of a chat that no component shows
+const CLOSED_MAX = 1_000; // messages of a chat that no component shows
 const FAILED_MAX = 50;
 const TIMER_S_MAX = 86_400;
 
 /** An operation that the server refused. */
 export interface FailedOperation extends PendingOperation {
   readonly error: ChatError;
-  /** Submit it again, with a new ref. */
+  /** Send the operation again, with a new ref. */
   readonly retry: () => void;
-  /** Remove it from the list. */
+  /** Remove the operation from the list. */
   readonly discard: () => void;
 }
 
@@ -38,7 +38,7 @@ export interface MessagesView {
   /** True if the server may have older messages. */
   readonly hasOlder: boolean;
   readonly isLoading: boolean;
-  /** The last page could not be loaded. */
+  /** The error of the last page; null if it was loaded. */
   readonly error: Error | null;
   /** Load a page of older messages. */
   readonly loadOlder: () => Promise<void>;
@@ -50,11 +50,11 @@ export class MessageWindow {
   readonly #client: ChatClient;
   readonly #onChange: () => void;
   #view: MessagesView;
-  #kept: readonly Message[] = []; // by the client
-  #isCut = false; // a gap separates older messages from those that the client keeps
+  #clientMessages: readonly Message[] = []; // the messages that the client has
+  #hasGap = false; // between the messages of the client and older messages
   #firstLoaded: number | null = null; // seq of the oldest entry of a page
   #isAtStart = false;
-  #isStarted = false; // the newest page was loaded, or is not needed
+  #isStarted = false; // the newest page is loaded, or is not needed
   #loading: Promise<void> | null = null;
   #viewers = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -80,8 +80,8 @@ export class MessageWindow {
     return this.#view;
   }
 
-  /** True if this window can be dropped without a loss. */
-  get canDrop(): boolean {
+  /** True if no component uses this window and it has no failed operations. */
+  get isDroppable(): boolean {
     return this.#viewers === 0 && this.#view.failed.length === 0;
   }
 
@@ -109,65 +109,66 @@ export class MessageWindow {
 
   /** Apply the changes of the client. */
   update(): void {
-    const kept = this.#chat.messages;
-    if (kept !== this.#kept || this.#isCut) this.#applyKept(kept);
-    const pending = this.#pending();
+    const { messages } = this.#chat;
+    if (messages !== this.#clientMessages || this.#hasGap) this.#applyClientMessages(messages);
+    const pending = this.#listPending();
     if (pending !== this.#view.pending) this.#set({ pending });
   }
 
-  #applyKept(kept: readonly Message[]): void {
-    const first = kept[0]?.seq ?? 0;
-    const isJoined = !this.#isCut && kept.length > 0;
-    const before = isJoined ? this.#view.messages.filter(({ seq }) => seq < first) : [];
-    if (!isJoined) this.#firstLoaded = null;
-    if (this.#isCut) this.#isAtStart = false;
-    this.#kept = kept;
-    this.#isCut = false;
-    this.#show([...before, ...kept]);
+  #applyClientMessages(messages: readonly Message[]): void {
+    const first = messages[0]?.seq ?? 0;
+    const isAdjacent = !this.#hasGap && messages.length > 0;
+    const older = isAdjacent ? this.#view.messages.filter(({ seq }) => seq < first) : [];
+    if (!isAdjacent) this.#firstLoaded = null;
+    if (this.#hasGap) this.#isAtStart = false;
+    this.#clientMessages = messages;
+    this.#hasGap = false;
+    this.#show([...older, ...messages]);
     if (this.#viewers === 0) this.#dropOldest(CLOSED_MAX);
   }
 
-  /** Hide the messages that the user has cleared on any device. */
+  /** Hide the messages that the user has cleared, on this device or another. */
   onCleared(): void {
     this.#show(this.#view.messages);
   }
 
-  /** Apply an event to the messages that the client does not keep. */
+  /** Apply an event to the older messages, which the client does not have. */
   apply(event: ChatEvent): void {
     switch (event.type) {
       case "messageChanged":
-        this.#change([event.change.target ?? 0], (each) => applyChange(each, event.change));
+        this.#change([event.change.target ?? 0], (old) => applyChange(old, event.change));
         break;
       case "messagesHidden":
-        this.#change(event.seqs, (each) => buildTombstone(each, getRev(each)));
+        this.#change(event.seqs, (old) => buildTombstone(old, getRev(old)));
         break;
       case "skipped":
       case "entriesWithdrawn":
-        this.#isCut = true;
+        this.#hasGap = true;
         break;
       case "restarted":
-        this.#isCut ||= event.isNewEpoch;
+        this.#hasGap ||= event.isNewEpoch;
         this.#isStarted &&= !event.chats.includes(this.#chat.id);
         break;
       default:
     }
   }
 
-  #change(seqs: readonly number[], changed: (message: Message) => Message): void {
-    const first = this.#kept[0]?.seq ?? Infinity;
+  #change(seqs: readonly number[], change: (message: Message) => Message): void {
+    const first = this.#clientMessages[0]?.seq ?? Infinity;
     const older = new Set(seqs.filter((seq) => seq < first));
     if (older.size === 0) return;
-    this.#show(this.#view.messages.map((each) => (older.has(each.seq) ? changed(each) : each)));
+    const { messages } = this.#view;
+    this.#show(messages.map((old) => (older.has(old.seq) ? change(old) : old)));
   }
 
-  #show(given: readonly Message[]): void {
+  #show(all: readonly Message[]): void {
     const nowS = Date.now() / 1000;
-    const known = this.#view.messages;
+    const previous = this.#view.messages;
     const { clearedUpto } = this.#client.preferences.get(this.#chat.id);
-    const visible = given.filter(({ seq }) => seq > clearedUpto);
-    const shown = visible.map((each) => applyExpiry(each, nowS));
-    const messages = reuseObjects(shown, known);
-    if (messages !== known) this.#set({ messages, hasOlder: this.#hasOlder(messages) });
+    const visible = all.filter(({ seq }) => seq > clearedUpto);
+    const shown = visible.map((message) => applyExpiry(message, nowS));
+    const messages = reuseObjects(shown, previous);
+    if (messages !== previous) this.#set({ messages, hasOlder: this.#hasOlder(messages) });
     this.#scheduleExpiry(nowS);
   }
 
@@ -195,21 +196,21 @@ export class MessageWindow {
 
   // the user's operations
 
-  #pending(): readonly PendingOperation[] {
+  #listPending(): readonly PendingOperation[] {
     const all = this.#chat.pending;
-    const known = this.#view.pending;
-    if (all.length === 0) return known.length === 0 ? known : all;
+    const previous = this.#view.pending;
+    if (all.length === 0) return previous.length === 0 ? previous : all;
     const shown = new Set(this.#view.messages.map(({ sender, ref }) => `${sender} ${ref}`));
     const { user } = this.#client;
-    const fresh = all.filter(({ ref, stage, fields }) =>
+    const pending = all.filter(({ ref, stage, fields }) =>
       fields.type === "send" ? !shown.has(`${user} ${ref}`) : stage !== "acked",
     );
     const isSame =
-      fresh.length === known.length &&
-      fresh.every(({ ref, stage }, index) => {
-        return ref === known[index]?.ref && stage === known[index]?.stage;
+      pending.length === previous.length &&
+      pending.every(({ ref, stage }, index) => {
+        return ref === previous[index]?.ref && stage === previous[index]?.stage;
       });
-    return isSame ? known : fresh;
+    return isSame ? previous : pending;
   }
 
   /** Record that the server refused an operation. */
@@ -219,7 +220,7 @@ export class MessageWindow {
     };
     const retry = (): void => {
       discard();
-      this.#chat.repeat(operation); // another refusal is reported like the first
+      this.#chat.retry(operation); // another refusal is added to `failed` again
     };
     const failed = [...this.#view.failed, { ...operation, error, retry, discard }];
     this.#set({ failed: failed.slice(-FAILED_MAX) });
@@ -239,7 +240,7 @@ export class MessageWindow {
     const isEmpty = messages.length === 0 && this.#firstLoaded === null;
     const isFirst = isEmpty || this.#chat.needsHistory;
     if (!isFirst && !this.#isStarted && messages.length >= PAGE) {
-      this.#isStarted = true; // the client has enough
+      this.#isStarted = true; // the client has a full page
       return;
     }
     if (!isFirst && !this.#hasOlder(messages)) {
@@ -248,27 +249,27 @@ export class MessageWindow {
     }
     this.#set({ isLoading: true, error: null });
     try {
-      await this.#loadPage(isFirst ? null : this.#oldestSeq(messages));
+      await this.#loadPage(isFirst ? null : this.#getOldestSeq(messages));
       this.#set({ isLoading: false });
     } catch (error) {
       this.#set({ isLoading: false, error: error as Error });
     }
   }
 
-  #oldestSeq(messages: readonly Message[]): number {
+  #getOldestSeq(messages: readonly Message[]): number {
     return Math.min(this.#firstLoaded ?? Infinity, messages[0]?.seq ?? Infinity);
   }
 
   async #loadPage(before: number | null): Promise<void> {
-    const place = before === null ? {} : { before };
-    const page = await this.#chat.history({ ...place, limit: PAGE });
-    if (this.#isCut) return; // the page is no longer adjacent
+    const range = before === null ? {} : { before };
+    const page = await this.#chat.history({ ...range, limit: PAGE });
+    if (this.#hasGap) return; // the page is no longer adjacent
     const first = page.messages[0]?.seq;
     if (page.tier !== "cache") this.#isAtStart = !page.hasMore;
     if (first !== undefined) this.#firstLoaded = first;
     this.#isStarted = true;
-    const lowest = this.#view.messages[0]?.seq ?? Infinity;
-    const older = page.messages.filter((each) => isMessage(each) && each.seq < lowest);
+    const oldest = this.#view.messages[0]?.seq ?? Infinity;
+    const older = page.messages.filter((entry) => isMessage(entry) && entry.seq < oldest);
     this.#show([...older, ...this.#view.messages].slice(-MESSAGES_MAX));
     const hasOlder = this.#hasOlder(this.#view.messages);
     if (hasOlder !== this.#view.hasOlder) this.#set({ hasOlder });

@@ -1,4 +1,4 @@
-// Context for components: the client, and the labels.
+// Context for components: the client, the labels and the names of users.
 
 import { createContext, useContext, useEffect, useMemo } from "react";
 import type { ReactElement, ReactNode } from "react";
@@ -7,14 +7,14 @@ import type { ChatClient } from "../client/client.js";
 import { ClientStore } from "./client_store.js";
 import { ENGLISH, type Labels } from "./labels.js";
 
-/** Labels and names for the components. */
+/** Labels and names of users. */
 interface Texts {
   labels: Labels;
-  nameOf: (user: string) => string;
+  getName: (user: string) => string;
 }
 
 const ClientContext = createContext<ClientStore | null>(null);
-const TextsContext = createContext<Texts>({ labels: ENGLISH, nameOf: (user) => user });
+const TextsContext = createContext<Texts>({ labels: ENGLISH, getName: (user) => user });
 
 /** Properties of {@link ChatProvider}. */
 export interface ChatProviderProps {
@@ -23,22 +23,22 @@ export interface ChatProviderProps {
   /** Texts of the components, for another language. */
   labels?: Partial<Labels>;
   /** Returns the name that components show for a user; by default the user id. */
-  nameOf?: (user: string) => string;
+  getName?: (user: string) => string;
   children?: ReactNode;
 }
 
 /**
  * Provides a client to the components below it. It does not connect or close the client.
  *
- * It consumes the client's events: `client.events()` returns only later events.
+ * It consumes the client's events: events that arrived before `client.events()` are not returned.
  */
 export function ChatProvider(props: ChatProviderProps): ReactElement {
-  const { client, labels, nameOf, children } = props;
-  const store = ClientStore.of(client);
+  const { client, labels, getName, children } = props;
+  const store = ClientStore.get(client);
   useEffect(() => store.retain(), [store]);
   const texts = useMemo(() => {
-    return { labels: { ...ENGLISH, ...labels }, nameOf: nameOf ?? ((user: string) => user) };
-  }, [labels, nameOf]);
+    return { labels: { ...ENGLISH, ...labels }, getName: getName ?? ((user: string) => user) };
+  }, [labels, getName]);
   return (
     <ClientContext value={store}>
       <TextsContext value={texts}>{children}</TextsContext>

@@ -5,7 +5,7 @@ import type { ChatClient } from "../client/client.js";
 import type { ChatEvent } from "../state/events.js";
 import { DEFAULT_BOUNDS } from "../state/model.js";
 
-const TYPING_MS = 6_000; // members repeat the signal more often while they type
+const TYPING_MS = 6_000; // longer than the interval at which members repeat the signal
 const TYPING_REPEAT_MS = 3_000;
 const TYPING_PAUSE_MS = 4_500;
 const TYPING_MAX = 20; // members of a chat
@@ -50,19 +50,19 @@ export class TypingTable {
     const key = `${chat} ${user}`;
     clearTimeout(this.#timers.get(key));
     this.#timers.delete(key);
-    const known = this.get(chat);
-    if (isTyping && (known.includes(user) || known.length < TYPING_MAX)) {
+    const typing = this.get(chat);
+    if (isTyping && (typing.includes(user) || typing.length < TYPING_MAX)) {
       this.#timers.set(key, setTimeout(() => this.#set(chat, user, false), TYPING_MS));
     }
-    if (isTyping === known.includes(user) || (isTyping && known.length >= TYPING_MAX)) return;
-    const users = isTyping ? [...known, user] : known.filter((each) => each !== user);
+    if (isTyping === typing.includes(user) || (isTyping && typing.length >= TYPING_MAX)) return;
+    const users = isTyping ? [...typing, user] : typing.filter((other) => other !== user);
     if (users.length === 0) this.#chats.delete(chat);
     else this.#chats.set(chat, users);
     this.#onChange(chat);
   }
 }
 
-/** Sends typing signals: one per `TYPING_REPEAT_MS`, and the end after a pause. */
+/** Sends typing signals: at most one per `TYPING_REPEAT_MS`, and an end after a pause. */
 export class TypingSender {
   readonly #chat: Chat;
   #sentAtMs = -Infinity;
@@ -105,8 +105,8 @@ export interface Presence {
 export class PresenceTable {
   readonly #client: ChatClient;
   readonly #onChange: (user: string) => void;
-  readonly #known = new Map<string, Presence>();
-  readonly #counts = new Map<string, number>(); // the users that components show
+  readonly #presence = new Map<string, Presence>();
+  readonly #counts = new Map<string, number>(); // user → number of components that show them
   readonly #watched = new Set<string>();
   #timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -117,7 +117,7 @@ export class PresenceTable {
 
   /** Return the presence of a user; undefined: not known. */
   get(user: string): Presence | undefined {
-    return this.#known.get(user);
+    return this.#presence.get(user);
   }
 
   /** Subscribe to the presence of users until the returned function is called. */
@@ -126,28 +126,28 @@ export class PresenceTable {
     this.#schedule();
     return () => {
       for (const user of users) {
-        const left = (this.#counts.get(user) ?? 1) - 1;
-        if (left > 0) this.#counts.set(user, left);
+        const remaining = (this.#counts.get(user) ?? 1) - 1;
+        if (remaining > 0) this.#counts.set(user, remaining);
         else this.#counts.delete(user);
       }
       this.#schedule();
     };
   }
 
-  /** Subscribe again: another tab may have taken over the connection. */
+  /** Subscribe to all users again: another tab may have taken over the connection. */
   onConnected(): void {
     this.#watched.clear();
     this.#update();
   }
 
-  /** Subscribe again to a user with a new common chat; without one, the server had skipped them. */
+  /** Subscribe again to a user: without a common chat, the server had skipped them. */
   #resubscribe(user: string): void {
-    if (!this.#counts.has(user) || this.#known.has(user)) return;
+    if (!this.#counts.has(user) || this.#presence.has(user)) return;
     this.#watched.delete(user);
     this.#schedule();
   }
 
-  /** Batch the changes: a list that scrolls adds and removes many rows. */
+  /** Schedule one update for many changes: a list that scrolls adds and removes many rows. */
   #schedule(): void {
     this.#timer ??= setTimeout(() => this.#update(), BATCH_MS);
   }
@@ -156,19 +156,19 @@ export class PresenceTable {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     if (!this.#client.isOnline) return;
-    const gone = [...this.#watched].filter((user) => !this.#counts.has(user));
-    for (const user of gone) {
+    const removed = [...this.#watched].filter((user) => !this.#counts.has(user));
+    for (const user of removed) {
       this.#watched.delete(user);
-      this.#known.delete(user);
+      this.#presence.delete(user);
     }
     const others = [...this.#counts.keys()].filter((user) => !this.#watched.has(user));
-    const fresh = others.slice(0, WATCHED_MAX - this.#watched.size);
-    for (const user of fresh) this.#watched.add(user);
+    const added = others.slice(0, WATCHED_MAX - this.#watched.size);
+    for (const user of added) this.#watched.add(user);
     try {
-      if (gone.length > 0) this.#client.unwatch(gone);
-      if (fresh.length > 0) this.#client.watch(fresh);
+      if (removed.length > 0) this.#client.unwatch(removed);
+      if (added.length > 0) this.#client.watch(added);
     } catch {
-      // The client is closed, or another part of it has too many subscriptions.
+      // The client is closed, or has too many subscriptions.
     }
   }
 
@@ -182,11 +182,11 @@ export class PresenceTable {
     const { sender, fields } = event;
     if (!this.#counts.has(sender)) return;
     const state = fields["state"] as Presence["state"];
-    const seen = fields["last_seen"];
-    const lastSeenTs = typeof seen === "number" ? seen : null;
-    const known = this.#known.get(sender);
-    if (known?.state === state && known.lastSeenTs === lastSeenTs) return;
-    this.#known.set(sender, { state, isOnline: state === "online", lastSeenTs });
+    const lastSeen = fields["last_seen"];
+    const lastSeenTs = typeof lastSeen === "number" ? lastSeen : null;
+    const previous = this.#presence.get(sender);
+    if (previous?.state === state && previous.lastSeenTs === lastSeenTs) return;
+    this.#presence.set(sender, { state, isOnline: state === "online", lastSeenTs });
     this.#onChange(sender);
   }
 }
@@ -197,9 +197,9 @@ export interface ResponseProgress {
   readonly seq: number;
   /** The text so far. */
   readonly text: string;
-  /** False: it has ended, and its message follows. */
+  /** False after the end of the response; its message follows. */
   readonly isRunning: boolean;
-  /** The tool that the model uses now, or "". */
+  /** The tool in use, or "". */
   readonly tool: string;
 }
 
@@ -207,7 +207,7 @@ export interface ResponseProgress {
 export class CompanionProgress {
   readonly #onChange: (chat: string) => void;
   readonly #responses = new Map<string, ResponseProgress>();
-  readonly #answered = new Map<string, number>(); // chat → seq of the last message answered
+  readonly #respondedUpto = new Map<string, number>(); // chat → last seq with a response
 
   constructor(onChange: (chat: string) => void) {
     this.#onChange = onChange;
@@ -225,7 +225,7 @@ export class CompanionProgress {
     }
     if (event.type !== "answerGrew") return;
     const { chat, seq, text, tool, end } = event;
-    if (seq <= (this.#answered.get(chat) ?? 0)) return;
+    if (seq <= (this.#respondedUpto.get(chat) ?? 0)) return;
     putBounded(this.#responses, chat, { seq, text, tool, isRunning: end === "" });
     this.#onChange(chat);
   }
@@ -233,13 +233,13 @@ export class CompanionProgress {
   /** Remove all entries. */
   clear(): void {
     this.#responses.clear();
-    this.#answered.clear();
+    this.#respondedUpto.clear();
   }
 
   #finish(chat: string, seq: number): void {
-    if (seq > (this.#answered.get(chat) ?? 0)) putBounded(this.#answered, chat, seq);
-    const known = this.#responses.get(chat);
-    if (known === undefined || known.seq > seq) return;
+    if (seq > (this.#respondedUpto.get(chat) ?? 0)) putBounded(this.#respondedUpto, chat, seq);
+    const response = this.#responses.get(chat);
+    if (response === undefined || response.seq > seq) return;
     this.#responses.delete(chat);
     this.#onChange(chat);
   }

@@ -7,24 +7,24 @@ export class Topics {
   /** Call `listener` when `topic` changes; return a function that removes it. */
   subscribe(topic: string, listener: () => void): () => void {
     const listeners = this.#listeners.get(topic) ?? new Set();
-    const own = (): void => listener(); // the same listener can subscribe twice
-    this.#listeners.set(topic, listeners.add(own));
+    const entry = (): void => listener(); // so that the same listener can subscribe twice
+    this.#listeners.set(topic, listeners.add(entry));
     return () => {
-      listeners.delete(own);
+      listeners.delete(entry);
       if (listeners.size === 0 && this.#listeners.get(topic) === listeners) {
         this.#listeners.delete(topic);
       }
     };
   }
 
-  /** Return the number of listeners of a topic, or of all. */
+  /** Return the number of listeners of a topic, or of all topics. */
   count(topic?: string): number {
     if (topic !== undefined) return this.#listeners.get(topic)?.size ?? 0;
     return [...this.#listeners.values()].reduce((sum, { size }) => sum + size, 0);
   }
 
   /** Return the ids of the topics `kind:id` that have listeners. */
-  ids(kind: string): string[] {
+  listIds(kind: string): string[] {
     const names = [...this.#listeners.keys()].filter((name) => name.startsWith(`${kind}:`));
     return names.map((name) => name.slice(kind.length + 1));
   }

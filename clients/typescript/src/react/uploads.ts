@@ -7,12 +7,12 @@ import { useClient } from "./provider.js";
 
 const UPLOADS_MAX = 20;
 
-/** A file that is or was uploaded. */
+/** A file of a component that is uploaded. */
 export interface Upload {
   readonly id: number;
   readonly file: Blob;
   readonly name: string;
-  /** The uploaded share, 0 to 1. */
+  /** The uploaded fraction of the file, 0 to 1. */
   readonly share: number;
   /** The result, for `chat.send`. */
   readonly attachment: Attachment | null;
@@ -28,22 +28,22 @@ export interface Uploads {
   readonly uploads: readonly Upload[];
   /** True while a file is being uploaded. */
   readonly isUploading: boolean;
-  /** Upload files; those beyond 20 are ignored. */
+  /** Upload files, at most 20; further files are ignored. */
   readonly add: (files: Iterable<Blob>) => void;
   /** Remove the complete uploads and return their attachments, for `chat.send`. */
   readonly popAttachments: () => Attachment[];
 }
 
-/** Upload files to a chat. When the component is removed or `id` changes, uploads are canceled. */
+/** Upload files to a chat. Uploads are canceled if the component is removed or `id` changes. */
 export function useUpload(id: string): Uploads {
   const client = useClient();
   const [uploads, setUploads] = useState<readonly Upload[]>([]);
-  const all = useRef<readonly Upload[]>([]);
+  const latest = useRef<readonly Upload[]>([]);
   const running = useRef(new Map<number, AbortController>());
   const lastId = useRef(0);
 
   const set = useCallback((changed: readonly Upload[]) => {
-    all.current = changed;
+    latest.current = changed;
     setUploads(changed);
   }, []);
 
@@ -63,7 +63,7 @@ export function useUpload(id: string): Uploads {
       running.current.set(number, controller);
       const change = (changes: Partial<Upload>): void => {
         if (signal.aborted) return;
-        set(all.current.map((each) => (each.id === number ? { ...each, ...changes } : each)));
+        set(updateUpload(latest.current, number, changes));
       };
       const onProgress = (share: number): void => change({ share });
       client
@@ -81,19 +81,19 @@ export function useUpload(id: string): Uploads {
   const add = useCallback(
     (files: Iterable<Blob>) => {
       for (const file of files) {
-        if (all.current.length >= UPLOADS_MAX) return;
+        if (latest.current.length >= UPLOADS_MAX) return;
         const number = (lastId.current += 1);
         const name = (file as Partial<File>).name ?? "file";
         const remove = (): void => {
           running.current.get(number)?.abort();
-          set(all.current.filter((each) => each.id !== number));
+          set(latest.current.filter((upload) => upload.id !== number));
         };
         const retry = (): void => {
-          set(all.current.map((each) => (each.id === number ? { ...each, error: null } : each)));
+          set(updateUpload(latest.current, number, { error: null }));
           start(number, file, name);
         };
-        const upload = { id: number, file, name, share: 0, attachment: null, error: null };
-        set([...all.current, { ...upload, remove, retry }]);
+        const fields = { id: number, file, name, share: 0, attachment: null, error: null };
+        set([...latest.current, { ...fields, remove, retry }]);
         start(number, file, name);
       }
     },
@@ -101,11 +101,21 @@ export function useUpload(id: string): Uploads {
   );
 
   const popAttachments = useCallback(() => {
-    const complete = all.current.filter(({ attachment }) => attachment !== null);
-    set(all.current.filter(({ attachment }) => attachment === null));
+    const complete = latest.current.filter(({ attachment }) => attachment !== null);
+    set(latest.current.filter(({ attachment }) => attachment === null));
     return complete.map(({ attachment }) => attachment as Attachment);
   }, [set]);
 
-  const isUploading = uploads.some((each) => each.attachment === null && each.error === null);
+  const isUploading = uploads.some(({ attachment, error }) => {
+    return attachment === null && error === null;
+  });
   return { uploads, isUploading, add, popAttachments };
+}
+
+function updateUpload(
+  uploads: readonly Upload[],
+  id: number,
+  changes: Partial<Upload>,
+): readonly Upload[] {
+  return uploads.map((upload) => (upload.id === id ? { ...upload, ...changes } : upload));
 }

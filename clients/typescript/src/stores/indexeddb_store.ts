@@ -1,9 +1,9 @@
 // A store in IndexedDB, for browsers.
 //
-// Object stores: `records` (place, outbox), `chats` (by chat id), `drafts` (by chat id).
+// Object stores: `records` (keys `place` and `outbox`), `chats` and `drafts` (both by chat id).
 
 import type { SavedChatRecord, SavedOutbox, SavedPosition } from "../state/saved_state.js";
-import { emptyState, type Store, type StoreChanges, type StoredState } from "./store.js";
+import { createEmptyState, type Store, type StoreChanges, type StoredState } from "./store.js";
 
 const VERSION = 1;
 const STORES = ["records", "chats", "drafts"];
@@ -25,16 +25,16 @@ export class IndexedDbStore implements Store {
   async load(): Promise<StoredState> {
     const transaction = (await this.#open()).transaction(STORES, "readonly");
     const records = transaction.objectStore("records");
-    const [place, outbox, chats, chatsOfDrafts, texts] = await Promise.all([
+    const [place, outbox, chats, draftChats, draftTexts] = await Promise.all([
       toPromise<SavedPosition | undefined>(records.get("place")),
       toPromise<SavedOutbox | undefined>(records.get("outbox")),
       toPromise<SavedChatRecord[]>(transaction.objectStore("chats").getAll()),
       toPromise<IDBValidKey[]>(transaction.objectStore("drafts").getAllKeys()),
       toPromise<string[]>(transaction.objectStore("drafts").getAll()),
     ]);
-    const drafts = chatsOfDrafts.map((chat, index) => [String(chat), texts[index] ?? ""]);
+    const drafts = draftChats.map((chat, index) => [String(chat), draftTexts[index] ?? ""]);
     const loaded = { place: place ?? null, chats, outbox: outbox ?? null };
-    return { ...emptyState(), ...loaded, drafts: Object.fromEntries(drafts) };
+    return { ...createEmptyState(), ...loaded, drafts: Object.fromEntries(drafts) };
   }
 
   /** Save changes in one transaction. */
@@ -60,7 +60,7 @@ export class IndexedDbStore implements Store {
     });
   }
 
-  /** Delete the content. */
+  /** Delete all data. */
   async delete(): Promise<void> {
     const transaction = (await this.#open()).transaction(STORES, "readwrite");
     await Promise.all(STORES.map((store) => toPromise(transaction.objectStore(store).clear())));

@@ -2,12 +2,12 @@
 
 import type { SavedChatRecord, SavedOutbox, SavedPosition } from "../state/saved_state.js";
 
-/** Everything that a store keeps for one user and device. */
+/** The data of one user and device. `place` is the position in the inbox. */
 export interface StoredState {
   place: SavedPosition | null;
   chats: SavedChatRecord[];
   outbox: SavedOutbox | null;
-  /** Chat → unsent text. */
+  /** Chat → draft. */
   drafts: Record<string, string>;
 }
 
@@ -17,14 +17,14 @@ export interface StoreChanges {
   chats?: SavedChatRecord[];
   removedChats?: string[];
   outbox?: SavedOutbox;
-  /** Chat → unsent text; "" deletes it. */
+  /** Chat → draft; "" deletes it. */
   drafts?: Record<string, string>;
 }
 
 /**
  * Storage for the state of a client. Only one client uses a store at a time.
  *
- * Implement it for other storage, such as SQLite in React Native. The values are plain JSON.
+ * Implement it for other storage, such as SQLite in React Native. All values are JSON.
  */
 export interface Store {
   /** Load everything that was saved. */
@@ -37,7 +37,7 @@ export interface Store {
   close(): Promise<void>;
 }
 
-/** Return a state with changes applied. */
+/** Return the state with the changes applied. */
 export function applyChanges(state: StoredState, changes: StoreChanges): StoredState {
   const chats = new Map(state.chats.map((record) => [record.chat, record]));
   for (const record of changes.chats ?? []) chats.set(record.chat, record);
@@ -52,13 +52,13 @@ export function applyChanges(state: StoredState, changes: StoreChanges): StoredS
 }
 
 /** Return the state of an empty store. */
-export function emptyState(): StoredState {
+export function createEmptyState(): StoredState {
   return { place: null, chats: [], outbox: null, drafts: {} };
 }
 
-/** A store in memory: for tests, and for clients that are closed and opened again. */
+/** A store in memory, for tests and for clients that are closed and opened again. */
 export class MemoryStore implements Store {
-  #state = emptyState();
+  #state = createEmptyState();
 
   /** Load everything that was saved. */
   load(): Promise<StoredState> {
@@ -73,7 +73,7 @@ export class MemoryStore implements Store {
 
   /** Delete everything. */
   delete(): Promise<void> {
-    this.#state = emptyState();
+    this.#state = createEmptyState();
     return Promise.resolve();
   }
 

@@ -1,6 +1,6 @@
 // Drops events that a tab has already delivered, after another tab took over the connection.
 //
-// The new leader continues from the saved position, which may be some events behind.
+// The new leader resumes from the saved position, which may be a few events behind.
 
 import type { ChatEvent } from "../state/events.js";
 import type { QueuedEvent } from "../state/state.js";
@@ -9,10 +9,10 @@ const REFS_MAX = 1_000;
 
 /** Delivers each entry of a chat and each ack once. */
 export class EventFilter {
-  readonly #shown = new Map<string, number>();
+  readonly #deliveredUpto = new Map<string, number>();
   readonly #refs = new Set<string>();
 
-  /** Return the events that are new. */
+  /** Return the events that were not delivered before. */
   apply(events: QueuedEvent[]): QueuedEvent[] {
     return events.filter(({ event }) => this.#isNew(event));
   }
@@ -31,7 +31,7 @@ export class EventFilter {
         this.#advance(event.chat, event.upto);
         return true;
       case "entriesWithdrawn":
-        this.#shown.set(event.chat, event.after);
+        this.#deliveredUpto.set(event.chat, event.after);
         return true;
       case "acked":
       case "refused":
@@ -42,8 +42,8 @@ export class EventFilter {
   }
 
   #advance(chat: string, seq: number): boolean {
-    if (seq <= (this.#shown.get(chat) ?? 0)) return false;
-    this.#shown.set(chat, seq);
+    if (seq <= (this.#deliveredUpto.get(chat) ?? 0)) return false;
+    this.#deliveredUpto.set(chat, seq);
     return true;
   }
 

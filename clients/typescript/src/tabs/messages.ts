@@ -14,7 +14,7 @@ export interface PlainError {
   retryAfterMs: number | null;
 }
 
-/** A chat as published to the followers. `description`: null if the chat is not loaded. */
+/** A published chat. `description` is null if the chat is not loaded. */
 export interface ChatUpdate {
   chat: string;
   description: ChatDescription | null;
@@ -22,7 +22,7 @@ export interface ChatUpdate {
   draft: string;
   /** Changed messages of an opened chat. */
   changed?: Entry[];
-  /** Seqs of messages that are no longer kept. */
+  /** Seqs of messages that the leader no longer keeps. */
   removed?: number[];
 }
 
@@ -34,24 +34,24 @@ export interface Snapshot {
   chats: ChatUpdate[];
 }
 
-/** Calls of a follower, by name: arguments and result. */
+/** The calls of a follower tab: name → arguments and result. */
 export interface Calls {
   submit: [args: [Operation], result: Acked | null];
   request: [args: [Fields, number], result: Fields];
   notify: [args: [Fields], result: null];
-  watch: [args: [string[], boolean], result: null];
-  clear: [args: [string, number], result: null];
+  setWatched: [args: [string[], boolean], result: null];
+  clearChat: [args: [string, number], result: null];
   applyInfo: [args: [ChatInfo], result: null];
   setDraft: [args: [string, string], result: null];
   openChat: [args: [string], result: ChatUpdate];
   snapshot: [args: [], result: Snapshot];
 }
 
-/** A message of the channel. */
+/** A message on the channel. */
 export type TabMessage =
   | { kind: "leading"; leader: string }
   | { kind: "ended"; error: PlainError }
-  | { kind: "closed"; chat: string } // its messages are no longer published
+  | { kind: "closed"; chat: string } // the messages of the chat are no longer published
   | { kind: "call"; from: string; number: number; method: keyof Calls; args: unknown[] }
   | { kind: "answer"; to: string; number: number; result?: unknown; error?: PlainError }
   | {
@@ -73,7 +73,7 @@ export function encodeError(error: unknown): PlainError {
   return { code: "internal", message: text, isTemporary: false, retryAfterMs: null };
 }
 
-/** Return the error of a cloned value. */
+/** Return an error from its cloned value. */
 export function decodeError(error: PlainError): ChatError {
   const { code, message, isTemporary, retryAfterMs } = error;
   return new ChatError(code, message, { isTemporary, retryAfterMs });
@@ -84,7 +84,7 @@ export function encodeEvent(event: ChatEvent): unknown {
   return event.type === "refused" ? { ...event, error: encodeError(event.error) } : event;
 }
 
-/** Return the event of a cloned value. */
+/** Return an event from its cloned value. */
 export function decodeEvent(event: unknown): ChatEvent {
   const cloned = event as ChatEvent;
   if (cloned.type !== "refused") return cloned;

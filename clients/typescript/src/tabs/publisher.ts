@@ -1,4 +1,4 @@
-// The leader's side: publishes the state to the other tabs and executes their calls.
+// The leader tab: publishes the state to the other tabs and executes their calls.
 
 import type { Engine } from "../client/engine.js";
 import { getVersion } from "../client/message_lists.js";
@@ -32,7 +32,7 @@ export class Publisher {
       kind: "update",
       ...{ user, device, isOnline },
       events: events.map(({ event }) => encodeEvent(event)),
-      chats: [...chats].map((chat) => this.#updateOf(chat)),
+      chats: [...chats].map((chat) => this.#buildUpdate(chat)),
     });
   }
 
@@ -57,11 +57,11 @@ export class Publisher {
       case "notify":
         engine.notify(...(args as Calls["notify"][0]));
         return null;
-      case "watch":
-        engine.watch(...(args as Calls["watch"][0]));
+      case "setWatched":
+        engine.setWatched(...(args as Calls["setWatched"][0]));
         return null;
-      case "clear":
-        engine.clear(...(args as Calls["clear"][0]));
+      case "clearChat":
+        engine.clearChat(...(args as Calls["clearChat"][0]));
         return null;
       case "applyInfo":
         engine.applyInfo(...(args as Calls["applyInfo"][0]));
@@ -90,7 +90,8 @@ export class Publisher {
         this.#opened.delete(oldest);
         this.#post({ kind: "closed", chat: oldest });
       }
-      this.#opened.set(chat, new Map(messages.map((each) => [each.seq, getVersion(each)])));
+      const versions = new Map(messages.map((message) => [message.seq, getVersion(message)]));
+      this.#opened.set(chat, versions);
     }
     return { ...this.#describe(chat), changed: [...messages] };
   }
@@ -101,14 +102,16 @@ export class Publisher {
     return { chat, description, pending: engine.pending(chat), draft: engine.draft(chat) };
   }
 
-  #updateOf(chat: string): ChatUpdate {
+  #buildUpdate(chat: string): ChatUpdate {
     const published = this.#opened.get(chat);
     if (published === undefined) return this.#describe(chat);
     const messages = this.#engine.messages(chat);
-    const changed = messages.filter((each) => published.get(each.seq) !== getVersion(each));
-    const kept = new Set(messages.map(({ seq }) => seq));
-    const removed = [...published.keys()].filter((seq) => !kept.has(seq));
-    for (const each of changed) published.set(each.seq, getVersion(each));
+    const changed = messages.filter((message) => {
+      return published.get(message.seq) !== getVersion(message);
+    });
+    const seqs = new Set(messages.map(({ seq }) => seq));
+    const removed = [...published.keys()].filter((seq) => !seqs.has(seq));
+    for (const message of changed) published.set(message.seq, getVersion(message));
     for (const seq of removed) published.delete(seq);
     return { ...this.#describe(chat), changed, removed };
   }

@@ -4,9 +4,9 @@
 // the socket and the store. The other tabs mirror its state and send their calls to it over a
 // BroadcastChannel.
 //
-// When the leader's tab closes, the browser grants the lock to another tab, which continues from
-// the store as the same device. Unanswered calls are sent to it again, with the same refs: nothing
-// is lost or sent twice.
+// When the leader's tab closes, the browser grants the lock to another tab, which resumes from the
+// store as the same device. Unanswered calls are sent to it again, with the same refs: nothing is
+// lost or sent twice.
 
 import {
   withoutCursor,
@@ -34,7 +34,7 @@ import {
 } from "./messages.js";
 import { Publisher } from "./publisher.js";
 
-interface Pending {
+interface PendingCall {
   method: keyof Calls;
   args: unknown[];
   resolve: (result: unknown) => void;
@@ -58,14 +58,14 @@ export class SharedBackend implements Backend {
   readonly #tab = crypto.randomUUID();
   readonly #filter = new EventFilter();
   readonly #abort = new AbortController();
-  readonly #calls = new Map<number, Pending>();
+  readonly #calls = new Map<number, PendingCall>();
   #lastCall = 0;
   #engine: Engine | null = null;
   #publisher: Publisher | null = null;
   #release: () => void = () => {};
   #isStopped = false;
   #checkReady: () => void = () => {};
-  // the mirror
+  // mirrored state of the leader
   #user = "";
   #device = "";
   #isOnline = false;
@@ -73,7 +73,7 @@ export class SharedBackend implements Backend {
   readonly #messages = new Map<string, Map<number, Entry>>(); // of opened chats
   readonly #outdatedChats = new Set<string>(); // opened chats whose messages may be outdated
   readonly #lists = new MessageLists();
-  readonly #unconfirmedDrafts = new Map<string, number>(); // by chat: unconfirmed by the leader
+  readonly #unconfirmedDrafts = new Map<string, number>(); // chat → calls without a response
 
   constructor(name: string, create: (listener: Listener) => Engine, listener: Listener) {
     this.#name = `tierchat:${name}`;
@@ -87,7 +87,7 @@ export class SharedBackend implements Backend {
     return this.#engine !== null;
   }
 
-  /** Join the group of tabs; wait for a connection, or if `isOfflineFirst` for the state. */
+  /** Join the group of tabs. Wait for a connection; with `isOfflineFirst`, only for a state. */
   async start(timeoutMs: number, isOfflineFirst: boolean): Promise<void> {
     const isReady = (): boolean => this.isOnline || (isOfflineFirst && this.user !== "");
     const connected = new Promise<void>((resolve) => {
@@ -97,8 +97,8 @@ export class SharedBackend implements Backend {
     });
     const failed = new Promise<never>((_, reject) => {
       const options = { signal: this.#abort.signal };
-      const held = navigator.locks.request(this.#name, options, () => this.#runLeader());
-      held.catch((error: unknown) => {
+      const lock = navigator.locks.request(this.#name, options, () => this.#runLeader());
+      lock.catch((error: unknown) => {
         if (!this.#isStopped) {
           this.#listener.onEnd(error as Error);
           reject(error as Error);
@@ -108,12 +108,12 @@ export class SharedBackend implements Backend {
     failed.catch(() => {});
     this.#reload();
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const text = "cannot connect to a gateway: no answer";
+    const timeout = new Promise<never>((_, reject) => {
+      const text = "cannot connect to a gateway: no response";
       timer = setTimeout(() => reject(new ChatError("unavailable", text)), timeoutMs);
     });
     try {
-      await Promise.race([connected, failed, late]);
+      await Promise.race([connected, failed, timeout]);
     } finally {
       clearTimeout(timer);
     }
@@ -162,7 +162,7 @@ export class SharedBackend implements Backend {
     this.#post({ kind: "leading", leader: this.#tab });
     this.#checkReady();
     for (const [number, { method, args }] of [...this.#calls]) {
-      this.#serveOwnCall(number, method, args);
+      this.#executeOwnCall(number, method, args);
     }
     this.onTakeover();
     this.#listener.onChange(new Set(engine.listChats()));
@@ -170,7 +170,7 @@ export class SharedBackend implements Backend {
   }
 
   /** Execute a call that this tab had sent to the previous leader. */
-  #serveOwnCall(number: number, method: keyof Calls, args: unknown[]): void {
+  #executeOwnCall(number: number, method: keyof Calls, args: unknown[]): void {
     const pending = this.#calls.get(number);
     this.#calls.delete(number);
     const engine = this.#engine;
@@ -181,12 +181,12 @@ export class SharedBackend implements Backend {
       engine.request(...(args as Calls["request"][0])).then(pending.resolve, pending.reject);
     } else if (method === "setDraft") {
       engine.setDraft(...(args as Calls["setDraft"][0]));
-    } else if (method === "clear") {
-      engine.clear(...(args as Calls["clear"][0]));
+    } else if (method === "clearChat") {
+      engine.clearChat(...(args as Calls["clearChat"][0]));
     } else if (method === "applyInfo") {
       engine.applyInfo(...(args as Calls["applyInfo"][0]));
-    } else if (method === "watch") {
-      engine.watch(...(args as Calls["watch"][0]));
+    } else if (method === "setWatched") {
+      engine.setWatched(...(args as Calls["setWatched"][0]));
     }
   }
 
@@ -206,13 +206,13 @@ export class SharedBackend implements Backend {
         if (message.to === this.#tab) this.#handleAnswer(message);
         break;
       case "update":
-        if (this.#engine === null) this.#update(message);
+        if (this.#engine === null) this.#applyUpdate(message);
         break;
       case "closed":
         this.#handleClosed(message.chat);
         break;
       case "leading":
-        this.#repeatCalls();
+        this.#retryCalls();
         break;
       case "ended":
         this.#listener.onEnd(decodeError(message.error));
@@ -227,7 +227,7 @@ export class SharedBackend implements Backend {
     else pending?.resolve(result);
   }
 
-  #update({ user, device, isOnline, events, chats }: TabMessage & { kind: "update" }): void {
+  #applyUpdate({ user, device, isOnline, events, chats }: TabMessage & { kind: "update" }): void {
     this.#applySnapshot({ user, device, isOnline, chats });
     const fresh = this.#filter.apply(events.map((event) => withoutCursor(decodeEvent(event))));
     if (fresh.length > 0) this.#listener.onEvents(fresh);
@@ -244,12 +244,15 @@ export class SharedBackend implements Backend {
 
   #applyChat({ changed, removed, ...update }: ChatUpdate): void {
     const { chat } = update;
-    const known = this.#chats.get(chat);
-    if (known !== undefined) {
-      if (isEqual(known.description, update.description)) update.description = known.description;
-      if (this.#unconfirmedDrafts.has(chat)) update.draft = known.draft; // newer than the leader's
+    const current = this.#chats.get(chat);
+    if (current !== undefined) {
+      if (isEqual(current.description, update.description)) {
+        update.description = current.description;
+      }
+      // The draft of this tab is newer than the leader's.
+      if (this.#unconfirmedDrafts.has(chat)) update.draft = current.draft;
     }
-    if (update.description !== known?.description) this.#chats.delete(chat); // moved to the end
+    if (update.description !== current?.description) this.#chats.delete(chat); // moved to the end
     this.#chats.set(chat, update);
     const messages = this.#messages.get(chat);
     if (messages === undefined) return;
@@ -258,7 +261,7 @@ export class SharedBackend implements Backend {
     for (const seq of removed ?? []) messages.delete(seq);
   }
 
-  /** The leader no longer publishes this chat: reload its messages at their next use. */
+  /** The leader no longer publishes a chat: reload its messages at their next use. */
   #handleClosed(chat: string): void {
     if (!this.#messages.has(chat)) return;
     this.#outdatedChats.add(chat);
@@ -285,8 +288,8 @@ export class SharedBackend implements Backend {
     }, ignore);
   }
 
-  /** After a leader change: repeat the unanswered calls, and load the state. */
-  #repeatCalls(): void {
+  /** After a leader change: retry the unanswered calls, and reload the state. */
+  #retryCalls(): void {
     for (const [number, { method, args }] of [...this.#calls]) {
       this.#post({ kind: "call", from: this.#tab, number, method, args });
     }
@@ -298,7 +301,7 @@ export class SharedBackend implements Backend {
     this.#lastCall += 1;
     const number = this.#lastCall;
     return new Promise((resolve, reject) => {
-      this.#calls.set(number, { method, args, resolve: resolve as Pending["resolve"], reject });
+      this.#calls.set(number, { method, args, resolve: resolve as PendingCall["resolve"], reject });
       this.#post({ kind: "call", from: this.#tab, number, method, args });
     });
   }
@@ -318,14 +321,14 @@ export class SharedBackend implements Backend {
     else void this.#call("notify", fields).catch(ignore);
   }
 
-  watch(users: string[], isOn: boolean): void {
-    if (this.#engine !== null) this.#engine.watch(users, isOn);
-    else void this.#call("watch", users, isOn).catch(ignore);
+  setWatched(users: string[], isWatched: boolean): void {
+    if (this.#engine !== null) this.#engine.setWatched(users, isWatched);
+    else void this.#call("setWatched", users, isWatched).catch(ignore);
   }
 
-  clear(chat: string, upto: number): void {
-    if (this.#engine !== null) this.#engine.clear(chat, upto);
-    else void this.#call("clear", chat, upto).catch(ignore);
+  clearChat(chat: string, upto: number): void {
+    if (this.#engine !== null) this.#engine.clearChat(chat, upto);
+    else void this.#call("clearChat", chat, upto).catch(ignore);
   }
 
   applyInfo(info: ChatInfo): void {
@@ -338,14 +341,14 @@ export class SharedBackend implements Backend {
       this.#engine.setDraft(chat, text);
       return;
     }
-    const known = this.#chats.get(chat) ?? { chat, description: null, pending: [], draft: "" };
-    this.#chats.set(chat, { ...known, draft: text });
+    const current = this.#chats.get(chat) ?? { chat, description: null, pending: [], draft: "" };
+    this.#chats.set(chat, { ...current, draft: text });
     this.#unconfirmedDrafts.set(chat, (this.#unconfirmedDrafts.get(chat) ?? 0) + 1);
     void this.#call("setDraft", chat, text)
       .catch(ignore)
       .then(() => {
-        const left = (this.#unconfirmedDrafts.get(chat) ?? 1) - 1;
-        if (left > 0) this.#unconfirmedDrafts.set(chat, left);
+        const remaining = (this.#unconfirmedDrafts.get(chat) ?? 1) - 1;
+        if (remaining > 0) this.#unconfirmedDrafts.set(chat, remaining);
         else this.#unconfirmedDrafts.delete(chat);
       });
     this.#listener.onChange(new Set([chat]));

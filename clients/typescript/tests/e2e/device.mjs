@@ -1,4 +1,5 @@
-// One device, driven by JSON lines: a command on standard input, its result on standard output.
+// One device. It reads commands from standard input and writes results to standard output, as JSON
+// lines.
 //
 //   node device.mjs URL TOKEN DEVICE [STORE]
 

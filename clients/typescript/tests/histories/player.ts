@@ -130,7 +130,8 @@ export class Player {
     }
     if (method === "clearChat") return this.state.chats.get(args[0])?.clear(args[1]);
     const [first, ...others] = args;
-    const argument = method === "enqueue" ? sdk.createOutboxEntry(first.ref, first.chat, first.fields) : first;
+    const isEnqueue = method === "enqueue";
+    const argument = isEnqueue ? sdk.createOutboxEntry(first.ref, first.chat, first.fields) : first;
     try {
       const call = (this.state as unknown as Record<string, (...args: any[]) => unknown>)[method];
       assert.ok(call, method);

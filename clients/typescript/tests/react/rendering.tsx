@@ -31,9 +31,9 @@ export async function render(
   return {
     text: () => container.textContent ?? "",
     find: (selector) => {
-      const found = container.querySelector(selector);
-      if (found === null) throw new Error(`no ${selector} in ${container.textContent}`);
-      return found as HTMLElement;
+      const element = container.querySelector(selector);
+      if (element === null) throw new Error(`no ${selector} in ${container.textContent}`);
+      return element as HTMLElement;
     },
     run: (change) => act(async () => change()),
     unmount: async () => {
@@ -54,8 +54,8 @@ export class Counts {
 
   /** Return the counts since the last call. */
   popAll(): Record<string, number> {
-    const taken = Object.fromEntries(this.#counts);
+    const counts = Object.fromEntries(this.#counts);
     this.#counts.clear();
-    return taken;
+    return counts;
   }
 }

@@ -6,7 +6,7 @@ import { StateView } from "#dist/client/state_view.js";
 import { Chat, type ChatClient, type ChatEvent, type HttpClient } from "tierchat";
 import * as sdk from "tierchat/state";
 
-type Answer = (fields: sdk.Fields) => Promise<sdk.Fields>;
+type Respond = (fields: sdk.Fields) => Promise<sdk.Fields>;
 
 /** The part of `ChatClient` that the hooks use. */
 export class StateClient {
@@ -20,7 +20,7 @@ export class StateClient {
     throw new Error("there is no API");
   });
   /** Returns the response to a request; by default there is none. */
-  answer: Answer = () => new Promise(() => {});
+  respond: Respond = () => new Promise(() => {});
   readonly requests: sdk.Fields[] = [];
   readonly notified: sdk.Fields[] = [];
   readonly listeners = new Set<(event: ChatEvent) => void>();
@@ -56,8 +56,8 @@ export class StateClient {
   chat(id: string): Chat {
     let chat = this.#chats.get(id);
     if (chat === undefined) {
-      const perform = this.#perform.bind(this);
-      const owner = { backend: this, view: this, http: this.http, perform };
+      const submit = this.#submit.bind(this);
+      const owner = { backend: this, view: this, http: this.http, submit };
       chat = new Chat(id, owner as unknown as ConstructorParameters<typeof Chat>[1]);
       this.#chats.set(id, chat);
     }
@@ -75,21 +75,21 @@ export class StateClient {
   }
 
   async loadChats(): Promise<{ chats: Chat[]; next: string | null }> {
-    const answer = await this.request({ type: "chats" });
-    return { chats: [], next: (answer["next"] as string | undefined) ?? null };
+    const response = await this.request({ type: "chats" });
+    return { chats: [], next: (response["next"] as string | undefined) ?? null };
   }
 
   watch(users: string[]): void {
     this.state.watch(users);
-    this.#takeUserFrames();
+    this.#recordUserFrames();
   }
 
   unwatch(users: string[]): void {
     this.state.unwatch(users);
-    this.#takeUserFrames();
+    this.#recordUserFrames();
   }
 
-  #takeUserFrames(): void {
+  #recordUserFrames(): void {
     const frames = this.state.popFrames();
     this.notified.push(...frames.filter(({ type }) => type === "watch" || type === "unwatch"));
   }
@@ -127,21 +127,21 @@ export class StateClient {
 
   async request(fields: sdk.Fields): Promise<sdk.Fields> {
     this.requests.push(fields);
-    const answer = await this.answer(fields);
+    const response = await this.respond(fields);
     if (fields.type === "history") {
       const before = (fields["before"] as number | undefined) ?? null;
-      this.state.applyHistory(answer as never, before === null, before);
+      this.state.applyHistory(response as never, before === null, before);
     }
-    if (fields.type === "chats") this.state.applyChatList(answer as never);
+    if (fields.type === "chats") this.state.applyChatList(response as never);
     this.flush();
-    return answer;
+    return response;
   }
 
   notify(fields: sdk.Fields): void {
     this.notified.push(fields);
   }
 
-  #perform(chat: string, fields: sdk.Fields, ref?: string): { ref: string } {
+  #submit(chat: string, fields: sdk.Fields, ref?: string): { ref: string } {
     const name = ref ?? `ref-${(this.#refs += 1)}`;
     this.state.enqueue(sdk.createOutboxEntry(name, chat, { ...fields, chat, ref: name }), 0);
     this.flush();
@@ -189,13 +189,13 @@ export class StateClient {
   /** Receive an entry of a chat. */
   entry(chat: string, seq: number, fields: Partial<sdk.Entry> = {}): void {
     this.#seq += 1;
-    const message = entryOf(chat, seq, fields);
+    const message = buildEntry(chat, seq, fields);
     this.receive({ type: "event", epoch: "e1", seq: this.#seq, kind: message.kind, chat, message });
   }
 }
 
 /** Return an entry of a chat; by default a message of bob. */
-export function entryOf(chat: string, seq: number, fields: Partial<sdk.Entry> = {}): sdk.Entry {
+export function buildEntry(chat: string, seq: number, fields: Partial<sdk.Entry> = {}): sdk.Entry {
   const names = { mid: `${chat}-${seq}`, sender: "bob", ref: `bob-${chat}-${seq}` };
   return { seq, ts: seq * 1000, chat, ...names, kind: "text", body: `text ${seq}`, ...fields };
 }

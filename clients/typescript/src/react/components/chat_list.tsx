@@ -62,8 +62,8 @@ const Row = memo(function Row({ chat, isOpen, onSelect, renderChat }: RowProps):
 });
 
 function Summary({ chat }: { chat: Chat }): ReactElement {
-  const { labels, nameOf } = useTexts();
-  const title = chat.name ?? (chat.peer === null ? chat.id : nameOf(chat.peer));
+  const { labels, getName } = useTexts();
+  const title = chat.name ?? (chat.peer === null ? chat.id : getName(chat.peer));
   return (
     <>
       <strong>{title}</strong> <span>{chat.lastMessage?.body ?? ""}</span>

@@ -12,7 +12,7 @@ export interface CompanionViewProps {
   renderText?: (text: string) => ReactNode;
 }
 
-/** A growing response with a button that stops it. Class: `tierchat-response`. */
+/** A response in progress with a stop button. Class: `tierchat-response`. */
 export function CompanionView({ chat, renderText }: CompanionViewProps): ReactElement | null {
   const { labels } = useTexts();
   const response = useCompanionResponse(chat);

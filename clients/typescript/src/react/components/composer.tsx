@@ -20,7 +20,7 @@ export interface ComposerProps {
 }
 
 /**
- * A text field that keeps its draft, files, and a button. Enter sends, Shift+Enter is a new line.
+ * A text field with a draft, files and a button. Enter sends; Shift+Enter adds a new line.
  *
  * Class: `tierchat-composer`.
  */

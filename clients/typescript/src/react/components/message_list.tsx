@@ -10,7 +10,7 @@ import type { FailedOperation } from "../message_window.js";
 import { useClient, useTexts } from "../provider.js";
 import { ReplyView } from "./reply_view.js";
 
-const NEAR_PX = 80; // closer to an end than this counts as at the end
+const NEAR_PX = 80; // maximum distance from an end that counts as at the end
 
 /** Properties of {@link MessageList}. */
 export interface MessageListProps {
@@ -37,58 +37,58 @@ export function MessageList(props: MessageListProps): ReactElement {
 function Messages(props: MessageListProps): ReactElement {
   const { chat: id, renderMessage, marksRead = true } = props;
   const client = useClient();
-  const { labels, nameOf } = useTexts();
+  const { labels, getName } = useTexts();
   const { messages, pending, failed, hasOlder, isLoading, loadOlder } = useMessages(id);
   const chat = useChat(id);
-  const box = useRef<HTMLDivElement>(null);
-  const place = useRef({ isAtEnd: true, fromEnd: 0 });
+  const container = useRef<HTMLDivElement>(null);
+  const scroll = useRef({ isAtEnd: true, fromEnd: 0 });
   const typing = useTyping(id);
 
-  // Keep the distance from the end: nothing moves when older messages are added above.
+  // Keep the distance from the end, so that nothing moves when older messages are added above.
   useLayoutEffect(() => {
-    const element = box.current;
+    const element = container.current;
     if (element === null) return;
-    const { isAtEnd, fromEnd } = place.current;
+    const { isAtEnd, fromEnd } = scroll.current;
     element.scrollTop = element.scrollHeight - (isAtEnd ? 0 : fromEnd);
   }, [messages[0], isLoading]);
   useLayoutEffect(() => {
-    const element = box.current;
-    if (element !== null && place.current.isAtEnd) element.scrollTop = element.scrollHeight;
+    const element = container.current;
+    if (element !== null && scroll.current.isAtEnd) element.scrollTop = element.scrollHeight;
   });
 
   const newest = messages.at(-1)?.seq ?? 0;
   const { isOnline } = useConnection();
-  const mark = useCallback(() => {
-    const isSeen = document.visibilityState === "visible" && place.current.isAtEnd;
+  const markRead = useCallback(() => {
+    const isSeen = document.visibilityState === "visible" && scroll.current.isAtEnd;
     if (!marksRead || !isSeen || newest <= client.chat(id).read || !client.isOnline) return;
     client.chat(id).markRead(newest).catch(() => {}); // retried with the next message
   }, [client, id, newest, marksRead]);
   useEffect(() => {
-    if (isOnline) mark();
-    document.addEventListener("visibilitychange", mark);
-    return () => document.removeEventListener("visibilitychange", mark);
-  }, [mark, isOnline]);
+    if (isOnline) markRead();
+    document.addEventListener("visibilitychange", markRead);
+    return () => document.removeEventListener("visibilitychange", markRead);
+  }, [markRead, isOnline]);
 
   const onScroll = (): void => {
-    const element = box.current;
+    const element = container.current;
     if (element === null) return;
     const { scrollTop, scrollHeight, clientHeight } = element;
     const isAtEnd = scrollHeight - scrollTop - clientHeight < NEAR_PX;
-    place.current = { isAtEnd, fromEnd: scrollHeight - scrollTop };
+    scroll.current = { isAtEnd, fromEnd: scrollHeight - scrollTop };
     if (scrollTop < NEAR_PX && hasOlder && !isLoading) void loadOlder();
-    mark();
+    markRead();
   };
 
   const marks = Object.entries(chat.marks).filter(([user]) => user !== client.user);
   const readUpto = Math.max(0, ...marks.map(([, [read]]) => read));
   const receivedUpto = Math.max(0, ...marks.map(([, [, received]]) => received));
-  const stateOf = (message: Message): string | undefined => {
+  const getState = (message: Message): string | undefined => {
     if (message.sender !== client.user) return undefined;
     if (message.seq <= readUpto) return "read";
     return message.seq <= receivedUpto ? "received" : "sent";
   };
   return (
-    <div className="tierchat-messages" ref={box} onScroll={onScroll} tabIndex={0} role="log"
+    <div className="tierchat-messages" ref={container} onScroll={onScroll} tabIndex={0} role="log"
       aria-label={labels.messages} aria-busy={isLoading}>
       {hasOlder && messages.length > 0 && (
         <button type="button" disabled={isLoading} onClick={() => void loadOlder()}>
@@ -99,7 +99,7 @@ function Messages(props: MessageListProps): ReactElement {
         <p className="tierchat-empty">{labels.noMessages}</p>
       )}
       {messages.map((message) => (
-        <MessageRow key={message.seq} message={message} state={stateOf(message)}
+        <MessageRow key={message.seq} message={message} state={getState(message)}
           render={renderMessage} />
       ))}
       {pending.filter(isSend).map(({ ref, fields }) => (
@@ -109,7 +109,7 @@ function Messages(props: MessageListProps): ReactElement {
       ))}
       {failed.map((operation) => <FailedRow key={operation.ref} operation={operation} />)}
       {typing.length > 0 && (
-        <p className="tierchat-typing">{labels.typing(typing.map(nameOf))}</p>
+        <p className="tierchat-typing">{labels.typing(typing.map(getName))}</p>
       )}
     </div>
   );
@@ -137,19 +137,19 @@ const MessageRow = memo(function MessageRow(props: MessageRowProps): ReactElemen
 });
 
 function Content({ message, isOwn }: { message: Message; isOwn: boolean }): ReactElement {
-  const { labels, nameOf } = useTexts();
+  const { labels, getName } = useTexts();
   if (message.deleted) return <p>{labels.deleted}</p>;
   const reactions = Object.values(message.reactions ?? {});
-  const at = new Date(message.ts / 1000);
+  const sentAt = new Date(message.ts / 1000);
   return (
     <>
-      {!isOwn && <strong>{nameOf(message.sender)}</strong>}
+      {!isOwn && <strong>{getName(message.sender)}</strong>}
       {message.reply_to != null && <ReplyView chat={message.chat} seq={message.reply_to} />}
       <p>{message.body}</p>
       {message.attachments?.map(({ id, name }) => <span key={id} data-file={id}>{name}</span>)}
       {reactions.length > 0 && <span className="tierchat-reactions">{reactions.join(" ")}</span>}
-      <time dateTime={at.toISOString()}>
-        {at.toLocaleTimeString([], { timeStyle: "short" })}
+      <time dateTime={sentAt.toISOString()}>
+        {sentAt.toLocaleTimeString([], { timeStyle: "short" })}
       </time>
     </>
   );

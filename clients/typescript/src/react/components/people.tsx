@@ -15,7 +15,7 @@ export interface MemberListProps {
 
 /** The members of a chat. Class: `tierchat-members`; items have `data-role`. */
 export function MemberList({ chat, renderMember }: MemberListProps): ReactElement {
-  const { labels, nameOf } = useTexts();
+  const { labels, getName } = useTexts();
   const members = useMembers(chat);
   return (
     <ul className="tierchat-members" aria-label={labels.members}>
@@ -23,7 +23,7 @@ export function MemberList({ chat, renderMember }: MemberListProps): ReactElemen
         <li key={member.user} data-role={member.role} data-muted={member.isMuted || undefined}>
           {renderMember?.(member) ?? (
             <>
-              <PresenceDot user={member.user} /> {nameOf(member.user)}
+              <PresenceDot user={member.user} /> {getName(member.user)}
               {member.role !== "member" && <small> {member.role}</small>}
             </>
           )}

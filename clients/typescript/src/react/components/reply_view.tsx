@@ -1,4 +1,4 @@
-// The message that another one replies to.
+// The quoted message of a reply.
 
 import type { ReactElement } from "react";
 
@@ -16,13 +16,13 @@ export interface ReplyViewProps {
 
 /** A quoted message; nothing if it is not loaded. Class: `tierchat-reply`. */
 export function ReplyView({ chat, seq, onSelect }: ReplyViewProps): ReactElement | null {
-  const { labels, nameOf } = useTexts();
+  const { labels, getName } = useTexts();
   const { messages } = useMessages(chat);
-  const message = messages.findLast((each) => each.seq === seq);
+  const message = messages.findLast((message) => message.seq === seq);
   if (message === undefined) return null;
   const content = (
     <>
-      <strong>{nameOf(message.sender)}</strong>{" "}
+      <strong>{getName(message.sender)}</strong>{" "}
       <span>{message.deleted ? labels.deleted : message.body}</span>
     </>
   );
