@@ -6,7 +6,7 @@ import { compressed } from "./plugins/compressed.ts";
 import { emojiData } from "./plugins/emoji_data.ts";
 import { precached } from "./plugins/precached.ts";
 
-const pathOf = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+const resolvePath = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
 const FIRST_LOAD = new RegExp(
   [
@@ -22,14 +22,14 @@ export default defineConfig({
   resolve: {
     // The sources of the SDK: nothing has to be compiled first, and unused parts are dropped.
     alias: [
-      { find: /^tierchat\/react$/, replacement: pathOf("../typescript/src/react/index.ts") },
-      { find: /^tierchat$/, replacement: pathOf("../typescript/src/index.ts") },
+      { find: /^tierchat\/react$/, replacement: resolvePath("../typescript/src/react/index.ts") },
+      { find: /^tierchat$/, replacement: resolvePath("../typescript/src/index.ts") },
     ],
     dedupe: ["react", "react-dom"],
   },
   build: {
     target: ["chrome123", "firefox121", "safari17.5"],
-    outDir: pathOf("../../chatserver/web_client"),
+    outDir: resolvePath("../../chatserver/web_client"),
     emptyOutDir: true,
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
@@ -39,8 +39,8 @@ export default defineConfig({
         if (log.code !== "MODULE_LEVEL_DIRECTIVE") handle(level, log); // "use client" of libraries
       },
       input: {
-        index: pathOf("index.html"),
-        service_worker: pathOf("src/service_worker/service_worker.ts"),
+        index: resolvePath("index.html"),
+        service_worker: resolvePath("src/service_worker/service_worker.ts"),
       },
       output: {
         // The first load is one script. By default, each set of shared modules is one.

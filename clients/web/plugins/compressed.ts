@@ -21,12 +21,13 @@ export function compressed(): Plugin {
     },
     closeBundle: async () => {
       const names = await readdir(folder, { recursive: true });
-      await Promise.all(names.filter((name) => TEXT.test(name)).map((name) => write(folder, name)));
+      const texts = names.filter((name) => TEXT.test(name));
+      await Promise.all(texts.map((name) => writeCompressed(folder, name)));
     },
   };
 }
 
-async function write(folder: string, name: string): Promise<void> {
+async function writeCompressed(folder: string, name: string): Promise<void> {
   const path = join(folder, name);
   const content = await readFile(path);
   if (content.length < BYTES_MIN) return;

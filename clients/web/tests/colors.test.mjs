@@ -10,14 +10,14 @@ const SOURCE = join(import.meta.dirname, "..", "src");
 const CONTRAST_MIN = 4.5;
 const SCHEMES = ["light", "dark"];
 const TOKENS = read("design/tokens.css");
-const { hueOf } = await load("design/index.ts");
+const { getHue } = await load("design/index.ts");
 
 function read(path) {
   return readFileSync(join(SOURCE, path), "utf8");
 }
 
 /** Return the value of a property in the first rule of a class, or of `:root`. */
-function valueOf(style, selector, property) {
+function readValue(style, selector, property) {
   const start = style.indexOf(`${selector} {`);
   assert.ok(start >= 0, selector);
   const rule = style.slice(start, style.indexOf("\n}", start));
@@ -27,13 +27,13 @@ function valueOf(style, selector, property) {
 }
 
 /** Return the hues of a class by number, in degrees. */
-function huesOf(style, selector) {
+function readHues(style, selector) {
   const pattern = new RegExp(`\\${selector}\\[data-hue="(\\d+)"\\] \\{ --hue: (\\d+); \\}`, "g");
   return new Map([...style.matchAll(pattern)].map(([, hue, degrees]) => [+hue, +degrees]));
 }
 
 /** Return red, green and blue, from 0 to 1, of a `light-dark()` value in a color scheme. */
-function colorOf(value, scheme, degrees = 0) {
+function parseColor(value, scheme, degrees = 0) {
   const pair = /^light-dark\((.+?\)?), (.+)\)$/.exec(value.replace(/var\(--hue\)/g, degrees));
   const color = pair?.[SCHEMES.indexOf(scheme) + 1] ?? "";
   const hex = /^#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})$/.exec(color);
@@ -53,7 +53,7 @@ function rgbOf(hue, saturation, lightness) {
 }
 
 /** Return the contrast of two colors (WCAG 2, relative luminance). */
-function contrastOf(one, other) {
+function computeContrast(one, other) {
   const [lighter, darker] = [one, other]
     .map((color) => {
       const [red, green, blue] = color.map((part) =>
@@ -70,49 +70,50 @@ function findLowContrast(hues, text, background) {
   const pairs = SCHEMES.flatMap((scheme) => [...hues.values()].map((hue) => [scheme, hue]));
   return pairs
     .map(([scheme, hue]) => {
-      const colors = [text, background].map((value) => colorOf(value, scheme, hue));
-      return { scheme, hue, contrast: contrastOf(...colors) };
+      const colors = [text, background].map((value) => parseColor(value, scheme, hue));
+      return { scheme, hue, contrast: computeContrast(...colors) };
     })
     .filter(({ contrast }) => contrast < CONTRAST_MIN);
 }
 
 test("sender names are readable in each hue on each message background", () => {
   const style = read("conversation/messages/MessageRow.module.css");
-  const hues = huesOf(style, ".sender");
-  const text = valueOf(style, ".sender", "color");
+  const hues = readHues(style, ".sender");
+  const text = readValue(style, ".sender", "color");
 
   assert.equal(hues.size, 12);
   // A bubble, the page behind an emoji without a bubble, and a highlighted row.
   for (const name of ["--bubble", "--bg", "--accent-soft"]) {
-    assert.deepEqual(findLowContrast(hues, text, valueOf(TOKENS, ":root", name)), [], name);
+    assert.deepEqual(findLowContrast(hues, text, readValue(TOKENS, ":root", name)), [], name);
   }
 });
 
 test("avatar initials are readable in each hue", () => {
   const style = read("design/Avatar.module.css");
-  const hues = huesOf(style, ".avatar");
-  const [text, background] = ["color", "background"].map((each) => valueOf(style, ".avatar", each));
+  const hues = readHues(style, ".avatar");
+  const text = readValue(style, ".avatar", "color");
+  const background = readValue(style, ".avatar", "background");
 
   assert.equal(hues.size, 12);
   assert.deepEqual(findLowContrast(hues, text, background), []);
 });
 
 test("every id has one of the hues", () => {
-  const hues = huesOf(read("design/Avatar.module.css"), ".avatar");
-  const found = new Set(Array.from({ length: 2_000 }, (_, number) => hueOf(`user-${number}`)));
-  for (const id of ["", "日本", "\ud800", "x".repeat(10_000)]) found.add(hueOf(id));
+  const hues = readHues(read("design/Avatar.module.css"), ".avatar");
+  const usedHues = new Set(Array.from({ length: 2_000 }, (_, number) => getHue(`user-${number}`)));
+  for (const id of ["", "日本", "\ud800", "x".repeat(10_000)]) usedHues.add(getHue(id));
 
-  assert.deepEqual([...found].sort((a, b) => a - b), [...hues.keys()]);
+  assert.deepEqual([...usedHues].sort((a, b) => a - b), [...hues.keys()]);
 });
 
 test("the contrast is computed as in WCAG, and low contrast is found", () => {
   const gray = [0x76, 0x76, 0x76].map((part) => part / 255);
   const faint = "light-dark(hsl(var(--hue) 70% 60%), hsl(var(--hue) 70% 76%))";
 
-  assert.equal(contrastOf([0, 0, 0], [1, 1, 1]), 21);
-  assert.equal(contrastOf(gray, [1, 1, 1]).toFixed(2), "4.54");
+  assert.equal(computeContrast([0, 0, 0], [1, 1, 1]), 21);
+  assert.equal(computeContrast(gray, [1, 1, 1]).toFixed(2), "4.54");
   assert.deepEqual(
-    colorOf("light-dark(hsl(140 100% 25%), #000000)", "light").map((part) => part.toFixed(3)),
+    parseColor("light-dark(hsl(140 100% 25%), #000000)", "light").map((part) => part.toFixed(3)),
     ["0.000", "0.500", "0.167"],
   );
   const white = "light-dark(#ffffff, #1f222a)";

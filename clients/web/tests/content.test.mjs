@@ -4,11 +4,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
 
-const { firstLink, mentions, parseMarkdown, plainText } = await load("content/markdown.ts");
+const { findFirstLink, getPlainText, hasMention, parseMarkdown } = await load(
+  "content/markdown.ts",
+);
 const shape = await load("content/text_shape.ts");
-const { beginningOf, cleanText, countOnlyEmoji, directionOf, endDirectionOf } = shape;
+const { findBeginning, cleanText, countOnlyEmoji, getDirection, getLastLineDirection } = shape;
 const { computeLayout, SHOWN_MAX } = await load("content/gallery_layout.ts");
-const { cleanName, isVoice, kindOf, voiceName } = await load("content/file_kinds.ts");
+const { cleanName, isVoice, getFileKind, buildVoiceName } = await load("content/file_kinds.ts");
 
 const text = (value) => ({ type: "text", text: value });
 const paragraph = (...children) => ({ type: "paragraph", children });
@@ -43,7 +45,7 @@ test("leading spaces of a line are kept, except in quotes and lists", () => {
     [first.children, second.children],
     [[text("  two"), { type: "break" }, text("\ttab  wide")], [text("    four")]],
   );
-  assert.equal(plainText("> said\n\n-   item"), "said item");
+  assert.equal(getPlainText("> said\n\n-   item"), "said item");
   const quote = { type: "quote", children: [paragraph(text("said"))] };
   assert.deepEqual(parseMarkdown(">   said"), [quote]);
 });
@@ -79,7 +81,7 @@ test("HTML, images, headings and tables are plain text", () => {
     "---",
     "&lt;",
   ]) {
-    assert.equal(plainText(source), source.replace("\n", " "));
+    assert.equal(getPlainText(source), source.replace("\n", " "));
     const types = new Set(parseMarkdown(source).map(({ type }) => type));
     assert.deepEqual([...types], ["paragraph"]);
   }
@@ -113,10 +115,10 @@ test("mentions are not found in addresses, code or words", () => {
     text("."),
   ]);
   for (const source of ["a@ann", "`@ann`", "```\n@ann\n```", "x@ann.example", "@anna"]) {
-    assert.equal(mentions(source, "ann"), false, source);
+    assert.equal(hasMention(source, "ann"), false, source);
   }
   for (const source of ["@ann", "**@ann**", "> @ann", "- @ann"]) {
-    assert.equal(mentions(source, "ann"), true, source);
+    assert.equal(hasMention(source, "ann"), true, source);
   }
 });
 
@@ -129,10 +131,10 @@ test("deep nesting and hostile input are parsed in bounded time", () => {
 });
 
 test("the summary and the first link of a message", () => {
-  assert.equal(plainText("**Hi** @ann\n> see\n```\ncode\n```"), "Hi @ann see code");
-  const found = firstLink("`https://no.example` and https://yes.example/a");
-  assert.equal(found, "https://yes.example/a");
-  assert.equal(firstLink("mailto:a@b.example"), null);
+  assert.equal(getPlainText("**Hi** @ann\n> see\n```\ncode\n```"), "Hi @ann see code");
+  const link = findFirstLink("`https://no.example` and https://yes.example/a");
+  assert.equal(link, "https://yes.example/a");
+  assert.equal(findFirstLink("mailto:a@b.example"), null);
 });
 
 test("only emoji: up to six, with skin tones, flags, families and keycaps", () => {
@@ -150,11 +152,11 @@ test("only emoji: up to six, with skin tones, flags, families and keycaps", () =
 });
 
 test("long texts are cut at a word, short ones are not cut", () => {
-  assert.equal(beginningOf("short"), null);
-  const cut = beginningOf("word ".repeat(800));
-  assert.ok(cut.length <= 1_200 && cut.endsWith("word"));
-  assert.equal(beginningOf("line\n".repeat(100)).split("\n").length, 24);
-  assert.ok(beginningOf("😀".repeat(2_000)).isWellFormed());
+  assert.equal(findBeginning("short"), null);
+  const beginning = findBeginning("word ".repeat(800));
+  assert.ok(beginning.length <= 1_200 && beginning.endsWith("word"));
+  assert.equal(findBeginning("line\n".repeat(100)).split("\n").length, 24);
+  assert.ok(findBeginning("😀".repeat(2_000)).isWellFormed());
 });
 
 test("galleries fill their width without overlap", () => {
@@ -163,31 +165,31 @@ test("galleries fill their width without overlap", () => {
       width: 100 + 170 * index,
       height: index % 3 === 0 ? null : 900 - 80 * index,
     }));
-    const { places, height } = computeLayout(sizes);
-    assert.equal(places.length, Math.min(count, SHOWN_MAX));
-    for (const y of new Set(places.map((place) => place.y))) {
-      const row = places.filter((place) => place.y === y);
+    const { positions, height } = computeLayout(sizes);
+    assert.equal(positions.length, Math.min(count, SHOWN_MAX));
+    for (const y of new Set(positions.map((position) => position.y))) {
+      const row = positions.filter((position) => position.y === y);
       assert.ok(Math.abs(row.reduce((sum, { width }) => sum + width, 0) - 1) < 1e-9);
-      for (const place of row) assert.ok(place.y + place.height <= height + 1e-9);
+      for (const position of row) assert.ok(position.y + position.height <= height + 1e-9);
     }
   }
 });
 
 test("kinds and names of files", () => {
-  assert.equal(kindOf({ type: "image/svg+xml", size: 10 }), "file");
-  assert.equal(kindOf({ type: "image/PNG; x=1", size: 10 }), "image");
-  assert.equal(kindOf({ type: "video/mp4", size: 1e9 }), "file");
-  assert.equal(kindOf({ type: "audio/webm", size: 10 }), "audio");
-  assert.ok(isVoice({ name: voiceName("audio/webm;codecs=opus", 1_700_000_000_000) }));
+  assert.equal(getFileKind({ type: "image/svg+xml", size: 10 }), "file");
+  assert.equal(getFileKind({ type: "image/PNG; x=1", size: 10 }), "image");
+  assert.equal(getFileKind({ type: "video/mp4", size: 1e9 }), "file");
+  assert.equal(getFileKind({ type: "audio/webm", size: 10 }), "audio");
+  assert.ok(isVoice({ name: buildVoiceName("audio/webm;codecs=opus", 1_700_000_000_000) }));
   assert.equal(cleanName("a/b:c\u202e?.png"), "a_b_c_.png");
   assert.equal(cleanName("..."), "file");
   assert.ok(cleanName(`${"x".repeat(300)}.jpeg`).endsWith(".jpeg"));
 });
 
 test("the first letter sets the direction, and the last paragraph the end direction", () => {
-  assert.equal(directionOf("**שלום** world"), "rtl");
-  assert.equal(directionOf("1. hello שלום"), "ltr");
-  assert.equal(directionOf("12:30"), "ltr");
-  assert.equal(endDirectionOf("hello\n\nمرحبا"), "rtl");
-  assert.equal(endDirectionOf(`שלום ${"word ".repeat(400)}\n\nend`), "rtl");
+  assert.equal(getDirection("**שלום** world"), "rtl");
+  assert.equal(getDirection("1. hello שלום"), "ltr");
+  assert.equal(getDirection("12:30"), "ltr");
+  assert.equal(getLastLineDirection("hello\n\nمرحبا"), "rtl");
+  assert.equal(getLastLineDirection(`שלום ${"word ".repeat(400)}\n\nend`), "rtl");
 });

@@ -43,8 +43,8 @@ test("candidates that start with the query come first", () => {
     { user: "adam", name: "Adam" },
     { user: "nadia", name: "Nadia" },
   ];
-  const found = rankCandidates(candidates, "ad").map(({ user }) => user);
-  assert.deepEqual(found, ["adam", "zora", "nadia"]);
+  const users = rankCandidates(candidates, "ad").map(({ user }) => user);
+  assert.deepEqual(users, ["adam", "zora", "nadia"]);
   assert.equal(rankCandidates(candidates, "x").length, 0);
   assert.equal(rankCandidates(candidates, "", 2).length, 2);
 });
@@ -124,18 +124,18 @@ test("a message has the same key from sending to reading", () => {
 
 test("unsent messages come last, without duplicates", () => {
   const send = { ref: "new", chat: "g-1", stage: "queued", fields: { type: "send", body: "hi" } };
-  const known = { ...send, ref: "ref1" };
+  const stored = { ...send, ref: "ref1" };
   const error = new Error("refused");
   const failed = { ref: "bad", body: "no", replyTo: null, files: [], tsMs: 1, error };
   const entries = [message(1, { sender: "ann" })];
-  const rows = build(entries, { pending: [known, send], failed: [failed] });
+  const rows = build(entries, { pending: [stored, send], failed: [failed] });
   assert.deepEqual(rows.map(({ key, status }) => [key, status]), [
     ["r:ref1", "sent"],
     ["r:bad", "failed"],
     ["r:new", "pending"],
   ]);
-  const away = new RowBuilder().build(entries, false, { ...CONTEXT, pending: [send] });
-  assert.equal(away.length, 1);
+  const notLive = new RowBuilder().build(entries, false, { ...CONTEXT, pending: [send] });
+  assert.equal(notLive.length, 1);
 });
 
 test("pending changes are shown at once", () => {
@@ -185,8 +185,8 @@ test("unchanged rows are the same objects", () => {
 
 // window
 
-/** Return a chat of `count` entries; `kept` are on the device, and each tenth is a reaction. */
-function sourceOf(count, kept = 100) {
+/** Return a chat of `count` entries, with `localCount` on the device; each tenth is a reaction. */
+function createSource(count, localCount = 100) {
   const all = Array.from({ length: count }, (_, index) =>
     message(index + 1, index % 10 === 9 ? { kind: "reaction", target: index } : {}),
   );
@@ -198,9 +198,9 @@ function sourceOf(count, kept = 100) {
     calls,
     needsHistory: false,
     clearedUpto: 0,
-    kept() {
-      const isThere = ({ seq, kind }) => kind === "text" && seq > this.clearedUpto;
-      return all.slice(-kept).filter(isThere);
+    listLocal() {
+      const isVisible = ({ seq, kind }) => kind === "text" && seq > this.clearedUpto;
+      return all.slice(-localCount).filter(isVisible);
     },
     async loadNewest(limit) {
       return page(all.slice(-limit), all.length > limit, false);
@@ -218,7 +218,7 @@ function sourceOf(count, kept = 100) {
       const entries = slice(seq - limit / 2, seq + limit / 2);
       return page(entries, entries[0].seq > 1, entries.at(-1).seq < all.length);
     },
-    async findAt(timeMs) {
+    async findSeqAt(timeMs) {
       return all.find(({ ts }) => ts >= timeMs * 1000)?.seq ?? null;
     },
   };
@@ -235,7 +235,7 @@ function checkComplete(window, source) {
 }
 
 test("a bounded window can scroll through the whole chat, up and down", async () => {
-  const source = sourceOf(5_000);
+  const source = createSource(5_000);
   const window = new MessageWindow(source);
   await window.open(5_000, 0);
   assert.equal(seqs(window).at(-1), 4_999);
@@ -260,7 +260,7 @@ test("a bounded window can scroll through the whole chat, up and down", async ()
 });
 
 test("new messages appear only while the window is live", async () => {
-  const source = sourceOf(2_000);
+  const source = createSource(2_000);
   const window = new MessageWindow(source);
   await window.open(2_000, 0);
   source.all.push(message(2_001));
@@ -278,7 +278,7 @@ test("new messages appear only while the window is live", async () => {
 });
 
 test("a chat opens at the first unread message, even far above", async () => {
-  const source = sourceOf(3_000);
+  const source = createSource(3_000);
   const near = new MessageWindow(source);
   await near.open(2_960, 36);
   assert.ok(seqs(near).some((seq) => seq <= 2_960) && near.getState().isLive);
@@ -290,7 +290,7 @@ test("a chat opens at the first unread message, even far above", async () => {
 });
 
 test("loaded entries are the same objects until a change replaces them", async () => {
-  const source = sourceOf(300);
+  const source = createSource(300);
   const window = new MessageWindow(source);
   await window.open(300, 0);
   await window.loadOlder();
@@ -312,12 +312,12 @@ test("loaded entries are the same objects until a change replaces them", async (
 });
 
 test("a message is hidden when it expires, and the next expiry is returned", async () => {
-  const source = sourceOf(30);
+  const source = createSource(30);
   source.all[20].expires_at = 100;
   source.all[22].expires_at = 200;
   const window = new MessageWindow(source);
   await window.open(30, 0);
-  const deleted = () => window.getState().entries.filter((each) => each.deleted);
+  const deleted = () => window.getState().entries.filter((entry) => entry.deleted);
   assert.equal(window.expire(99), 100);
   assert.deepEqual(deleted(), []);
   assert.equal(window.expire(100), 200);
@@ -327,7 +327,7 @@ test("a message is hidden when it expires, and the next expiry is returned", asy
 });
 
 test("after a clear, later messages stay and earlier ones are not loaded", async () => {
-  const source = sourceOf(60);
+  const source = createSource(60);
   const window = new MessageWindow(source);
   await window.open(60, 0);
   source.clearedUpto = 55;
@@ -339,7 +339,7 @@ test("after a clear, later messages stay and earlier ones are not loaded", async
 });
 
 test("jumps to a loaded message, to a date, and to a message that cannot be loaded", async () => {
-  const source = sourceOf(2_000);
+  const source = createSource(2_000);
   const window = new MessageWindow(source);
   await window.open(2_000, 0);
   const { generation } = window.getState();
@@ -358,7 +358,7 @@ test("jumps to a loaded message, to a date, and to a message that cannot be load
 });
 
 test("a response that arrives after another jump is ignored", async () => {
-  const source = sourceOf(2_000);
+  const source = createSource(2_000);
   const window = new MessageWindow(source);
   await window.open(2_000, 0);
   const older = window.loadOlder();

@@ -4,19 +4,19 @@ import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { load } from "./load.mjs";
 
-const { directoryOf } = await load("app/directory.ts");
+const { getDirectory } = await load("app/directory.ts");
 const MINUTE_MS = 60_000;
 const START_MS = 1_800_000_000_000;
 
 /** Return a client that records its calls; `profiles`: names and pictures on the server. */
 function makeClient(profiles = new Map()) {
   const calls = [];
-  const profileOf = (user) => ({ user, name: null, avatar: null, ...profiles.get(user) });
-  const answers = {
-    list_users: ({ user }) => ({ items: user.map(profileOf) }),
-    get_profile: ({ user }) => profileOf(user),
+  const getProfile = (user) => ({ user, name: null, avatar: null, ...profiles.get(user) });
+  const responses = {
+    list_users: ({ user }) => ({ items: user.map(getProfile) }),
+    get_profile: ({ user }) => getProfile(user),
     get_avatar: ({ user, thumb }) => {
-      const { avatar, isThumbMissing } = profileOf(user);
+      const { avatar, isThumbMissing } = getProfile(user);
       const isThumb = thumb === 1 && !isThumbMissing;
       const url = `/files/${avatar}${isThumb ? "" : "/full"}`;
       return { url, expires_s: 900, attachment: { thumb: isThumb } };
@@ -24,13 +24,13 @@ function makeClient(profiles = new Map()) {
   };
   const call = async (name, fields) => {
     calls.push({ name, fields });
-    return answers[name](fields);
+    return responses[name](fields);
   };
   const popCalls = (name) => {
-    const found = calls.filter((each) => each.name === name).map(({ fields }) => fields.user);
-    const others = calls.filter((each) => each.name !== name);
+    const users = calls.filter((call) => call.name === name).map(({ fields }) => fields.user);
+    const others = calls.filter((call) => call.name !== name);
     calls.splice(0, calls.length, ...others);
-    return found;
+    return users;
   };
   return { user: "me", http: { call }, popCalls };
 }
@@ -45,7 +45,7 @@ async function advance(ms) {
 
 /** Show people and load them; return the directory. */
 async function show(client, ids) {
-  const directory = directoryOf(client);
+  const directory = getDirectory(client);
   for (const id of ids) {
     directory.get(id);
     directory.subscribe(id, () => {});

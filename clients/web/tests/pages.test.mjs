@@ -7,10 +7,10 @@ import { load } from "./load.mjs";
 const feed = await load("social/feed.ts");
 const query = await load("search/query.ts");
 const roles = await load("group/roles.ts");
-const { linksOf } = await load("group/links.ts");
-const { withCurrent } = await load("group/duration.ts");
-const { contactsOf, isMatch } = await load("people/contacts.ts");
-const { isContinued } = await load("people/people_search.ts");
+const { listLinks } = await load("group/links.ts");
+const { addCurrent } = await load("group/duration.ts");
+const { listContacts, isMatch } = await load("people/contacts.ts");
+const { canShowResults } = await load("people/people_search.ts");
 const metrics = await load("operations/metrics.ts");
 const units = await load("operations/units.ts");
 const draft = await load("companions/companion_draft.ts");
@@ -19,7 +19,7 @@ const post = (id, more = {}) => ({ id, user: "ann", likes: 0, liked: false, ...m
 const ids = (posts) => posts.map(({ id }) => id);
 
 test("posts are listed once, newest first; newer copies replace older ones", () => {
-  const posts = feed.withPosts([post("3"), post("1")], [post("2"), post("3", { likes: 2 })], 0);
+  const posts = feed.mergePosts([post("3"), post("1")], [post("2"), post("3", { likes: 2 })], 0);
 
   assert.deepEqual(ids(posts), ["3", "2", "1"]);
   assert.equal(posts[0].likes, 2);
@@ -35,10 +35,10 @@ test("a reload removes deleted posts in its range and returns new posts separate
 });
 
 test("a like is shown until the server has counted it", () => {
-  const liked = feed.withLike([post("1", { likes: 1 })], "1", true, 1_000);
+  const liked = feed.applyLike([post("1", { likes: 1 })], "1", true, 1_000);
 
-  const soon = feed.withPosts(liked, [post("1", { likes: 1 })], 2_000);
-  const later = feed.withPosts(liked, [post("1", { likes: 1 })], 60_000);
+  const soon = feed.mergePosts(liked, [post("1", { likes: 1 })], 2_000);
+  const later = feed.mergePosts(liked, [post("1", { likes: 1 })], 60_000);
 
   assert.deepEqual([soon[0].likes, soon[0].liked], [2, true]);
   assert.deepEqual([later[0].likes, later[0].liked], [1, false]);
@@ -71,10 +71,10 @@ test("an open phrase is closed; a single letter is not searched", () => {
   assert.equal(query.isSearchable({ chips: [{ name: "has", value: "file" }], text: "" }), true);
 });
 
-test("owners manage everybody, admins only members, members nobody", () => {
+test("owners moderate everyone, admins only members, members no one", () => {
   assert.deepEqual(
-    ["owner", "admin", "member"].map((mine) =>
-      ["owner", "admin", "member"].map((theirs) => roles.canModerate(mine, theirs)),
+    ["owner", "admin", "member"].map((ownRole) =>
+      ["owner", "admin", "member"].map((memberRole) => roles.canModerate(ownRole, memberRole)),
     ),
     [
       [true, true, true],
@@ -82,8 +82,8 @@ test("owners manage everybody, admins only members, members nobody", () => {
       [false, false, false],
     ],
   );
-  assert.deepEqual(roles.assignableRoles("owner", "admin"), ["owner", "member"]);
-  assert.deepEqual(roles.assignableRoles("admin", "member"), []);
+  assert.deepEqual(roles.listAssignableRoles("owner", "admin"), ["owner", "member"]);
+  assert.deepEqual(roles.listAssignableRoles("admin", "member"), []);
 });
 
 test("usernames are separated by spaces, commas or newlines; invalid ones are refused", () => {
@@ -94,18 +94,18 @@ test("usernames are separated by spaces, commas or newlines; invalid ones are re
 test("links keep their brackets but not trailing punctuation", () => {
   const body = "(see https://a.example/x_(y)), https://b.example/. ftp://c.example";
 
-  const links = linksOf([{ seq: 4, ts: 1, body }]);
+  const links = listLinks([{ seq: 4, ts: 1, body }]);
 
   assert.deepEqual(
     links.map(({ url }) => url),
     ["https://a.example/x_(y)", "https://b.example/"],
   );
-  assert.deepEqual(linksOf([{ seq: 1, ts: 1, body, deleted: true }]), []);
+  assert.deepEqual(listLinks([{ seq: 1, ts: 1, body, deleted: true }]), []);
 });
 
 test("the choices of a setting include its current value", () => {
-  assert.deepEqual(withCurrent([0, 5, 30], 10), [0, 5, 10, 30]);
-  assert.deepEqual(withCurrent([0, 5, 30], 5), [0, 5, 30]);
+  assert.deepEqual(addCurrent([0, 5, 30], 10), [0, 5, 10, 30]);
+  assert.deepEqual(addCurrent([0, 5, 30], 5), [0, 5, 30]);
 });
 
 test("contacts are the people of the chats, without duplicates, the user and companions", () => {
@@ -115,7 +115,7 @@ test("contacts are the people of the chats, without duplicates, the user and com
     { kind: "group", peer: null, members: { ben: "owner", ann: "member", cy: "member" } },
   ];
 
-  assert.deepEqual(contactsOf(chats, "ann"), ["cy", "ben"]);
+  assert.deepEqual(listContacts(chats, "ann"), ["cy", "ben"]);
   assert.ok(isMatch("zoe", "z1", "Zoë Ångström"));
   assert.ok(isMatch("ang", "z1", "Zoë Ångström"));
   assert.ok(!isMatch("ng", "z1", "Zoë Ångström"));
@@ -126,10 +126,10 @@ test("contacts are the people of the chats, without duplicates, the user and com
 });
 
 test("results for a text are shown until those of a longer or shorter text are loaded", () => {
-  assert.ok(isContinued("anna", "ann"));
-  assert.ok(isContinued("an", "ann"));
-  assert.ok(!isContinued("ben", "ann"));
-  assert.ok(!isContinued("", "ann"));
+  assert.ok(canShowResults("anna", "ann"));
+  assert.ok(canShowResults("an", "ann"));
+  assert.ok(!canShowResults("ben", "ann"));
+  assert.ok(!canShowResults("", "ann"));
 });
 
 test("a period without points is a gap in the chart", () => {
@@ -139,7 +139,7 @@ test("a period without points is a gap in the chart", () => {
     { at_ms: 20_000, sessions: 4 },
   ];
 
-  const columns = metrics.columnsOf(points, ["sessions"], 2_000);
+  const columns = metrics.buildColumns(points, ["sessions"], 2_000);
 
   assert.deepEqual(columns, [
     [1, 3, 5, 20],
@@ -150,7 +150,7 @@ test("a period without points is a gap in the chart", () => {
 test("alerts report missing processes, a backlog and old metrics", () => {
   const latest = { now_ms: 9_000, processes: [], backlog: { age_s: 40, entries: 3 } };
 
-  const alerts = metrics.alertsOf({ points: [], latest, receivedAt: 0 }, null, 30_000);
+  const alerts = metrics.listAlerts({ points: [], latest, receivedAtMs: 0 }, null, 30_000);
 
   assert.deepEqual(alerts, [
     { kind: "noGateway" },
@@ -186,17 +186,17 @@ test("a companion is unchanged by the form; invalid numbers and schemas are foun
     },
   };
 
-  const edited = draft.draftOf(persona);
-  const sent = draft.companionOf(edited);
+  const edited = draft.buildDraft(persona);
+  const sent = draft.buildRequest(edited);
 
-  assert.equal(draft.problemOf(edited), null);
+  assert.equal(draft.findProblem(edited), null);
   assert.equal(sent.options.temperature, 0.5);
   assert.equal(sent.options.top_p, null);
   assert.equal(sent.options.memory, false);
   assert.deepEqual(sent.options.tools, persona.options.tools);
-  assert.deepEqual(draft.problemOf({ ...edited, topP: "warm" }), { field: "topP" });
+  assert.deepEqual(draft.findProblem({ ...edited, topP: "warm" }), { field: "topP" });
   const [tool] = edited.tools;
-  assert.deepEqual(draft.problemOf({ ...edited, tools: [{ ...tool, schema: "[]" }] }), {
+  assert.deepEqual(draft.findProblem({ ...edited, tools: [{ ...tool, schema: "[]" }] }), {
     field: "schema",
     tool: 0,
   });

@@ -16,25 +16,25 @@ const PHYSICAL = [
   /(?:^|[;{\s])(?:margin|padding|inset)\s*:\s*(\S+)\s+(\S+)\s+(\S+)\s+(?!\2\s*;)[^\s;]+\s*;/,
 ];
 
-function physicalIn(style) {
+function listPhysical(style) {
   const lines = style.replace(/\/\*[^]*?\*\//g, "").split("\n");
-  return lines.filter((line) => PHYSICAL.some((pattern) => pattern.test(withoutCalls(line))));
+  return lines.filter((line) => PHYSICAL.some((pattern) => pattern.test(replaceCalls(line))));
 }
 
 /** Return a line in which each function such as `calc(…)` is one word. */
-function withoutCalls(line) {
+function replaceCalls(line) {
   const next = line.replace(/\(([^()]*)\)/g, (_, inside) => `[${inside.replace(/\s/g, "")}]`);
-  return next === line ? line : withoutCalls(next);
+  return next === line ? line : replaceCalls(next);
 }
 
 test("styles use no physical properties such as margin-left", () => {
   const styles = readdirSync(SOURCE, { recursive: true }).filter((path) => path.endsWith(".css"));
-  const found = styles.flatMap((path) =>
-    physicalIn(readFileSync(join(SOURCE, path), "utf8")).map((line) => `${path}: ${line.trim()}`),
+  const lines = styles.flatMap((path) =>
+    listPhysical(readFileSync(join(SOURCE, path), "utf8")).map((line) => `${path}: ${line.trim()}`),
   );
 
   assert.ok(styles.length > 40);
-  assert.deepEqual(found, []);
+  assert.deepEqual(lines, []);
 });
 
 test("the rule finds physical properties and allows logical ones", () => {
@@ -55,6 +55,6 @@ test("the rule finds physical properties and allows logical ones", () => {
     "transition: background-color 1s;",
   ];
 
-  assert.deepEqual(physicalIn(physical.join("\n")), physical);
-  assert.deepEqual(physicalIn(logical.join("\n")), []);
+  assert.deepEqual(listPhysical(physical.join("\n")), physical);
+  assert.deepEqual(listPhysical(logical.join("\n")), []);
 });

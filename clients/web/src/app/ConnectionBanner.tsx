@@ -1,4 +1,4 @@
-// A banner for a lost connection. Short interruptions are not shown.
+// A banner for a lost connection. It is not shown for short interruptions.
 
 import { CloudOff } from "lucide-react";
 import { useEffect, useState, useSyncExternalStore } from "react";
@@ -6,7 +6,7 @@ import { useConnection } from "tierchat/react";
 import { useText } from "../i18n";
 import styles from "./ConnectionBanner.module.css";
 
-const GAP_MS = 4_000;
+const DELAY_MS = 4_000;
 
 /** A banner above the page while there is no connection. */
 export function ConnectionBanner() {
@@ -16,7 +16,7 @@ export function ConnectionBanner() {
   const [isLate, setLate] = useState(false);
   useEffect(() => {
     if (isOnline) return undefined;
-    const timer = setTimeout(() => setLate(true), GAP_MS);
+    const timer = setTimeout(() => setLate(true), DELAY_MS);
     return () => {
       clearTimeout(timer);
       setLate(false);

@@ -4,7 +4,7 @@ import { useRef, useState, type FormEvent } from "react";
 import type { Http } from "tierchat";
 import { Avatar, Button, TextField } from "../design";
 import { useText } from "../i18n";
-import { errorText } from "./errors";
+import { getErrorText } from "./errors";
 import styles from "./LoginPage.module.css";
 import type { LogoutNotice } from "./session";
 import { useSession } from "./session_context";
@@ -71,7 +71,7 @@ function DemoUsers({ users }: { users: readonly string[] }) {
     try {
       await session.logInAsDemo(user);
     } catch (problem) {
-      setError(errorText(problem));
+      setError(getErrorText(problem));
       setBusy(null);
     }
   };
@@ -121,7 +121,7 @@ function AccountForm({ canRegister }: { canRegister: boolean }) {
     try {
       await (isNew ? session.register(name, password) : session.logIn(name, password));
     } catch (problem) {
-      const message = errorText(problem, {
+      const message = getErrorText(problem, {
         "user name or password is wrong": text.session.wrongPassword,
         "user: this name is already taken": text.session.nameTaken,
       });

@@ -63,12 +63,12 @@ function Shortcuts({ match, path }: { match: Match | null; path: string }) {
   const [isHelpOpen, setHelpOpen] = useState(false);
   const isPhone = useMediaQuery(PHONE);
   const hasList = match?.route.section === "chats" && (!isPhone || match.route.pane === "list");
-  const go = (query: string) => (): void => navigate(`${hasList ? path : "/chats"}?${query}`);
+  const openList = (query: string) => (): void => navigate(`${hasList ? path : "/chats"}?${query}`);
   useKeys({
     "?": () => setHelpOpen(true),
-    "/": go("find"),
-    "Mod+k": go("find"),
-    "Alt+n": go("new=chat"),
+    "/": openList("find"),
+    "Mod+k": openList("find"),
+    "Alt+n": openList("new=chat"),
   });
   return (
     isHelpOpen && (
@@ -147,14 +147,14 @@ function Placeholder({ match }: { match: Match }) {
 function Navigation({ current, unread }: { current: string | undefined; unread: number }) {
   const text = useText();
   const isAdmin = useIsAdmin();
-  const shown = SECTIONS.filter(
+  const visible = SECTIONS.filter(
     (section) =>
       (section.isAdmin !== true || isAdmin) && matchRoute(ROUTES, `/${section.id}`) !== null,
   );
   return (
     <nav className={styles["rail"]} aria-label={text.common.navigation}>
       <ul>
-        {shown.map((section) => (
+        {visible.map((section) => (
           <NavigationItem
             key={section.id}
             section={section}

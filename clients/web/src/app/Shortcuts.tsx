@@ -35,11 +35,11 @@ export function ShortcutList() {
   const text = useText().settings;
   return (
     <dl className={styles["list"]}>
-      {Object.entries(SHORTCUTS).map(([name, ways]) => (
+      {Object.entries(SHORTCUTS).map(([name, combinations]) => (
         <div key={name}>
           <dt>{text.shortcutNames[name as keyof typeof SHORTCUTS]}</dt>
           <dd>
-            {ways.map((keys, index) => (
+            {combinations.map((keys, index) => (
               <Fragment key={keys.join("+")}>
                 {index > 0 && <span>{text.or}</span>}
                 <bdo dir="ltr">

@@ -4,14 +4,14 @@ import { useEffect, useState } from "react";
 import { useText } from "../i18n";
 import styles from "./StartPage.module.css";
 
-const PATIENCE_MS = 4_000;
+const HINT_DELAY_MS = 4_000;
 
 /** Shows the logo, and after a few seconds the reason for the delay. */
 export function StartPage() {
   const text = useText();
   const [isLate, setLate] = useState(false);
   useEffect(() => {
-    const timer = setTimeout(() => setLate(true), PATIENCE_MS);
+    const timer = setTimeout(() => setLate(true), HINT_DELAY_MS);
     return () => clearTimeout(timer);
   }, []);
   return (

@@ -12,13 +12,14 @@ interface Appearance {
 
 const KEY = "tierchat.appearance"; // also in public/theme.js, which runs before the first paint
 
-/** Return the settings; null values stand for the system's settings. */
+/** Return the settings; null: use the system's setting. */
 export function readAppearance(): Appearance {
-  const none = { theme: null, language: null };
+  const defaults = { theme: null, language: null };
   try {
-    return { ...none, ...(JSON.parse(localStorage.getItem(KEY) ?? "{}") as Partial<Appearance>) };
+    const saved = JSON.parse(localStorage.getItem(KEY) ?? "{}") as Partial<Appearance>;
+    return { ...defaults, ...saved };
   } catch {
-    return none;
+    return defaults;
   }
 }
 

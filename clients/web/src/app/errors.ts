@@ -3,12 +3,12 @@
 import { ChatError } from "tierchat";
 import { getText } from "../i18n";
 
-/** Return the text of an error for the user; `known`: error detail or code → text. */
-export function errorText(error: unknown, known: Readonly<Record<string, string>> = {}): string {
+/** Return the text of an error for the user. `texts`: error detail or code → text. */
+export function getErrorText(error: unknown, texts: Readonly<Record<string, string>> = {}): string {
   const { errors } = getText().common;
   if (!(error instanceof ChatError)) return errors.other(String(error));
-  const own = known[error.message] ?? known[error.code];
-  if (own !== undefined) return own;
+  const text = texts[error.message] ?? texts[error.code];
+  if (text !== undefined) return text;
   switch (error.code) {
     case "unavailable":
     case "overloaded":

@@ -7,7 +7,7 @@ import { useClient } from "tierchat/react";
 
 let me: Http.Me | null = null;
 let loading: Promise<void> | null = null;
-let askedAtMs = 0;
+let requestedAtMs = 0;
 const listeners = new Set<() => void>();
 const REFRESH_MS = 60_000;
 
@@ -32,7 +32,7 @@ export function useMe(): Http.Me | null {
   const current = useSyncExternalStore(subscribe, () => me);
   useEffect(() => {
     const load = (): void => {
-      askedAtMs = Date.now();
+      requestedAtMs = Date.now();
       loading ??= client.http
         .call("get_me", {})
         .then(set, () => {}) // offline: the next page loads it
@@ -41,7 +41,7 @@ export function useMe(): Http.Me | null {
         });
     };
     const refresh = (): void => {
-      if (Date.now() - askedAtMs > REFRESH_MS) load();
+      if (Date.now() - requestedAtMs > REFRESH_MS) load();
     };
     if (me === null || me.user !== client.user) load();
     addEventListener("focus", refresh);

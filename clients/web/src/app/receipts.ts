@@ -2,30 +2,30 @@
 
 import type { ChatClient } from "tierchat";
 
-const DELAY_MS = 1_000; // one report for several messages; none if they are read before
+const DELAY_MS = 1_000; // one report for several messages; none for messages read meanwhile
 
-/** Report new messages until the returned function is called. One tab per browser reports. */
+/** Report new messages until the returned function is called. Only the leader tab reports. */
 export function reportReceived(client: ChatClient): () => void {
-  const waiting = new Set<string>();
+  const chats = new Set<string>();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const report = (): void => {
     timer = undefined;
-    for (const id of waiting) {
+    for (const id of chats) {
       const chat = client.chat(id);
       const [, received] = chat.marks[client.user] ?? [0, 0];
       if (received < chat.top) chat.markReceived().catch(() => {}); // retried with the next message
     }
-    waiting.clear();
+    chats.clear();
   };
-  const end = client.on((event) => {
+  const unsubscribe = client.on((event) => {
     if (event.type !== "messageAdded" || !client.isLeader) return;
     const isOwn = event.message.sender === client.user;
     if (isOwn || client.chat(event.chat).kind !== "direct") return;
-    waiting.add(event.chat);
+    chats.add(event.chat);
     timer ??= setTimeout(report, DELAY_MS);
   });
   return () => {
     clearTimeout(timer);
-    end();
+    unsubscribe();
   };
 }

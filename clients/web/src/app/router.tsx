@@ -48,7 +48,7 @@ interface RouteOptions extends Omit<Route, "page"> {
 }
 
 /** Return a route whose page is loaded on demand; it is the default export of its module. */
-export function route({ load, ...options }: RouteOptions): Route {
+export function createRoute({ load, ...options }: RouteOptions): Route {
   return { ...options, page: lazy(load) };
 }
 
@@ -61,8 +61,8 @@ export interface Match {
 /** Return the first route that matches a path. */
 export function matchRoute(routes: readonly Route[], path: string): Match | null {
   const parts = path.split("/").filter(Boolean);
-  for (const each of routes) {
-    const pattern = each.path.split("/").filter(Boolean);
+  for (const route of routes) {
+    const pattern = route.path.split("/").filter(Boolean);
     if (pattern.length !== parts.length) continue;
     const params: Record<string, string> = {};
     const isMatch = pattern.every((name, index) => {
@@ -71,7 +71,7 @@ export function matchRoute(routes: readonly Route[], path: string): Match | null
       params[name.slice(1)] = decode(part);
       return true;
     });
-    if (isMatch) return { route: each, params };
+    if (isMatch) return { route, params };
   }
   return null;
 }
@@ -84,29 +84,29 @@ function decode(part: string): string {
   }
 }
 
-/** Return a path with encoded parameters, such as `pathTo("/chats/:chat", { chat })`. */
-export function pathTo(pattern: string, params: Readonly<Record<string, string>> = {}): string {
+/** Return a path with encoded parameters, such as `buildPath("/chats/:chat", { chat })`. */
+export function buildPath(pattern: string, params: Readonly<Record<string, string>> = {}): string {
   return pattern.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(params[name] ?? ""));
 }
 
 // location
 
-const CHANGED = "tierchat:location";
+const LOCATION_CHANGED = "tierchat:location";
 
 function subscribe(listener: () => void): () => void {
   addEventListener("popstate", listener);
-  addEventListener(CHANGED, listener);
+  addEventListener(LOCATION_CHANGED, listener);
   return () => {
     removeEventListener("popstate", listener);
-    removeEventListener(CHANGED, listener);
+    removeEventListener(LOCATION_CHANGED, listener);
   };
 }
 
-const currentUrl = (): string => location.pathname + location.search;
+const getCurrentUrl = (): string => location.pathname + location.search;
 
 /** Return the current path and query. */
 export function useLocation(): { path: string; query: URLSearchParams } {
-  const url = useSyncExternalStore(subscribe, currentUrl);
+  const url = useSyncExternalStore(subscribe, getCurrentUrl);
   return useMemo(() => {
     const { pathname, searchParams } = new URL(url, location.origin);
     return { path: pathname, query: searchParams };
@@ -115,10 +115,10 @@ export function useLocation(): { path: string; query: URLSearchParams } {
 
 /** Go to a path, such as `/chats/d-ann~ben?seq=5`. */
 export function navigate(path: string, options: { replace?: boolean } = {}): void {
-  if (path === currentUrl()) return;
+  if (path === getCurrentUrl()) return;
   if (options.replace === true) history.replaceState(null, "", path);
   else history.pushState(null, "", path);
-  dispatchEvent(new Event(CHANGED));
+  dispatchEvent(new Event(LOCATION_CHANGED));
 }
 
 /** A link to a page of the client. */
@@ -127,14 +127,14 @@ export function Link({
   onClick,
   ...rest
 }: { to: string } & AnchorHTMLAttributes<HTMLAnchorElement>) {
-  const follow = (event: MouseEvent<HTMLAnchorElement>): void => {
+  const onLinkClick = (event: MouseEvent<HTMLAnchorElement>): void => {
     onClick?.(event);
     const isPlain = !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
     if (event.defaultPrevented || event.button !== 0 || !isPlain || rest.target) return;
     event.preventDefault();
     navigate(to);
   };
-  return <a {...rest} href={to} onClick={follow} />;
+  return <a {...rest} href={to} onClick={onLinkClick} />;
 }
 
 const MatchContext = createContext<Match | null>(null);

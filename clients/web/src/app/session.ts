@@ -1,4 +1,4 @@
-// The login of this browser, and the client for it.
+// The login of this browser, and its client.
 //
 // localStorage `tierchat.session` has the username, so that the client can start offline. The login
 // itself is an HttpOnly cookie. A pasted access token is in the sessionStorage of this tab.
@@ -34,10 +34,10 @@ export type SessionState =
 const SESSION = "tierchat.session";
 const CONFIG = "tierchat.config";
 const TOKEN = "tierchat.token";
-const ENDING = "tierchat.ending"; // set by an offline logout: the next start deletes the cookie
-const PREFIX = "tierchat.";
-const KEPT = [CONFIG, "tierchat.appearance"]; // belong to the browser, not to the user
-const CONFIG_MS = 10_000; // after the more urgent requests of a start
+const LOGOUT_PENDING = "tierchat.ending"; // set by an offline logout; deletes the cookie later
+const KEY_PREFIX = "tierchat.";
+const KEPT_KEYS = [CONFIG, "tierchat.appearance"]; // belong to the browser, not to the user
+const CONFIG_MS = 10_000; // delay, so that more urgent requests run first
 const PUSH_MS = 2_000;
 const DELETION_MS = 1_000; // other tabs may still have the empty database open
 const FOREVER_MS = 2 ** 31 - 1;
@@ -82,13 +82,13 @@ export class Session {
 
   /** Log in with username and password. */
   async logIn(user: string, password: string): Promise<void> {
-    const account = await Account.logIn(accountOptions(), user, password);
+    const account = await Account.logIn(buildAccountOptions(), user, password);
     this.#startSession({ kind: "account", user: account.user }, account);
   }
 
   /** Create an account and log in. */
   async register(user: string, password: string): Promise<void> {
-    const account = await Account.register(accountOptions(), user, password);
+    const account = await Account.register(buildAccountOptions(), user, password);
     this.#startSession({ kind: "account", user: account.user }, account);
   }
 
@@ -107,7 +107,7 @@ export class Session {
   /**
    * Log out and remove all data of the user from this browser.
    *
-   * `request` is called first, to end the login on the server. If it fails, the user stays logged
+   * `request` ends the login on the server and is called first. If it fails, the user stays logged
    * in.
    */
   async logOut(request?: () => Promise<unknown>, notice: LogoutNotice = null): Promise<void> {
@@ -121,19 +121,19 @@ export class Session {
     if (state.kind !== "open") return;
     await request?.();
     const isAccount = this.#login?.kind === "account";
-    await endPush(state.client);
+    await disablePushAtLogout(state.client);
     this.#login = null;
-    localStorage.removeItem(SESSION); // other tabs close their stores
+    localStorage.removeItem(SESSION); // other tabs reload and close their stores
     sessionStorage.clear();
     for (const key of Object.keys(localStorage)) {
-      if (key.startsWith(PREFIX) && !KEPT.includes(key)) localStorage.removeItem(key);
+      if (key.startsWith(KEY_PREFIX) && !KEPT_KEYS.includes(key)) localStorage.removeItem(key);
     }
     if (isAccount) {
-      writeJson(localStorage, ENDING, true);
+      writeJson(localStorage, LOGOUT_PENDING, true);
       await endLogin().catch(() => {});
     }
     await state.client.forget().catch(() => {});
-    await deleteDatabase(storeName(state.user));
+    await deleteDatabase(getStoreName(state.user));
     await dropSharedContent();
     navigate("/", { replace: true });
     this.#set({ kind: "loggedOut", config: state.config, notice });
@@ -142,7 +142,7 @@ export class Session {
   #startSession(login: Login, account?: Account): void {
     if (this.#state.kind !== "loggedOut") return;
     if (login.kind !== "token") writeJson(localStorage, SESSION, login);
-    localStorage.removeItem(ENDING);
+    localStorage.removeItem(LOGOUT_PENDING);
     this.#open(this.#state.config, login, account);
   }
 
@@ -152,13 +152,13 @@ export class Session {
     const options = { url: config.gateway_url, apiUrl: API_URL, getToken };
     const client = new ChatClient({
       ...options,
-      // The engine keeps reconnecting, so a start without a server only takes longer.
+      // The client retries until the server is available.
       connectTimeoutMs: FOREVER_MS,
       isOfflineFirst: true,
       syncDrafts: true,
       ...(login.kind === "token"
         ? {}
-        : { store: new IndexedDbStore(storeName(login.user)), shareTabs: login.user }),
+        : { store: new IndexedDbStore(getStoreName(login.user)), shareTabs: login.user }),
     });
     const user = login.kind === "token" ? "" : login.user;
     if (user !== "") persistPreferences(client, user);
@@ -169,7 +169,7 @@ export class Session {
 
   async #run(client: ChatClient, config: Http.ClientConfig): Promise<void> {
     const onVisibility = (): void => client.setActive(document.visibilityState === "visible");
-    const endReports = reportReceived(client);
+    const stopReports = reportReceived(client);
     try {
       await client.connect();
       if (this.#state.kind !== "open" || this.#state.client !== client) return;
@@ -180,13 +180,13 @@ export class Session {
       onVisibility();
       void renewPush(client);
       for await (const _ of client.events()) {
-        // The pages use listeners; this loop only waits for the end of the client.
+        // The pages use listeners. This loop only waits until the client ends.
       }
     } catch (error) {
       await this.#handleEnd(client, config, error);
     } finally {
       document.removeEventListener("visibilitychange", onVisibility);
-      endReports();
+      stopReports();
     }
   }
 
@@ -196,7 +196,7 @@ export class Session {
     const login = this.#login;
     const code = error instanceof ChatError ? error.code : "internal";
     if (code === "conflict" && login !== null && this.#state.isReady === false) {
-      // The store has another format or user. Only the drafts are lost; the server has the rest.
+      // The store has another format or user. Only drafts are lost; the server has everything else.
       await client.forget().catch(() => {});
       this.#open(config, login);
       return;
@@ -221,7 +221,7 @@ export class Session {
 }
 
 async function loadConfig(): Promise<Http.ClientConfig> {
-  if (readJson(localStorage, ENDING) === true) await endLogin();
+  if (readJson(localStorage, LOGOUT_PENDING) === true) await endLogin();
   const config = await new HttpClient({ apiUrl: API_URL }).call("get_client_config", {});
   writeJson(localStorage, CONFIG, config);
   return config;
@@ -235,13 +235,13 @@ async function renewPush(client: ChatClient): Promise<void> {
 }
 
 /** Turn off push notifications in this browser; wait at most `PUSH_MS` for the server. */
-async function endPush(client: ChatClient): Promise<void> {
-  const { turnOff } = await import("../settings/push");
-  const late = new Promise((resolve) => setTimeout(resolve, PUSH_MS));
-  await Promise.race([turnOff(client).catch(() => {}), late]);
+async function disablePushAtLogout(client: ChatClient): Promise<void> {
+  const { disablePush } = await import("../settings/push");
+  const timeout = new Promise((resolve) => setTimeout(resolve, PUSH_MS));
+  await Promise.race([disablePush(client).catch(() => {}), timeout]);
 }
 
-const storeName = (user: string): string => `tierchat-${user}`;
+const getStoreName = (user: string): string => `tierchat-${user}`;
 
 function deleteDatabase(name: string): Promise<void> {
   return new Promise((resolve) => {
@@ -263,16 +263,16 @@ async function endLogin(): Promise<void> {
   } catch (error) {
     if (!(error instanceof ChatError) || error.isTemporary) throw error;
   }
-  localStorage.removeItem(ENDING);
+  localStorage.removeItem(LOGOUT_PENDING);
 }
 
-function accountOptions() {
-  return { apiUrl: API_URL, useCookie: true, device: deviceName() };
+function buildAccountOptions() {
+  return { apiUrl: API_URL, useCookie: true, device: getDeviceName() };
 }
 
-/** Return a function that returns a valid access token. Only one tab renews at a time. */
-function createTokenSource(login: Login, known?: Account): () => Promise<string> {
-  let account = known ?? null;
+/** Return a function that returns a valid access token. Only one tab renews it at a time. */
+function createTokenSource(login: Login, initialAccount?: Account): () => Promise<string> {
+  let account = initialAccount ?? null;
   let demo: { token: string; expiresAtMs: number } | null = null;
   return async () => {
     if (login.kind === "token") return login.token;
@@ -281,7 +281,8 @@ function createTokenSource(login: Login, known?: Account): () => Promise<string>
         demo = await fetchDemoToken(login.user);
       return demo.token;
     }
-    account ??= await runExclusively("tierchat:refresh", () => Account.resume(accountOptions()));
+    const resume = (): Promise<Account> => Account.resume(buildAccountOptions());
+    account ??= await runExclusively("tierchat:refresh", resume);
     if (account.user !== login.user) {
       throw new ChatError("unauthenticated", "another user has logged in");
     }
@@ -300,11 +301,11 @@ async function runExclusively<T>(name: string, work: () => Promise<T>): Promise<
 
 async function fetchDemoToken(user: string): Promise<{ token: string; expiresAtMs: number }> {
   const http = new HttpClient({ apiUrl: API_URL });
-  const answer = (await http.request("POST", "/v1/dev/login", { user })) as {
+  const response = (await http.request("POST", "/v1/dev/login", { user })) as {
     token: string;
     expires_at: number;
   };
-  return { token: answer.token, expiresAtMs: answer.expires_at * 1000 };
+  return { token: response.token, expiresAtMs: response.expires_at * 1000 };
 }
 
 function readLogin(): Login | null {
@@ -331,17 +332,17 @@ function writeJson(storage: Storage, key: string, value: unknown): void {
 }
 
 /** Return the name of this browser for the list of devices. */
-function deviceName(): string {
+function getDeviceName(): string {
   const { userAgent } = navigator;
-  const find = (names: readonly (readonly [string, string])[]): string | undefined =>
-    names.find(([mark]) => userAgent.includes(mark))?.[1];
-  const browser = find([
+  const findName = (names: readonly (readonly [string, string])[]): string | undefined =>
+    names.find(([token]) => userAgent.includes(token))?.[1];
+  const browser = findName([
     ["Firefox/", "Firefox"],
     ["Edg/", "Edge"],
     ["Chrome/", "Chrome"],
     ["Safari/", "Safari"],
   ]);
-  const system = find([
+  const system = findName([
     ["Android", "Android"],
     ["iPhone", "iPhone"],
     ["iPad", "iPad"],

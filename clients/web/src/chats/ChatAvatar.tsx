@@ -1,4 +1,4 @@
-// The picture of a chat: the other person's, or the group's.
+// The picture of a chat: that of the other person or of the group.
 
 import type { Chat } from "tierchat";
 import { usePresence } from "tierchat/react";
@@ -10,7 +10,7 @@ import { useChatTitle } from "./names";
 interface ChatAvatarProps {
   chat: Chat;
   size?: "s" | "m" | "l" | "xl";
-  /** Shows whether the other person is online. */
+  /** True to show whether the other person is online. */
   hasPresence?: boolean;
 }
 
@@ -18,11 +18,11 @@ interface ChatAvatarProps {
 export function ChatAvatar({ chat, size = "l", hasPresence = false }: ChatAvatarProps) {
   const { peer } = chat;
   if (chat.kind !== "direct" || peer === null) return <GroupAvatar chat={chat} size={size} />;
-  if (hasPresence) return <PresentAvatar user={peer} size={size} />;
+  if (hasPresence) return <PresenceAvatar user={peer} size={size} />;
   return <PersonAvatar user={peer} size={size} />;
 }
 
-function PresentAvatar({ user, size }: { user: string; size: "s" | "m" | "l" | "xl" }) {
+function PresenceAvatar({ user, size }: { user: string; size: "s" | "m" | "l" | "xl" }) {
   const presence = usePresence([user]);
   return <PersonAvatar user={user} size={size} isOnline={presence.get(user)?.isOnline === true} />;
 }

@@ -21,10 +21,10 @@ import {
 } from "react";
 import type { Chat } from "tierchat";
 import { useAllPreferences, useChatList, useClient, usePinnedChats } from "tierchat/react";
-import { directoryOf } from "../app/directory";
+import { getDirectory } from "../app/directory";
 import { navigate, useLocation, useMatch } from "../app/router";
 import { Button, EmptyState, ErrorState, IconButton, MenuButton, SkeletonRows } from "../design";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { useText } from "../i18n";
 import styles from "./ChatListPage.module.css";
 import { ChatRows, type ChatRowsHandle } from "./ChatRows";
@@ -49,7 +49,7 @@ export default function ChatListPage() {
   const loadNext = useCallback(() => {
     if (hasMore && !isLoading && error === null) void loadMore();
   }, [hasMore, isLoading, error, loadMore]);
-  // The filter searches all chats.
+  // A filter needs all chats: load the next pages.
   useEffect(() => {
     if (filter !== "") loadNext();
   }, [filter, loadNext]);
@@ -105,7 +105,7 @@ export default function ChatListPage() {
       >
         {isFirstLoad && <SkeletonRows />}
         {error !== null && chats.length === 0 && (
-          <ErrorState message={errorText(error)} onRetry={() => void loadMore()} />
+          <ErrorState message={getErrorText(error)} onRetry={() => void loadMore()} />
         )}
         {isEmpty && !isFirstLoad && filter !== "" && (
           <p className={styles["note"]}>{text.chats.noMatch}</p>
@@ -171,43 +171,43 @@ function Filter({ ref, value, onChange, onEnterList }: FilterProps) {
   );
 }
 
-/** Return the chats that match the filter and the archive, split into pinned and others. */
+/** Return the chats that match the filter or the archive, split into pinned chats and others. */
 function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
   const client = useClient();
   const preferences = useAllPreferences();
   const pinnedIds = usePinnedChats();
   const names = useNames(chats, filter !== "");
   return useMemo(() => {
-    const directory = directoryOf(client);
-    const wanted = filter.trim().toLocaleLowerCase();
+    const directory = getDirectory(client);
+    const query = filter.trim().toLocaleLowerCase();
     const isMatch = (chat: Chat): boolean => {
-      const { name, peer } = chat;
-      const names = [name, peer, peer === null ? null : directory.get(peer).name];
-      return names.some((each) => each?.toLocaleLowerCase().includes(wanted) === true);
+      const { peer } = chat;
+      const names = [chat.name, peer, peer === null ? null : directory.get(peer).name];
+      return names.some((name) => name?.toLocaleLowerCase().includes(query) === true);
     };
     const isArchived = ({ id }: Chat): boolean => preferences.get(id)?.isArchived === true;
     const archived = chats.filter(isArchived);
-    const inView =
-      wanted !== ""
+    const matching =
+      query !== ""
         ? chats.filter(isMatch)
         : chats.filter((chat) => isArchived(chat) === isArchive);
     const order = new Map(pinnedIds.map((id, index) => [id, index]));
-    const pinned = isArchive ? [] : inView.filter(({ id }) => order.has(id));
+    const pinned = isArchive ? [] : matching.filter(({ id }) => order.has(id));
     pinned.sort((a, b) => (order.get(a.id) ?? 0) - (order.get(b.id) ?? 0));
-    const others = isArchive ? inView : inView.filter(({ id }) => !order.has(id));
+    const others = isArchive ? matching : matching.filter(({ id }) => !order.has(id));
     return { pinned, others, archived: archived.length };
   }, [chats, filter, isArchive, preferences, pinnedIds, client, names]);
 }
 
-/** Load the names of all direct chats; the result changes when a name changes. */
-function useNames(chats: readonly Chat[], isWanted: boolean): number {
+/** Load the names of all direct chats; the returned number changes when they are loaded. */
+function useNames(chats: readonly Chat[], isEnabled: boolean): number {
   const client = useClient();
   const [version, setVersion] = useState(0);
   const peers = chats.map(({ peer }) => peer).filter((peer) => peer !== null);
-  const key = isWanted ? peers.toSorted().join(" ") : "";
+  const key = isEnabled ? peers.toSorted().join(" ") : "";
   useEffect(() => {
     if (key === "") return;
-    void directoryOf(client)
+    void getDirectory(client)
       .load(key.split(" "))
       .then(() => setVersion((before) => before + 1));
   }, [client, key]);

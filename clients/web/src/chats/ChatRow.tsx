@@ -5,7 +5,7 @@ import { memo, useState, type MouseEvent } from "react";
 import type { Chat, Message } from "tierchat";
 import { useClient, useHasDraft, usePreferences, useTyping } from "tierchat/react";
 import { usePerson } from "../app/directory";
-import { Link, pathTo } from "../app/router";
+import { Link, buildPath } from "../app/router";
 import { useExpiry } from "../data/use_expiry";
 import { Badge, Menu, type MenuAnchor } from "../design";
 import { useText } from "../i18n";
@@ -16,7 +16,7 @@ import styles from "./ChatRow.module.css";
 import { useChatActions } from "./chat_actions";
 import { useChatTitle } from "./names";
 import { isMutedChat } from "./preferences";
-import { plainText, previewOf } from "./preview";
+import { stripMarkdown, getPreview } from "./preview";
 
 interface ChatRowProps {
   chat: Chat;
@@ -43,7 +43,7 @@ export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
   return (
     <>
       <Link
-        to={pathTo("/chats/:chat", { chat: chat.id })}
+        to={buildPath("/chats/:chat", { chat: chat.id })}
         className={styles["row"]}
         aria-current={isCurrent ? "page" : undefined}
         onContextMenu={openMenu}
@@ -101,7 +101,7 @@ function Preview({ chat, message }: { chat: Chat; message: Message | null }) {
     return (
       <span className={styles["typing"]}>
         {isGroup ? (
-          <Sentence of={text.chats.typingUser} names={[typist.name]} />
+          <Sentence text={text.chats.typingUser} names={[typist.name]} />
         ) : (
           text.chats.typing
         )}
@@ -112,19 +112,19 @@ function Preview({ chat, message }: { chat: Chat; message: Message | null }) {
     return (
       <span className={styles["preview"]}>
         <span className={styles["draft"]}>{text.chats.draft} </span>
-        <bdi>{plainText(chat.draft)}</bdi>
+        <bdi>{stripMarkdown(chat.draft)}</bdi>
       </span>
     );
   }
-  const waiting = chat.pending.findLast(
+  const pendingSend = chat.pending.findLast(
     ({ fields, stage }) => fields.type === "send" && stage !== "acked",
   );
-  if (waiting !== undefined) {
+  if (pendingSend !== undefined) {
     return (
       <>
         <Clock size={14} aria-label={text.chats.sending} />
         <span className={styles["preview"]}>
-          <bdi>{plainText(String(waiting.fields["body"] ?? ""))}</bdi>
+          <bdi>{stripMarkdown(String(pendingSend.fields["body"] ?? ""))}</bdi>
         </span>
       </>
     );
@@ -137,7 +137,7 @@ function Preview({ chat, message }: { chat: Chat; message: Message | null }) {
       {isRead && <CheckCheck size={14} className={styles["read"]} aria-hidden />}
       <span className={styles["preview"]}>
         {prefix !== "" && <bdi>{prefix} </bdi>}
-        <bdi>{previewOf(message, text)}</bdi>
+        <bdi>{getPreview(message, text)}</bdi>
       </span>
     </>
   );

@@ -1,4 +1,4 @@
-// The rows of the chat list: a virtual list below the pinned chats, with the arrow keys.
+// The rows of the chat list: pinned chats, and a virtual list of the other chats, with arrow keys.
 
 import {
   createContext,
@@ -23,7 +23,7 @@ import { ChatRow } from "./ChatRow";
 
 const NEAR_END_PX = 1_500;
 const BUFFER_PX = 600;
-const FOCUS_TRIES = 10; // frames until a row is positioned
+const FOCUS_ATTEMPTS = 10; // frames until a row is positioned
 const STEPS: Readonly<Record<string, number>> = {
   ArrowDown: 1,
   ArrowUp: -1,
@@ -55,7 +55,7 @@ interface ChatRowsProps {
 
 /** The scrolling part of the chat list. */
 export function ChatRows(props: ChatRowsProps) {
-  const { ref, pinned, chats, current, hasMore, onNearEnd, ...more } = props;
+  const { ref, pinned, chats, current, hasMore, onNearEnd, ...rest } = props;
   const text = useText();
   const scroller = useRef<HTMLDivElement>(null);
   const top = useRef<HTMLDivElement>(null);
@@ -75,18 +75,18 @@ export function ChatRows(props: ChatRowsProps) {
   const topRows = (): HTMLElement[] => [
     ...(top.current?.querySelectorAll<HTMLElement>("li > a, button") ?? []),
   ];
-  const focusAt = (place: number): void => {
+  const focusAt = (position: number): void => {
     const above = topRows();
     const end = above.length + chats.length - 1;
-    const wanted = Math.min(end, Math.max(0, place));
-    const index = wanted - above.length;
+    const target = Math.min(end, Math.max(0, position));
+    const index = target - above.length;
     if (index < 0) {
-      above[wanted]?.focus();
+      above[target]?.focus();
       return;
     }
     setFocused(chats[index]?.id ?? null);
     list.current?.scrollToIndex(index, { align: "nearest" });
-    focusSoon(() => scroller.current?.querySelector(`[data-index="${index}"] > a`) ?? null);
+    focusWhenVisible(() => scroller.current?.querySelector(`[data-index="${index}"] > a`) ?? null);
   };
   useImperativeHandle(ref, () => ({ focusFirst: () => focusAt(0) }));
 
@@ -95,13 +95,15 @@ export function ChatRows(props: ChatRowsProps) {
     const target = event.target as HTMLElement;
     if (step === undefined || target.closest('[role="menu"]') !== null) return;
     const above = topRows();
-    const index = indexOf(target);
-    const place = index < 0 ? above.indexOf(target) : above.length + index;
-    if (place < 0) return;
+    const index = getRowIndex(target);
+    const position = index < 0 ? above.indexOf(target) : above.length + index;
+    if (position < 0) return;
     event.preventDefault();
-    focusAt(place + step);
+    focusAt(position + step);
   };
-  const onFocus = ({ target }: FocusEvent): void => setFocused(chats[indexOf(target)]?.id ?? null);
+  const onFocus = ({ target }: FocusEvent): void => {
+    setFocused(chats[getRowIndex(target)]?.id ?? null);
+  };
   const onScroll = ({ currentTarget: area }: UIEvent<HTMLElement>): void => {
     if (area.scrollHeight - area.scrollTop - area.clientHeight < NEAR_END_PX) onNearEnd();
   };
@@ -111,7 +113,7 @@ export function ChatRows(props: ChatRowsProps) {
     if (area !== null && area.scrollHeight <= area.clientHeight) onNearEnd();
   }, [chats.length, onNearEnd]);
 
-  const rowOf = (chat: Chat, isPinned: boolean) => (
+  const renderRow = (chat: Chat, isPinned: boolean) => (
     <ChatRow
       key={chat.id}
       chat={chat}
@@ -128,11 +130,11 @@ export function ChatRows(props: ChatRowsProps) {
       onFocus={onFocus}
     >
       <div ref={top} className={styles["top"]}>
-        {more.above}
+        {rest.above}
         {pinned.length > 0 && (
           <ul aria-label={text.chats.pinned} className={styles["pinned"]}>
             {pinned.map((chat) => (
-              <li key={chat.id}>{rowOf(chat, true)}</li>
+              <li key={chat.id}>{renderRow(chat, true)}</li>
             ))}
           </ul>
         )}
@@ -149,16 +151,16 @@ export function ChatRows(props: ChatRowsProps) {
             bufferSize={BUFFER_PX}
             keepMounted={focusedIndex < 0 ? [] : [focusedIndex]}
           >
-            {(chat) => rowOf(chat, false)}
+            {(chat) => renderRow(chat, false)}
           </Virtualizer>
         </SizeContext>
       )}
-      {more.children}
+      {rest.children}
     </div>
   );
 }
 
-/** The number of items of the list; -1: not known. */
+/** The number of items of the list; -1: unknown. */
 const SizeContext = createContext(-1);
 
 const List: CustomContainerComponent = ({ ref, style, children }) => {
@@ -183,15 +185,15 @@ const Item: CustomItemComponent = ({ ref, style, index, children }) => (
 );
 
 /** Return the index of the chat whose row contains an element, or -1. */
-function indexOf(element: Element): number {
+function getRowIndex(element: Element): number {
   return Number(element.closest("[data-index]")?.getAttribute("data-index") ?? -1);
 }
 
-/** Focus a row once it is visible: the list hides rows that it has not measured yet. */
-function focusSoon(find: () => HTMLElement | null, tries = FOCUS_TRIES): void {
+/** Focus a row when it is visible: the list hides rows until it has measured them. */
+function focusWhenVisible(find: () => HTMLElement | null, attempts = FOCUS_ATTEMPTS): void {
   const row = find();
   row?.focus();
-  if (tries > 0 && (row === null || document.activeElement !== row)) {
-    requestAnimationFrame(() => focusSoon(find, tries - 1));
+  if (attempts > 0 && (row === null || document.activeElement !== row)) {
+    requestAnimationFrame(() => focusWhenVisible(find, attempts - 1));
   }
 }

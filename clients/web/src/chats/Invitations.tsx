@@ -3,8 +3,8 @@
 import { useCallback, useEffect, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient, useEvent } from "tierchat/react";
-import { errorText } from "../app/errors";
-import { navigate, pathTo } from "../app/router";
+import { getErrorText } from "../app/errors";
+import { navigate, buildPath } from "../app/router";
 import { PersonName } from "../app/PersonAvatar";
 import { Avatar, Button, showToast } from "../design";
 import { useText } from "../i18n";
@@ -41,9 +41,9 @@ export function Invitations() {
       if (isAccepted) await client.acceptInvitation(chat);
       else await client.declineInvitation(chat);
       setItems((current) => current.filter((item) => item.chat !== chat));
-      if (isAccepted) navigate(pathTo("/chats/:chat", { chat }));
+      if (isAccepted) navigate(buildPath("/chats/:chat", { chat }));
     } catch (error) {
-      showToast(errorText(error), { kind: "error" });
+      showToast(getErrorText(error), { kind: "error" });
       load();
     } finally {
       setBusy(null);
@@ -58,7 +58,7 @@ export function Invitations() {
           <div className={styles["text"]}>
             <bdi className={styles["name"]}>{name || text.chats.unnamedGroup}</bdi>
             <span>
-              <Sentence of={text.chats.invitedBy} names={[<PersonName user={inviter} />]} />
+              <Sentence text={text.chats.invitedBy} names={[<PersonName user={inviter} />]} />
             </span>
           </div>
           <div className={styles["buttons"]}>

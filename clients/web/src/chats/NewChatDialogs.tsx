@@ -5,15 +5,15 @@ import { useRef, useState, type FormEvent } from "react";
 import { ChatError } from "tierchat";
 import { useChats, useClient } from "tierchat/react";
 import { usePerson } from "../app/directory";
-import { errorText } from "../app/errors";
-import { navigate, pathTo } from "../app/router";
+import { getErrorText } from "../app/errors";
+import { navigate, buildPath } from "../app/router";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { Button, Dialog, IconButton, TextField } from "../design";
 import { useText } from "../i18n";
-import { useFoundPeople } from "../people/people_search";
+import { usePeopleSearch } from "../people/people_search";
 import styles from "./NewChatDialogs.module.css";
 
-const MEMBERS_MAX = 100; // the limit of one request
+const MEMBERS_MAX = 100; // the server's limit per request
 const RECENT_MAX = 6;
 
 interface DialogProps {
@@ -27,25 +27,25 @@ export function NewChatDialog({ onClose }: DialogProps) {
   const [user, setUser] = useState("");
   const [error, setError] = useState("");
   const [isBusy, setBusy] = useState(false);
-  const input = useRef<HTMLInputElement>(null);
+  const field = useRef<HTMLInputElement>(null);
   const start = async (name: string): Promise<void> => {
     if (name === "") return fail(text.chats.enterUser);
     if (name === client.user) return fail(text.chats.yourself);
     setBusy(true);
     try {
       const chat = await client.openDirect(name);
-      navigate(pathTo("/chats/:chat", { chat: chat.id }), { replace: true });
+      navigate(buildPath("/chats/:chat", { chat: chat.id }), { replace: true });
     } catch (problem) {
       const isUnknown =
         problem instanceof ChatError && ["not_found", "bad_request"].includes(problem.code);
-      fail(isUnknown ? text.chats.noSuchUser : errorText(problem));
+      fail(isUnknown ? text.chats.noSuchUser : getErrorText(problem));
     } finally {
       setBusy(false);
     }
   };
   const fail = (message: string): void => {
     setError(message);
-    input.current?.focus();
+    field.current?.focus();
   };
   const submit = (event: FormEvent): void => {
     event.preventDefault();
@@ -66,7 +66,7 @@ export function NewChatDialog({ onClose }: DialogProps) {
     >
       <form id="new-chat" noValidate onSubmit={submit} className={styles["form"]}>
         <TextField
-          ref={input}
+          ref={field}
           label={text.chats.person}
           hint={text.chats.personHint}
           error={error}
@@ -93,9 +93,9 @@ export function NewGroupDialog({ onClose }: DialogProps) {
   const [user, setUser] = useState("");
   const [error, setError] = useState("");
   const [isBusy, setBusy] = useState(false);
-  const input = useRef<HTMLInputElement>(null);
-  const add = (wanted: string): boolean => {
-    const id = wanted.trim();
+  const field = useRef<HTMLInputElement>(null);
+  const add = (input: string): boolean => {
+    const id = input.trim();
     if (id === "") return false;
     setUser("");
     if (id === client.user || members.includes(id)) return true;
@@ -105,7 +105,7 @@ export function NewGroupDialog({ onClose }: DialogProps) {
     }
     setError("");
     setMembers([...members, id]);
-    input.current?.focus();
+    field.current?.focus();
     return true;
   };
   const submit = async (event: FormEvent): Promise<void> => {
@@ -115,16 +115,16 @@ export function NewGroupDialog({ onClose }: DialogProps) {
     );
     if (all.length === 0) {
       setError(text.chats.addSomeone);
-      input.current?.focus();
+      field.current?.focus();
       return;
     }
     setBusy(true);
     try {
       const chat = await client.createGroup(all, name.trim() || undefined);
-      navigate(pathTo("/chats/:chat", { chat: chat.id }), { replace: true });
+      navigate(buildPath("/chats/:chat", { chat: chat.id }), { replace: true });
     } catch (problem) {
       const isUnknown = problem instanceof ChatError && problem.code === "not_found";
-      setError(isUnknown ? text.chats.noSuchUser : errorText(problem));
+      setError(isUnknown ? text.chats.noSuchUser : getErrorText(problem));
     } finally {
       setBusy(false);
     }
@@ -158,7 +158,7 @@ export function NewGroupDialog({ onClose }: DialogProps) {
         />
         <div className={styles["add"]}>
           <TextField
-            ref={input}
+            ref={field}
             label={text.chats.addMember}
             hint={text.chats.personHint}
             error={error}
@@ -183,7 +183,7 @@ export function NewGroupDialog({ onClose }: DialogProps) {
               <MemberChip
                 key={id}
                 user={id}
-                onRemove={() => setMembers(members.filter((each) => each !== id))}
+                onRemove={() => setMembers(members.filter((member) => member !== id))}
               />
             ))}
           </ul>
@@ -212,15 +212,15 @@ interface PeopleProps {
   onSelect: (user: string) => void;
 }
 
-/** Suggests people: those of recent direct chats, or those who match the typed text. */
+/** Suggests people who match the typed text; without a text, people of recent direct chats. */
 function People({ typed, except, onSelect }: PeopleProps) {
   const text = useText().chats;
   const peers = useChats().flatMap(({ kind, peer }) =>
     kind === "direct" && peer !== null ? [peer] : [],
   );
-  const found = useFoundPeople(typed);
+  const matches = usePeopleSearch(typed);
   const isTyped = typed.trim() !== "";
-  const shown = (isTyped ? found : peers.slice(0, RECENT_MAX)).filter(
+  const shown = (isTyped ? matches : peers.slice(0, RECENT_MAX)).filter(
     (user) => !except.includes(user),
   );
   if (shown.length === 0) return null;

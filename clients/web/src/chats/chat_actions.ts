@@ -11,7 +11,7 @@ import {
   PinOff,
 } from "lucide-react";
 import type { Chat } from "tierchat";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { showToast, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { isMutedChat, useChatPreferences } from "./preferences";
@@ -21,7 +21,7 @@ export function useChatActions(chat: Chat): MenuItem[] {
   const text = useText();
   const preferences = useChatPreferences(chat.id);
   const run = (work: () => Promise<unknown>) => (): void => {
-    work().catch((error: unknown) => showToast(errorText(error), { kind: "error" }));
+    work().catch((error: unknown) => showToast(getErrorText(error), { kind: "error" }));
   };
   const change = (changes: Parameters<typeof preferences.change>[0]) =>
     run(() => preferences.change(changes));

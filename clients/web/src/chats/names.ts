@@ -1,4 +1,4 @@
-// The title of a chat: the other person's name, or the group's.
+// The title of a chat: the name of the other person or of the group.
 
 import type { Chat } from "tierchat";
 import { usePerson } from "../app/directory";

@@ -6,24 +6,24 @@ import type { Catalog } from "../i18n";
 const CHARS_MAX = 200;
 
 /** Return the preview of a message. */
-export function previewOf(message: Message, text: Catalog): string {
+export function getPreview(message: Message, text: Catalog): string {
   if (message.deleted === true) return text.chats.deleted;
   const [first] = message.attachments ?? [];
-  const body = plainText(message.body);
+  const body = stripMarkdown(message.body);
   if (first === undefined) return body;
-  const label = labelOf(first, text);
+  const label = getFileLabel(first, text);
   return body === "" ? label : `${label}: ${body}`;
 }
 
-function labelOf({ type, name }: Attachment, text: Catalog): string {
+function getFileLabel({ type, name }: Attachment, text: Catalog): string {
   if (type.startsWith("image/")) return text.chats.photo;
   if (type.startsWith("video/")) return text.chats.video;
   if (type.startsWith("audio/")) return text.chats.voice;
   return name || text.chats.file;
 }
 
-/** Return a text without Markdown formatting. */
-export function plainText(body: string): string {
+/** Return the beginning of a text, on one line and without Markdown formatting. */
+export function stripMarkdown(body: string): string {
   return body
     .slice(0, CHARS_MAX * 2)
     .replace(/```\w*\n?/g, "")

@@ -2,7 +2,7 @@
 
 import { useEffect, type RefObject } from "react";
 import type { Chat } from "tierchat";
-import { navigate, pathTo, useLocation } from "../app/router";
+import { navigate, buildPath, useLocation } from "../app/router";
 import { useKeys } from "../data/use_keys";
 
 const BASE_LENGTH = import.meta.env.BASE_URL.length - 1;
@@ -17,10 +17,10 @@ export function useChatKeys(
   filter: RefObject<HTMLInputElement | null>,
 ): void {
   const { path, query } = useLocation();
-  const step = (by: number) => (): void => {
+  const openNext = (step: number) => (): void => {
     const index = chats.findIndex(({ id }) => id === current);
-    const next = chats[index < 0 ? (by > 0 ? 0 : chats.length - 1) : index + by];
-    if (next !== undefined) navigate(pathTo("/chats/:chat", { chat: next.id }));
+    const next = chats[index < 0 ? (step > 0 ? 0 : chats.length - 1) : index + step];
+    if (next !== undefined) navigate(buildPath("/chats/:chat", { chat: next.id }));
   };
   const close = (): void => {
     const row = document.querySelector<HTMLElement>('[data-pane-name="list"] [aria-current]');
@@ -30,15 +30,15 @@ export function useChatKeys(
   };
   const isOpen = current !== undefined;
   useKeys({
-    "Alt+ArrowDown": step(1),
-    "Alt+ArrowUp": step(-1),
+    "Alt+ArrowDown": openNext(1),
+    "Alt+ArrowUp": openNext(-1),
     Escape: isOpen ? close : undefined,
   });
-  const isFinding = query.has("find");
+  const isFilterRequested = query.has("find");
   useEffect(() => {
-    if (!isFinding) return;
+    if (!isFilterRequested) return;
     filter.current?.focus();
     filter.current?.select();
     navigate(location.pathname.slice(BASE_LENGTH), { replace: true });
-  }, [isFinding, filter]);
+  }, [isFilterRequested, filter]);
 }

@@ -18,11 +18,11 @@ import {
 import { useText } from "../i18n";
 import { ActionError, LoadedView } from "../page/Loadable";
 import {
-  companionOf,
-  draftOf,
+  buildRequest,
+  buildDraft,
   NEW_COMPANION,
-  newTool,
-  problemOf,
+  createTool,
+  findProblem,
   TOOLS_MAX,
   type CompanionDraft,
   type DraftProblem,
@@ -38,7 +38,7 @@ interface CompanionFormProps {
   onClose: () => void;
 }
 
-/** The dialog. To edit a companion, it loads the fields first. */
+/** The dialog. To edit a companion, it loads the fields initial. */
 export function CompanionForm(props: CompanionFormProps) {
   const { http, companion, onClose } = props;
   const text = useText().companions;
@@ -49,7 +49,7 @@ export function CompanionForm(props: CompanionFormProps) {
   const loaded = useLoad(key, async () => {
     if (companion === null) return NEW_COMPANION;
     const { id, version } = companion;
-    return draftOf(await http.call("get_companion_version", { companion: id, version }));
+    return buildDraft(await http.call("get_companion_version", { companion: id, version }));
   });
   return (
     <Dialog
@@ -65,8 +65,8 @@ export function CompanionForm(props: CompanionFormProps) {
         </>
       }
     >
-      <LoadedView of={loaded}>
-        {(first) => <Fields {...props} {...{ formId, first, error, run }} />}
+      <LoadedView loaded={loaded}>
+        {(initial) => <Fields {...props} {...{ formId, initial, error, run }} />}
       </LoadedView>
     </Dialog>
   );
@@ -74,39 +74,39 @@ export function CompanionForm(props: CompanionFormProps) {
 
 interface FieldsProps extends CompanionFormProps {
   formId: string;
-  first: CompanionDraft;
+  initial: CompanionDraft;
   error: string | null;
   run: (action: () => Promise<unknown>) => Promise<boolean>;
 }
 
-function Fields({ http, companion, onSaved, onClose, formId, first, error, run }: FieldsProps) {
+function Fields({ http, companion, onSaved, onClose, formId, initial, error, run }: FieldsProps) {
   const text = useText().companions;
-  const [draft, setDraft] = useState(first);
+  const [draft, setDraft] = useState(initial);
   const [problem, setProblem] = useState<DraftProblem | null>(null);
   const [key] = useState(() => crypto.randomUUID());
-  useEffect(() => setDraft(first), [first]);
+  useEffect(() => setDraft(initial), [initial]);
   const set = (changes: Partial<CompanionDraft>): void => {
     setProblem(null);
-    setDraft((now) => ({ ...now, ...changes }));
+    setDraft((previous) => ({ ...previous, ...changes }));
   };
 
   const submit = async (event: FormEvent): Promise<void> => {
     event.preventDefault();
-    const found = problemOf(draft);
-    setProblem(found);
-    if (found !== null) return;
+    const invalid = findProblem(draft);
+    setProblem(invalid);
+    if (invalid !== null) return;
     const isDone = await run(async () => {
-      const fields = companionOf(draft);
+      const fields = buildRequest(draft);
       if (companion === null) {
         const id = draft.id.trim() === "" ? null : draft.id.trim();
-        const made = await http.call("create_companion", { body: { ...fields, id } }, key);
-        showToast(text.created(made.name));
+        const created = await http.call("create_companion", { body: { ...fields, id } }, key);
+        showToast(text.created(created.name));
         return;
       }
       const { id, version } = companion;
       const body = { ...fields, version };
-      const made = await http.call("update_companion", { companion: id, body });
-      showToast(text.savedVersion(made.version));
+      const updated = await http.call("update_companion", { companion: id, body });
+      showToast(text.savedVersion(updated.version));
     });
     if (!isDone) return;
     onSaved();
@@ -227,7 +227,7 @@ function Fields({ http, companion, onSaved, onClose, formId, first, error, run }
             number={index + 1}
             isInvalid={problem?.field === "schema" && problem.tool === index}
             onChange={setTool}
-            onRemove={() => set({ tools: draft.tools.filter((each) => each !== tool) })}
+            onRemove={() => set({ tools: draft.tools.filter((other) => other !== tool) })}
           />
         ))}
         {draft.tools.length < TOOLS_MAX && (
@@ -235,7 +235,7 @@ function Fields({ http, companion, onSaved, onClose, formId, first, error, run }
             icon={Plus}
             onClick={() => {
               const last = Math.max(-1, ...draft.tools.map((tool) => tool.key));
-              set({ tools: [...draft.tools, newTool(last + 1)] });
+              set({ tools: [...draft.tools, createTool(last + 1)] });
             }}
           >
             {text.addTool}

@@ -5,7 +5,7 @@ import { useState } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
 import { useIsAdmin } from "../app/me";
-import { navigate, pathTo } from "../app/router";
+import { navigate, buildPath } from "../app/router";
 import { useAttempt } from "../data/use_attempt";
 import { usePages, type Pages } from "../data/use_pages";
 import {
@@ -45,7 +45,7 @@ export default function CompanionsPage() {
   );
   return (
     <Page title={text.title} subtitle={text.hint}>
-      <PagesView of={companions} empty={empty}>
+      <PagesView pages={companions} empty={empty}>
         {(items) => (
           <>
             <ul className={styles["cards"]} aria-label={text.title}>
@@ -54,7 +54,7 @@ export default function CompanionsPage() {
               ))}
             </ul>
             <Section title={text.sessions}>
-              <PagesView of={sessions} empty={<p>{text.noSessions}</p>}>
+              <PagesView pages={sessions} empty={<p>{text.noSessions}</p>}>
                 {(all) => (
                   <Rows label={text.sessions}>
                     {all.map((session) => (
@@ -89,8 +89,10 @@ function CompanionCard({ companion, sessions }: CompanionCardProps) {
   const client = useClient();
   const attempt = useAttempt();
   const [open, setOpen] = useState<"memory" | "renew" | "end" | null>(null);
-  const active = sessions.items.find((each) => each.companion === companion.id && isActive(each));
-  const show = (chat: string): void => navigate(pathTo("/chats/:chat", { chat }));
+  const active = sessions.items.find((session) => {
+    return session.companion === companion.id && isActive(session);
+  });
+  const show = (chat: string): void => navigate(buildPath("/chats/:chat", { chat }));
   const start = (): Promise<boolean> =>
     attempt(async () => show((await client.createSession(companion.id)).id));
   const items: MenuItem[] = [
@@ -157,7 +159,7 @@ function SessionRow({ session, companion, onChange }: SessionRowProps) {
   const [isEnding, setEnding] = useState(false);
   const name = companion?.name ?? session.companion;
   const hasUpdate = companion !== undefined && companion.version > session.ai_version;
-  const times = isActive(session)
+  const period = isActive(session)
     ? text.startedAt(formatDateTime(session.create_time))
     : text.endedAt(formatDateTime(session.delete_time ?? session.create_time));
   const update = (): void =>
@@ -175,8 +177,8 @@ function SessionRow({ session, companion, onChange }: SessionRowProps) {
       picture={<Avatar id={session.companion} name={name} />}
       title={<bdi>{name}</bdi>}
       note={isActive(session) ? <Label kind="accent">{text.active}</Label> : undefined}
-      text={`${times} · ${text.version(session.ai_version)}`}
-      to={pathTo("/chats/:chat", { chat: session.chat })}
+      text={`${period} · ${text.version(session.ai_version)}`}
+      to={buildPath("/chats/:chat", { chat: session.chat })}
       actions={
         <>
           {isActive(session) && (

@@ -24,7 +24,7 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
   const client = useClient();
   const attempt = useAttempt();
   const memory = useApi("get_companion_memory", { companion });
-  const [isAsking, setAsking] = useState(false);
+  const [isConfirming, setConfirming] = useState(false);
 
   const setEnabled = async (enabled: boolean): Promise<void> => {
     const before = memory.data;
@@ -36,7 +36,7 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
     });
     if (!isDone) memory.set(before);
   };
-  const forget = (entry: string): void =>
+  const deleteEntry = (entry: string): void =>
     void attempt(async () => {
       await client.http
         .call("delete_companion_memory_entry", { companion, entry })
@@ -45,7 +45,7 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
         });
       memory.reload();
     });
-  const forgetAll = (): Promise<boolean> =>
+  const deleteAll = (): Promise<boolean> =>
     attempt(async () => {
       await client.http.call("delete_companion_memory", { companion });
       memory.reload();
@@ -53,7 +53,7 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
     });
   return (
     <Dialog title={text.memoryOf(name)} size="m" onClose={onClose}>
-      <LoadedView of={memory}>
+      <LoadedView loaded={memory}>
         {({ enabled, entries }) => (
           <div className="stack">
             <Switch
@@ -83,13 +83,13 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
                           icon={Trash2}
                           label={text.forget(entry.text)}
                           size="s"
-                          onClick={() => forget(entry.id)}
+                          onClick={() => deleteEntry(entry.id)}
                         />
                       }
                     />
                   ))}
                 </Rows>
-                <Button variant="danger" onClick={() => setAsking(true)}>
+                <Button variant="danger" onClick={() => setConfirming(true)}>
                   {text.forgetAll}
                 </Button>
               </>
@@ -97,14 +97,14 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
           </div>
         )}
       </LoadedView>
-      {isAsking && (
+      {isConfirming && (
         <ConfirmDialog
           title={text.forgetAllTitle}
           message={text.forgetAllText}
           action={text.forgetAll}
           isDangerous
-          onConfirm={forgetAll}
-          onClose={() => setAsking(false)}
+          onConfirm={deleteAll}
+          onClose={() => setConfirming(false)}
         />
       )}
     </Dialog>

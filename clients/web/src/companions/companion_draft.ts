@@ -1,8 +1,8 @@
-// The form of a companion: all fields as text. Pure functions.
+// The form of a companion, with all fields as text. Pure functions.
 
 import type { Http } from "tierchat";
 
-/** A tool in the form. `key` identifies it while it is edited. */
+/** A tool in the form. `key` identifies the tool during the edit. */
 export interface ToolDraft {
   key: number;
   name: string;
@@ -55,12 +55,12 @@ export const NEW_COMPANION: CompanionDraft = {
 };
 
 /** Return a new tool. */
-export function newTool(key: number): ToolDraft {
+export function createTool(key: number): ToolDraft {
   return { key, name: "", description: "", url: "", schema: EMPTY_SCHEMA };
 }
 
 /** Return the form of an existing companion. */
-export function draftOf(persona: Http.Persona): CompanionDraft {
+export function buildDraft(persona: Http.Persona): CompanionDraft {
   const { options } = persona;
   const text = (value: number | string | null | undefined): string => String(value ?? "");
   return {
@@ -78,8 +78,8 @@ export function draftOf(persona: Http.Persona): CompanionDraft {
     guardrail: text(options.guardrail),
     guardrailVersion: text(options.guardrail_version),
     moderationModel: text(options.moderation_model),
-    tools: (options.tools ?? []).map((each, key) => {
-      const tool = each as Http.Tool;
+    tools: (options.tools ?? []).map((item, key) => {
+      const tool = item as Http.Tool;
       const schema = JSON.stringify(tool.input_schema, null, 2);
       return { key, name: tool.name, description: tool.description, url: tool.url, schema };
     }),
@@ -93,7 +93,7 @@ export type NumberField = "contextTokens" | "answerTokens" | "temperature" | "to
 export type DraftProblem = { field: NumberField } | { field: "schema"; tool: number };
 
 /** Return the first invalid field of a form, or null. The server checks the other fields. */
-export function problemOf(draft: CompanionDraft): DraftProblem | null {
+export function findProblem(draft: CompanionDraft): DraftProblem | null {
   const required: NumberField[] = ["contextTokens", "answerTokens", "images"];
   for (const field of required) if (!isNumber(draft[field])) return { field };
   const optional: NumberField[] = ["temperature", "topP"];
@@ -105,7 +105,7 @@ export function problemOf(draft: CompanionDraft): DraftProblem | null {
 }
 
 /** Return the request for a valid form. */
-export function companionOf(draft: CompanionDraft): Http.NewCompanion {
+export function buildRequest(draft: CompanionDraft): Http.NewCompanion {
   const optional = (text: string): string | null => (text.trim() === "" ? null : text.trim());
   const number = (text: string): number | null => (text.trim() === "" ? null : Number(text));
   return {

@@ -1,10 +1,10 @@
 // Pages of AI companions.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 /** The routes of companions. */
 export const routes = [
-  route({
+  createRoute({
     path: "/companions",
     section: "companions",
     pane: "wide",

@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import { useClient } from "tierchat/react";
-import { navigate, pathTo } from "../app/router";
+import { navigate, buildPath } from "../app/router";
 import { useAttempt } from "../data/use_attempt";
 import { Button, ConfirmDialog, Dialog, showToast, Switch } from "../design";
 import { useText } from "../i18n";
@@ -15,7 +15,7 @@ export function RenewDialog({ companion, onClose }: { companion: string; onClose
   const renew = (): Promise<boolean> =>
     attempt(async () => {
       const { id } = await client.renewSession(companion);
-      navigate(pathTo("/chats/:chat", { chat: id }));
+      navigate(buildPath("/chats/:chat", { chat: id }));
     });
   return (
     <ConfirmDialog
@@ -40,12 +40,12 @@ export function EndDialog({ companion, chat, onEnded, onClose }: EndDialogProps)
   const { companions: text, common } = useText();
   const client = useClient();
   const attempt = useAttempt();
-  const [forget, setForget] = useState(false);
+  const [isForgotten, setForgotten] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const end = async (): Promise<void> => {
     setBusy(true);
     const isDone = await attempt(() =>
-      client.http.call("delete_session", { companion, chat, forget }),
+      client.http.call("delete_session", { companion, chat, forget: isForgotten }),
     );
     setBusy(false);
     if (!isDone) return;
@@ -68,7 +68,7 @@ export function EndDialog({ companion, chat, onEnded, onClose }: EndDialogProps)
     >
       <div className="stack">
         <p>{text.endText}</p>
-        <Switch label={text.endForget} isOn={forget} onChange={setForget} />
+        <Switch label={text.endForget} isOn={isForgotten} onChange={setForgotten} />
       </div>
     </Dialog>
   );

@@ -4,13 +4,13 @@ import { Download, File as FileIcon, ImageOff, Play } from "lucide-react";
 import { memo, useState } from "react";
 import type { Attachment } from "tierchat";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { showToast } from "../design";
 import { useText } from "../i18n";
 import { formatBytes } from "../i18n/format";
 import { AudioPlayer } from "./AudioPlayer";
 import styles from "./content.module.css";
-import { kindOf } from "./file_kinds";
+import { getFileKind } from "./file_kinds";
 import { computeLayout, SHOWN_MAX } from "./gallery_layout";
 import { useLateThumbnails } from "./late_thumbnails";
 import { saveFile, useMedia } from "./use_media";
@@ -28,13 +28,13 @@ interface AttachmentsProps {
 
 /** All files of a message. Their sizes in the layout are known before they are loaded. */
 export const Attachments = memo(function Attachments({ files, seq, onOpen }: AttachmentsProps) {
-  const visual = files.filter((file) => ["image", "video"].includes(kindOf(file)));
+  const visual = files.filter((file) => ["image", "video"].includes(getFileKind(file)));
   const others = files.filter((file) => !visual.includes(file));
   return (
     <>
       {visual.length > 0 && <Gallery files={visual} seq={seq} onOpen={onOpen} />}
       {others.map((file) =>
-        kindOf(file) === "audio" ? (
+        getFileKind(file) === "audio" ? (
           <AudioPlayer key={file.id} file={file} seq={seq} />
         ) : (
           <FileRow key={file.id} file={file} seq={seq} />
@@ -46,27 +46,27 @@ export const Attachments = memo(function Attachments({ files, seq, onOpen }: Att
 
 function Gallery({ files, seq, onOpen }: AttachmentsProps) {
   const shown = useLateThumbnails(files.slice(0, SHOWN_MAX), seq);
-  const { places, height } = computeLayout(shown);
-  const only = shown.length === 1 ? shown[0] : undefined;
-  const width = only === undefined ? WIDTH_MAX : singleWidth(only, height);
+  const { positions, height } = computeLayout(shown);
+  const single = shown.length === 1 ? shown[0] : undefined;
+  const width = single === undefined ? WIDTH_MAX : getSingleWidth(single, height);
   return (
     <div
       className={styles["gallery"]}
       style={{ inlineSize: `min(${width}px, 100%)`, aspectRatio: String(1 / height) }}
     >
       {shown.map((file, index) => {
-        const place = places[index];
-        if (place === undefined) return null;
+        const position = positions[index];
+        if (position === undefined) return null;
         const hidden = index === SHOWN_MAX - 1 ? files.length - SHOWN_MAX : 0;
         return (
           <div
             key={file.id}
             className={styles["tile"]}
             style={{
-              insetInlineStart: `${place.x * 100}%`,
-              insetBlockStart: `${(place.y / height) * 100}%`,
-              inlineSize: `${place.width * 100}%`,
-              blockSize: `${(place.height / height) * 100}%`,
+              insetInlineStart: `${position.x * 100}%`,
+              insetBlockStart: `${(position.y / height) * 100}%`,
+              inlineSize: `${position.width * 100}%`,
+              blockSize: `${(position.height / height) * 100}%`,
             }}
           >
             <Tile file={file} seq={seq} hidden={hidden} onOpen={onOpen} />
@@ -78,7 +78,7 @@ function Gallery({ files, seq, onOpen }: AttachmentsProps) {
 }
 
 /** Return the width of a single image: small ones are not enlarged, tall ones are narrowed. */
-function singleWidth({ width }: Attachment, height: number): number {
+function getSingleWidth({ width }: Attachment, height: number): number {
   const natural = Math.max(160, width ?? WIDTH_MAX);
   return Math.round(Math.min(WIDTH_MAX, natural, SINGLE_HEIGHT_MAX / height));
 }
@@ -93,9 +93,9 @@ interface TileProps {
 
 function Tile({ file, seq, hidden, onOpen }: TileProps) {
   const words = useText().content;
-  const isVideo = kindOf(file) === "video";
+  const isVideo = getFileKind(file) === "video";
   const isThumb = file.thumb === true;
-  const media = useMedia(file, seq, { isThumb, isWanted: isThumb || !isVideo });
+  const media = useMedia(file, seq, { isThumb, isEnabled: isThumb || !isVideo });
   const label = isVideo ? words.openVideo(file.name) : words.openImage(file.name);
   return (
     <button
@@ -125,7 +125,7 @@ function FileRow({ file, seq }: { file: Attachment; seq: number }) {
     try {
       await saveFile(client, file, seq);
     } catch (error) {
-      showToast(errorText(error, { not_found: words.fileFailed }), { kind: "error" });
+      showToast(getErrorText(error, { not_found: words.fileFailed }), { kind: "error" });
     } finally {
       setBusy(false);
     }

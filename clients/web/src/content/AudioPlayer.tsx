@@ -16,11 +16,11 @@ let playing: HTMLAudioElement | null = null; // only one plays at a time
 export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
   const words = useText().content;
   const audio = useRef<HTMLAudioElement>(null);
-  const [isWanted, setWanted] = useState(false);
+  const [isRequested, setRequested] = useState(false);
   const [isPlaying, setPlaying] = useState(false);
   const [positionS, setPosition] = useState(0);
   const [lengthS, setLength] = useState(0);
-  const media = useMedia(file, seq, { isWanted });
+  const media = useMedia(file, seq, { isEnabled: isRequested });
   const name = isVoice(file) ? words.voiceMessage : file.name;
 
   useEffect(() => {
@@ -34,7 +34,7 @@ export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
   );
   const toggle = (): void => {
     const element = audio.current;
-    setWanted(true);
+    setRequested(true);
     if (element === null || media.url === null) return;
     if (element.paused) void element.play().catch(() => setPlaying(false));
     else element.pause();
@@ -44,7 +44,7 @@ export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
       <IconButton
         icon={isPlaying ? Pause : Play}
         label={isPlaying ? words.pause : words.play}
-        aria-busy={isWanted && media.url === null && !media.hasFailed}
+        aria-busy={isRequested && media.url === null && !media.hasFailed}
         onClick={toggle}
       />
       <span className={styles["audioAbout"]}>

@@ -12,7 +12,7 @@ export const LinkPreview = memo(function LinkPreview({ url }: { url: string }) {
   const [preview, setPreview] = useState<LinkPreviewData | null>(null);
   useEffect(() => {
     let isCurrent = true;
-    void loadLinkPreview(client, url).then((found) => isCurrent && setPreview(found));
+    void loadLinkPreview(client, url).then((loaded) => isCurrent && setPreview(loaded));
     return () => {
       isCurrent = false;
     };

@@ -2,7 +2,7 @@
 
 import { memo, useMemo, type ReactNode } from "react";
 import { useClient } from "tierchat/react";
-import { Link, pathTo } from "../app/router";
+import { Link, buildPath } from "../app/router";
 import { CodeBlock } from "./CodeBlock";
 import styles from "./content.module.css";
 import { parseMarkdown, type Block, type Inline } from "./markdown";
@@ -47,7 +47,7 @@ function renderBlock(block: Block, key: number, me: string, tail: ReactNode = nu
       );
     case "list": {
       const items = block.items.map((item, index) => (
-        <li key={index}>{item.map((child, place) => renderBlock(child, place, me))}</li>
+        <li key={index}>{item.map((child, position) => renderBlock(child, position, me))}</li>
       ));
       if (block.start === null) return <ul key={key}>{items}</ul>;
       return (
@@ -93,7 +93,7 @@ function renderInline(inline: Inline, key: number, me: string): ReactNode {
           key={key}
           className={styles["mention"]}
           data-me={inline.user === me || undefined}
-          to={pathTo("/people/:user", { user: inline.user })}
+          to={buildPath("/people/:user", { user: inline.user })}
         >
           @{inline.user}
         </Link>

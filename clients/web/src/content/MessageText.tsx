@@ -4,7 +4,7 @@ import { useState, type ReactNode } from "react";
 import { useText } from "../i18n";
 import styles from "./content.module.css";
 import { MarkdownText } from "./MarkdownText";
-import { beginningOf, countOnlyEmoji, directionOf } from "./text_shape";
+import { findBeginning, countOnlyEmoji, getDirection } from "./text_shape";
 
 interface MessageTextProps {
   text: string;
@@ -25,10 +25,10 @@ export function MessageText({ text, tail }: MessageTextProps) {
       </div>
     );
   }
-  const beginning = beginningOf(text);
+  const beginning = findBeginning(text);
   const shown = beginning === null || isExpanded ? text : `${beginning} …`;
   return (
-    <div className={styles["text"]} dir={directionOf(text)}>
+    <div className={styles["text"]} dir={getDirection(text)}>
       <MarkdownText text={shown} tail={beginning === null ? tail : null} />
       {beginning !== null && (
         <button

@@ -12,11 +12,11 @@ import {
 import { useEffect, useRef, useState, type KeyboardEvent, type PointerEvent } from "react";
 import type { Attachment } from "tierchat";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { IconButton, showToast } from "../design";
 import { useText } from "../i18n";
 import styles from "./Viewer.module.css";
-import { kindOf } from "./file_kinds";
+import { getFileKind } from "./file_kinds";
 import { saveFile, useMedia } from "./use_media";
 
 /** A file of a message. */
@@ -57,9 +57,9 @@ export function Viewer({ items, start, onMessage, onClose }: ViewerProps) {
   }, []);
   if (item === undefined) return null;
   const { file, seq } = item;
-  const isImage = kindOf(file) === "image";
+  const isImage = getFileKind(file) === "image";
 
-  const go = (step: number): void => {
+  const move = (step: number): void => {
     setIndex(Math.min(items.length - 1, Math.max(0, index + step)));
     setZoom(1);
   };
@@ -68,15 +68,15 @@ export function Viewer({ items, start, onMessage, onClose }: ViewerProps) {
   };
   const save = (): void => {
     saveFile(client, file, seq).catch((error: unknown) => {
-      showToast(errorText(error, { not_found: words.content.fileFailed }), { kind: "error" });
+      showToast(getErrorText(error, { not_found: words.content.fileFailed }), { kind: "error" });
     });
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.target instanceof HTMLVideoElement) return;
     const isRightToLeft = getComputedStyle(event.currentTarget).direction === "rtl";
     const actions: Record<string, () => void> = {
-      ArrowRight: () => go(isRightToLeft ? -1 : 1),
-      ArrowLeft: () => go(isRightToLeft ? 1 : -1),
+      ArrowRight: () => move(isRightToLeft ? -1 : 1),
+      ArrowLeft: () => move(isRightToLeft ? 1 : -1),
       "+": () => scale(ZOOM_STEP),
       "=": () => scale(ZOOM_STEP),
       "-": () => scale(1 / ZOOM_STEP),
@@ -136,12 +136,12 @@ export function Viewer({ items, start, onMessage, onClose }: ViewerProps) {
       )}
       {index > 0 && (
         <span className={styles["previous"]}>
-          <IconButton icon={ChevronLeft} label={words.content.previous} onClick={() => go(-1)} />
+          <IconButton icon={ChevronLeft} label={words.content.previous} onClick={() => move(-1)} />
         </span>
       )}
       {index < items.length - 1 && (
         <span className={styles["next"]}>
-          <IconButton icon={ChevronRight} label={words.content.next} onClick={() => go(1)} />
+          <IconButton icon={ChevronRight} label={words.content.next} onClick={() => move(1)} />
         </span>
       )}
     </dialog>
@@ -160,17 +160,17 @@ function ImageView({ item: { file, seq }, zoom, onScale, onClose }: ImageViewPro
   const words = useText().content;
   const stage = useRef<HTMLDivElement>(null);
   const full = useMedia(file, seq);
-  const thumb = useMedia(file, seq, { isThumb: true, isWanted: file.thumb === true });
+  const thumb = useMedia(file, seq, { isThumb: true, isEnabled: file.thumb === true });
   const [offset, setOffset] = useState({ x: 0, y: 0 });
   const drag = useRef<{ x: number; y: number } | null>(null);
-  const onScaleNow = useRef(onScale);
-  onScaleNow.current = onScale;
+  const latestOnScale = useRef(onScale);
+  latestOnScale.current = onScale;
 
   useEffect(() => {
     const element = stage.current;
     const onWheel = (event: WheelEvent): void => {
       event.preventDefault(); // React's own listener cannot prevent scrolling
-      onScaleNow.current(Math.exp(-event.deltaY / 400));
+      latestOnScale.current(Math.exp(-event.deltaY / 400));
     };
     element?.addEventListener("wheel", onWheel, { passive: false });
     return () => element?.removeEventListener("wheel", onWheel);
@@ -179,11 +179,11 @@ function ImageView({ item: { file, seq }, zoom, onScale, onClose }: ImageViewPro
     if (zoom === 1) setOffset({ x: 0, y: 0 });
   }, [zoom]);
   const onPointerMove = (event: PointerEvent): void => {
-    const from = drag.current;
-    if (from === null || zoom === 1) return;
+    const start = drag.current;
+    if (start === null || zoom === 1) return;
     setOffset((before) => ({
-      x: before.x + event.clientX - from.x,
-      y: before.y + event.clientY - from.y,
+      x: before.x + event.clientX - start.x,
+      y: before.y + event.clientY - start.y,
     }));
     drag.current = { x: event.clientX, y: event.clientY };
   };

@@ -11,12 +11,12 @@ const VOICE_NAME = /^voice-\d+\.(webm|ogg|m4a|mp4)$/;
 export const MEDIA_BYTES_MAX = 64_000_000;
 
 /** Return the kind of a file. Types that a browser could execute count as "file". */
-export function kindOf({ type, size }: Pick<Attachment, "type" | "size">): FileKind {
-  const plain = type.split(";", 1)[0]?.trim().toLowerCase() ?? "";
+export function getFileKind({ type, size }: Pick<Attachment, "type" | "size">): FileKind {
+  const mediaType = type.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   if (size > MEDIA_BYTES_MAX) return "file";
-  if (IMAGES.has(plain)) return "image";
-  if (plain.startsWith("video/")) return "video";
-  return plain.startsWith("audio/") ? "audio" : "file";
+  if (IMAGES.has(mediaType)) return "image";
+  if (mediaType.startsWith("video/")) return "video";
+  return mediaType.startsWith("audio/") ? "audio" : "file";
 }
 
 /** Return whether a file was recorded as a voice message. */
@@ -25,20 +25,20 @@ export function isVoice({ name }: Pick<Attachment, "name">): boolean {
 }
 
 /** Return the name of a new voice message of this type. */
-export function voiceName(type: string, nowMs: number): string {
-  const ending = type.includes("ogg") ? "ogg" : type.includes("mp4") ? "m4a" : "webm";
-  return `voice-${nowMs}.${ending}`;
+export function buildVoiceName(type: string, nowMs: number): string {
+  const extension = type.includes("ogg") ? "ogg" : type.includes("mp4") ? "m4a" : "webm";
+  return `voice-${nowMs}.${extension}`;
 }
 
 /** Return a name that the server accepts: characters that file systems forbid are replaced. */
 export function cleanName(name: string): string {
-  const plain = name
+  const cleaned = name
     .normalize("NFC")
     .replace(/[/\\:*?"<>|]/gu, "_")
     .replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, "")
     .trim();
-  const letters = [...plain];
-  if (letters.length <= 100) return plain.replace(/^\.+$/u, "") || "file";
-  const ending = /\.[^.]{1,10}$/u.exec(plain)?.[0] ?? "";
-  return letters.slice(0, 100 - ending.length).join("") + ending;
+  const characters = [...cleaned];
+  if (characters.length <= 100) return cleaned.replace(/^\.+$/u, "") || "file";
+  const extension = /\.[^.]{1,10}$/u.exec(cleaned)?.[0] ?? "";
+  return characters.slice(0, 100 - extension.length).join("") + extension;
 }

@@ -17,27 +17,27 @@ export interface LinkPreviewData {
   picture: string | null;
 }
 
-const known = new Map<string, Promise<LinkPreviewData | null>>();
+const previews = new Map<string, Promise<LinkPreviewData | null>>();
 
 /** Return the preview of a page, or null. Never rejects. */
 export function loadLinkPreview(client: ChatClient, url: string): Promise<LinkPreviewData | null> {
-  let found = known.get(url);
-  if (found === undefined) {
-    const forget = (error: unknown): null => {
-      if (!(error instanceof ChatError) || error.isTemporary) known.delete(url);
+  let preview = previews.get(url);
+  if (preview === undefined) {
+    const handleError = (error: unknown): null => {
+      if (!(error instanceof ChatError) || error.isTemporary) previews.delete(url);
       return null;
     };
-    found = load(client, url, forget).catch(forget);
-    known.set(url, found);
+    preview = load(client, url, handleError).catch(handleError);
+    previews.set(url, preview);
     dropOldest();
   }
-  return found;
+  return preview;
 }
 
 function dropOldest(): void {
-  const [oldest] = known.entries();
-  if (known.size <= PREVIEWS_MAX || oldest === undefined) return;
-  known.delete(oldest[0]);
+  const [oldest] = previews.entries();
+  if (previews.size <= PREVIEWS_MAX || oldest === undefined) return;
+  previews.delete(oldest[0]);
   void oldest[1].then((preview) => {
     if (preview?.picture != null) URL.revokeObjectURL(preview.picture);
   });
@@ -46,12 +46,12 @@ function dropOldest(): void {
 async function load(
   { http }: ChatClient,
   url: string,
-  forget: (error: unknown) => null,
+  handleError: (error: unknown) => null,
 ): Promise<LinkPreviewData | null> {
   const { title, description, site, picture } = await http.call("get_link_preview", { url });
   if (title === "") return null;
   // The picture comes from this server, so the site does not learn the reader's IP address.
-  const content = picture === null ? null : await http.download(picture).catch(forget);
-  const shown = content === null ? null : URL.createObjectURL(content);
-  return { title, description, site: site || new URL(url).host, picture: shown };
+  const content = picture === null ? null : await http.download(picture).catch(handleError);
+  const pictureUrl = content === null ? null : URL.createObjectURL(content);
+  return { title, description, site: site || new URL(url).host, picture: pictureUrl };
 }

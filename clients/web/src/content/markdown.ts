@@ -27,20 +27,20 @@ const WORD = /[\p{L}\p{N}_@/.]/u;
 const parser = createParser();
 
 function createParser() {
-  const made = new MarkdownIt("zero", {
+  const created = new MarkdownIt("zero", {
     html: false,
     linkify: true,
     breaks: true,
     maxNesting: NESTING_MAX,
   });
-  made.enable([
+  created.enable([
     ...["fence", "blockquote", "list", "linkify", "newline", "escape"],
     ...["backticks", "emphasis", "strikethrough", "link", "autolink"],
   ]);
   // Texts such as "notes.md" and "node.js" are not links.
-  made.linkify.set({ fuzzyLink: false, fuzzyEmail: true });
+  created.linkify.set({ fuzzyLink: false, fuzzyEmail: true });
   // Leading spaces of a line are kept, except in quotes and lists.
-  made.core.ruler.before("inline", "indent", ({ src, tokens }) => {
+  created.core.ruler.before("inline", "indent", ({ src, tokens }) => {
     const lines = src.split("\n");
     for (const token of tokens) {
       if (token.type !== "inline" || token.level !== 1) continue;
@@ -48,27 +48,27 @@ function createParser() {
       token.content = indent + token.content;
     }
   });
-  made.inline.ruler.at("newline", (state, isSilent) => {
+  created.inline.ruler.at("newline", (state, isSilent) => {
     if (state.src[state.pos] !== "\n") return false;
     if (!isSilent) state.push("softbreak", "br", 0);
     state.pos += 1;
     return true;
   });
-  made.validateLink = (href) => LINK.test(href.trim());
-  made.inline.ruler.before("emphasis", "mention", (state, isSilent) => {
+  created.validateLink = (href) => LINK.test(href.trim());
+  created.inline.ruler.before("emphasis", "mention", (state, isSilent) => {
     MENTION.lastIndex = state.pos;
-    const found = MENTION.exec(state.src);
-    if (found === null || WORD.test(state.src[state.pos - 1] ?? "")) return false;
-    if (!isSilent) state.push("mention", "", 0).content = found[1] as string;
-    state.pos += found[0].length;
+    const match = MENTION.exec(state.src);
+    if (match === null || WORD.test(state.src[state.pos - 1] ?? "")) return false;
+    if (!isSilent) state.push("mention", "", 0).content = match[1] as string;
+    state.pos += match[0].length;
     return true;
   });
-  return made;
+  return created;
 }
 
 /** Parse the text of a message. */
 export function parseMarkdown(text: string): Block[] {
-  return blocksOf(new Reader(parser.parse(text, {})));
+  return readBlocks(new Reader(parser.parse(text, {})));
 }
 
 class Reader {
@@ -87,12 +87,12 @@ class Reader {
   }
 }
 
-function blocksOf(reader: Reader): Block[] {
+function readBlocks(reader: Reader): Block[] {
   const blocks: Block[] = [];
   for (let token = reader.next(); token !== null; token = reader.next()) {
     switch (token.type) {
       case "paragraph_open":
-        blocks.push({ type: "paragraph", children: paragraphOf(reader) });
+        blocks.push({ type: "paragraph", children: readParagraph(reader) });
         break;
       case "fence":
         blocks.push({
@@ -102,16 +102,16 @@ function blocksOf(reader: Reader): Block[] {
         });
         break;
       case "blockquote_open":
-        blocks.push({ type: "quote", children: blocksOf(reader) });
+        blocks.push({ type: "quote", children: readBlocks(reader) });
         break;
       case "bullet_list_open":
-        blocks.push({ type: "list", start: null, items: itemsOf(reader) });
+        blocks.push({ type: "list", start: null, items: readItems(reader) });
         break;
       case "ordered_list_open":
         blocks.push({
           type: "list",
           start: Number(token.attrGet("start") ?? 1),
-          items: itemsOf(reader),
+          items: readItems(reader),
         });
         break;
       default:
@@ -121,81 +121,81 @@ function blocksOf(reader: Reader): Block[] {
   return blocks;
 }
 
-function paragraphOf(reader: Reader): Inline[] {
+function readParagraph(reader: Reader): Inline[] {
   const children: Inline[] = [];
   for (let token = reader.next(); token !== null; token = reader.next()) {
-    children.push(...inlinesOf(new Reader(token.children ?? [])));
+    children.push(...readInlines(new Reader(token.children ?? [])));
   }
   return children;
 }
 
-function itemsOf(reader: Reader): Block[][] {
+function readItems(reader: Reader): Block[][] {
   const items: Block[][] = [];
-  while (reader.next() !== null) items.push(blocksOf(reader));
+  while (reader.next() !== null) items.push(readBlocks(reader));
   return items;
 }
 
 const SPANS = { strong_open: "strong", em_open: "emphasis", s_open: "strike" } as const;
 
-function inlinesOf(reader: Reader): Inline[] {
-  const found: Inline[] = [];
+function readInlines(reader: Reader): Inline[] {
+  const inlines: Inline[] = [];
   for (let token = reader.next(); token !== null; token = reader.next()) {
     switch (token.type) {
       case "strong_open":
       case "em_open":
       case "s_open":
-        found.push({ type: SPANS[token.type], children: inlinesOf(reader) });
+        inlines.push({ type: SPANS[token.type], children: readInlines(reader) });
         break;
       case "link_open":
-        found.push({
+        inlines.push({
           type: "link",
           href: String(token.attrGet("href") ?? ""),
-          children: inlinesOf(reader),
+          children: readInlines(reader),
         });
         break;
       case "softbreak":
       case "hardbreak":
-        found.push({ type: "break" });
+        inlines.push({ type: "break" });
         break;
       case "mention":
-        found.push({ type: "mention", user: token.content });
+        inlines.push({ type: "mention", user: token.content });
         break;
       case "code_inline":
-        found.push({ type: "code", text: token.content });
+        inlines.push({ type: "code", text: token.content });
         break;
       default:
-        if (token.content !== "") addText(found, token.content);
+        if (token.content !== "") addText(inlines, token.content);
     }
   }
-  return found;
+  return inlines;
 }
 
-function addText(found: Inline[], text: string): void {
-  const last = found.at(-1);
+function addText(inlines: Inline[], text: string): void {
+  const last = inlines.at(-1);
   if (last?.type === "text") last.text += text;
-  else found.push({ type: "text", text });
+  else inlines.push({ type: "text", text });
 }
 
 /** Return the text of a message without its formatting, on one line. For quotes and lists. */
-export function plainText(text: string, charsMax = 200): string {
-  const words = parseMarkdown(text.slice(0, charsMax * 2)).map(blockText);
-  return words.join(" ").replace(/\s+/g, " ").trim().slice(0, charsMax);
+export function getPlainText(text: string, charsMax = 200): string {
+  const texts = parseMarkdown(text.slice(0, charsMax * 2)).map(getBlockText);
+  return texts.join(" ").replace(/\s+/g, " ").trim().slice(0, charsMax);
 }
 
-function blockText(block: Block): string {
+function getBlockText(block: Block): string {
   switch (block.type) {
     case "paragraph":
-      return block.children.map(inlineText).join("");
+      return block.children.map(getInlineText).join("");
     case "code":
       return block.text;
     case "quote":
-      return block.children.map(blockText).join(" ");
+      return block.children.map(getBlockText).join(" ");
     case "list":
-      return block.items.map((item) => item.map(blockText).join(" ")).join(" ");
+      return block.items.map((item) => item.map(getBlockText).join(" ")).join(" ");
   }
 }
 
-function inlineText(inline: Inline): string {
+function getInlineText(inline: Inline): string {
   switch (inline.type) {
     case "text":
     case "code":
@@ -205,20 +205,20 @@ function inlineText(inline: Inline): string {
     case "mention":
       return `@${inline.user}`;
     default:
-      return inline.children.map(inlineText).join("");
+      return inline.children.map(getInlineText).join("");
   }
 }
 
 /** Return the first web link of a message, or null. */
-export function firstLink(text: string): string | null {
+export function findFirstLink(text: string): string | null {
   return text.includes("://") ? findLink(parseMarkdown(text)) : null;
 }
 
 function findLink(blocks: Block[]): string | null {
   for (const block of blocks) {
     if (block.type !== "paragraph") continue; // links in quotes, lists and code do not count
-    const found = findInlineLink(block.children);
-    if (found !== null) return found;
+    const link = findInlineLink(block.children);
+    if (link !== null) return link;
   }
   return null;
 }
@@ -226,14 +226,14 @@ function findLink(blocks: Block[]): string | null {
 function findInlineLink(inlines: Inline[]): string | null {
   for (const inline of inlines) {
     if (inline.type === "link" && /^https?:/i.test(inline.href)) return inline.href;
-    const found = "children" in inline ? findInlineLink(inline.children) : null;
-    if (found !== null) return found;
+    const link = "children" in inline ? findInlineLink(inline.children) : null;
+    if (link !== null) return link;
   }
   return null;
 }
 
 /** Return whether a message mentions a user. */
-export function mentions(text: string, user: string): boolean {
+export function hasMention(text: string, user: string): boolean {
   if (!text.includes(`@${user}`)) return false;
   const includes = (inlines: Inline[]): boolean =>
     inlines.some(

@@ -11,7 +11,7 @@ const BYTES_MAX = 256_000_000;
 interface Item {
   url: Promise<string>;
   bytes: number;
-  users: number;
+  useCount: number;
 }
 
 /** Identifies the content of a file or of its thumbnail. */
@@ -33,61 +33,61 @@ export class MediaCache {
 
   /** Return the URL of a file's content; it stays valid until `release`. */
   acquire(key: MediaKey): Promise<string> {
-    const name = nameOf(key);
-    let item = this.#items.get(name);
+    const id = buildKey(key);
+    let item = this.#items.get(id);
     if (item === undefined) {
-      const made: Item = { url: Promise.resolve(""), bytes: 0, users: 0 };
-      made.url = this.#load(key, made);
-      made.url.catch(() => {
-        if (this.#items.get(name) === made) this.#items.delete(name);
+      const created: Item = { url: Promise.resolve(""), bytes: 0, useCount: 0 };
+      created.url = this.#load(key, created);
+      created.url.catch(() => {
+        if (this.#items.get(id) === created) this.#items.delete(id);
       });
-      item = made;
+      item = created;
     }
-    item.users += 1;
-    this.#items.delete(name);
-    this.#items.set(name, item);
+    item.useCount += 1;
+    this.#items.delete(id);
+    this.#items.set(id, item);
     return item.url;
   }
 
-  /** Put a file that this device has uploaded, also as its thumbnail. */
+  /** Add a file that this device has uploaded; it also serves as the thumbnail. */
   put(file: string, content: Blob): void {
     for (const isThumb of [false, true]) {
-      const name = nameOf({ file, isThumb });
+      const id = buildKey({ file, isThumb });
       const url = Promise.resolve(URL.createObjectURL(content));
-      this.#items.set(name, { url, bytes: content.size, users: 0 });
+      this.#items.set(id, { url, bytes: content.size, useCount: 0 });
     }
     this.#evict();
   }
 
   /** Release a URL from `acquire`. */
   release(key: MediaKey): void {
-    const item = this.#items.get(nameOf(key));
-    if (item !== undefined && item.users > 0) item.users -= 1;
+    const item = this.#items.get(buildKey(key));
+    if (item !== undefined && item.useCount > 0) item.useCount -= 1;
     this.#evict();
   }
 
   async #load({ file, seq, type, isThumb }: MediaKey, item: Item): Promise<string> {
-    const place = seq === 0 ? {} : { seq }; // an unsent file of the user
-    const blob = await this.#client.download(file, { ...place, isThumb });
+    const message = seq === 0 ? {} : { seq }; // an unsent file of the user
+    const blob = await this.#client.download(file, { ...message, isThumb });
     item.bytes = blob.size;
     this.#evict();
-    // Thumbnails are WebP; other files get the type that the server has checked.
+    // Thumbnails are WebP. The server has checked the type of other files.
     return URL.createObjectURL(new Blob([blob], { type: isThumb ? "image/webp" : type }));
   }
 
   #evict(): void {
     let bytes = 0;
     for (const item of this.#items.values()) bytes += item.bytes;
-    for (const [name, item] of this.#items) {
+    for (const [id, item] of this.#items) {
       if (this.#items.size <= URLS_MAX && bytes <= BYTES_MAX) return;
-      if (item.users > 0) continue;
-      this.#items.delete(name);
+      if (item.useCount > 0) continue;
+      this.#items.delete(id);
       bytes -= item.bytes;
       item.url.then(URL.revokeObjectURL, () => {});
     }
   }
 }
 
-function nameOf({ file, isThumb }: Pick<MediaKey, "file" | "isThumb">): string {
+function buildKey({ file, isThumb }: Pick<MediaKey, "file" | "isThumb">): string {
   return `${file}${isThumb ? "#thumb" : ""}`;
 }

@@ -21,31 +21,32 @@ export function cleanText(text: string): string {
 
 /** Return the number of emoji if the text is one to six emoji and nothing else; otherwise 0. */
 export function countOnlyEmoji(text: string): number {
-  const plain = text.replace(/\s/g, "");
-  if (plain === "" || plain.length > EMOJI_MAX * 16) return 0;
-  const letters = [...new Intl.Segmenter().segment(plain)];
-  const isEmoji = letters.every(({ segment }) => EMOJI.test(segment));
-  return isEmoji && letters.length <= EMOJI_MAX ? letters.length : 0;
+  const compact = text.replace(/\s/g, "");
+  if (compact === "" || compact.length > EMOJI_MAX * 16) return 0;
+  const graphemes = [...new Intl.Segmenter().segment(compact)];
+  const isEmoji = graphemes.every(({ segment }) => EMOJI.test(segment));
+  return isEmoji && graphemes.length <= EMOJI_MAX ? graphemes.length : 0;
 }
 
-/** Return the beginning of a long text, cut at the end of a line or word; null if it is short. */
-export function beginningOf(text: string): string | null {
+/** Return the beginning of a long text, up to the end of a line or word; null if it is short. */
+export function findBeginning(text: string): string | null {
   const lines = text.split("\n");
   if (text.length <= CHARS_SHOWN * 1.25 && lines.length <= LINES_SHOWN * 1.25) return null;
   const start = lines.slice(0, LINES_SHOWN).join("\n");
   if (start.length <= CHARS_SHOWN) return start;
-  const cut = start.slice(0, CHARS_SHOWN);
-  const end = Math.max(cut.lastIndexOf("\n"), cut.lastIndexOf(" "));
-  return end > CHARS_SHOWN / 2 ? cut.slice(0, end) : cut.replace(/[\ud800-\udbff]$/, "");
+  const shortened = start.slice(0, CHARS_SHOWN);
+  const end = Math.max(shortened.lastIndexOf("\n"), shortened.lastIndexOf(" "));
+  if (end > CHARS_SHOWN / 2) return shortened.slice(0, end);
+  return shortened.replace(/[\ud800-\udbff]$/, ""); // half of a surrogate pair
 }
 
 /** Return the direction of the first letter of a text, like `dir="auto"`. */
-export function directionOf(text: string): "ltr" | "rtl" {
+export function getDirection(text: string): "ltr" | "rtl" {
   return RTL_LETTER.test(/\p{L}/u.exec(text)?.[0] ?? "") ? "rtl" : "ltr";
 }
 
 /** Return the direction of the last line, which may be "Show more". */
-export function endDirectionOf(text: string): "ltr" | "rtl" {
-  if (beginningOf(text) !== null) return directionOf(text);
-  return directionOf(text.trim().split(/\n[ \t]*\n/).at(-1) ?? "");
+export function getLastLineDirection(text: string): "ltr" | "rtl" {
+  if (findBeginning(text) !== null) return getDirection(text);
+  return getDirection(text.trim().split(/\n[ \t]*\n/).at(-1) ?? "");
 }

@@ -8,7 +8,7 @@ import { MediaCache } from "./media_cache";
 const caches = new WeakMap<ChatClient, MediaCache>();
 
 /** Return the media cache of a client. */
-export function mediaOf(client: ChatClient): MediaCache {
+export function getMediaCache(client: ChatClient): MediaCache {
   let cache = caches.get(client);
   if (cache === undefined) caches.set(client, (cache = new MediaCache(client)));
   return cache;
@@ -22,20 +22,20 @@ export interface Media {
 
 const LOADING: Media = { url: null, hasFailed: false };
 
-/** Load the content of a file of message `seq` (0: unsent), or its thumbnail, while `isWanted`. */
+/** Load the content of a file of message `seq` (0: unsent), or its thumbnail, if `isEnabled`. */
 export function useMedia(
   file: Attachment,
   seq: number,
-  options: { isThumb?: boolean; isWanted?: boolean } = {},
+  options: { isThumb?: boolean; isEnabled?: boolean } = {},
 ): Media {
-  const { isThumb = false, isWanted = true } = options;
+  const { isThumb = false, isEnabled = true } = options;
   const client = useClient();
   const { id, type } = file;
   const [media, setMedia] = useState(LOADING);
   useEffect(() => {
-    if (!isWanted) return undefined;
+    if (!isEnabled) return undefined;
     const key = { file: id, seq, type, isThumb };
-    const cache = mediaOf(client);
+    const cache = getMediaCache(client);
     let isCurrent = true;
     cache.acquire(key).then(
       (url) => isCurrent && setMedia({ url, hasFailed: false }),
@@ -46,7 +46,7 @@ export function useMedia(
       cache.release(key);
       setMedia(LOADING);
     };
-  }, [client, id, seq, type, isThumb, isWanted]);
+  }, [client, id, seq, type, isThumb, isEnabled]);
   return media;
 }
 

@@ -4,7 +4,7 @@ import { Check } from "lucide-react";
 import { useMemo, useState } from "react";
 import type { Chat } from "tierchat";
 import { useChats, useClient } from "tierchat/react";
-import { directoryOf } from "../app/directory";
+import { getDirectory } from "../app/directory";
 import { ChatAvatar } from "../chats/ChatAvatar";
 import { useChatTitle } from "../chats/names";
 import { TextField } from "../design";
@@ -14,7 +14,7 @@ import styles from "./ChatChooser.module.css";
 const SHOWN_MAX = 50;
 
 interface ChatChooserProps {
-  /** The names of the selected chats, by id; absent: only one chat can be chosen. */
+  /** Id → name of the selected chats; absent: only one chat can be chosen. */
   selected?: ReadonlyMap<string, string>;
   isDisabled?: boolean;
   onChoose: (chat: Chat, name: string) => void;
@@ -27,13 +27,13 @@ export function ChatChooser({ selected, isDisabled = false, onChoose }: ChatChoo
   const chats = useChats();
   const [filter, setFilter] = useState("");
   const shown = useMemo(() => {
-    const wanted = filter.trim().toLowerCase();
-    const directory = directoryOf(client);
+    const query = filter.trim().toLowerCase();
+    const directory = getDirectory(client);
     return chats
       .filter(({ isEnded, isLeft }) => !isEnded && !isLeft)
       .filter((chat) => {
         const name = chat.peer === null ? (chat.name ?? "") : directory.get(chat.peer).name;
-        return `${name} ${chat.peer ?? ""}`.toLowerCase().includes(wanted);
+        return `${name} ${chat.peer ?? ""}`.toLowerCase().includes(query);
       })
       .slice(0, SHOWN_MAX);
   }, [chats, filter, client]);

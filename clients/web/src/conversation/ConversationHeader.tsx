@@ -15,7 +15,7 @@ import {
 import { memo } from "react";
 import { useChat, usePresence, useTyping } from "tierchat/react";
 import { usePerson } from "../app/directory";
-import { Link, navigate, pathTo, useLocation, useMatch } from "../app/router";
+import { Link, navigate, buildPath, useLocation, useMatch } from "../app/router";
 import { ChatAvatar } from "../chats/ChatAvatar";
 import { useChatTitle } from "../chats/names";
 import { IconButton, MenuButton, type MenuItem } from "../design";
@@ -40,10 +40,10 @@ export const ConversationHeader = memo(function ConversationHeader() {
   const back = useMatch()?.route.section === "search" ? `/search?${q}` : "/chats";
   const isCompanion = chat.kind === "companion";
   const details = isPerson
-    ? pathTo("/people/:user", { user: peer })
+    ? buildPath("/people/:user", { user: peer })
     : isCompanion
       ? null
-      : pathTo("/chats/:chat/details", { chat: chat.id });
+      : buildPath("/chats/:chat/details", { chat: chat.id });
   const items: MenuItem[] = [
     {
       label: text.search,
@@ -60,7 +60,7 @@ export const ConversationHeader = memo(function ConversationHeader() {
       label: text.details,
       icon: isPerson ? Info : Users,
       startsGroup: true,
-      onSelect: () => navigate(pathTo("/chats/:chat/details", { chat: chat.id })),
+      onSelect: () => navigate(buildPath("/chats/:chat/details", { chat: chat.id })),
     },
   ];
   if (isCompanion) items.push(...sessionItems());
@@ -110,7 +110,7 @@ export const ConversationHeader = memo(function ConversationHeader() {
   );
 });
 
-/** Shows who is typing, or else the presence of the other person or the number of members. */
+/** Shows who is typing; otherwise the presence of the other person, or the number of members. */
 function Status({ chatId, peer }: { chatId: string; peer: string | null }) {
   const { chats, conversation: text } = useText();
   const chat = useChat(chatId);
@@ -118,11 +118,11 @@ function Status({ chatId, peer }: { chatId: string; peer: string | null }) {
   const presence = usePresence(peer === null ? NOBODY : [peer]).get(peer ?? "");
   const first = usePerson(typing[0] ?? "");
   if (typing.length > 0) {
-    const one =
-      peer === null ? <Sentence of={text.typingOne} names={[first.name]} /> : text.typing;
+    const typingText =
+      peer === null ? <Sentence text={text.typingOne} names={[first.name]} /> : text.typing;
     return (
       <span className={styles["status"]} data-active role="status">
-        {typing.length === 1 ? one : text.typingMany(typing.length)}
+        {typing.length === 1 ? typingText : text.typingMany(typing.length)}
       </span>
     );
   }

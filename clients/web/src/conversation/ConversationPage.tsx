@@ -3,7 +3,7 @@
 import { MessageCircleOff, Upload } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useState, type DragEvent } from "react";
 import { useChat, useClient, useConnection } from "tierchat/react";
-import { Link, navigate, pathTo, useLocation, type PageProps } from "../app/router";
+import { Link, navigate, buildPath, useLocation, type PageProps } from "../app/router";
 import { useOpenSession } from "../app/session_context";
 import { useChatTitle } from "../chats/names";
 import { Button, EmptyState } from "../design";
@@ -31,18 +31,18 @@ export default function ConversationPage({ params }: PageProps) {
 function Conversation({ chatId }: { chatId: string }) {
   const client = useClient();
   const { query } = useLocation();
-  const wanted = Number(query.get("seq"));
-  const seq = Number.isSafeInteger(wanted) && wanted > 0 ? wanted : null;
+  const parsed = Number(query.get("seq"));
+  const seq = Number.isSafeInteger(parsed) && parsed > 0 ? parsed : null;
   const model = useMemo(() => new ConversationModel(client, chatId), [client, chatId]);
   useEffect(() => {
     model.start(seq);
     return () => model.stop();
     // A later `seq` is handled below, because the conversation stays open.
   }, [model]);
-  const [first] = useState(seq);
+  const [initialSeq] = useState(seq);
   useEffect(() => {
-    if (seq !== null && seq !== first) void model.jumpTo(seq);
-  }, [model, seq, first]);
+    if (seq !== null && seq !== initialSeq) void model.jumpTo(seq);
+  }, [model, seq, initialSeq]);
   return (
     <ConversationProvider value={model}>
       <ConversationView />
@@ -64,7 +64,7 @@ function ConversationView() {
   const error = useObservable(model.list).error as { code?: string } | null;
   const [isDropping, setDropping] = useState(false);
   useObservable(model.group.loaded);
-  const closed = closedNotice(chat, model.group.isMuted, text);
+  const closed = getClosedNotice(chat, model.group.isMuted, text);
 
   const isMissing = error !== null && ["not_found", "forbidden"].includes(error.code ?? "");
   if (isMissing && isOnline) {
@@ -149,7 +149,7 @@ function NewSession() {
     setBusy(true);
     await model.attempt(async () => {
       const { id } = await client.createSession(companion);
-      navigate(pathTo("/chats/:chat", { chat: id }));
+      navigate(buildPath("/chats/:chat", { chat: id }));
     });
     setBusy(false);
   };
@@ -161,7 +161,7 @@ function NewSession() {
 }
 
 /** Return the reason why the user cannot send messages here, or null. */
-function closedNotice(
+function getClosedNotice(
   chat: ReturnType<typeof useChat>,
   isMuted: boolean,
   text: Catalog["conversation"],

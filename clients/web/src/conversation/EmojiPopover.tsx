@@ -10,8 +10,8 @@ const EmojiPicker = lazy(() => import("./EmojiPicker"));
 
 interface EmojiPopoverProps {
   anchor: HTMLElement | { x: number; y: number };
-  /** The element to focus after closing; by default the one that had the focus. */
-  backTo?: HTMLElement | null;
+  /** The element to focus after closing; by default the element that had the focus. */
+  returnFocusTo?: HTMLElement | null;
   onPick: (emoji: string) => void;
   onClose: () => void;
 }
@@ -19,7 +19,7 @@ interface EmojiPopoverProps {
 const GAP = 6;
 
 /** A picker; render it while it is open. It closes after a choice. */
-export function EmojiPopover({ anchor, backTo, onPick, onClose }: EmojiPopoverProps) {
+export function EmojiPopover({ anchor, returnFocusTo, onPick, onClose }: EmojiPopoverProps) {
   const words = useText().conversation;
   const element = useRef<HTMLDivElement>(null);
   const close = useRef(onClose);
@@ -28,7 +28,7 @@ export function EmojiPopover({ anchor, backTo, onPick, onClose }: EmojiPopoverPr
     const popover = element.current;
     if (popover === null) return;
     popover.showPopover();
-    place(popover, anchor);
+    positionPopover(popover, anchor);
   }, [anchor]);
   useEffect(() => {
     const opener = document.activeElement;
@@ -41,10 +41,10 @@ export function EmojiPopover({ anchor, backTo, onPick, onClose }: EmojiPopoverPr
     document.addEventListener("pointerdown", onDown, true);
     return () => {
       document.removeEventListener("pointerdown", onDown, true);
-      const back = backTo ?? opener;
-      if (back instanceof HTMLElement && back.isConnected) back.focus();
+      const target = returnFocusTo ?? opener;
+      if (target instanceof HTMLElement && target.isConnected) target.focus();
     };
-  }, [anchor, backTo]);
+  }, [anchor, returnFocusTo]);
   return createPortal(
     <div
       ref={element}
@@ -71,7 +71,7 @@ export function EmojiPopover({ anchor, backTo, onPick, onClose }: EmojiPopoverPr
   );
 }
 
-function place(popover: HTMLElement, anchor: EmojiPopoverProps["anchor"]): void {
+function positionPopover(popover: HTMLElement, anchor: EmojiPopoverProps["anchor"]): void {
   const { width, height } = popover.getBoundingClientRect();
   const box =
     anchor instanceof HTMLElement

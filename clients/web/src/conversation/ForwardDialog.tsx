@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import type { Message } from "tierchat";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { Button, Dialog, showToast } from "../design";
 import { useText } from "../i18n";
 import { formatList } from "../i18n/format";
@@ -36,7 +36,7 @@ export function ForwardDialog({ messages, onClose }: ForwardDialogProps) {
       model.selection.set(null);
       onClose();
     } catch (error) {
-      showToast(`${text.forwardFailed} ${errorText(error)}`, { kind: "error" });
+      showToast(`${text.forwardFailed} ${getErrorText(error)}`, { kind: "error" });
       setBusy(false);
     }
   };

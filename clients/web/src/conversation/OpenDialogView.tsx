@@ -1,4 +1,4 @@
-// The open dialog of a conversation; its code is loaded when one is first opened.
+// The open dialog of a conversation. The code is loaded when a dialog is first opened.
 
 import { useChat } from "tierchat/react";
 import { useChatTitle } from "../chats/names";

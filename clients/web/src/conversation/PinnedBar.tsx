@@ -1,22 +1,22 @@
-// A bar with a pinned message. A click shows the message in the list; the bar shows the next one.
+// A bar with a pinned message. A click shows the message in the list, and the next one in the bar.
 
 import { useEffect, useState } from "react";
 import { useText } from "../i18n";
 import { useConversation } from "./model/context";
 import styles from "./ConversationHeader.module.css";
 import { useObservable } from "./model/observable";
-import { pinsOf } from "./model/pins";
-import { summaryOf } from "./messages/ReplyQuote";
+import { getPins } from "./model/pins";
+import { getSummary } from "./messages/ReplyQuote";
 
 export function PinnedBar() {
   const words = useText().conversation;
   const model = useConversation();
-  const pins = pinsOf(model);
+  const pins = getPins(model);
   const list = useObservable(pins.list);
   const [index, setIndex] = useState(0);
   useEffect(() => pins.start(), [pins]);
-  const place = list.length === 0 ? 0 : index % list.length;
-  const pin = list[place];
+  const position = list.length === 0 ? 0 : index % list.length;
+  const pin = list[position];
   if (pin === undefined) return null;
   return (
     <div className={styles["bar"]}>
@@ -25,13 +25,13 @@ export function PinnedBar() {
         className={styles["pinned"]}
         onClick={() => {
           void model.jumpTo(pin.message.seq);
-          setIndex(place + 1);
+          setIndex(position + 1);
         }}
       >
         <strong>
-          {list.length === 1 ? words.pinned : words.pinnedCount(place + 1, list.length)}
+          {list.length === 1 ? words.pinned : words.pinnedCount(position + 1, list.length)}
         </strong>
-        <span dir="auto">{summaryOf(pin.message, words.deleted)}</span>
+        <span dir="auto">{getSummary(pin.message, words.deleted)}</span>
       </button>
     </div>
   );

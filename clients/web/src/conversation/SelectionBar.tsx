@@ -11,6 +11,9 @@ export function SelectionBar({ count }: { count: number }) {
   const words = useText().conversation;
   const model = useConversation();
   const isNone = count === 0;
+  const openDialog = (kind: "forward" | "delete"): void => {
+    model.dialog.set({ kind, messages: model.listSelectedMessages() });
+  };
   useKeys({ Escape: () => model.selection.set(null) });
   return (
     <div className={styles["selection"]} role="toolbar" aria-label={words.selected(count)}>
@@ -25,7 +28,7 @@ export function SelectionBar({ count }: { count: number }) {
         label={words.copy}
         disabled={isNone}
         onClick={() => {
-          void model.copy(model.selectedMessages());
+          void model.copy(model.listSelectedMessages());
           model.selection.set(null);
         }}
       />
@@ -33,13 +36,13 @@ export function SelectionBar({ count }: { count: number }) {
         icon={Forward}
         label={words.forward}
         disabled={isNone}
-        onClick={() => model.dialog.set({ kind: "forward", messages: model.selectedMessages() })}
+        onClick={() => openDialog("forward")}
       />
       <IconButton
         icon={Trash2}
         label={words.deleteMessage}
         disabled={isNone}
-        onClick={() => model.dialog.set({ kind: "delete", messages: model.selectedMessages() })}
+        onClick={() => openDialog("delete")}
       />
     </div>
   );

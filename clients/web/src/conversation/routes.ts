@@ -1,10 +1,10 @@
 // The page of one chat.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 /** The routes of a conversation. */
 export const routes = [
-  route({
+  createRoute({
     path: "/chats/:chat",
     section: "chats",
     pane: "detail",

@@ -1,7 +1,7 @@
 // Actions of the user: one at a time, with an error text.
 
 import { useCallback, useRef, useState } from "react";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 
 /** Runs actions of a form or a button. */
 export interface ActionState {
@@ -28,7 +28,7 @@ export function useAction(): ActionState {
       await action();
       return true;
     } catch (cause) {
-      setError(errorText(cause));
+      setError(getErrorText(cause));
       return false;
     } finally {
       isRunning.current = false;

@@ -1,7 +1,7 @@
 // Actions whose errors are shown as toasts.
 
 import { useCallback } from "react";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { showToast } from "../design";
 
 /** Return a function that runs an action, shows its error, and returns whether it succeeded. */
@@ -11,7 +11,7 @@ export function useAttempt(): (action: () => Promise<unknown>) => Promise<boolea
       await action();
       return true;
     } catch (error) {
-      showToast(errorText(error), { kind: "error" });
+      showToast(getErrorText(error), { kind: "error" });
       return false;
     }
   }, []);

@@ -6,20 +6,20 @@ import { useEffect, useRef } from "react";
 export type Keys = Readonly<Record<string, (() => void) | undefined>>;
 
 /**
- * Run actions for keys that nothing else has handled. Open dialogs and menus have priority. In a
- * text field, keys without a modifier are ignored, except Escape.
+ * Run actions for unhandled keys. Keys are ignored while a dialog or menu is open. In a text field,
+ * keys that type a character are ignored.
  */
 export function useKeys(keys: Keys): void {
-  const current = useRef(keys);
-  current.current = keys;
+  const latest = useRef(keys);
+  latest.current = keys;
   useEffect(() => {
     const onKeyDown = (event: KeyboardEvent): void => {
       if (event.defaultPrevented || event.isComposing) return;
       if (document.querySelector("dialog[open], :popover-open:not([aria-hidden])") !== null) return;
-      const name = nameOf(event);
+      const name = getKeyName(event);
       const isText = event.target instanceof Element && event.target.matches(TEXT_FIELDS);
       if (isText && name.length === 1) return;
-      const action = current.current[name];
+      const action = latest.current[name];
       if (action === undefined) return;
       event.preventDefault();
       action();
@@ -31,7 +31,7 @@ export function useKeys(keys: Keys): void {
 
 const TEXT_FIELDS = "input, textarea, select, [contenteditable]";
 
-function nameOf({ key, code, altKey, ctrlKey, metaKey }: KeyboardEvent): string {
+function getKeyName({ key, code, altKey, ctrlKey, metaKey }: KeyboardEvent): string {
   if (ctrlKey || metaKey) return altKey ? "" : `Mod+${key.toLowerCase()}`;
   // On a Mac, Option with a letter produces another character.
   return altKey ? `Alt+${code.startsWith("Key") ? code.slice(3).toLowerCase() : key}` : key;

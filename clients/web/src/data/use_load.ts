@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import { ChatError, type CallOptions, type CallResult, type OperationId } from "tierchat";
 import { useClient } from "tierchat/react";
 
-/** A value that is loaded; `data` stays while it is loaded again. */
+/** A loaded value. `data` stays while the value is reloaded. */
 export interface Loaded<T> {
   data: T | null;
   error: ChatError | null;
@@ -23,30 +23,30 @@ interface State<T> {
 }
 
 /** Convert a thrown value to a `ChatError`. Other errors are bugs and are logged. */
-export function errorOf(cause: unknown): ChatError {
+export function toChatError(cause: unknown): ChatError {
   if (cause instanceof ChatError) return cause;
   console.error(cause);
   return new ChatError("internal", String(cause), { cause });
 }
 
 /**
- * Load a value for a key; null: load nothing.
+ * Load the value of a key; nothing if the key is null.
  *
  * Results for an earlier key are dropped. After a temporary error, the value is loaded again when
  * the browser is back online.
  */
 export function useLoad<T>(key: string | null, load: () => Promise<T>): Loaded<T> {
   const [state, setState] = useState<State<T>>({ key, data: null, error: null, isLoading: true });
-  const [round, setRound] = useState(0);
+  const [reloads, setReloads] = useState(0);
   const latest = useRef(load);
   latest.current = load;
 
   useEffect(() => {
     if (key === null) return;
     let isCurrent = true;
-    setState((now) => ({
+    setState((previous) => ({
       key,
-      data: now.key === key ? now.data : null,
+      data: previous.key === key ? previous.data : null,
       error: null,
       isLoading: true,
     }));
@@ -54,27 +54,32 @@ export function useLoad<T>(key: string | null, load: () => Promise<T>): Loaded<T
       (data) => isCurrent && setState({ key, data, error: null, isLoading: false }),
       (cause: unknown) =>
         isCurrent &&
-        setState((now) => ({ key, data: now.data, error: errorOf(cause), isLoading: false })),
+        setState((previous) => ({
+          key,
+          data: previous.data,
+          error: toChatError(cause),
+          isLoading: false,
+        })),
     );
     return () => {
       isCurrent = false;
     };
-  }, [key, round]);
+  }, [key, reloads]);
 
-  const reload = useCallback(() => setRound((now) => now + 1), []);
-  const set = useCallback((data: T) => setState((now) => ({ ...now, data })), []);
+  const reload = useCallback(() => setReloads((count) => count + 1), []);
+  const set = useCallback((data: T) => setState((previous) => ({ ...previous, data })), []);
   useRetryOnline(state.error?.isTemporary ?? false, reload);
-  const shown = state.key === key ? state : { data: null, error: null, isLoading: key !== null };
+  const current = state.key === key ? state : { data: null, error: null, isLoading: key !== null };
   return {
-    data: shown.data,
-    error: shown.error,
-    isLoading: key !== null && shown.isLoading,
+    data: current.data,
+    error: current.error,
+    isLoading: key !== null && current.isLoading,
     reload,
     set,
   };
 }
 
-/** Call an operation of the HTTP API; `options` null: do not call. */
+/** Call an operation of the HTTP API; no call if `options` is null. */
 export function useApi<Id extends OperationId>(
   id: Id,
   options: CallOptions<Id> | null,

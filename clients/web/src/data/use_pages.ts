@@ -2,7 +2,7 @@
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import type { ChatError } from "tierchat";
-import { errorOf, useRetryOnline } from "./use_load";
+import { toChatError, useRetryOnline } from "./use_load";
 
 /** Maximum number of items per list. */
 export const ITEMS_MAX = 2_000;
@@ -17,7 +17,7 @@ export interface Page<T> {
 export interface Pages<T> {
   items: readonly T[];
   /** True until the first page is loaded. */
-  isFirst: boolean;
+  isInitial: boolean;
   isLoading: boolean;
   hasMore: boolean;
   error: ChatError | null;
@@ -32,15 +32,15 @@ interface State<T> {
   key: string | null;
   items: readonly T[];
   next: string | null;
-  isFirst: boolean;
+  isInitial: boolean;
   isLoading: boolean;
   error: ChatError | null;
 }
 
-const empty = { items: [], next: null, isFirst: true, isLoading: true, error: null };
+const empty = { items: [], next: null, isInitial: true, isLoading: true, error: null };
 
-/** Append a page to the items before it, up to `ITEMS_MAX` items. */
-export function joinPage<T>(
+/** Append a page to a list, up to `ITEMS_MAX` items. */
+export function appendPage<T>(
   before: readonly T[],
   page: Page<T>,
 ): { items: T[]; next: string | null } {
@@ -63,21 +63,21 @@ export function usePages<T>(
       if (key === null) return;
       const generation = (latest.current.generation += 1); // older responses are dropped
       const { next } = latest.current.state;
-      setState((now) => ({ ...now, isLoading: true, error: null }));
+      setState((previous) => ({ ...previous, isLoading: true, error: null }));
       latest.current.load(isFirst ? undefined : (next ?? undefined)).then(
         (page) => {
           if (generation !== latest.current.generation) return;
-          setState((now) => ({
+          setState((previous) => ({
             key,
-            ...joinPage(isFirst ? [] : now.items, page),
-            isFirst: false,
+            ...appendPage(isFirst ? [] : previous.items, page),
+            isInitial: false,
             isLoading: false,
             error: null,
           }));
         },
         (cause: unknown) => {
           if (generation !== latest.current.generation) return;
-          setState((now) => ({ ...now, isLoading: false, error: errorOf(cause) }));
+          setState((previous) => ({ ...previous, isLoading: false, error: toChatError(cause) }));
         },
       );
     },
@@ -85,7 +85,7 @@ export function usePages<T>(
   );
 
   useEffect(() => {
-    const current = latest.current;
+    const { current } = latest;
     setState({ key, ...empty, isLoading: key !== null });
     request(true);
     return () => {
@@ -95,19 +95,19 @@ export function usePages<T>(
 
   const reload = useCallback(() => request(true), [request]);
   const loadMore = useCallback(() => {
-    if (!latest.current.state.isLoading) request(latest.current.state.isFirst);
+    if (!latest.current.state.isLoading) request(latest.current.state.isInitial);
   }, [request]);
   const update = useCallback((change: (items: readonly T[]) => readonly T[]) => {
-    setState((now) => ({ ...now, items: change(now.items) }));
+    setState((previous) => ({ ...previous, items: change(previous.items) }));
   }, []);
   useRetryOnline(state.error?.isTemporary ?? false, loadMore);
-  const shown = state.key === key ? state : { key, ...empty };
+  const current = state.key === key ? state : { key, ...empty };
   return {
-    items: shown.items,
-    isFirst: shown.isFirst,
-    isLoading: key !== null && shown.isLoading,
-    hasMore: shown.next !== null,
-    error: shown.error,
+    items: current.items,
+    isInitial: current.isInitial,
+    isLoading: key !== null && current.isLoading,
+    hasMore: current.next !== null,
+    error: current.error,
     loadMore,
     reload,
     update,

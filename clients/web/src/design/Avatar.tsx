@@ -1,4 +1,4 @@
-// The picture of a person or chat, or initials on a color that depends on the id.
+// The picture of a person or chat; without a picture, initials on a color that depends on the id.
 
 import { useState } from "react";
 import styles from "./Avatar.module.css";
@@ -18,22 +18,22 @@ interface AvatarProps {
 
 /** A round picture. It is decorative, because the name is next to it. */
 export function Avatar({ id, name, src, size = "m", isOnline }: AvatarProps) {
-  const [failed, setFailed] = useState<string | null>(null);
-  const hue = hueOf(id);
+  const [failedSrc, setFailedSrc] = useState<string | null>(null);
+  const hue = getHue(id);
   return (
     <span className={classes(styles["avatar"], styles[size])} data-hue={hue} aria-hidden>
-      {src != null && src !== failed ? (
-        <img src={src} alt="" draggable={false} loading="lazy" onError={() => setFailed(src)} />
+      {src != null && src !== failedSrc ? (
+        <img src={src} alt="" draggable={false} loading="lazy" onError={() => setFailedSrc(src)} />
       ) : (
-        initialsOf(name)
+        getInitials(name)
       )}
       {isOnline !== undefined && <span className={styles["dot"]} data-online={isOnline} />}
     </span>
   );
 }
 
-/** Return one of twelve hues; the same id always has the same hue. */
-export function hueOf(id: string): number {
+/** Return the hue of an id, 0 to 11. */
+export function getHue(id: string): number {
   let hash = 0x811c9dc5; // FNV-1a, with its upper bits mixed in
   for (let index = 0; index < id.length; index += 1) {
     hash = Math.imul(hash ^ id.charCodeAt(index), 0x01000193);
@@ -42,7 +42,7 @@ export function hueOf(id: string): number {
 }
 
 /** Return one or two letters of a name. */
-export function initialsOf(name: string): string {
+export function getInitials(name: string): string {
   const words = name
     .trim()
     .split(/[\s_.-]+/u)

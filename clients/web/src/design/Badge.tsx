@@ -6,7 +6,7 @@ const COUNT_MAX = 999;
 
 interface BadgeProps {
   count: number;
-  /** Less prominent, such as for a muted chat. */
+  /** True for a less prominent badge, such as for a muted chat. */
   isQuiet?: boolean;
   /** The accessible text, such as "3 unread messages". */
   label: string;

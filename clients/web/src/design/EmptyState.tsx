@@ -1,4 +1,4 @@
-// Placeholders for empty pages and lists, and for failed ones.
+// Placeholders for empty or failed pages and lists.
 
 import { CloudAlert, type LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";

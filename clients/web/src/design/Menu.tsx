@@ -1,4 +1,4 @@
-// Menus: a button with a list of actions, in the top layer, with the keyboard of the ARIA pattern.
+// Menus: a list of actions in the top layer, with the keyboard keys of the ARIA menu pattern.
 
 import type { LucideIcon } from "lucide-react";
 import {
@@ -26,7 +26,7 @@ export interface MenuItem {
   startsGroup?: boolean;
 }
 
-/** A point or an element that a menu opens at. */
+/** The point or element at which a menu opens. */
 export type MenuAnchor = { x: number; y: number } | HTMLElement;
 
 interface MenuProps {
@@ -45,8 +45,8 @@ export function Menu({ items, label, anchor, onClose, header }: MenuProps) {
     const menu = list.current;
     if (menu === null) return;
     if (!menu.matches(":popover-open")) menu.showPopover();
-    // An open menu has other items when its data changes: it must stay inside of the window.
-    place(menu, anchor);
+    // The size changes with the items; the menu must stay inside the window.
+    positionMenu(menu, anchor);
     if (menu.contains(document.activeElement)) return;
     menu.querySelector<HTMLElement>('[role="menuitem"]:enabled')?.focus();
   }, [anchor, items, header]);
@@ -54,16 +54,16 @@ export function Menu({ items, label, anchor, onClose, header }: MenuProps) {
   close.current = onClose;
   useEffect(() => {
     const opener = anchor instanceof HTMLElement ? anchor : document.activeElement;
-    const onDown = (event: PointerEvent): void => {
+    const onPointerDown = (event: PointerEvent): void => {
       if (event.target instanceof Node && list.current?.contains(event.target)) return;
       if (anchor instanceof HTMLElement && anchor.contains(event.target as Node)) return;
       close.current();
     };
     const onResize = (): void => close.current();
-    document.addEventListener("pointerdown", onDown, true);
+    document.addEventListener("pointerdown", onPointerDown, true);
     window.addEventListener("resize", onResize);
     return () => {
-      document.removeEventListener("pointerdown", onDown, true);
+      document.removeEventListener("pointerdown", onPointerDown, true);
       window.removeEventListener("resize", onResize);
       const { activeElement } = document;
       const hasMoved = activeElement !== null && activeElement !== document.body;
@@ -75,13 +75,13 @@ export function Menu({ items, label, anchor, onClose, header }: MenuProps) {
       ...(list.current?.querySelectorAll<HTMLElement>('[role="menuitem"]:enabled') ?? []),
     ];
     const index = enabled.indexOf(document.activeElement as HTMLElement);
-    const moves: Record<string, number> = {
+    const targets: Record<string, number> = {
       ArrowDown: (index + 1) % enabled.length,
       ArrowUp: (index - 1 + enabled.length) % enabled.length,
       Home: 0,
       End: enabled.length - 1,
     };
-    const next = moves[event.key];
+    const next = targets[event.key];
     if (next !== undefined) {
       event.preventDefault();
       enabled[next]?.focus();
@@ -153,8 +153,8 @@ export function MenuButton({ icon, label, items, size = "m" }: MenuButtonProps) 
 const GAP = 4;
 const EDGE = 8;
 
-/** Place a menu next to its anchor and inside of the window. */
-function place(menu: HTMLElement, anchor: MenuAnchor): void {
+/** Position a menu next to its anchor, inside the window. */
+function positionMenu(menu: HTMLElement, anchor: MenuAnchor): void {
   const { width, height } = menu.getBoundingClientRect();
   const box =
     anchor instanceof HTMLElement

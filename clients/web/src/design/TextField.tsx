@@ -21,7 +21,11 @@ export function TextField(props: TextFieldProps) {
   const id = useId();
   return (
     <Field id={id} {...{ label, isLabelHidden, hint, error }}>
-      <input {...rest} {...aria(id, hint, error)} className={classes(styles["input"], className)} />
+      <input
+        {...rest}
+        {...buildAria(id, hint, error)}
+        className={classes(styles["input"], className)}
+      />
     </Field>
   );
 }
@@ -38,7 +42,7 @@ export function TextArea(props: TextAreaProps) {
       <textarea
         rows={3}
         {...rest}
-        {...aria(id, hint, error)}
+        {...buildAria(id, hint, error)}
         className={classes(styles["input"], styles["area"], className)}
       />
     </Field>
@@ -59,7 +63,7 @@ export function Select<Value extends string>(props: SelectProps<Value>) {
   return (
     <Field id={id} {...{ label, isLabelHidden, hint, error }}>
       <select
-        {...aria(id, hint, error)}
+        {...buildAria(id, hint, error)}
         className={styles["input"]}
         value={value}
         disabled={disabled}
@@ -75,10 +79,10 @@ export function Select<Value extends string>(props: SelectProps<Value>) {
   );
 }
 
-function aria(id: string, hint: string | undefined, error: string | undefined) {
+function buildAria(id: string, hint: string | undefined, error: string | undefined) {
   const isInvalid = error !== undefined && error !== "";
-  const described = isInvalid ? `${id}-error` : hint === undefined ? undefined : `${id}-hint`;
-  return { id, "aria-invalid": isInvalid || undefined, "aria-describedby": described };
+  const descriptionId = isInvalid ? `${id}-error` : hint === undefined ? undefined : `${id}-hint`;
+  return { id, "aria-invalid": isInvalid || undefined, "aria-describedby": descriptionId };
 }
 
 function Field(

@@ -13,20 +13,20 @@ export function Tooltips() {
     const tooltip = element.current;
     if (tooltip === null || !matchMedia("(hover: hover)").matches) return undefined;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    let shownFor: Element | null = null;
+    let currentTarget: Element | null = null;
     const hide = (): void => {
       clearTimeout(timer);
-      shownFor = null;
+      currentTarget = null;
       if (tooltip.matches(":popover-open")) tooltip.hidePopover();
     };
     const schedule = (event: Event): void => {
       const target =
         event.target instanceof Element ? event.target.closest("[data-tooltip]") : null;
-      if (target === shownFor) return;
+      if (target === currentTarget) return;
       hide();
       if (target === null || (event.type === "focusin" && !target.matches(":focus-visible")))
         return;
-      shownFor = target;
+      currentTarget = target;
       timer = setTimeout(() => show(tooltip, target), DELAY_MS);
     };
     document.addEventListener("pointerover", schedule);

@@ -1,6 +1,6 @@
 // Base components, for all pages.
 
-export { Avatar, hueOf, initialsOf } from "./Avatar";
+export { Avatar, getHue, getInitials } from "./Avatar";
 export { Badge, Label } from "./Badge";
 export { Button, IconButton } from "./Button";
 export { classes } from "./classes";

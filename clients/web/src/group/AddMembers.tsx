@@ -9,8 +9,8 @@ import { useText } from "../i18n";
 import { ActionError } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { PersonAvatar, PersonName } from "../app/PersonAvatar";
-import { contactsOf } from "../people/contacts";
-import { useFoundPeople } from "../people/people_search";
+import { listContacts } from "../people/contacts";
+import { usePeopleSearch } from "../people/people_search";
 import { parseUsers } from "./roles";
 
 const SUGGESTIONS_MAX = 8;
@@ -26,13 +26,13 @@ export function AddMembers({ info, onClose }: { info: Http.ChatInfo; onClose: ()
   const { isBusy, error, run } = useAction();
   const users = parseUsers(typed);
   const isOwner = info.roles?.[client.user] === "owner";
-  // A suggestion replaces the last word, which may be an incomplete name.
+  // A suggestion replaces the last word, which may be incomplete.
   const last = /[^\s,;]*$/u.exec(typed)?.[0] ?? "";
-  const before = typed.slice(0, typed.length - last.length);
-  const found = useFoundPeople(last);
-  const chosen = new Set(parseUsers(before) ?? []);
-  const suggestions = (last === "" ? contactsOf(chats, client.user) : found)
-    .filter((user) => !info.members.includes(user) && !chosen.has(user) && user !== last)
+  const prefix = typed.slice(0, typed.length - last.length);
+  const matches = usePeopleSearch(last);
+  const entered = new Set(parseUsers(prefix) ?? []);
+  const suggestions = (last === "" ? listContacts(chats, client.user) : matches)
+    .filter((user) => !info.members.includes(user) && !entered.has(user) && user !== last)
     .slice(0, SUGGESTIONS_MAX);
 
   const submit = async (event: FormEvent): Promise<void> => {
@@ -79,7 +79,7 @@ export function AddMembers({ info, onClose }: { info: Http.ChatInfo; onClose: ()
                 key={user}
                 picture={<PersonAvatar user={user} size="s" />}
                 title={<PersonName user={user} />}
-                onClick={() => setTyped(`${before}${user} `)}
+                onClick={() => setTyped(`${prefix}${user} `)}
               />
             ))}
           </Rows>

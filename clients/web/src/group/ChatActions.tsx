@@ -27,7 +27,7 @@ export function ChatActions({ info }: { info: Http.ChatInfo }) {
       await clearHistory();
       showToast(text.cleared);
     });
-  // A new message unarchives the chat.
+  // The deleted chat is archived; a new message unarchives it.
   const remove = (): Promise<boolean> =>
     attempt(async () => {
       await clearHistory(true);

@@ -4,7 +4,7 @@ import { BellOff, BellRing, LogOut, Search, UserPlus, X } from "lucide-react";
 import { useId, useState } from "react";
 import type { Http } from "tierchat";
 import { useChat, useClient, usePresence } from "tierchat/react";
-import { navigate, pathTo } from "../app/router";
+import { navigate, buildPath } from "../app/router";
 import { formatQuery } from "../search/query";
 import { Avatar, ConfirmDialog, IconButton, MenuButton, SkeletonRows, Tabs } from "../design";
 import { useText } from "../i18n";
@@ -41,7 +41,7 @@ export function ChatDetails({ chat, onClose }: ChatDetailsProps) {
         <IconButton icon={X} label={text.common.close} onClick={onClose} />
       </header>
       <div className={styles["scroller"]}>
-        <LoadedView of={info} skeleton={<SkeletonRows count={6} />}>
+        <LoadedView loaded={info} skeleton={<SkeletonRows count={6} />}>
           {(data) => <Details key={chat} info={data} reload={info.reload} />}
         </LoadedView>
       </div>
@@ -65,7 +65,7 @@ function Details({ info, reload }: { info: Http.ChatInfo; reload: () => void }) 
     "pinned",
     ...(group.isManager ? (["manage"] as const) : []),
   ];
-  const shown = ids.includes(tab) ? tab : (ids[0] ?? "media");
+  const openTab = ids.includes(tab) ? tab : (ids[0] ?? "media");
   const { chat } = info;
   return (
     <>
@@ -77,17 +77,17 @@ function Details({ info, reload }: { info: Http.ChatInfo; reload: () => void }) 
       <Tabs
         label={text.sections}
         tabs={ids.map((id) => ({ id, label: text.tabs[id] }))}
-        selected={shown}
+        selected={openTab}
         panel={panel}
         onSelect={setTab}
       />
-      <div id={panel} role="tabpanel" aria-label={text.tabs[shown]} className={styles["body"]}>
-        {shown === "members" && <MembersTab group={group} />}
-        {shown === "media" && <MediaTab chat={chat} />}
-        {shown === "files" && <FilesTab chat={chat} />}
-        {shown === "links" && <LinksTab chat={chat} />}
-        {shown === "pinned" && <PinnedTab info={info} canUnpin={!isGroup || group.isManager} />}
-        {shown === "manage" && <ManageTab info={info} />}
+      <div id={panel} role="tabpanel" aria-label={text.tabs[openTab]} className={styles["body"]}>
+        {openTab === "members" && <MembersTab group={group} />}
+        {openTab === "media" && <MediaTab chat={chat} />}
+        {openTab === "files" && <FilesTab chat={chat} />}
+        {openTab === "links" && <LinksTab chat={chat} />}
+        {openTab === "pinned" && <PinnedTab info={info} canUnpin={!isGroup || group.isManager} />}
+        {openTab === "manage" && <ManageTab info={info} />}
       </div>
       <ChatActions info={info} />
     </>
@@ -173,7 +173,7 @@ function PeerHeader({ info }: { info: Http.ChatInfo }) {
           <IconButton
             icon={UserPlus}
             label={text.group.profile}
-            onClick={() => navigate(pathTo("/people/:user", { user: peer }))}
+            onClick={() => navigate(buildPath("/people/:user", { user: peer }))}
           />
         )}
         <NotificationsButton chat={info.chat} />
@@ -193,17 +193,17 @@ function SearchButton({ chat }: { chat: string }) {
 /** A menu that mutes or unmutes notifications of a chat. */
 function NotificationsButton({ chat }: { chat: string }) {
   const text = useText().group;
-  const { state, setUntil } = useNotifications(chat);
-  const isQuiet = state?.quiet === true;
+  const { state, mute } = useNotifications(chat);
+  const isMuted = state?.quiet === true;
   const items = [
-    ...(isQuiet ? [{ label: text.turnOn, icon: BellRing, onSelect: () => setUntil(0) }] : []),
-    { label: text.for1h, onSelect: () => setUntil(3_600) },
-    { label: text.for8h, onSelect: () => setUntil(28_800) },
-    { label: text.for1d, onSelect: () => setUntil(86_400) },
-    { label: text.for7d, onSelect: () => setUntil(604_800) },
-    { label: text.always, onSelect: () => setUntil(null) },
+    ...(isMuted ? [{ label: text.turnOn, icon: BellRing, onSelect: () => mute(0) }] : []),
+    { label: text.for1h, onSelect: () => mute(3_600) },
+    { label: text.for8h, onSelect: () => mute(28_800) },
+    { label: text.for1d, onSelect: () => mute(86_400) },
+    { label: text.for7d, onSelect: () => mute(604_800) },
+    { label: text.always, onSelect: () => mute(null) },
   ];
   return (
-    <MenuButton icon={isQuiet ? BellOff : BellRing} label={text.notifications} items={items} />
+    <MenuButton icon={isMuted ? BellOff : BellRing} label={text.notifications} items={items} />
   );
 }

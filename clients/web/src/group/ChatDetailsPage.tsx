@@ -1,26 +1,26 @@
 // The details of a chat: next to its messages, or as a separate page on narrow screens.
 
-import { navigate, pathTo, type PageProps } from "../app/router";
+import { navigate, buildPath, type PageProps } from "../app/router";
 import ConversationPage from "../conversation/ConversationPage";
 import { useMediaQuery } from "../data/use_media";
 import { ChatDetails } from "./ChatDetails";
 import styles from "./ChatDetailsPage.module.css";
 
-const ROOM_FOR_BOTH = "(min-width: 1100px)";
+const WIDE = "(min-width: 1100px)";
 
 /** The page `/chats/:chat/details`. */
 export default function ChatDetailsPage({ params }: PageProps) {
   const chat = params["chat"] ?? "";
-  const hasRoom = useMediaQuery(ROOM_FOR_BOTH);
+  const isWide = useMediaQuery(WIDE);
   return (
     <div className={styles["split"]}>
-      {hasRoom && (
+      {isWide && (
         <div className={styles["conversation"]}>
           <ConversationPage params={params} />
         </div>
       )}
       <div className={styles["details"]}>
-        <ChatDetails chat={chat} onClose={() => navigate(pathTo("/chats/:chat", { chat }))} />
+        <ChatDetails chat={chat} onClose={() => navigate(buildPath("/chats/:chat", { chat }))} />
       </div>
     </div>
   );

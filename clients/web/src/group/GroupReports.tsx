@@ -23,23 +23,23 @@ export function GroupReports({ chat, onCount }: GroupReportsProps) {
   const text = useText();
   const client = useClient();
   const pages = usePages(`reports ${chat}`, async (cursor) => {
-    const place = { chat, limit: 100, ...(cursor ? { cursor } : {}) };
-    const { items, next } = await client.http.call("list_reports", place);
+    const query = { chat, limit: 100, ...(cursor ? { cursor } : {}) };
+    const { items, next } = await client.http.call("list_reports", query);
     return { items: items.filter(({ state }) => state === "open"), next: next ?? null };
   });
-  const count = pages.isFirst ? null : pages.items.length;
+  const count = pages.isInitial ? null : pages.items.length;
   useEffect(() => {
     if (count !== null) onCount?.(count);
   }, [count, onCount]);
-  const nothing = <p className={styles["hint"]}>{text.group.noReports}</p>;
+  const empty = <p className={styles["hint"]}>{text.group.noReports}</p>;
   return (
-    <PagesView of={pages} empty={nothing}>
+    <PagesView pages={pages} empty={empty}>
       {(items) =>
         items.map((report) => (
           <GroupReport
             key={`${report.seq} ${report.reporter}`}
             report={report}
-            onResolved={() => pages.update((all) => all.filter((each) => each !== report))}
+            onResolved={() => pages.update((all) => all.filter((other) => other !== report))}
             onDeleted={pages.reload}
           />
         ))
@@ -72,14 +72,14 @@ function GroupReport({ report, onResolved, onDeleted }: GroupReportProps) {
       message.reload();
       onDeleted();
     });
-  const isThere = message.data !== null && message.data.deleted !== true;
+  const exists = message.data !== null && message.data.deleted !== true;
   return (
     <ReportCard
       report={report}
       message={message}
       actions={
         <>
-          {isThere && <Button onClick={remove}>{text.deleteMessage}</Button>}
+          {exists && <Button onClick={remove}>{text.deleteMessage}</Button>}
           <Button variant="primary" aria-label={text.resolveReport(reporter)} onClick={resolve}>
             {text.resolve}
           </Button>

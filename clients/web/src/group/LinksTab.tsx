@@ -10,8 +10,8 @@ import { useText } from "../i18n";
 import { Failure } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { linksOf } from "./links";
-import { messagePath } from "./SharedFiles";
+import { listLinks } from "./links";
+import { buildMessagePath } from "./SharedFiles";
 
 const PAGE = 200;
 
@@ -26,11 +26,11 @@ export function LinksTab({ chat }: { chat: string }) {
     const items = [...messages].reverse();
     return { items, next: more && oldest !== undefined ? String(oldest) : null };
   });
-  const links = useMemo(() => linksOf(pages.items), [pages.items]);
-  if (pages.isFirst && pages.error !== null) {
+  const links = useMemo(() => listLinks(pages.items), [pages.items]);
+  if (pages.isInitial && pages.error !== null) {
     return <Failure error={pages.error} onRetry={pages.loadMore} />;
   }
-  if (pages.isFirst) return <SkeletonRows count={4} />;
+  if (pages.isInitial) return <SkeletonRows count={4} />;
   return (
     <>
       {links.length === 0 ? (
@@ -50,7 +50,7 @@ export function LinksTab({ chat }: { chat: string }) {
                   icon={MessageSquare}
                   label={text.goToMessage}
                   size="s"
-                  onClick={() => navigate(messagePath(chat, seq))}
+                  onClick={() => navigate(buildMessagePath(chat, seq))}
                 />
               }
             />

@@ -13,7 +13,7 @@ import { ActionError, PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import styles from "./ChatDetails.module.css";
-import { durationText, RETENTION_CHOICES_S, SLOW_CHOICES_S, withCurrent } from "./duration";
+import { formatLongDuration, RETENTION_CHOICES_S, SLOW_CHOICES_S, addCurrent } from "./duration";
 import { GroupReports } from "./GroupReports";
 
 const NAME_CHARS_MAX = 80;
@@ -118,9 +118,9 @@ function Choices({ info }: { info: Http.ChatInfo }) {
         label={text.slow}
         hint={text.slowHint}
         value={String(slow)}
-        options={withCurrent(SLOW_CHOICES_S, slow).map((seconds) => ({
+        options={addCurrent(SLOW_CHOICES_S, slow).map((seconds) => ({
           value: String(seconds),
-          label: seconds === 0 ? text.off : text.every(durationText(text, seconds)),
+          label: seconds === 0 ? text.off : text.every(formatLongDuration(text, seconds)),
         }))}
         onChange={(seconds) => void save({ slowS: Number(seconds) })}
       />
@@ -128,9 +128,9 @@ function Choices({ info }: { info: Http.ChatInfo }) {
         label={text.retention}
         hint={text.retentionHint}
         value={String(retention)}
-        options={withCurrent(RETENTION_CHOICES_S, retention).map((seconds) => ({
+        options={addCurrent(RETENTION_CHOICES_S, retention).map((seconds) => ({
           value: String(seconds),
-          label: seconds === 0 ? text.off : text.after(durationText(text, seconds)),
+          label: seconds === 0 ? text.off : text.after(formatLongDuration(text, seconds)),
         }))}
         onChange={(seconds) => void save({ retentionS: Number(seconds) })}
       />
@@ -148,11 +148,11 @@ function Bans({ chat }: { chat: string }) {
   const unban = (user: string): void =>
     void attempt(async () => {
       await client.chat(chat).unban(user);
-      pages.update((items) => items.filter((each) => each.user !== user));
+      pages.update((items) => items.filter((banned) => banned.user !== user));
       showToast(text.unbanned(user));
     });
   return (
-    <PagesView of={pages} empty={<p className={styles["hint"]}>{text.noBans}</p>}>
+    <PagesView pages={pages} empty={<p className={styles["hint"]}>{text.noBans}</p>}>
       {(items) => (
         <Rows label={text.bans}>
           {items.map(({ user, by, since }) => (

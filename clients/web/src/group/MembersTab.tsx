@@ -4,7 +4,7 @@ import { Ban, Ellipsis, MessageCircle, Shield, UserMinus, UserRound, VolumeX } f
 import { useEffect, useRef, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
-import { navigate, pathTo } from "../app/router";
+import { navigate, buildPath } from "../app/router";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { ConfirmDialog, Label, MenuButton, showToast, TextField, type MenuItem } from "../design";
@@ -13,11 +13,11 @@ import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { isMatch } from "../people/contacts";
-import { directoryOf, usePerson } from "../app/directory";
-import { assignableRoles, canModerate, isMutedUntil, sortMembers, type Role } from "./roles";
+import { getDirectory, usePerson } from "../app/directory";
+import { listAssignableRoles, canModerate, isMutedUntil, sortMembers, type Role } from "./roles";
 import type { Group } from "./use_group";
 
-const FIND_FROM = 8;
+const SEARCH_MEMBERS_MIN = 8;
 const WATCHED_MAX = 100;
 const HOUR_S = 3_600;
 const DAY_S = 86_400;
@@ -27,8 +27,8 @@ export function MembersTab({ group }: { group: Group }) {
   const text = useText().group;
   const client = useClient();
   const { info } = group;
-  const profiles = directoryOf(client);
-  const [wanted, setWanted] = useState("");
+  const profiles = getDirectory(client);
+  const [query, setQuery] = useState("");
   const pages = usePages(`members ${info.chat}`, (cursor) =>
     client.http.call("list_members", {
       chat: info.chat,
@@ -38,31 +38,31 @@ export function MembersTab({ group }: { group: Group }) {
   );
   const presence = usePresence(pages.items.slice(0, WATCHED_MAX).map(({ user }) => user));
   const { reload } = pages;
-  const shown = useRef(info);
+  const loadedInfo = useRef(info);
   useEffect(() => {
-    if (shown.current === info) return;
-    shown.current = info; // changes of members, roles or mutes
+    if (loadedInfo.current === info) return;
+    loadedInfo.current = info; // changes of members, roles or mutes
     reload();
   }, [info, reload]);
   return (
-    <PagesView of={pages} empty={null}>
+    <PagesView pages={pages} empty={null}>
       {(items) => {
         const members = sortMembers(items, (user) => profiles.get(user).name);
-        const found = members.filter(({ user }) => isMatch(wanted, user, profiles.get(user).name));
+        const matches = members.filter(({ user }) => isMatch(query, user, profiles.get(user).name));
         return (
           <>
-            {items.length >= FIND_FROM && (
+            {items.length >= SEARCH_MEMBERS_MIN && (
               <TextField
                 type="search"
                 label={text.findMember}
                 isLabelHidden
                 placeholder={text.findMember}
-                value={wanted}
-                onChange={(event) => setWanted(event.target.value)}
+                value={query}
+                onChange={(event) => setQuery(event.target.value)}
               />
             )}
             <Rows label={text.tabs.members}>
-              {found.map((member) => (
+              {matches.map((member) => (
                 <MemberRow
                   key={member.user}
                   member={member}
@@ -91,19 +91,19 @@ function MemberRow({ member, group, isOnline }: MemberRowProps) {
   const { name } = usePerson(user);
   const isMe = user === client.user;
   const isMuted = isMutedUntil(group.info.muted?.[user], Date.now());
-  const facts = [
+  const details = [
     name === user ? "" : `@${user}`,
     isMe ? common.you : isOnline === true ? people.online : "",
     isMuted ? text.cantWrite : "",
   ];
-  const line = facts.filter(Boolean).join(" · ");
+  const line = details.filter(Boolean).join(" · ");
   return (
     <Row
       picture={<PersonAvatar user={user} isOnline={isOnline} />}
       title={<bdi>{name}</bdi>}
       text={line === "" ? undefined : <bdi>{line}</bdi>}
       note={role === "member" ? undefined : <Label kind="accent">{text[role]}</Label>}
-      to={pathTo("/people/:user", { user })}
+      to={buildPath("/people/:user", { user })}
       actions={isMe ? undefined : <MemberMenu {...{ user, role, name, isMuted, group }} />}
     />
   );
@@ -123,15 +123,15 @@ function MemberMenu({ user, role, name, isMuted, group }: MemberMenuProps) {
   const attempt = useAttempt();
   const [open, setOpen] = useState<"remove" | "ban" | null>(null);
   const chat = client.chat(group.info.chat);
-  const change = (action: () => Promise<unknown>, done: string): Promise<boolean> =>
+  const change = (action: () => Promise<unknown>, result: string): Promise<boolean> =>
     attempt(async () => {
       await action();
       group.reload();
-      showToast(done);
+      showToast(result);
     });
   const mute = (seconds?: number) => (): void =>
     void change(() => chat.mute(user, seconds), text.mutedMember(name));
-  const setters = { owner: text.makeOwner, admin: text.makeAdmin, member: text.makeMember };
+  const roleLabels = { owner: text.makeOwner, admin: text.makeAdmin, member: text.makeMember };
   const items: MenuItem[] = [
     {
       label: text.message,
@@ -139,19 +139,22 @@ function MemberMenu({ user, role, name, isMuted, group }: MemberMenuProps) {
       onSelect: () =>
         void attempt(async () => {
           const direct = await client.openDirect(user);
-          navigate(pathTo("/chats/:chat", { chat: direct.id }));
+          navigate(buildPath("/chats/:chat", { chat: direct.id }));
         }),
     },
     {
       label: text.profile,
       icon: UserRound,
-      onSelect: () => navigate(pathTo("/people/:user", { user })),
+      onSelect: () => navigate(buildPath("/people/:user", { user })),
     },
-    ...assignableRoles(group.myRole, role).map((given, index) => ({
-      label: setters[given],
+    ...listAssignableRoles(group.myRole, role).map((newRole, index) => ({
+      label: roleLabels[newRole],
       icon: Shield,
       startsGroup: index === 0,
-      onSelect: () => void change(() => chat.setRole(user, given), text.isNow(name, text[given])),
+      onSelect: () => {
+        const result = text.isNow(name, text[newRole]);
+        void change(() => chat.setRole(user, newRole), result);
+      },
     })),
   ];
   if (canModerate(group.myRole, role)) {

@@ -7,13 +7,13 @@ import { useClient, useEvent } from "tierchat/react";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { EmptyState, IconButton, showToast } from "../design";
-import { plainText } from "../content/markdown";
+import { getPlainText } from "../content/markdown";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
 import { PersonAvatar, PersonName } from "../app/PersonAvatar";
-import { messagePath } from "./SharedFiles";
+import { buildMessagePath } from "./SharedFiles";
 
 /** The tab "Pinned". */
 export function PinnedTab({ info, canUnpin }: { info: Http.ChatInfo; canUnpin: boolean }) {
@@ -44,7 +44,7 @@ export function PinnedTab({ info, canUnpin }: { info: Http.ChatInfo; canUnpin: b
     </EmptyState>
   );
   return (
-    <PagesView of={pages} empty={empty}>
+    <PagesView pages={pages} empty={empty}>
       {(items) => (
         <Rows label={text.tabs.pinned}>
           {items.map(({ message }) => (
@@ -53,9 +53,9 @@ export function PinnedTab({ info, canUnpin }: { info: Http.ChatInfo; canUnpin: b
               picture={<PersonAvatar user={message.sender} size="s" />}
               title={<PersonName user={message.sender} />}
               note={<Time ms={message.ts / 1000} />}
-              text={messageLine(message)}
+              text={formatMessageLine(message)}
               isLines
-              to={messagePath(chat, message.seq)}
+              to={buildMessagePath(chat, message.seq)}
               actions={
                 canUnpin && (
                   <IconButton
@@ -76,9 +76,9 @@ export function PinnedTab({ info, canUnpin }: { info: Http.ChatInfo; canUnpin: b
 
 const LINE_MAX = 300;
 
-/** The text of a message with the names of its files, shortened. */
-export function messageLine({ body, attachments = [] }: Http.Message): string {
-  const texts = [plainText(body, LINE_MAX), ...attachments.map(({ name }) => name)];
+/** Return the text of a message with the names of its files, shortened. */
+export function formatMessageLine({ body, attachments = [] }: Http.Message): string {
+  const texts = [getPlainText(body, LINE_MAX), ...attachments.map(({ name }) => name)];
   const line = texts.filter(Boolean).join(" · ");
   return line.length > LINE_MAX ? `${[...line].slice(0, LINE_MAX).join("")}…` : line;
 }

@@ -4,9 +4,9 @@ import { Download, FileText, Image, Play } from "lucide-react";
 import { useState } from "react";
 import type { Attachment, Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { navigate, pathTo } from "../app/router";
+import { navigate, buildPath } from "../app/router";
 import { AudioPlayer } from "../content/AudioPlayer";
-import { kindOf } from "../content/file_kinds";
+import { getFileKind } from "../content/file_kinds";
 import { saveFile } from "../content/use_media";
 import { Viewer } from "../content/Viewer";
 import { useAttempt } from "../data/use_attempt";
@@ -27,7 +27,7 @@ interface SharedFile {
   ts: number;
 }
 
-const isMedia = (file: Attachment): boolean => ["image", "video"].includes(kindOf(file));
+const isMedia = (file: Attachment): boolean => ["image", "video"].includes(getFileKind(file));
 
 function useFiles(chat: string): Pages<Http.Message> {
   const { http } = useClient();
@@ -36,9 +36,9 @@ function useFiles(chat: string): Pages<Http.Message> {
   );
 }
 
-function filesOf(messages: readonly Http.Message[], accept: (file: Attachment) => boolean) {
+function listFiles(messages: readonly Http.Message[], isAccepted: (file: Attachment) => boolean) {
   return messages.flatMap(({ attachments = [], seq, ts, deleted }): SharedFile[] =>
-    deleted === true ? [] : attachments.filter(accept).map((file) => ({ file, seq, ts })),
+    deleted === true ? [] : attachments.filter(isAccepted).map((file) => ({ file, seq, ts })),
   );
 }
 
@@ -49,9 +49,9 @@ export function MediaTab({ chat }: { chat: string }) {
   const [open, setOpen] = useState<number | null>(null);
   const empty = <EmptyState icon={Image} title={text.noMedia} />;
   return (
-    <PagesView of={pages} empty={empty}>
+    <PagesView pages={pages} empty={empty}>
       {(messages) => {
-        const media = filesOf(messages, isMedia);
+        const media = listFiles(messages, isMedia);
         if (media.length === 0) return empty;
         return (
           <>
@@ -68,7 +68,7 @@ export function MediaTab({ chat }: { chat: string }) {
               <Viewer
                 items={media}
                 start={open}
-                onMessage={({ seq }) => navigate(messagePath(chat, seq))}
+                onMessage={({ seq }) => navigate(buildMessagePath(chat, seq))}
                 onClose={() => setOpen(null)}
               />
             )}
@@ -83,7 +83,7 @@ function MediaTile({ shared: { file, seq }, onOpen }: { shared: SharedFile; onOp
   const words = useText().content;
   const hasThumb = file.thumb === true;
   const thumb = useApi("get_link", hasThumb ? { file: file.id, seq, thumb: 1 } : null);
-  const isVideo = kindOf(file) === "video";
+  const isVideo = getFileKind(file) === "video";
   return (
     <li>
       <button
@@ -105,9 +105,9 @@ export function FilesTab({ chat }: { chat: string }) {
   const pages = useFiles(chat);
   const empty = <EmptyState icon={FileText} title={text.noFiles} />;
   return (
-    <PagesView of={pages} empty={empty}>
+    <PagesView pages={pages} empty={empty}>
       {(messages) => {
-        const files = filesOf(messages, (file) => !isMedia(file));
+        const files = listFiles(messages, (file) => !isMedia(file));
         if (files.length === 0) return empty;
         return (
           <Rows label={text.tabs.files}>
@@ -128,7 +128,7 @@ function FileRow({ shared: { file, seq, ts } }: { shared: SharedFile }) {
   const size = formatBytes(file.size);
   const save = (): void => void attempt(() => saveFile(client, file, seq));
   const time = <Time ms={ts / 1000} />;
-  if (kindOf(file) === "audio") {
+  if (getFileKind(file) === "audio") {
     return (
       <li className={styles["audio"]}>
         <AudioPlayer file={file} seq={seq} />
@@ -149,6 +149,6 @@ function FileRow({ shared: { file, seq, ts } }: { shared: SharedFile }) {
 }
 
 /** Return the path of a message in its chat. */
-export function messagePath(chat: string, seq: number): string {
-  return `${pathTo("/chats/:chat", { chat })}?seq=${seq}`;
+export function buildMessagePath(chat: string, seq: number): string {
+  return `${buildPath("/chats/:chat", { chat })}?seq=${seq}`;
 }

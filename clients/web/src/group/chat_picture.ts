@@ -4,29 +4,29 @@ import type { ChatClient, Http } from "tierchat";
 import { useClient } from "tierchat/react";
 import { useLoad } from "../data/use_load";
 
-const KEPT_MAX = 500;
-const EARLY_MS = 30_000; // a link that expires sooner is replaced
+const LINKS_MAX = 500;
+const LINK_MARGIN_MS = 30_000; // a link is replaced this long before its expiry
 
-interface Kept {
+interface CachedLink {
   link: Promise<Http.FileLink>;
-  untilMs: number;
+  expiresAtMs: number;
 }
 
-const caches = new WeakMap<ChatClient, Map<string, Kept>>();
+const caches = new WeakMap<ChatClient, Map<string, CachedLink>>();
 
 function load(client: ChatClient, chat: string, key: string): Promise<Http.FileLink> {
-  const cache = caches.get(client) ?? new Map<string, Kept>();
+  const cache = caches.get(client) ?? new Map<string, CachedLink>();
   caches.set(client, cache);
-  const kept = cache.get(key);
-  if (kept !== undefined && kept.untilMs > Date.now()) return kept.link;
+  const cached = cache.get(key);
+  if (cached !== undefined && cached.expiresAtMs > Date.now()) return cached.link;
   const link = client.http.call("get_chat_picture", { chat, thumb: 1 });
   const [oldest] = cache.keys();
-  if (cache.size >= KEPT_MAX && oldest !== undefined) cache.delete(oldest);
-  const next: Kept = { link, untilMs: Date.now() + EARLY_MS };
+  if (cache.size >= LINKS_MAX && oldest !== undefined) cache.delete(oldest);
+  const next: CachedLink = { link, expiresAtMs: Date.now() + LINK_MARGIN_MS };
   cache.set(key, next);
   link.then(
     ({ expires_s: seconds }) => {
-      next.untilMs = Date.now() + Math.max(0, seconds * 1000 - EARLY_MS);
+      next.expiresAtMs = Date.now() + Math.max(0, seconds * 1000 - LINK_MARGIN_MS);
     },
     () => cache.delete(key),
   );

@@ -11,7 +11,7 @@ export const SLOW_CHOICES_S = [0, 5, 30, 60, 600];
 export const RETENTION_CHOICES_S = [0, 1, 7, 30, 90, 365].map((days) => days * DAY_S);
 
 /** Return a duration in its largest whole unit, such as "7 days". */
-export function durationText(text: Catalog["group"], seconds: number): string {
+export function formatLongDuration(text: Catalog["group"], seconds: number): string {
   if (seconds % DAY_S === 0) return text.days(seconds / DAY_S);
   if (seconds % 3600 === 0) return text.hours(seconds / 3600);
   if (seconds % 60 === 0) return text.minutes(seconds / 60);
@@ -19,6 +19,6 @@ export function durationText(text: Catalog["group"], seconds: number): string {
 }
 
 /** Return the choices of a setting, including its current value. */
-export function withCurrent(choices: readonly number[], current: number): number[] {
+export function addCurrent(choices: readonly number[], current: number): number[] {
   return choices.includes(current) ? [...choices] : [...choices, current].sort((a, b) => a - b);
 }

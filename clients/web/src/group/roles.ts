@@ -1,4 +1,4 @@
-// Permissions of roles in a group, the same as on the server. Pure functions.
+// Permissions of roles in a group; the server has the same rules. Pure functions.
 
 import type { Http } from "tierchat";
 
@@ -12,24 +12,24 @@ export function isManager(role: Role | undefined): boolean {
   return role === "owner" || role === "admin";
 }
 
-/** Return whether a member may remove, mute and ban another. Admins: only plain members. */
-export function canModerate(mine: Role | undefined, theirs: Role): boolean {
-  return mine === "owner" || (mine === "admin" && theirs === "member");
+/** Return whether a role may remove, mute and ban members with another role. */
+export function canModerate(ownRole: Role | undefined, memberRole: Role): boolean {
+  return ownRole === "owner" || (ownRole === "admin" && memberRole === "member");
 }
 
 /** Return the roles that a user may assign to a member. Only owners change roles. */
-export function assignableRoles(mine: Role | undefined, theirs: Role): Role[] {
+export function listAssignableRoles(ownRole: Role | undefined, memberRole: Role): Role[] {
   const all: Role[] = ["owner", "admin", "member"];
-  return mine === "owner" ? all.filter((role) => role !== theirs) : [];
+  return ownRole === "owner" ? all.filter((role) => role !== memberRole) : [];
 }
 
 /** Return the members sorted by role, then by name. */
 export function sortMembers(
   members: readonly Http.Member[],
-  nameOf: (user: string) => string,
+  getName: (user: string) => string,
 ): Http.Member[] {
   return [...members].sort(
-    (a, b) => RANKS[b.role] - RANKS[a.role] || nameOf(a.user).localeCompare(nameOf(b.user)),
+    (a, b) => RANKS[b.role] - RANKS[a.role] || getName(a.user).localeCompare(getName(b.user)),
   );
 }
 

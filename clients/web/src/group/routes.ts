@@ -1,10 +1,10 @@
 // Pages of the details of a chat.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 /** The routes of chat details. */
 export const routes = [
-  route({
+  createRoute({
     path: "/chats/:chat/details",
     section: "chats",
     pane: "detail",

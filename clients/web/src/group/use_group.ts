@@ -1,4 +1,4 @@
-// The info of a chat from the server, kept current while its details are shown.
+// The info of a chat from the server. It is reloaded after changes while its details are shown.
 
 import { useCallback } from "react";
 import type { Http } from "tierchat";

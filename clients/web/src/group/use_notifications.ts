@@ -8,11 +8,11 @@ import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { useAttempt } from "../data/use_attempt";
 
-/** Whether a chat is muted, and a function that changes it. */
+/** The notification state of a chat, and a function that changes it. */
 export interface Notifications {
   state: Http.ChatNotifications | null;
   /** Mute for `seconds`; null: until the user unmutes; 0: unmute. */
-  setUntil: (seconds: number | null) => void;
+  mute: (seconds: number | null) => void;
 }
 
 /** Return the notification state of a chat. */
@@ -21,19 +21,19 @@ export function useNotifications(chat: string): Notifications {
   const client = useClient();
   const loaded = useApi("get_notifications", { chat });
   const attempt = useAttempt();
-  const setUntil = (seconds: number | null): void =>
+  const mute = (seconds: number | null): void =>
     void attempt(async () => {
       const until = seconds === null ? null : Math.floor(Date.now() / 1000) + seconds;
       const body = { quiet: seconds !== 0, until: seconds === 0 ? null : until };
       const state = await client.http.call("set_notifications", { chat, body });
       loaded.set(state);
-      showToast(notificationsText(text, state));
+      showToast(formatNotifications(text, state));
     });
-  return { state: loaded.data, setUntil };
+  return { state: loaded.data, mute };
 }
 
-/** Return the state in words. */
-export function notificationsText(
+/** Return the text of a notification state. */
+export function formatNotifications(
   text: { notMuted: string; mutedAlways: string; mutedUntil: (when: string) => string },
   { quiet, until }: Http.ChatNotifications,
 ): string {

@@ -1,61 +1,61 @@
 // Dates, times and numbers in the current language.
 
-import { currentLanguage, type Language } from "./language";
+import { getCurrentLanguage, type Language } from "./language";
 
 const DAY_MS = 86_400_000;
 const formats = new Map<string, Intl.DateTimeFormat>();
 
-function dateFormat(options: Intl.DateTimeFormatOptions): Intl.DateTimeFormat {
-  const { language } = currentLanguage();
+function getDateFormat(options: Intl.DateTimeFormatOptions): Intl.DateTimeFormat {
+  const { language } = getCurrentLanguage();
   const key = language + JSON.stringify(options);
   let format = formats.get(key);
   if (format === undefined) formats.set(key, (format = new Intl.DateTimeFormat(language, options)));
   return format;
 }
 
-function daysAgo(date: Date, now: Date): number {
+function countDaysAgo(date: Date, now: Date): number {
   const midnight = (day: Date): number => new Date(day).setHours(0, 0, 0, 0);
   return Math.round((midnight(now) - midnight(date)) / DAY_MS);
 }
 
 /** Return the time of day, such as 14:05. */
 export function formatTime(tsMs: number): string {
-  return dateFormat({ hour: "numeric", minute: "2-digit" }).format(tsMs);
+  return getDateFormat({ hour: "numeric", minute: "2-digit" }).format(tsMs);
 }
 
 /** Return the date and time. */
 export function formatDateTime(tsMs: number): string {
-  return dateFormat({ dateStyle: "long", timeStyle: "short" }).format(tsMs);
+  return getDateFormat({ dateStyle: "long", timeStyle: "short" }).format(tsMs);
 }
 
 /** Return the shortest unambiguous form for lists: a time, a weekday or a date. */
 export function formatShort(tsMs: number, now = new Date()): string {
   const date = new Date(tsMs);
-  const days = daysAgo(date, now);
+  const days = countDaysAgo(date, now);
   if (days <= 0) return formatTime(tsMs);
-  if (days < 7) return dateFormat({ weekday: "short" }).format(date);
+  if (days < 7) return getDateFormat({ weekday: "short" }).format(date);
   if (date.getFullYear() === now.getFullYear()) {
-    return dateFormat({ day: "numeric", month: "short" }).format(date);
+    return getDateFormat({ day: "numeric", month: "short" }).format(date);
   }
-  return dateFormat({ dateStyle: "short" }).format(date);
+  return getDateFormat({ dateStyle: "short" }).format(date);
 }
 
 /** Return a day as a heading: today, yesterday, or the date. */
 export function formatDay(tsMs: number, now = new Date()): string {
   const date = new Date(tsMs);
-  const days = daysAgo(date, now);
-  const { language } = currentLanguage();
+  const days = countDaysAgo(date, now);
+  const { language } = getCurrentLanguage();
   if (days >= 0 && days < 2) {
     const text = new Intl.RelativeTimeFormat(language, { numeric: "auto" }).format(-days, "day");
     return text.charAt(0).toLocaleUpperCase(language) + text.slice(1);
   }
   const year = date.getFullYear() === now.getFullYear() ? {} : { year: "numeric" as const };
-  return dateFormat({ weekday: "long", day: "numeric", month: "long", ...year }).format(date);
+  return getDateFormat({ weekday: "long", day: "numeric", month: "long", ...year }).format(date);
 }
 
 /** Return a time span from now in words, such as "5 minutes ago". */
 export function formatRelative(tsMs: number, nowMs = Date.now()): string {
-  const { language } = currentLanguage();
+  const { language } = getCurrentLanguage();
   const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
   const seconds = (tsMs - nowMs) / 1000;
   const units = [
@@ -71,7 +71,7 @@ export function formatRelative(tsMs: number, nowMs = Date.now()): string {
 
 /** Return a number with separators. */
 export function formatNumber(number: number, options: Intl.NumberFormatOptions = {}): string {
-  return new Intl.NumberFormat(currentLanguage().language, options).format(number);
+  return new Intl.NumberFormat(getCurrentLanguage().language, options).format(number);
 }
 
 /** Return a file size, such as "1.5 MB". */
@@ -85,5 +85,5 @@ export function formatBytes(bytes: number): string {
 
 /** Return a list in words: "Ann, Ben and Cy". */
 export function formatList(items: readonly string[], language?: Language): string {
-  return new Intl.ListFormat(language ?? currentLanguage().language).format(items);
+  return new Intl.ListFormat(language ?? getCurrentLanguage().language).format(items);
 }

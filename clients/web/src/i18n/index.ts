@@ -2,22 +2,22 @@
 
 import { useSyncExternalStore } from "react";
 import type { Catalog } from "./catalog";
-import { currentLanguage, subscribeToLanguage, type Language } from "./language";
+import { getCurrentLanguage, subscribeToLanguage, type Language } from "./language";
 
 export type { Catalog } from "./catalog";
 export { LANGUAGES, chooseLanguage, startLanguage, type Language } from "./language";
 
 /** Return the texts in the current language. */
 export function useText(): Catalog {
-  return useSyncExternalStore(subscribeToLanguage, currentLanguage, currentLanguage).catalog;
+  return useSyncExternalStore(subscribeToLanguage, getCurrentLanguage, getCurrentLanguage).catalog;
 }
 
 /** Return the current language, for date and number formats. */
 export function useLanguage(): Language {
-  return useSyncExternalStore(subscribeToLanguage, currentLanguage, currentLanguage).language;
+  return useSyncExternalStore(subscribeToLanguage, getCurrentLanguage, getCurrentLanguage).language;
 }
 
 /** Return the texts in the current language, outside of components. */
 export function getText(): Catalog {
-  return currentLanguage().catalog;
+  return getCurrentLanguage().catalog;
 }

@@ -25,7 +25,7 @@ let current: Current = { language: "en", catalog: en };
 const listeners = new Set<() => void>();
 
 /** Return the current language and its catalog. */
-export function currentLanguage(): Current {
+export function getCurrentLanguage(): Current {
   return current;
 }
 
@@ -37,18 +37,18 @@ export function subscribeToLanguage(listener: () => void): () => void {
 
 /** Load the catalog of the user's language. */
 export async function startLanguage(): Promise<void> {
-  await apply(readAppearance().language ?? preferredLanguage());
+  await apply(readAppearance().language ?? findPreferredLanguage());
 }
 
 /** Change the language and save the choice; null: use the browser's language. */
 export async function chooseLanguage(language: Language | null): Promise<void> {
   saveAppearance({ language });
-  await apply(language ?? preferredLanguage());
+  await apply(language ?? findPreferredLanguage());
 }
 
-function preferredLanguage(): Language {
-  const known = navigator.languages.map((tag) => tag.split("-")[0] ?? "");
-  return (known.find((tag) => tag in LANGUAGES) as Language | undefined) ?? "en";
+function findPreferredLanguage(): Language {
+  const languages = navigator.languages.map((tag) => tag.split("-")[0] ?? "");
+  return (languages.find((tag) => tag in LANGUAGES) as Language | undefined) ?? "en";
 }
 
 async function apply(language: Language): Promise<void> {

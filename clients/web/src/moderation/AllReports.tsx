@@ -36,7 +36,7 @@ export function AllReports({ http }: { http: HttpClient }) {
         ]}
         onChange={setOrder}
       />
-      <PagesView of={pages} empty={empty}>
+      <PagesView pages={pages} empty={empty}>
         {(items) => (
           <div>
             {items.map((report) => (
@@ -44,7 +44,7 @@ export function AllReports({ http }: { http: HttpClient }) {
                 key={`${report.chat} ${report.seq} ${report.reporter}`}
                 report={report}
                 http={http}
-                onResolved={() => pages.update((all) => all.filter((each) => each !== report))}
+                onResolved={() => pages.update((all) => all.filter((other) => other !== report))}
               />
             ))}
           </div>
@@ -63,8 +63,8 @@ interface OpenReportProps {
 function OpenReport({ report, http, onResolved }: OpenReportProps) {
   const text = useText().moderation;
   const attempt = useAttempt();
-  const [isAsking, setAsking] = useState(false);
-  const [isDeleted, setDeleted] = useState(false); // the API no longer lists it
+  const [isConfirming, setConfirming] = useState(false);
+  const [isDeleted, setDeleted] = useState(false); // the API does not list deleted messages
   const { chat, seq, reporter } = report;
   const loaded = useLoad(`any ${chat} ${seq}`, () => findMessage(http, chat, seq));
   const message =
@@ -81,7 +81,7 @@ function OpenReport({ report, http, onResolved }: OpenReportProps) {
       setDeleted(true);
       showToast(text.deleted);
     });
-  const isThere = message.data !== null && message.data.deleted !== true;
+  const exists = message.data !== null && message.data.deleted !== true;
   return (
     <>
       <ReportCard
@@ -90,39 +90,39 @@ function OpenReport({ report, http, onResolved }: OpenReportProps) {
         chatName={chat}
         actions={
           <>
-            {isThere && <Button onClick={() => setAsking(true)}>{text.deleteMessage}</Button>}
+            {exists && <Button onClick={() => setConfirming(true)}>{text.deleteMessage}</Button>}
             <Button variant="primary" aria-label={text.resolveReport(reporter)} onClick={resolve}>
               {text.resolve}
             </Button>
           </>
         }
       />
-      {isAsking && (
+      {isConfirming && (
         <ConfirmDialog
           title={text.deleteTitle}
           message={text.deleteText}
           action={text.deleteMessage}
           isDangerous
           onConfirm={remove}
-          onClose={() => setAsking(false)}
+          onClose={() => setConfirming(false)}
         />
       )}
     </>
   );
 }
 
-const SCAN_PAGES = 5;
+const PAGES_MAX = 5;
 
-/** Load a message of any chat. The API lists messages by time, so recent ones are found first. */
+/** Load a message of any chat; the API has only a list by time, which is read newest first. */
 async function findMessage(http: HttpClient, chat: string, seq: number): Promise<Http.Message> {
   let cursor: string | null | undefined;
-  for (let page = 0; page < SCAN_PAGES; page += 1) {
-    const place = { chat, order: "newest" as const, limit: 200, ...(cursor ? { cursor } : {}) };
-    const { items, next } = await http.call("list_any_messages", place);
-    const found = items.find((message) => message.seq === seq);
-    if (found !== undefined) return found;
+  for (let page = 0; page < PAGES_MAX; page += 1) {
+    const query = { chat, order: "newest" as const, limit: 200, ...(cursor ? { cursor } : {}) };
+    const { items, next } = await http.call("list_any_messages", query);
+    const message = items.find((item) => item.seq === seq);
+    if (message !== undefined) return message;
     cursor = next;
     if (cursor == null || (items.at(-1)?.seq ?? 0) < seq) break;
   }
-  throw new ChatError("not_found", "the message is older, or does not exist");
+  throw new ChatError("not_found", "the message is too old or does not exist");
 }

@@ -1,4 +1,4 @@
-// Legal holds, and the copies of messages that they keep.
+// Legal holds, and the copies of messages that they save.
 
 import { Archive, Plus } from "lucide-react";
 import { useState, type FormEvent } from "react";
@@ -17,7 +17,7 @@ import {
   TextArea,
   TextField,
 } from "../design";
-import { messageLine } from "../group/PinnedTab";
+import { formatMessageLine } from "../group/PinnedTab";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { ActionError, LoadedView, PagesView } from "../page/Loadable";
@@ -46,7 +46,7 @@ export function Holds({ http }: { http: HttpClient }) {
           {text.placeHold}
         </Button>
       </div>
-      <PagesView of={pages} empty={empty}>
+      <PagesView pages={pages} empty={empty}>
         {(items) =>
           items.map(({ chat }) => (
             <Hold key={chat} chat={chat} http={http} onReleased={pages.reload} />
@@ -82,7 +82,7 @@ function Hold({ chat, http, onReleased }: HoldProps) {
         hold.data !== null && <Label>{text.holdState[hold.data.state] ?? hold.data.state}</Label>
       }
     >
-      <LoadedView of={hold} skeleton={null}>
+      <LoadedView loaded={hold} skeleton={null}>
         {({ reason, by, since }) => (
           <>
             <p dir="auto">{reason}</p>
@@ -120,7 +120,7 @@ function Copies({ chat, http, onClose }: { chat: string; http: HttpClient; onClo
   );
   return (
     <Dialog title={text.copies} size="m" onClose={onClose}>
-      <PagesView of={pages} empty={<p>{text.noCopies}</p>}>
+      <PagesView pages={pages} empty={<p>{text.noCopies}</p>}>
         {(items) => (
           <Rows label={text.copies}>
             {items.map((message, index) => (
@@ -129,7 +129,7 @@ function Copies({ chat, http, onClose }: { chat: string; http: HttpClient; onClo
                 picture={<PersonAvatar user={message.sender} size="s" />}
                 title={<bdi>{message.sender}</bdi>}
                 note={<Time ms={message.ts / 1000} />}
-                text={messageLine(message)}
+                text={formatMessageLine(message)}
                 isLines
               />
             ))}

@@ -23,8 +23,7 @@ export default function ModerationPage() {
   const text = useText().moderation;
   const isAdmin = useIsAdmin();
   const { query } = useLocation();
-  const wanted = TABS.find((id) => id === query.get("tab"));
-  const tab: Tab = wanted ?? "groups";
+  const tab: Tab = TABS.find((id) => id === query.get("tab")) ?? "groups";
   const panel = useId();
   const tabs = TABS.filter((id) => isAdmin || id === "groups" || id === tab);
   return (
@@ -65,7 +64,7 @@ function MyGroups() {
   const text = useText();
   const client = useClient();
   const chats = useChats();
-  const [empty, setEmpty] = useState<ReadonlySet<string>>(new Set());
+  const [emptyGroups, setEmptyGroups] = useState<ReadonlySet<string>>(new Set());
   const groups = useMemo(
     () =>
       chats.filter(
@@ -74,7 +73,7 @@ function MyGroups() {
       ),
     [chats, client.user],
   );
-  const isEmpty = groups.every(({ id }) => empty.has(id));
+  const isEmpty = groups.every(({ id }) => emptyGroups.has(id));
   return (
     <>
       {isEmpty && (
@@ -83,14 +82,14 @@ function MyGroups() {
         </EmptyState>
       )}
       {groups.map(({ id, name }) => (
-        <div key={id} hidden={empty.has(id)}>
+        <div key={id} hidden={emptyGroups.has(id)}>
           <Section title={name ?? text.chats.unnamedGroup}>
             <GroupReports
               chat={id}
               onCount={(count) =>
-                setEmpty((now) => {
-                  if (now.has(id) === (count === 0)) return now;
-                  const next = new Set(now);
+                setEmptyGroups((previous) => {
+                  if (previous.has(id) === (count === 0)) return previous;
+                  const next = new Set(previous);
                   if (count === 0) next.add(id);
                   else next.delete(id);
                   return next;

@@ -5,8 +5,8 @@ import type { Http } from "tierchat";
 import { Link } from "../app/router";
 import type { Loaded } from "../data/use_load";
 import { useText } from "../i18n";
-import { messageLine } from "../group/PinnedTab";
-import { messagePath } from "../group/SharedFiles";
+import { formatMessageLine } from "../group/PinnedTab";
+import { buildMessagePath } from "../group/SharedFiles";
 import { Time } from "../page/Time";
 import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import styles from "./ReportCard.module.css";
@@ -55,8 +55,8 @@ function ReportedMessage({ report, message }: Pick<ReportCardProps, "report" | "
       <strong>
         <PersonName user={message.data.sender} />
       </strong>
-      <p dir="auto">{messageLine(message.data)}</p>
-      <Link to={messagePath(report.chat, report.seq)}>{text.goToMessage}</Link>
+      <p dir="auto">{formatMessageLine(message.data)}</p>
+      <Link to={buildMessagePath(report.chat, report.seq)}>{text.goToMessage}</Link>
     </blockquote>
   );
 }

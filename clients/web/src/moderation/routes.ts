@@ -1,10 +1,10 @@
 // Pages of moderation.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 /** The routes of moderation. */
 export const routes = [
-  route({
+  createRoute({
     path: "/moderation",
     section: "moderation",
     pane: "wide",

@@ -66,31 +66,32 @@ export function Broadcasts({ http }: { http: HttpClient }) {
           </Button>
         </form>
       </Section>
-      {sent !== null && <Progress key={sent.broadcast} first={sent} http={http} />}
+      {sent !== null && <Progress key={sent.broadcast} initial={sent} http={http} />}
     </>
   );
 }
 
-function Progress({ first, http }: { first: Http.Broadcast; http: HttpClient }) {
+function Progress({ initial, http }: { initial: Http.Broadcast; http: HttpClient }) {
   const text = useText().operations;
-  const [now, setNow] = useState(first);
-  const isDone = now.state === "done";
+  const [broadcast, setBroadcast] = useState(initial);
+  const isDone = broadcast.state === "done";
   useEffect(() => {
     if (isDone) return;
     const timer = setInterval(() => {
-      void http.call("get_broadcast", { broadcast: first.broadcast }).then(setNow, () => {});
+      const call = http.call("get_broadcast", { broadcast: initial.broadcast });
+      void call.then(setBroadcast, () => {});
     }, POLL_MS);
     return () => clearInterval(timer);
-  }, [isDone, first.broadcast, http]);
+  }, [isDone, initial.broadcast, http]);
   return (
     <Section title={text.progress}>
       <progress
         className={styles["progress"]}
-        max={now.total}
-        value={now.done}
+        max={broadcast.total}
+        value={broadcast.done}
         aria-label={text.progress}
       />
-      <p role="status">{text.progressText(now.done, now.total, now.failed)}</p>
+      <p role="status">{text.progressText(broadcast.done, broadcast.total, broadcast.failed)}</p>
     </Section>
   );
 }

@@ -8,7 +8,7 @@ import { useText } from "../i18n";
 import { formatClock } from "./clock";
 import styles from "./Chart.module.css";
 import type { ChartInfo } from "./charts";
-import { columnsOf, rowsOf } from "./metrics";
+import { buildColumns, listTableRows } from "./metrics";
 
 const HEIGHT = 140;
 const COLORS = ["--chart-1", "--chart-2", "--chart-3"] as const;
@@ -22,10 +22,10 @@ interface ChartProps {
 /** A chart with its current values. */
 export function Chart({ chart, points, everyMs }: ChartProps) {
   const text = useText().operations;
-  const place = useRef<HTMLDivElement>(null);
+  const container = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const [index, setIndex] = useState<number | null>(null); // index of the point at the cursor
-  const data = columnsOf(
+  const data = buildColumns(
     points,
     chart.lines.map(({ key }) => key),
     everyMs,
@@ -34,29 +34,32 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
   latest.current = data;
   const last = data[0].length - 1;
   const shown = index === null ? last : Math.min(index, last);
-  const valueOf = (line: number, at: number): string => chart.format(data[line + 1]?.[at]);
-  const inWords = (at: number): string =>
-    chart.lines.map(({ label }, line) => `${text.lines[label]} ${valueOf(line, at)}`).join(", ");
+  const formatValue = (line: number, point: number): string =>
+    chart.format(data[line + 1]?.[point]);
+  const describePoint = (point: number): string =>
+    chart.lines
+      .map(({ label }, line) => `${text.lines[label]} ${formatValue(line, point)}`)
+      .join(", ");
 
   useEffect(() => {
-    const element = place.current;
+    const element = container.current;
     if (element === null) return;
-    const made = new uPlot(optionsOf(chart, element, setIndex), latest.current, element);
-    plot.current = made;
-    const sizes = new ResizeObserver(() => {
-      made.setSize({ width: element.clientWidth, height: HEIGHT });
+    const created = new uPlot(buildOptions(chart, element, setIndex), latest.current, element);
+    plot.current = created;
+    const resizeObserver = new ResizeObserver(() => {
+      created.setSize({ width: element.clientWidth, height: HEIGHT });
     });
-    sizes.observe(element);
-    const redraw = (): void => made.redraw(false, true);
+    resizeObserver.observe(element);
+    const redraw = (): void => created.redraw(false, true);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", redraw);
-    const theme = new MutationObserver(redraw);
-    theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    const themeObserver = new MutationObserver(redraw);
+    themeObserver.observe(document.documentElement, { attributeFilter: ["data-theme"] });
     return () => {
-      sizes.disconnect();
+      resizeObserver.disconnect();
       scheme.removeEventListener("change", redraw);
-      theme.disconnect();
-      made.destroy();
+      themeObserver.disconnect();
+      created.destroy();
       plot.current = null;
     };
   }, [chart]);
@@ -66,14 +69,14 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
   }, [points]);
 
   const onKeyDown = (event: KeyboardEvent): void => {
-    const moves: Record<string, number | null> = {
+    const targets: Record<string, number | null> = {
       ArrowLeft: Math.max(0, shown - 1),
       ArrowRight: Math.min(last, shown + 1),
       Home: 0,
       End: last,
       Escape: null,
     };
-    const next = moves[event.key];
+    const next = targets[event.key];
     if (next === undefined) return;
     event.preventDefault();
     setIndex(next);
@@ -92,7 +95,7 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
       <p className={styles["values"]} aria-hidden>
         {chart.lines.map(({ key, label }, line) => (
           <span key={key} className={styles["value"]} data-line={line}>
-            {text.lines[label]} <strong>{valueOf(line, shown)}</strong>
+            {text.lines[label]} <strong>{formatValue(line, shown)}</strong>
           </span>
         ))}
         <span className={styles["time"]}>
@@ -100,7 +103,7 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
         </span>
       </p>
       <div
-        ref={place}
+        ref={container}
         className={styles["plot"]}
         role="slider"
         tabIndex={0}
@@ -110,7 +113,9 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
         aria-valuemax={Math.max(0, last)}
         aria-valuenow={Math.max(0, shown)}
         aria-valuetext={
-          time === undefined ? text.noPoints : `${formatClock(time * 1000)}: ${inWords(shown)}`
+          time === undefined
+            ? text.noPoints
+            : `${formatClock(time * 1000)}: ${describePoint(shown)}`
         }
         onKeyDown={onKeyDown}
         onBlur={() => setIndex(null)}
@@ -135,7 +140,7 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
               </tr>
             </thead>
             <tbody>
-              {rowsOf(points).map((point) => (
+              {listTableRows(points).map((point) => (
                 <tr key={point.at_ms}>
                   <th scope="row">{formatClock(point.at_ms)}</th>
                   {chart.lines.map(({ key }) => (
@@ -151,7 +156,7 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
   );
 }
 
-function color(name: string): string {
+function computeColor(name: string): string {
   // A canvas does not support light-dark(), so an element computes the color.
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
@@ -161,17 +166,17 @@ function color(name: string): string {
   return computed;
 }
 
-function optionsOf(
+function buildOptions(
   chart: ChartInfo,
   element: HTMLElement,
   onIndex: (index: number | null) => void,
 ): uPlot.Options {
   const font = `11px ${getComputedStyle(element).fontFamily}`;
   const axis = {
-    stroke: () => color("--text-muted"),
+    stroke: () => computeColor("--text-muted"),
     font,
     ticks: { show: false },
-    grid: { stroke: () => color("--border"), width: 1 },
+    grid: { stroke: () => computeColor("--border"), width: 1 },
   };
   return {
     width: element.clientWidth,
@@ -180,7 +185,7 @@ function optionsOf(
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
-      y: { range: (_, __, max) => [0, Math.max(chart.least, (max ?? 0) * 1.1)] },
+      y: { range: (_, __, max) => [0, Math.max(chart.axisMin, (max ?? 0) * 1.1)] },
     },
     axes: [
       {
@@ -201,7 +206,7 @@ function optionsOf(
     series: [
       {},
       ...chart.lines.map((_, line) => ({
-        stroke: () => color(COLORS[line] ?? COLORS[0]),
+        stroke: () => computeColor(COLORS[line] ?? COLORS[0]),
         width: 2,
         points: { show: false },
       })),

@@ -5,7 +5,7 @@ import { useApi } from "../data/use_load";
 import { useText } from "../i18n";
 import { LoadedView } from "../page/Loadable";
 import { Section } from "../page/Page";
-import { costPerDay } from "./metrics";
+import { computeCostPerDay } from "./metrics";
 import { Facts, Table } from "./Tables";
 import * as units from "./units";
 
@@ -18,17 +18,17 @@ export function CostReport() {
   const overview = useApi("get_overview", { after: Date.now() - (Date.now() % 60_000) });
   const errors = { forbidden: text.adminsOnly };
   return (
-    <LoadedView of={cost} errors={errors}>
-      {(report) => <Report report={report} now={overview.data?.units ?? []} />}
+    <LoadedView loaded={cost} errors={errors}>
+      {(report) => <Report report={report} rates={overview.data?.units ?? []} />}
     </LoadedView>
   );
 }
 
-function Report({ report, now }: { report: Http.CostReport; now: readonly Http.Units[] }) {
+function Report({ report, rates }: { report: Http.CostReport; rates: readonly Http.Units[] }) {
   const text = useText().operations;
   const [today, yesterday] = report.days;
-  const perDay = costPerDay(now, report);
-  const dayText = (day: Http.DayCost | undefined): string =>
+  const perDay = computeCostPerDay(rates, report);
+  const formatDay = (day: Http.DayCost | undefined): string =>
     day === undefined || day.usd === null
       ? text.cost.provisioned
       : text.cost.day(units.dollars(day.usd), units.count(day.messages));
@@ -39,8 +39,8 @@ function Report({ report, now }: { report: Http.CostReport; now: readonly Http.U
         ? "–"
         : text.cost.perDay(units.dollars(perDay), units.dollars(perDay * DAYS_PER_MONTH)),
     ],
-    [text.cost.today, dayText(today)],
-    [text.cost.yesterday, dayText(yesterday)],
+    [text.cost.today, formatDay(today)],
+    [text.cost.yesterday, formatDay(yesterday)],
     [text.cost.perMessage, units.dollars(today?.usd_per_message)],
     [text.cost.prices, `${report.region}, ${report.prices_as_of}`],
   ];
@@ -72,11 +72,11 @@ function Features({ label, features }: { label: string; features: readonly Http.
     <Table
       label={label}
       columns={Object.values(columns)}
-      rows={features.map((each) => [
-        each.feature,
-        units.count(each.write_units),
-        units.count(each.read_units),
-        units.dollars(each.usd),
+      rows={features.map((feature) => [
+        feature.feature,
+        units.count(feature.write_units),
+        units.count(feature.read_units),
+        units.dollars(feature.usd),
       ])}
     />
   );

@@ -3,14 +3,14 @@
 import { CircleCheck, Info, ShieldOff, TriangleAlert } from "lucide-react";
 import { useMemo } from "react";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { Button, EmptyState, SkeletonText } from "../design";
 import { useText, type Catalog } from "../i18n";
 import { formatRelative } from "../i18n/format";
 import { TextWithCode } from "../i18n/TextWithCode";
 import { Chart } from "./Chart";
 import { CHARTS } from "./charts";
-import { alertsOf, isStale, NOTES, type Alert, type Metrics } from "./metrics";
+import { listAlerts, isStale, NOTES, type Alert, type Metrics } from "./metrics";
 import styles from "./Overview.module.css";
 import { AuditSection, BusyChats, Clients, Processes } from "./Tables";
 import * as units from "./units";
@@ -34,7 +34,7 @@ export function Overview() {
   const action = <Button onClick={retry}>{text.retryNow}</Button>;
   return (
     <EmptyState icon={TriangleAlert} title={text.noMetrics} action={action}>
-      {errorText(error)} {text.retryIn(Math.round(waitMs / 1000))}
+      {getErrorText(error)} {text.retryIn(Math.round(waitMs / 1000))}
     </EmptyState>
   );
 }
@@ -45,11 +45,11 @@ function Dashboard({ state }: { state: MetricsState }) {
   const { latest, points } = metrics;
   const now = Date.now();
   if (latest === null) return null;
-  const isOld = isStale(metrics, now) || state.error !== null;
-  const updated = formatRelative(metrics.receivedAt ?? now, now);
+  const isOutdated = isStale(metrics, now) || state.error !== null;
+  const updated = formatRelative(metrics.receivedAtMs ?? now, now);
   return (
-    <div className={styles["dashboard"]} data-old={isOld}>
-      <p className={styles["status"]}>{isOld ? text.lastUpdate(updated) : text.live}</p>
+    <div className={styles["dashboard"]} data-old={isOutdated}>
+      <p className={styles["status"]}>{isOutdated ? text.lastUpdate(updated) : text.live}</p>
       <Alerts state={state} />
       <Tiles metrics={metrics} cost={state.cost} />
       <section className={styles["charts"]} aria-label={text.chartsTitle}>
@@ -70,12 +70,12 @@ function Dashboard({ state }: { state: MetricsState }) {
 function Alerts({ state }: { state: MetricsState }) {
   const text = useText().operations;
   const { metrics, audit, error } = state;
-  const alerts = alertsOf(metrics, audit, Date.now());
+  const alerts = listAlerts(metrics, audit, Date.now());
   const lines = alerts.map((alert) => ({
     isNote: NOTES.has(alert.kind),
-    text: alertText(text, alert),
+    text: getAlertText(text, alert),
   }));
-  if (error !== null) lines.unshift({ isNote: false, text: errorText(error) });
+  if (error !== null) lines.unshift({ isNote: false, text: getErrorText(error) });
   return (
     <ul className={styles["alerts"]} aria-label={text.alertsTitle} aria-live="polite">
       {lines.length === 0 && (
@@ -97,7 +97,7 @@ function Alerts({ state }: { state: MetricsState }) {
 }
 
 /** Return the text of an alert. */
-function alertText({ alerts: text }: Catalog["operations"], alert: Alert): string {
+function getAlertText({ alerts: text }: Catalog["operations"], alert: Alert): string {
   switch (alert.kind) {
     case "silent": {
       const { kind, does, host, pid } = alert.process;
@@ -123,7 +123,7 @@ function Tiles({ metrics, cost }: { metrics: Metrics; cost: MetricsState["cost"]
   const point = metrics.points.at(-1);
   const today = cost?.days[0] ?? null;
   const writes = useMemo(
-    () => today?.features.reduce((sum, each) => sum + each.write_units, 0),
+    () => today?.features.reduce((sum, { write_units }) => sum + write_units, 0),
     [today],
   );
   const hasPrice = today !== null && today.usd !== null;
@@ -131,36 +131,36 @@ function Tiles({ metrics, cost }: { metrics: Metrics; cost: MetricsState["cost"]
     {
       label: text.tiles.sessions,
       value: units.count(point?.sessions),
-      more: text.tiles.sockets(units.count(point?.connections)),
+      detail: text.tiles.sockets(units.count(point?.connections)),
     },
     {
       label: text.tiles.sent,
       value: units.perSecond(point?.sends_per_s),
-      more: text.tiles.rejected(units.perSecond(point?.refused_per_s)),
+      detail: text.tiles.rejected(units.perSecond(point?.refused_per_s)),
     },
     {
       label: text.tiles.delivery,
       value: units.millis(point?.delivery_p99_ms),
-      more: text.tiles.percentile,
+      detail: text.tiles.percentile,
     },
     {
       label: text.tiles.backlog,
       value: units.count(point?.backlog),
-      more: text.tiles.oldest(units.seconds(point?.backlog_age_s)),
+      detail: text.tiles.oldest(units.seconds(point?.backlog_age_s)),
     },
     {
       label: text.tiles.dynamodb,
       value: hasPrice ? units.dollars(today.usd) : units.count(writes),
-      more: hasPrice ? text.tiles.stored(units.count(today.messages)) : text.tiles.writeUnits,
+      detail: hasPrice ? text.tiles.stored(units.count(today.messages)) : text.tiles.writeUnits,
     },
   ];
   return (
     <dl className={styles["tiles"]}>
-      {tiles.map(({ label, value, more }) => (
+      {tiles.map(({ label, value, detail }) => (
         <div key={label} className={styles["tile"]}>
           <dt>{label}</dt>
           <dd className={styles["number"]}>{value}</dd>
-          <dd className={styles["more"]}>{more}</dd>
+          <dd className={styles["more"]}>{detail}</dd>
         </div>
       ))}
     </dl>

@@ -56,24 +56,24 @@ export function Table({ label, columns, rows }: TableProps) {
 export function Processes({ overview }: { overview: Http.Overview }) {
   const { operations: text } = useText();
   const { processes, now_ms: now } = overview;
-  const rows = processes.map((each) => {
-    const isGateway = each.kind === "gateway";
-    const silentS = Math.round((now - each.reported_ms) / 1000);
+  const rows = processes.map((process) => {
+    const isGateway = process.kind === "gateway";
+    const silenceS = Math.round((now - process.reported_ms) / 1000);
     return [
       <>
-        {each.kind} {each.does}
+        {process.kind} {process.does}
         <small>
-          {each.host} · {each.pid}
+          {process.host} · {process.pid}
         </small>
       </>,
-      <Label kind={each.is_stale ? "danger" : "plain"}>
-        {each.is_stale ? text.silentFor(units.seconds(silentS)) : text.healthy}
+      <Label kind={process.is_stale ? "danger" : "plain"}>
+        {process.is_stale ? text.silentFor(units.seconds(silenceS)) : text.healthy}
       </Label>,
-      units.seconds(Math.round((now - each.started_ms) / 1000)),
-      units.share(each.cpu_share),
-      isGateway ? units.count(each.connections) : "–",
-      isGateway ? units.perSecond(each.sends_per_s) : "–",
-      units.millis(each.loop_p99_ms),
+      units.seconds(Math.round((now - process.started_ms) / 1000)),
+      units.share(process.cpu_share),
+      isGateway ? units.count(process.connections) : "–",
+      isGateway ? units.perSecond(process.sends_per_s) : "–",
+      units.millis(process.loop_p99_ms),
     ];
   });
   return (
@@ -91,7 +91,7 @@ export function Processes({ overview }: { overview: Http.Overview }) {
 export function BusyChats({ overview }: { overview: Http.Overview }) {
   const { operations: text } = useText();
   const chats = overview.top_chats.slice(0, CHATS_MAX);
-  const most = chats[0]?.messages ?? 1;
+  const messagesMax = chats[0]?.messages ?? 1;
   return (
     <Section title={text.busyChats} about={text.busyChatsHint}>
       {chats.length === 0 && <p>{text.noBusyChats}</p>}
@@ -102,7 +102,7 @@ export function BusyChats({ overview }: { overview: Http.Overview }) {
             <span>
               {units.count(messages)} · {units.perSecond(perS)}
             </span>
-            <meter min={0} max={most} value={messages} aria-hidden />
+            <meter min={0} max={messagesMax} value={messages} aria-hidden />
           </li>
         ))}
       </ol>
@@ -124,7 +124,11 @@ export function Clients({ overview }: { overview: Http.Overview }) {
         <Table
           label={text.longestQueues}
           columns={[user, device, queued]}
-          rows={queues.map((each) => [each.user, each.device, units.bytes(each.waiting_bytes)])}
+          rows={queues.map((queue) => [
+            queue.user,
+            queue.device,
+            units.bytes(queue.waiting_bytes),
+          ])}
         />
       )}
       <h3>{text.slowCloses}</h3>
@@ -134,11 +138,11 @@ export function Clients({ overview }: { overview: Http.Overview }) {
         <Table
           label={text.slowCloses}
           columns={[user, device, when, queued]}
-          rows={slow.map((each) => [
-            each.user,
-            each.device,
-            formatRelative(each.at_ms, now),
-            units.bytes(each.waiting_bytes),
+          rows={slow.map((client) => [
+            client.user,
+            client.device,
+            formatRelative(client.at_ms, now),
+            units.bytes(client.waiting_bytes),
           ])}
         />
       )}
@@ -161,9 +165,9 @@ function Counts({ title, counts, names = {} }: CountsProps) {
     <>
       <h3>{title}</h3>
       <ul className={styles["chips"]}>
-        {counts.slice(0, COUNTS_MAX).map((each) => (
-          <li key={each.name}>
-            <code>{each.name}</code> {names[each.name] ?? ""} {units.perSecond(each.per_s)}
+        {counts.slice(0, COUNTS_MAX).map(({ name, per_s: perS }) => (
+          <li key={name}>
+            <code>{name}</code> {names[name] ?? ""} {units.perSecond(perS)}
           </li>
         ))}
       </ul>
@@ -198,17 +202,18 @@ export function AuditSection({ audit }: { audit: Http.AuditReport | null }) {
       <Facts facts={facts} />
       {audit.latest.length === 0 && <p>{text.noFindings}</p>}
       <ul className={styles["findings"]}>
-        {audit.latest.map((each, index) => (
+        {audit.latest.map((finding, index) => (
           <li key={index}>
             <p>
-              <strong>{each.category}: </strong>
-              {each.meaning}
+              <strong>{finding.category}: </strong>
+              {finding.meaning}
             </p>
             <p className={styles["where"]}>
-              <code>{each.chat}</code> seq {each.first}
-              {each.last === each.first ? "" : `–${each.last}`} · {formatDateTime(each.at_ms)}
+              <code>{finding.chat}</code> seq {finding.first}
+              {finding.last === finding.first ? "" : `–${finding.last}`} ·{" "}
+              {formatDateTime(finding.at_ms)}
             </p>
-            <p>{each.advice}</p>
+            <p>{finding.advice}</p>
           </li>
         ))}
       </ul>

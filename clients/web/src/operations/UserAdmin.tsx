@@ -61,7 +61,7 @@ function FindUser({ http, about, children }: FindUserProps) {
   const text = useText().moderation;
   const [typed, setTyped] = useState("");
   const [user, setUser] = useState<string | null>(null);
-  const found = useLoad(user === null ? null : `user ${user}`, () =>
+  const loaded = useLoad(user === null ? null : `user ${user}`, () =>
     http.call("get_user", { user: user ?? "" }),
   );
   return (
@@ -72,8 +72,8 @@ function FindUser({ http, about, children }: FindUserProps) {
           className={styles["find"]}
           onSubmit={(event) => {
             event.preventDefault();
-            const wanted = typed.trim().replace(/^@/, "");
-            setUser(wanted === "" ? null : wanted);
+            const name = typed.trim().replace(/^@/, "");
+            setUser(name === "" ? null : name);
           }}
         >
           <TextField
@@ -90,7 +90,7 @@ function FindUser({ http, about, children }: FindUserProps) {
         </form>
       </Section>
       {user !== null && (
-        <LoadedView of={found}>
+        <LoadedView loaded={loaded}>
           {(data) => (
             <>
               <Section>
@@ -108,7 +108,7 @@ function FindUser({ http, about, children }: FindUserProps) {
                 </Rows>
                 {data.about !== null && <p dir="auto">{data.about}</p>}
               </Section>
-              {children(data, found)}
+              {children(data, loaded)}
             </>
           )}
         </LoadedView>
@@ -126,7 +126,7 @@ interface UserProps {
 function BanButton({ http, user, loaded }: UserProps) {
   const text = useText().moderation;
   const attempt = useAttempt();
-  const [isAsking, setAsking] = useState(false);
+  const [isConfirming, setConfirming] = useState(false);
   const set = (isBanned: boolean): Promise<boolean> =>
     attempt(async () => {
       await http.call(isBanned ? "ban_user" : "unban_user", { user: user.user });
@@ -138,18 +138,18 @@ function BanButton({ http, user, loaded }: UserProps) {
       {user.is_banned ? (
         <Button onClick={() => void set(false)}>{text.unban}</Button>
       ) : (
-        <Button variant="danger" onClick={() => setAsking(true)}>
+        <Button variant="danger" onClick={() => setConfirming(true)}>
           {text.ban}
         </Button>
       )}
-      {isAsking && (
+      {isConfirming && (
         <ConfirmDialog
           title={text.banTitle(user.user)}
           message={text.banText}
           action={text.ban}
           isDangerous
           onConfirm={() => set(true)}
-          onClose={() => setAsking(false)}
+          onClose={() => setConfirming(false)}
         />
       )}
     </div>
@@ -212,7 +212,7 @@ function Sessions({ http, user }: { http: HttpClient; user: string }) {
   );
   return (
     <Section title={text.sessions} about={text.sessionsHint}>
-      <PagesView of={pages} empty={<p className={styles["hint"]}>{text.noSessions}</p>}>
+      <PagesView pages={pages} empty={<p className={styles["hint"]}>{text.noSessions}</p>}>
         {(items) => (
           <Rows label={text.sessions}>
             {items.map(({ session, gateway, device, started }) => (
@@ -238,11 +238,11 @@ function Logins({ http, user }: { http: HttpClient; user: string }) {
   const end = (device: string): void =>
     void attempt(async () => {
       await http.call("end_device_of_user", { user, device });
-      pages.update((items) => items.filter((each) => each.device !== device));
+      pages.update((items) => items.filter((login) => login.device !== device));
     });
   return (
     <Section title={text.logins}>
-      <PagesView of={pages} empty={<p className={styles["hint"]}>{text.noLogins}</p>}>
+      <PagesView pages={pages} empty={<p className={styles["hint"]}>{text.noLogins}</p>}>
         {(items) => (
           <Rows label={text.logins}>
             {items.map(({ device, name, seen }) => (
@@ -311,8 +311,8 @@ function CreateUser({ http, onClose }: UserDialogProps) {
   const { isBusy, error, run } = useAction();
   const submit = async (event: FormEvent): Promise<void> => {
     event.preventDefault();
-    const shown = name.trim() === "" ? {} : { name: name.trim() };
-    const body = { user: user.trim(), ...shown };
+    const optional = name.trim() === "" ? {} : { name: name.trim() };
+    const body = { user: user.trim(), ...optional };
     if (!(await run(() => http.call("create_user", { body })))) return;
     showToast(text.operations.userCreated(body.user));
     onClose();

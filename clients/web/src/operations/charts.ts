@@ -10,12 +10,12 @@ export interface ChartLine {
   label: keyof Catalog["operations"]["lines"];
 }
 
-/** A chart. `least`: the minimum of the axis maximum. */
+/** A chart. The axis ends at the highest value, but not below `axisMin`. */
 export interface ChartInfo {
   id: keyof Catalog["operations"]["charts"];
   lines: readonly ChartLine[];
   format: (value: number | null | undefined) => string;
-  least: number;
+  axisMin: number;
   /** True if axis steps are powers of two, for bytes. */
   isBinary?: boolean;
 }
@@ -29,7 +29,7 @@ export const CHARTS: readonly ChartInfo[] = [
       { key: "connections", label: "sockets" },
     ],
     format: units.count,
-    least: 4,
+    axisMin: 4,
   },
   {
     id: "messages",
@@ -39,13 +39,13 @@ export const CHARTS: readonly ChartInfo[] = [
       { key: "refused_per_s", label: "rejected" },
     ],
     format: units.perSecond,
-    least: 1,
+    axisMin: 1,
   },
   {
     id: "fanOut",
     lines: [{ key: "pushes_per_s", label: "events" }],
     format: units.perSecond,
-    least: 1,
+    axisMin: 1,
   },
   {
     id: "sendLatency",
@@ -54,7 +54,7 @@ export const CHARTS: readonly ChartInfo[] = [
       { key: "send_p99_ms", label: "p99" },
     ],
     format: units.millis,
-    least: 1,
+    axisMin: 1,
   },
   {
     id: "deliveryLatency",
@@ -63,32 +63,32 @@ export const CHARTS: readonly ChartInfo[] = [
       { key: "delivery_p99_ms", label: "p99" },
     ],
     format: units.millis,
-    least: 1,
+    axisMin: 1,
   },
-  { id: "backlog", lines: [{ key: "backlog", label: "pending" }], format: units.count, least: 4 },
+  { id: "backlog", lines: [{ key: "backlog", label: "pending" }], format: units.count, axisMin: 4 },
   {
     id: "backlogAge",
     lines: [{ key: "backlog_age_s", label: "oldest" }],
     format: units.seconds,
-    least: 1,
+    axisMin: 1,
   },
   {
     id: "storageLatency",
     lines: [{ key: "persist_p99_ms", label: "p99" }],
     format: units.millis,
-    least: 1,
+    axisMin: 1,
   },
   {
     id: "loopLag",
     lines: [{ key: "loop_p99_ms", label: "p99" }],
     format: units.millis,
-    least: 1,
+    axisMin: 1,
   },
   {
     id: "slowClients",
     lines: [{ key: "queue_bytes", label: "queued" }],
     format: units.bytes,
-    least: 1024,
+    axisMin: 1024,
     isBinary: true,
   },
   {
@@ -98,12 +98,12 @@ export const CHARTS: readonly ChartInfo[] = [
       { key: "read_units_per_s", label: "read" },
     ],
     format: units.perSecond,
-    least: 1,
+    axisMin: 1,
   },
   {
     id: "http",
     lines: [{ key: "http_per_s", label: "requests" }],
     format: units.perSecond,
-    least: 1,
+    axisMin: 1,
   },
 ];

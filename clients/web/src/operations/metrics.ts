@@ -3,37 +3,37 @@
 import type { Http } from "tierchat";
 
 const SPAN_MS = 600_000;
-/** Metrics that are older are shown as outdated, in ms. */
+/** The age from which metrics are shown as outdated. */
 export const STALE_MS = 10_000;
 const BACKLOG_AGE_MAX_S = 30;
 
-/** Data points and the latest overview, received at `receivedAt` by the local clock. */
+/** Data points and the latest overview, received at `receivedAtMs` by the local clock. */
 export interface Metrics {
   points: readonly Http.Point[];
   latest: Http.Overview | null;
-  receivedAt: number | null;
+  receivedAtMs: number | null;
 }
 
 /** No metrics yet. */
-export const EMPTY_METRICS: Metrics = { points: [], latest: null, receivedAt: null };
+export const EMPTY_METRICS: Metrics = { points: [], latest: null, receivedAtMs: null };
 
 /** Return the metrics with a new response. */
-export function withOverview(metrics: Metrics, overview: Http.Overview, nowMs: number): Metrics {
-  const after = newestOf(metrics);
-  const oldest = overview.now_ms - SPAN_MS;
-  const newer = overview.points.filter((point) => point.at_ms > after);
-  const points = [...metrics.points, ...newer].filter((point) => point.at_ms > oldest);
-  return { points, latest: overview, receivedAt: nowMs };
+export function addOverview(metrics: Metrics, overview: Http.Overview, nowMs: number): Metrics {
+  const newestMs = getNewestTime(metrics);
+  const oldestMs = overview.now_ms - SPAN_MS;
+  const added = overview.points.filter((point) => point.at_ms > newestMs);
+  const points = [...metrics.points, ...added].filter((point) => point.at_ms > oldestMs);
+  return { points, latest: overview, receivedAtMs: nowMs };
 }
 
 /** Return the time of the newest point; only newer points are requested. */
-export function newestOf(metrics: Metrics): number {
+export function getNewestTime(metrics: Metrics): number {
   return metrics.points.at(-1)?.at_ms ?? 0;
 }
 
 /** Return whether the metrics are outdated. */
 export function isStale(metrics: Metrics, nowMs: number): boolean {
-  return metrics.receivedAt !== null && nowMs - metrics.receivedAt > STALE_MS;
+  return metrics.receivedAtMs !== null && nowMs - metrics.receivedAtMs > STALE_MS;
 }
 
 /** Numeric fields of a point. */
@@ -42,30 +42,30 @@ export type PointKey = Exclude<keyof Http.Point, "at_ms">;
 /**
  * Return the columns of a chart: times in seconds, then a column per key.
  *
- * A null is a gap in the line. A period without points becomes a gap.
+ * Null is a gap in the line. A period without points is a gap.
  */
-export function columnsOf(
+export function buildColumns(
   points: readonly Http.Point[],
   keys: readonly PointKey[],
   everyMs: number,
 ): [number[], ...(number | null)[][]] {
   const times: number[] = [];
   const columns: (number | null)[][] = keys.map(() => []);
-  let before: number | null = null;
+  let previousMs: number | null = null;
   for (const point of points) {
-    if (before !== null && point.at_ms - before > 3 * everyMs) {
-      times.push((before + everyMs) / 1000);
+    if (previousMs !== null && point.at_ms - previousMs > 3 * everyMs) {
+      times.push((previousMs + everyMs) / 1000);
       for (const column of columns) column.push(null);
     }
     times.push(point.at_ms / 1000);
     keys.forEach((key, number) => columns[number]?.push(point[key] ?? null));
-    before = point.at_ms;
+    previousMs = point.at_ms;
   }
   return [times, ...columns];
 }
 
 /** Return points for a table: the last point of each half minute, newest first. */
-export function rowsOf(points: readonly Http.Point[]): Http.Point[] {
+export function listTableRows(points: readonly Http.Point[]): Http.Point[] {
   const rows = new Map(points.map((point) => [Math.floor(point.at_ms / 30_000), point]));
   return [...rows.values()].reverse();
 }
@@ -84,38 +84,45 @@ export type Alert =
 export const NOTES: ReadonlySet<Alert["kind"]> = new Set(["unchecked", "stale"]);
 
 /** Return the alerts, worst first. */
-export function alertsOf(metrics: Metrics, audit: Http.AuditReport | null, nowMs: number): Alert[] {
-  const { latest, receivedAt } = metrics;
+export function listAlerts(
+  metrics: Metrics,
+  audit: Http.AuditReport | null,
+  nowMs: number,
+): Alert[] {
+  const { latest, receivedAtMs } = metrics;
   if (latest === null) return [];
-  const silent = latest.processes.filter((each) => each.is_stale);
-  const reporting = latest.processes.filter((each) => !each.is_stale);
+  const silent = latest.processes.filter((process) => process.is_stale);
+  const reporting = latest.processes.filter((process) => !process.is_stale);
   const alerts: Alert[] = silent.map((process) => ({
     kind: "silent",
     process,
     seconds: Math.round((latest.now_ms - process.reported_ms) / 1000),
   }));
-  if (!reporting.some((each) => each.kind === "gateway")) alerts.push({ kind: "noGateway" });
+  if (!reporting.some((process) => process.kind === "gateway")) alerts.push({ kind: "noGateway" });
   const age = latest.backlog?.age_s ?? 0;
-  const hasPersist = reporting.some((each) => /all|persist/.test(each.does));
+  const hasPersist = reporting.some((process) => /all|persist/.test(process.does));
   if (age > BACKLOG_AGE_MAX_S) {
     alerts.push({ kind: "backlog", seconds: Math.round(age), hasPersist });
   } else if (!hasPersist) alerts.push({ kind: "noPersist" });
   if ((audit?.findings ?? 0) > 0) alerts.push({ kind: "findings" });
   if ((audit?.failed ?? 0) > 0) alerts.push({ kind: "unchecked" });
-  if (isStale(metrics, nowMs) && receivedAt !== null) {
-    alerts.push({ kind: "stale", seconds: Math.round((nowMs - receivedAt) / 1000) });
+  if (isStale(metrics, nowMs) && receivedAtMs !== null) {
+    alerts.push({ kind: "stale", seconds: Math.round((nowMs - receivedAtMs) / 1000) });
   }
   return alerts;
 }
 
 const DAY_S = 86_400;
 
-/** Return the cost per day in USD at the current rate; null unless units are billed. */
-export function costPerDay(units: readonly Http.Units[], cost: Http.CostReport): number | null {
+/** Return the cost per day in USD at the current rate; null with provisioned capacity. */
+export function computeCostPerDay(
+  units: readonly Http.Units[],
+  cost: Http.CostReport,
+): number | null {
   const { write_unit_usd: write, read_unit_usd: read } = cost;
   if (write === null || read === null) return null;
   return units.reduce(
-    (sum, each) => sum + (each.write_per_s * write + each.read_per_s * read) * DAY_S,
+    (sum, { write_per_s, read_per_s }) => sum + (write_per_s * write + read_per_s * read) * DAY_S,
     0,
   );
 }

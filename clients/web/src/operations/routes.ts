@@ -1,10 +1,10 @@
 // Pages of operations.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 /** The routes of operations. */
 export const routes = [
-  route({
+  createRoute({
     path: "/operations",
     section: "operations",
     pane: "wide",

@@ -2,29 +2,29 @@
 
 const DASH = "–";
 
-type Known = number | null | undefined;
-type Format = (value: Known) => string;
+type Value = number | null | undefined;
+type Format = (value: Value) => string;
 
-function plain(value: number): string {
+function formatPlain(value: number): string {
   if (value === 0) return "0";
   const size = Math.abs(value);
   const digits = size >= 100 ? 0 : size >= 10 ? 1 : 2;
   return String(Number(value.toFixed(digits)));
 }
 
-function scaled(value: number, steps: readonly (readonly [number, string])[]): string {
-  const [least, unit] = steps.find(([from]) => Math.abs(value) >= from) ?? [1, ""];
-  return `${plain(value / (least || 1))}${unit}`;
+function formatScaled(value: number, steps: readonly (readonly [number, string])[]): string {
+  const [divisor, unit] = steps.find(([minimum]) => Math.abs(value) >= minimum) ?? [1, ""];
+  return `${formatPlain(value / (divisor || 1))}${unit}`;
 }
 
-const known =
+const orDash =
   (format: (value: number) => string): Format =>
   (value) =>
     value === null || value === undefined ? DASH : format(value);
 
-/** "1.42 k". */
-export const count = known((value) =>
-  scaled(value, [
+/** Format a number, such as "1.42 k". */
+export const count = orDash((value) =>
+  formatScaled(value, [
     [1e9, " G"],
     [1e6, " M"],
     [1e3, " k"],
@@ -32,17 +32,17 @@ export const count = known((value) =>
   ]),
 );
 
-/** "3/s". */
-export const perSecond = known((value) => `${count(value)}/s`);
+/** Format a rate, such as "3/s". */
+export const perSecond = orDash((value) => `${count(value)}/s`);
 
-/** "12 ms", "1.2 s". */
-export const millis = known((value) =>
-  value >= 1000 ? `${plain(value / 1000)} s` : `${plain(value)} ms`,
+/** Format milliseconds, such as "12 ms" and "1.2 s". */
+export const millis = orDash((value) =>
+  value >= 1000 ? `${formatPlain(value / 1000)} s` : `${formatPlain(value)} ms`,
 );
 
-/** "3.4 MB", in powers of 1,024. */
-export const bytes = known((value) =>
-  scaled(value, [
+/** Format bytes, such as "3.4 MB", in powers of 1,024. */
+export const bytes = orDash((value) =>
+  formatScaled(value, [
     [2 ** 30, " GB"],
     [2 ** 20, " MB"],
     [2 ** 10, " KB"],
@@ -50,19 +50,19 @@ export const bytes = known((value) =>
   ]),
 );
 
-/** "40 s", "5 min", "2 h", "3 d". */
-export const seconds = known((value) => {
-  if (value >= 86_400) return `${plain(value / 86_400)} d`;
-  if (value >= 3600) return `${plain(value / 3600)} h`;
-  if (value >= 60) return `${plain(value / 60)} min`;
-  return value > 0 && value < 1 ? millis(value * 1000) : `${plain(value)} s`;
+/** Format seconds, such as "40 s", "5 min", "2 h" and "3 d". */
+export const seconds = orDash((value) => {
+  if (value >= 86_400) return `${formatPlain(value / 86_400)} d`;
+  if (value >= 3600) return `${formatPlain(value / 3600)} h`;
+  if (value >= 60) return `${formatPlain(value / 60)} min`;
+  return value > 0 && value < 1 ? millis(value * 1000) : `${formatPlain(value)} s`;
 });
 
-/** "12 %" for 0.12. */
-export const share = known((value) => `${plain(value * 100)} %`);
+/** Format a fraction as a percentage, such as "12 %". */
+export const share = orDash((value) => `${formatPlain(value * 100)} %`);
 
-/** Amounts in USD; small amounts have two significant digits. */
-export const dollars = known((value) => {
+/** Format an amount in USD; small amounts have two significant digits. */
+export const dollars = orDash((value) => {
   if (value === 0) return "$0";
   if (value >= 100) return `$${Math.round(value).toLocaleString("en-US")}`;
   if (value >= 0.01) return `$${value.toFixed(2)}`;

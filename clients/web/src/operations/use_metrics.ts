@@ -3,8 +3,8 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 import type { ChatError, Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { errorOf } from "../data/use_load";
-import { EMPTY_METRICS, newestOf, withOverview, type Metrics } from "./metrics";
+import { toChatError } from "../data/use_load";
+import { EMPTY_METRICS, getNewestTime, addOverview, type Metrics } from "./metrics";
 
 const POLL_MS = 2_000;
 const POLL_MAX_MS = 30_000;
@@ -38,7 +38,7 @@ export function useMetrics(): MetricsState {
     let isRunning = false;
     let metrics = EMPTY_METRICS;
     let waitMs = POLL_MS;
-    let slowAt = -Infinity;
+    let slowPollMs = -Infinity;
     let timer: ReturnType<typeof setTimeout> | undefined;
 
     const run = async (): Promise<void> => {
@@ -46,23 +46,25 @@ export function useMetrics(): MetricsState {
       if (document.hidden || isRunning) return;
       isRunning = true;
       try {
-        const overview = await http.call("get_overview", { after: newestOf(metrics) });
-        metrics = withOverview(metrics, overview, Date.now());
+        const overview = await http.call("get_overview", { after: getNewestTime(metrics) });
+        metrics = addOverview(metrics, overview, Date.now());
         let slow: Partial<MetricsState> = {};
-        if (performance.now() - slowAt > SLOW_POLL_MS) {
+        if (performance.now() - slowPollMs > SLOW_POLL_MS) {
           const [audit, cost] = await Promise.all([
             http.call("get_audit", {}),
             http.call("get_cost", {}),
           ]);
           slow = { audit, cost };
-          slowAt = performance.now();
+          slowPollMs = performance.now();
         }
         waitMs = POLL_MS;
-        if (isCurrent) setState((now) => ({ ...now, ...slow, metrics, error: null, waitMs }));
+        if (isCurrent) {
+          setState((previous) => ({ ...previous, ...slow, metrics, error: null, waitMs }));
+        }
       } catch (cause) {
-        const error = errorOf(cause);
+        const error = toChatError(cause);
         waitMs = Math.min(waitMs * 2, POLL_MAX_MS);
-        if (isCurrent) setState((now) => ({ ...now, error, waitMs }));
+        if (isCurrent) setState((previous) => ({ ...previous, error, waitMs }));
         if (error.code === "forbidden") isCurrent = false;
       } finally {
         isRunning = false;

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, type ReactNode } from "react";
 import type { ChatError } from "tierchat";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import type { Loaded } from "../data/use_load";
 import type { Pages } from "../data/use_pages";
 import { Button, ErrorState, SkeletonRows } from "../design";
@@ -10,7 +10,7 @@ import { useText } from "../i18n";
 import styles from "./Loadable.module.css";
 
 interface LoadedViewProps<T> {
-  of: Loaded<T>;
+  loaded: Loaded<T>;
   skeleton?: ReactNode;
   /** Error code → text, for expected errors. */
   errors?: Readonly<Record<string, string>>;
@@ -18,9 +18,10 @@ interface LoadedViewProps<T> {
 }
 
 /** Shows a loaded value, an error with a retry button, or a skeleton. */
-export function LoadedView<T>({ of, skeleton, errors, children }: LoadedViewProps<T>) {
-  if (of.data !== null) return children(of.data);
-  if (of.error !== null) return <Failure error={of.error} onRetry={of.reload} errors={errors} />;
+export function LoadedView<T>({ loaded, skeleton, errors, children }: LoadedViewProps<T>) {
+  const { data, error, reload } = loaded;
+  if (data !== null) return children(data);
+  if (error !== null) return <Failure error={error} onRetry={reload} errors={errors} />;
   return skeleton ?? <SkeletonRows count={4} />;
 }
 
@@ -32,13 +33,13 @@ interface FailureProps {
 
 /** An error, with a retry button if a retry can succeed. */
 export function Failure({ error, onRetry, errors }: FailureProps) {
-  const canHelp = error.isTemporary || error.code === "internal";
-  const retry = canHelp && onRetry !== undefined ? { onRetry } : {};
-  return <ErrorState message={errorText(error, errors)} {...retry} />;
+  const canRetry = error.isTemporary || error.code === "internal";
+  const retry = canRetry && onRetry !== undefined ? { onRetry } : {};
+  return <ErrorState message={getErrorText(error, errors)} {...retry} />;
 }
 
 interface PagesViewProps<T> {
-  of: Pages<T>;
+  pages: Pages<T>;
   skeleton?: ReactNode;
   empty: ReactNode;
   errors?: Readonly<Record<string, string>>;
@@ -46,25 +47,25 @@ interface PagesViewProps<T> {
 }
 
 /** A list that loads its next page near the end. */
-export function PagesView<T>({ of, skeleton, empty, errors, children }: PagesViewProps<T>) {
-  if (of.isFirst && of.error !== null) {
-    return <Failure error={of.error} onRetry={of.loadMore} errors={errors} />;
+export function PagesView<T>({ pages, skeleton, empty, errors, children }: PagesViewProps<T>) {
+  if (pages.isInitial && pages.error !== null) {
+    return <Failure error={pages.error} onRetry={pages.loadMore} errors={errors} />;
   }
-  if (of.isFirst) return skeleton ?? <SkeletonRows count={5} />;
-  if (of.items.length === 0 && !of.hasMore) return empty;
+  if (pages.isInitial) return skeleton ?? <SkeletonRows count={5} />;
+  if (pages.items.length === 0 && !pages.hasMore) return empty;
   return (
     <>
-      {children(of.items)}
-      <LoadMore of={of} />
+      {children(pages.items)}
+      <LoadMore pages={pages} />
     </>
   );
 }
 
 /** The end of a list: loads the next page when it is near, or on a click. */
-export function LoadMore<T>({ of }: { of: Pages<T> }) {
+export function LoadMore<T>({ pages }: { pages: Pages<T> }) {
   const text = useText();
   const end = useRef<HTMLDivElement>(null);
-  const { hasMore, isLoading, error, loadMore, items } = of;
+  const { hasMore, isLoading, error, loadMore, items } = pages;
   useEffect(() => {
     const element = end.current;
     if (element === null || !hasMore || isLoading || error !== null) return;
@@ -78,7 +79,7 @@ export function LoadMore<T>({ of }: { of: Pages<T> }) {
   if (!hasMore) return null;
   return (
     <div ref={end} className={styles["more"]}>
-      {error !== null && <p role="alert">{errorText(error)}</p>}
+      {error !== null && <p role="alert">{getErrorText(error)}</p>}
       <Button variant="quiet" isBusy={isLoading} onClick={loadMore}>
         {error === null ? text.common.loadMore : text.common.tryAgain}
       </Button>

@@ -2,24 +2,24 @@
 
 import type { ReactNode } from "react";
 import type { Http } from "tierchat";
-import { pathTo } from "../app/router";
+import { buildPath } from "../app/router";
 import type { Pages } from "../data/use_pages";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { PersonAvatar } from "../app/PersonAvatar";
 
 interface FollowerListProps {
-  of: Pages<Http.Follower>;
+  pages: Pages<Http.Follower>;
   label: string;
   empty: ReactNode;
   /** Called when the user opens a profile. */
-  onGo?: () => void;
+  onNavigate?: () => void;
 }
 
 /** Followers, followed users or users who like a post. */
-export function FollowerList({ of, label, empty, onGo }: FollowerListProps) {
+export function FollowerList({ pages, label, empty, onNavigate }: FollowerListProps) {
   return (
-    <PagesView of={of} empty={<p>{empty}</p>}>
+    <PagesView pages={pages} empty={<p>{empty}</p>}>
       {(items) => (
         <Rows label={label}>
           {items.map(({ user, name }) => (
@@ -28,8 +28,8 @@ export function FollowerList({ of, label, empty, onGo }: FollowerListProps) {
               picture={<PersonAvatar user={user} />}
               title={<bdi>{name ?? user}</bdi>}
               text={name === null ? undefined : <bdi>@{user}</bdi>}
-              to={pathTo("/people/:user", { user })}
-              onClick={onGo}
+              to={buildPath("/people/:user", { user })}
+              onClick={onNavigate}
             />
           ))}
         </Rows>

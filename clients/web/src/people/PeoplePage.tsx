@@ -4,7 +4,7 @@ import { ArrowRight, Search, Users } from "lucide-react";
 import { useDeferredValue, useId, useState, type FormEvent } from "react";
 import type { Http } from "tierchat";
 import { useChats, useClient, usePresence } from "tierchat/react";
-import { navigate, pathTo, useMatch } from "../app/router";
+import { navigate, buildPath, useMatch } from "../app/router";
 import { usePages, type Pages } from "../data/use_pages";
 import { EmptyState, Tabs, TextField } from "../design";
 import { useText } from "../i18n";
@@ -12,9 +12,9 @@ import { PagesView } from "../page/Loadable";
 import { ListPage } from "../page/Page";
 import { Row, Rows } from "../page/Row";
 import { PersonAvatar } from "../app/PersonAvatar";
-import { contactsOf, isMatch, isUserId } from "./contacts";
-import { directoryOf, usePerson } from "../app/directory";
-import { useFoundPeople } from "./people_search";
+import { listContacts, isMatch, isUserId } from "./contacts";
+import { getDirectory, usePerson } from "../app/directory";
+import { usePeopleSearch } from "./people_search";
 import styles from "./PeoplePage.module.css";
 
 type Tab = "contacts" | "following" | "followers";
@@ -28,14 +28,14 @@ export default function PeoplePage() {
   const [tab, setTab] = useState<Tab>("contacts");
   const [typed, setTyped] = useState("");
   const [isInvalid, setInvalid] = useState(false);
-  const wanted = useDeferredValue(typed);
+  const query = useDeferredValue(typed);
   const panel = useId();
   const user = typed.trim().replace(/^@/, "");
 
   const onSubmit = (event: FormEvent): void => {
     event.preventDefault();
     setInvalid(!isUserId(user));
-    if (isUserId(user)) navigate(pathTo("/people/:user", { user }));
+    if (isUserId(user)) navigate(buildPath("/people/:user", { user }));
   };
   const tabs = [
     { id: "contacts" as const, label: text.contacts },
@@ -76,45 +76,45 @@ export default function PeoplePage() {
               picture={<Search size={20} aria-hidden />}
               title={text.open(user)}
               note={<ArrowRight size={16} aria-hidden />}
-              to={pathTo("/people/:user", { user })}
+              to={buildPath("/people/:user", { user })}
             />
           </Rows>
         )}
-        {tab === "contacts" && <Contacts wanted={wanted} />}
+        {tab === "contacts" && <Contacts query={query} />}
         {tab === "following" && (
-          <Follows kind="following" user={client.user} wanted={wanted} empty={text.noFollowing} />
+          <Follows kind="following" user={client.user} query={query} empty={text.noFollowing} />
         )}
         {tab === "followers" && (
-          <Follows kind="followers" user={client.user} wanted={wanted} empty={text.noFollowers} />
+          <Follows kind="followers" user={client.user} query={query} empty={text.noFollowers} />
         )}
       </div>
     </ListPage>
   );
 }
 
-function Contacts({ wanted }: { wanted: string }) {
+function Contacts({ query }: { query: string }) {
   const text = useText().people;
   const client = useClient();
-  const profiles = directoryOf(client);
-  const users = contactsOf(useChats(), client.user);
-  const found = users
-    .filter((user) => isMatch(wanted, user, profiles.get(user).name))
+  const profiles = getDirectory(client);
+  const users = listContacts(useChats(), client.user);
+  const contacts = users
+    .filter((user) => isMatch(query, user, profiles.get(user).name))
     .slice(0, SHOWN_MAX);
-  const others = useFoundPeople(wanted).filter((user) => !found.includes(user));
-  const presence = usePresence(found.slice(0, WATCHED_MAX));
-  if (users.length === 0 && wanted.trim() === "") {
+  const others = usePeopleSearch(query).filter((user) => !contacts.includes(user));
+  const presence = usePresence(contacts.slice(0, WATCHED_MAX));
+  if (users.length === 0 && query.trim() === "") {
     return (
       <EmptyState icon={Users} title={text.noContacts}>
         {text.noContactsHint}
       </EmptyState>
     );
   }
-  if (found.length + others.length === 0) return <p role="status">{text.noMatch}</p>;
+  if (contacts.length + others.length === 0) return <p role="status">{text.noMatch}</p>;
   return (
     <>
-      {found.length > 0 && (
+      {contacts.length > 0 && (
         <Rows label={text.contacts}>
-          {found.map((user) => (
+          {contacts.map((user) => (
             <Contact key={user} user={user} isOnline={presence.get(user)?.isOnline} />
           ))}
         </Rows>
@@ -144,7 +144,7 @@ function Contact({ user, isOnline }: { user: string; isOnline: boolean | undefin
       picture={<PersonAvatar user={user} isOnline={isOnline} />}
       title={<bdi>{name}</bdi>}
       text={line === "" ? undefined : <bdi>{line}</bdi>}
-      to={pathTo("/people/:user", { user })}
+      to={buildPath("/people/:user", { user })}
       isCurrent={isCurrent}
     />
   );
@@ -153,29 +153,29 @@ function Contact({ user, isOnline }: { user: string; isOnline: boolean | undefin
 interface FollowsProps {
   kind: "following" | "followers";
   user: string;
-  wanted: string;
+  query: string;
   empty: string;
 }
 
-function Follows({ kind, user, wanted, empty }: FollowsProps) {
+function Follows({ kind, user, query, empty }: FollowsProps) {
   const text = useText().people;
   const pages = useFollows(kind, user);
   const current = useMatch()?.params["user"];
   return (
-    <PagesView of={pages} empty={<EmptyState icon={Users} title={empty} />}>
+    <PagesView pages={pages} empty={<EmptyState icon={Users} title={empty} />}>
       {(items) => {
-        const found = items.filter((each) => isMatch(wanted, each.user, each.name ?? each.user));
-        if (found.length === 0) return <p role="status">{text.noMatch}</p>;
+        const matches = items.filter(({ user, name }) => isMatch(query, user, name ?? user));
+        if (matches.length === 0) return <p role="status">{text.noMatch}</p>;
         return (
           <Rows label={text[kind]}>
-            {found.map((each) => (
+            {matches.map((follower) => (
               <Row
-                key={each.user}
-                picture={<PersonAvatar user={each.user} />}
-                title={<bdi>{each.name ?? each.user}</bdi>}
-                text={each.name === null ? undefined : <bdi>@{each.user}</bdi>}
-                to={pathTo("/people/:user", { user: each.user })}
-                isCurrent={each.user === current}
+                key={follower.user}
+                picture={<PersonAvatar user={follower.user} />}
+                title={<bdi>{follower.name ?? follower.user}</bdi>}
+                text={follower.name === null ? undefined : <bdi>@{follower.user}</bdi>}
+                to={buildPath("/people/:user", { user: follower.user })}
+                isCurrent={follower.user === current}
               />
             ))}
           </Rows>

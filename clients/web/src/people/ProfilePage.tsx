@@ -4,7 +4,7 @@ import { Ban, Check, Ellipsis, MessageCircle, Pencil, UserPlus } from "lucide-re
 import { useEffect, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
-import { navigate, pathTo, type PageProps } from "../app/router";
+import { navigate, buildPath, type PageProps } from "../app/router";
 import { useAttempt } from "../data/use_attempt";
 import { useApi, useLoad, type Loaded } from "../data/use_load";
 import {
@@ -27,7 +27,7 @@ import { NewPost } from "../social/PostEditor";
 import { useFeed } from "../social/use_feed";
 import { FollowerList } from "./FollowerList";
 import { useFollows } from "./PeoplePage";
-import { directoryOf } from "../app/directory";
+import { getDirectory } from "../app/directory";
 import styles from "./ProfilePage.module.css";
 
 /** The page `/people/:user`. */
@@ -43,7 +43,7 @@ function UserProfile({ user }: { user: string }) {
   const feed = useFeed({ user });
   const isMe = user === client.user;
   useEffect(() => {
-    if (profile.data !== null) directoryOf(client).set(user, { name: profile.data.name ?? user });
+    if (profile.data !== null) getDirectory(client).set(user, { name: profile.data.name ?? user });
   }, [client, user, profile.data]);
   const errors = { forbidden: text.unavailable, not_found: chats.noSuchUser };
   const block = useBlock(user, user);
@@ -64,10 +64,10 @@ function UserProfile({ user }: { user: string }) {
   }
   return (
     <Page title={profile.data?.name ?? user} onBack={() => navigate("/people")}>
-      <LoadedView of={profile} errors={errors}>
+      <LoadedView loaded={profile} errors={errors}>
         {(data) => (
           <>
-            <ProfileCard profile={data} of={profile} />
+            <ProfileCard profile={data} loaded={profile} />
             {isMe && <NewPost onPosted={feed.add} />}
             <FeedView
               feed={feed}
@@ -82,32 +82,37 @@ function UserProfile({ user }: { user: string }) {
   );
 }
 
-type Shown = "followers" | "following" | "block" | null;
+type OpenDialog = "followers" | "following" | "block" | null;
 
-function ProfileCard({ profile, of }: { profile: Http.UserProfile; of: Loaded<Http.UserProfile> }) {
+interface ProfileCardProps {
+  profile: Http.UserProfile;
+  loaded: Loaded<Http.UserProfile>;
+}
+
+function ProfileCard({ profile, loaded }: ProfileCardProps) {
   const text = useText().people;
   const client = useClient();
   const { user } = profile;
   const name = profile.name ?? user;
   const isMe = user === client.user;
-  const [open, setOpen] = useState<Shown>(null);
+  const [open, setOpen] = useState<OpenDialog>(null);
   const presence = usePresence(isMe ? [] : [user]).get(user);
   const block = useBlock(user, name);
 
   const attempt = useAttempt();
-  // The server updates the count a few seconds later, so the count is not reloaded.
+  // The profile is not reloaded, because the server updates the count a few seconds later.
   const follow = async (): Promise<void> => {
     const followed = !profile.followed;
-    of.set({ ...profile, followed, followers: profile.followers + (followed ? 1 : -1) });
+    loaded.set({ ...profile, followed, followers: profile.followers + (followed ? 1 : -1) });
     const isDone = await attempt(() =>
       client.http.call(followed ? "follow" : "unfollow", { user }),
     );
-    if (!isDone) of.set(profile);
+    if (!isDone) loaded.set(profile);
   };
   const message = (): void =>
     void attempt(async () => {
       const chat = await client.openDirect(user);
-      navigate(pathTo("/chats/:chat", { chat: chat.id }));
+      navigate(buildPath("/chats/:chat", { chat: chat.id }));
     });
   const items: MenuItem[] = [
     block.isBlocked
@@ -204,12 +209,12 @@ export function useBlock(user: string, name: string) {
         limit: 200,
         ...(cursor ? { cursor } : {}),
       });
-      users.push(...page.items.map((each) => each.user));
+      users.push(...page.items.map(({ user: blocked }) => blocked));
       cursor = page.next;
     } while (cursor != null && users.length < BLOCKS_MAX);
     return users;
   });
-  const others = (blocks.data ?? []).filter((each) => each !== user);
+  const others = (blocks.data ?? []).filter((blocked) => blocked !== user);
   return {
     isBlocked: blocks.data?.includes(user) ?? false,
     async set(isBlocked: boolean): Promise<void> {
@@ -231,7 +236,7 @@ function FollowsDialog({ kind, user, onClose }: FollowsDialogProps) {
   const pages = useFollows(kind, user);
   return (
     <Dialog title={text[kind]} onClose={onClose}>
-      <FollowerList of={pages} label={text[kind]} empty={text.noOne} onGo={onClose} />
+      <FollowerList pages={pages} label={text[kind]} empty={text.noOne} onNavigate={onClose} />
     </Dialog>
   );
 }

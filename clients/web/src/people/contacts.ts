@@ -21,11 +21,11 @@ export function isPerson(user: string): boolean {
 /** The fields of a chat that determine the contacts. */
 export type ChatLike = Pick<Chat, "kind" | "peer" | "members">;
 
-/** Return the users of chats: those of direct chats in order, then the others by id. */
-export function contactsOf(chats: readonly ChatLike[], me: string): string[] {
+/** Return the users of chats: first users of direct chats in order, then the others by id. */
+export function listContacts(chats: readonly ChatLike[], me: string): string[] {
   const direct = chats.map(({ peer }) => peer).filter((user) => user !== null);
-  const members = chats.flatMap(({ kind, members: all }) =>
-    kind === "group" ? Object.keys(all ?? {}) : [],
+  const members = chats.flatMap(({ kind, members: roles }) =>
+    kind === "group" ? Object.keys(roles ?? {}) : [],
   );
   const users = new Set([...direct, ...members.sort()]);
   return [...users].filter((user) => user !== me && isPerson(user)).slice(0, CONTACTS_MAX);
@@ -34,14 +34,14 @@ export function contactsOf(chats: readonly ChatLike[], me: string): string[] {
 /**
  * Return whether a user matches a search text.
  *
- * Each word of the text must be a prefix of a word of the name, or a part of the user id.
+ * Each word of the text must be a prefix of a word in the name, or a part of the user id.
  */
 export function isMatch(text: string, user: string, name: string): boolean {
   const id = normalize(user);
   const words = normalize(name).split(/\s+/u);
   return normalize(text.trim().replace(/^@/, ""))
     .split(/\s+/u)
-    .every((wanted) => id.includes(wanted) || words.some((word) => word.startsWith(wanted)));
+    .every((part) => id.includes(part) || words.some((word) => word.startsWith(part)));
 }
 
 function normalize(text: string): string {

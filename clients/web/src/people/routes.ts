@@ -1,16 +1,16 @@
 // Pages of people.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 /** The routes of people. */
 export const routes = [
-  route({
+  createRoute({
     path: "/people",
     section: "people",
     pane: "list",
     load: () => import("./PeoplePage"),
   }),
-  route({
+  createRoute({
     path: "/people/:user",
     section: "people",
     pane: "detail",

@@ -6,7 +6,7 @@ import { useChats, useClient } from "tierchat/react";
 import { Button, Dialog, MenuButton, Select, TextField } from "../design";
 import { useText } from "../i18n";
 import { isUserId } from "../people/contacts";
-import { directoryOf } from "../app/directory";
+import { getDirectory } from "../app/directory";
 import type { Chip, Qualifier } from "./query";
 
 const CHATS_MAX = 200;
@@ -14,22 +14,24 @@ const CHATS_MAX = 200;
 /** The button "Add a filter". */
 export function FilterMenu({ onAdd }: { onAdd: (chip: Chip) => void }) {
   const text = useText().search;
-  const [asked, setAsked] = useState<Qualifier | null>(null);
+  const [filterName, setFilterName] = useState<Qualifier | null>(null);
   const items = [
-    { label: text.from, icon: User, onSelect: () => setAsked("from") },
-    { label: text.in, icon: MessagesSquare, onSelect: () => setAsked("in") },
+    { label: text.from, icon: User, onSelect: () => setFilterName("from") },
+    { label: text.in, icon: MessagesSquare, onSelect: () => setFilterName("in") },
     {
       label: text.has,
       icon: Paperclip,
       onSelect: () => onAdd({ name: "has", value: "file" }),
     },
-    { label: text.after, icon: CalendarDays, onSelect: () => setAsked("after") },
-    { label: text.before, icon: CalendarDays, onSelect: () => setAsked("before") },
+    { label: text.after, icon: CalendarDays, onSelect: () => setFilterName("after") },
+    { label: text.before, icon: CalendarDays, onSelect: () => setFilterName("before") },
   ];
   return (
     <>
       <MenuButton icon={ListFilter} label={text.add} items={items} />
-      {asked !== null && <FilterDialog name={asked} onAdd={onAdd} onClose={() => setAsked(null)} />}
+      {filterName !== null && (
+        <FilterDialog name={filterName} onAdd={onAdd} onClose={() => setFilterName(null)} />
+      )}
     </>
   );
 }
@@ -55,10 +57,10 @@ function FilterDialog({ name, onAdd, onClose }: FilterDialogProps) {
     onAdd({ name, value: name === "from" ? user : value });
     onClose();
   };
-  const nameOf = (id: string): string => {
+  const getName = (id: string): string => {
     const chat = client.chat(id);
     if (chat.kind !== "direct") return chat.name ?? catalog.chats.unnamedGroup;
-    return chat.peer === null ? id : directoryOf(client).get(chat.peer).name;
+    return chat.peer === null ? id : getDirectory(client).get(chat.peer).name;
   };
   return (
     <Dialog title={text[name]} onClose={onClose}>
@@ -67,7 +69,7 @@ function FilterDialog({ name, onAdd, onClose }: FilterDialogProps) {
           <Select
             label={text.in}
             value={value}
-            options={chats.map(({ id }) => ({ value: id, label: nameOf(id) }))}
+            options={chats.map(({ id }) => ({ value: id, label: getName(id) }))}
             onChange={setValue}
           />
         ) : (

@@ -4,9 +4,9 @@ import { MessageSquareText, SearchX, X } from "lucide-react";
 import { useEffect, useRef, useState, type KeyboardEvent } from "react";
 import type { Http } from "tierchat";
 import { useChat, useClient } from "tierchat/react";
-import { navigate, pathTo, useLocation, useMatch } from "../app/router";
+import { navigate, buildPath, useLocation, useMatch } from "../app/router";
 import { usePages } from "../data/use_pages";
-import { useSettled } from "../data/use_settled";
+import { useDebounced } from "../data/use_debounced";
 import { EmptyState, IconButton, Select } from "../design";
 import { useText, type Catalog } from "../i18n";
 import { PagesView } from "../page/Loadable";
@@ -21,13 +21,13 @@ import {
   isSearchable,
   parseQuery,
   extractChips,
-  withChip,
+  addChip,
   type Chip,
   type Query,
 } from "./query";
 import styles from "./SearchPage.module.css";
 
-const WAIT_MS = 250; // after the last key
+const DELAY_MS = 250; // after the last key
 const PAGE = 20;
 
 type Order = "newest" | "relevance";
@@ -36,25 +36,25 @@ type Order = "newest" | "relevance";
 export default function SearchPage() {
   const text = useText().search;
   const { query: address } = useLocation();
-  const [query, setQuery] = useState<Query>(() => queryOf(address));
+  const [query, setQuery] = useState<Query>(() => parseAddress(address));
   const [order, setOrder] = useState<Order>("newest");
-  const wanted = useSettled(isSearchable(query) ? formatQuery(query) : "", WAIT_MS);
-  const shownInAddress = formatQuery(queryOf(address));
+  const searchText = useDebounced(isSearchable(query) ? formatQuery(query) : "", DELAY_MS);
+  const addressText = formatQuery(parseAddress(address));
   const path = useMatch()?.route.path;
-  const written = useRef(shownInAddress);
+  const lastWritten = useRef(addressText);
 
   // A new URL, such as a search in a chat, replaces the query.
   useEffect(() => {
-    if (shownInAddress === written.current) return;
-    written.current = shownInAddress;
-    setQuery(parseQuery(shownInAddress));
-  }, [shownInAddress]);
+    if (addressText === lastWritten.current) return;
+    lastWritten.current = addressText;
+    setQuery(parseQuery(addressText));
+  }, [addressText]);
   useEffect(() => {
-    if (path !== "/search" || wanted === written.current) return;
-    written.current = wanted;
-    const q = new URLSearchParams({ q: wanted }).toString();
-    navigate(wanted === "" ? "/search" : `/search?${q}`, { replace: true });
-  }, [wanted, path]);
+    if (path !== "/search" || searchText === lastWritten.current) return;
+    lastWritten.current = searchText;
+    const q = new URLSearchParams({ q: searchText }).toString();
+    navigate(searchText === "" ? "/search" : `/search?${q}`, { replace: true });
+  }, [searchText, path]);
 
   return (
     <ListPage
@@ -64,7 +64,7 @@ export default function SearchPage() {
           <SearchField query={query} onChange={setQuery} />
           <div className={styles["options"]}>
             <FilterMenu
-              onAdd={(chip) => setQuery((now) => ({ ...now, chips: withChip(now.chips, chip) }))}
+              onAdd={(chip) => setQuery({ ...query, chips: addChip(query.chips, chip) })}
             />
             <Select
               label={text.order}
@@ -80,23 +80,23 @@ export default function SearchPage() {
         </search>
       }
     >
-      {wanted === "" ? (
+      {searchText === "" ? (
         <EmptyState icon={MessageSquareText} title={text.start}>
           {text.startHint}
         </EmptyState>
       ) : (
-        <Results wanted={wanted} order={order} />
+        <Results searchText={searchText} order={order} />
       )}
     </ListPage>
   );
 }
 
 /** Return the query of a URL; the parameter `chat` limits it to a chat. */
-function queryOf(address: URLSearchParams): Query {
+function parseAddress(address: URLSearchParams): Query {
   const query = parseQuery(address.get("q") ?? "");
   const chat = address.get("chat");
   if (chat === null) return query;
-  return { ...query, chips: withChip(query.chips, { name: "in", value: chat }) };
+  return { ...query, chips: addChip(query.chips, { name: "in", value: chat }) };
 }
 
 interface SearchFieldProps {
@@ -117,7 +117,7 @@ function SearchField({ query, onChange }: SearchFieldProps) {
     }
   };
   const remove = (chip: Chip): void => {
-    onChange({ ...query, chips: query.chips.filter((each) => each !== chip) });
+    onChange({ ...query, chips: query.chips.filter((other) => other !== chip) });
     field.current?.focus();
   };
   return (
@@ -184,31 +184,31 @@ function useChatName(id: string | null): string | undefined {
   return chat.name ?? text.unnamedGroup;
 }
 
-function Results({ wanted, order }: { wanted: string; order: Order }) {
+function Results({ searchText, order }: { searchText: string; order: Order }) {
   const text = useText().search;
   const { http } = useClient();
-  const pages = usePages(`search ${order} ${wanted}`, (cursor) =>
-    http.call("search", { q: wanted, order, limit: PAGE, ...(cursor ? { cursor } : {}) }),
+  const pages = usePages(`search ${order} ${searchText}`, (cursor) =>
+    http.call("search", { q: searchText, order, limit: PAGE, ...(cursor ? { cursor } : {}) }),
   );
   const empty = (
     <EmptyState icon={SearchX} title={text.none}>
       {text.noneHint}
     </EmptyState>
   );
-  const found = pages.isFirst ? text.searching : text.found(pages.items.length, pages.hasMore);
+  const status = pages.isInitial ? text.searching : text.found(pages.items.length, pages.hasMore);
   return (
     <>
       <p className={styles["status"]} role="status">
-        {pages.error === null && (pages.isFirst || pages.items.length > 0) ? found : ""}
+        {pages.error === null && (pages.isInitial || pages.items.length > 0) ? status : ""}
       </p>
-      <PagesView of={pages} empty={empty} errors={{ not_found: text.unavailable }}>
+      <PagesView pages={pages} empty={empty} errors={{ not_found: text.unavailable }}>
         {(items) => (
           <Rows label={text.results}>
             {items.map((result) => (
               <Result
                 key={`${result.message.chat} ${result.message.seq}`}
                 result={result}
-                wanted={wanted}
+                searchText={searchText}
               />
             ))}
           </Rows>
@@ -218,27 +218,27 @@ function Results({ wanted, order }: { wanted: string; order: Order }) {
   );
 }
 
-function Result({ result, wanted }: { result: Http.SearchResult; wanted: string }) {
+function Result({ result, searchText }: { result: Http.SearchResult; searchText: string }) {
   const catalog: Catalog = useText();
   const { message, snippet } = result;
   const { chat, seq, sender, ts } = message;
   const client = useClient();
   const chatName = useChatName(chat);
   const { name } = usePerson(sender);
-  const who = sender === client.user ? catalog.common.you : name;
+  const senderName = sender === client.user ? catalog.common.you : name;
   const files = (message.attachments ?? []).map((file) => file.name).join(", ");
-  const address = new URLSearchParams({ q: wanted, seq: String(seq) }).toString();
+  const address = new URLSearchParams({ q: searchText, seq: String(seq) }).toString();
   const match = useMatch();
   const { query } = useLocation();
   const isCurrent = match?.params["chat"] === chat && query.get("seq") === String(seq);
   return (
     <Row
       picture={<PersonAvatar user={sender} />}
-      title={<bdi>{chatName ?? who}</bdi>}
+      title={<bdi>{chatName ?? senderName}</bdi>}
       note={<Time ms={ts / 1000} />}
       text={
         <span className={styles["snippet"]}>
-          <bdi className={styles["who"]}>{who}: </bdi>
+          <bdi className={styles["who"]}>{senderName}: </bdi>
           <bdi dir="auto">
             {snippet.length === 0
               ? files
@@ -247,7 +247,7 @@ function Result({ result, wanted }: { result: Http.SearchResult; wanted: string 
         </span>
       }
       isLines
-      to={`${pathTo("/search/:chat", { chat })}?${address}`}
+      to={`${buildPath("/search/:chat", { chat })}?${address}`}
       isCurrent={isCurrent}
     />
   );

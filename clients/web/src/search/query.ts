@@ -12,7 +12,7 @@ export interface Chip {
   value: string;
 }
 
-/** A query in parts. */
+/** A query: its chips and its words. */
 export interface Query {
   chips: readonly Chip[];
   text: string;
@@ -21,10 +21,10 @@ export interface Query {
 /** Minimum length of the text; not required with qualifiers. */
 export const TEXT_MIN = 2;
 const CHIP = /^(from|in|has|after|before):(\S+)$/i;
-const ONE_VALUE: ReadonlySet<Qualifier> = new Set(["from", "in", "has", "after", "before"]);
+const SINGLE_VALUE: ReadonlySet<Qualifier> = new Set(["from", "in", "has", "after", "before"]);
 
 /** Split a text at spaces outside quotes. */
-function words(text: string): string[] {
+function splitWords(text: string): string[] {
   return text.match(/"[^"]*"?|\S+/g) ?? [];
 }
 
@@ -32,34 +32,36 @@ function words(text: string): string[] {
 export function parseQuery(query: string): Query {
   const chips: Chip[] = [];
   const others: string[] = [];
-  for (const word of words(query)) {
+  for (const word of splitWords(query)) {
     const [, name, value] = CHIP.exec(word) ?? [];
     if (name === undefined || value === undefined) others.push(word);
     else chips.push({ name: name.toLowerCase() as Qualifier, value });
   }
-  const hasSpace = /\s$/.test(query) && others.length > 0 && words(query).at(-1) === others.at(-1);
-  return { chips: chips.reduce(withChip, []), text: others.join(" ") + (hasSpace ? " " : "") };
+  const isLastWord = others.length > 0 && splitWords(query).at(-1) === others.at(-1);
+  const hasSpace = isLastWord && /\s$/.test(query);
+  return { chips: chips.reduce(addChip, []), text: others.join(" ") + (hasSpace ? " " : "") };
 }
 
-/** Convert complete qualifiers of a text, which a space follows, to chips. */
+/** Convert the complete qualifiers of a text to chips. A space completes a qualifier. */
 export function extractChips(query: Query): Query {
   const { chips, text } = parseQuery(query.text);
-  const last = words(query.text).at(-1) ?? "";
+  const last = splitWords(query.text).at(-1) ?? "";
   if (CHIP.test(last) && !/\s$/.test(query.text)) {
     const rest = parseQuery(query.text.slice(0, query.text.lastIndexOf(last)));
     if (rest.chips.length === 0) return query;
-    return { chips: rest.chips.reduce(withChip, query.chips), text: `${rest.text} ${last}`.trim() };
+    return { chips: rest.chips.reduce(addChip, query.chips), text: `${rest.text} ${last}`.trim() };
   }
-  return chips.length === 0 ? query : { chips: chips.reduce(withChip, query.chips), text };
+  return chips.length === 0 ? query : { chips: chips.reduce(addChip, query.chips), text };
 }
 
 /** Add a chip; it replaces a chip with the same name. */
-export function withChip(chips: readonly Chip[], chip: Chip): readonly Chip[] {
-  const kept = ONE_VALUE.has(chip.name) ? chips.filter(({ name }) => name !== chip.name) : chips;
-  return [...kept, chip];
+export function addChip(chips: readonly Chip[], chip: Chip): readonly Chip[] {
+  const isSingle = SINGLE_VALUE.has(chip.name);
+  const remaining = isSingle ? chips.filter(({ name }) => name !== chip.name) : chips;
+  return [...remaining, chip];
 }
 
-/** Return the query as text, for the server and the URL; close an open phrase. */
+/** Return the query as text, for the server and the URL. An open phrase is closed. */
 export function formatQuery({ chips, text }: Query): string {
   const parts = chips.map(({ name, value }) => `${name}:${value}`);
   const trimmed = text.trimStart();

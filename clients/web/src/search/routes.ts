@@ -1,15 +1,20 @@
 // Pages of search.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 /** The routes of search. */
 export const routes = [
-  route({ path: "/search", section: "search", pane: "list", load: () => import("./SearchPage") }),
-  route({
+  createRoute({
+    path: "/search",
+    section: "search",
+    pane: "list",
+    load: () => import("./SearchPage"),
+  }),
+  createRoute({
     path: "/search/:chat",
     section: "search",
     pane: "detail",
     list: "/search",
-    load: () => import("./FoundMessagePage"),
+    load: () => import("./SearchResultPage"),
   }),
 ];

@@ -14,7 +14,7 @@ const APP_NAME = "tierchat";
 const CHAT = /^(?!\.{1,2}$)[A-Za-z0-9_~:.-]{1,140}$/;
 const TITLE_CHARS_MAX = 80; // of the sender, and of the group
 const BODY_CHARS_MAX = 200;
-const EARLY_MS = 86_400_000; // clocks differ
+const CLOCK_DIFFERENCE_MS_MAX = 86_400_000;
 // Direction marks, and characters that are invisible in one line.
 const HIDDEN = /[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\p{Cs}]/gu;
 const BREAKS = /[\p{Cc}\p{Z}]+/gu;
@@ -37,16 +37,16 @@ export function parseNotice(data: unknown, nowMs: number): Notice | null {
     chat,
     title: group === "" ? person : `${person} · ${group}`,
     body: cleanLine(text, BODY_CHARS_MAX) || "…",
-    timeMs: timeMs > 0 && timeMs < nowMs + EARLY_MS ? timeMs : nowMs,
+    timeMs: timeMs > 0 && timeMs < nowMs + CLOCK_DIFFERENCE_MS_MAX ? timeMs : nowMs,
     badge: typeof badge === "number" && Number.isSafeInteger(badge) && badge >= 0 ? badge : null,
   };
 }
 
-/** Return a text as one line of at most `charsMax` characters; anything else is empty. */
+/** Return a text as one line of at most `charsMax` characters; "" for other values. */
 function cleanLine(value: unknown, charsMax: number): string {
   if (typeof value !== "string") return "";
-  const start = value.slice(0, charsMax * 8); // bounds the number of hidden characters
-  const letters = [...start.replace(HIDDEN, "").replace(BREAKS, " ").trim()];
-  const isLong = letters.length > charsMax;
-  return isLong ? `${letters.slice(0, charsMax - 1).join("").trimEnd()}…` : letters.join("");
+  const start = value.slice(0, charsMax * 8); // limits the work for hidden characters
+  const characters = [...start.replace(HIDDEN, "").replace(BREAKS, " ").trim()];
+  const isLong = characters.length > charsMax;
+  return isLong ? `${characters.slice(0, charsMax - 1).join("").trimEnd()}…` : characters.join("");
 }

@@ -15,7 +15,7 @@ const { version, files } = __PRECACHE__;
 const CACHE_PREFIX = "tierchat-";
 const CACHE = CACHE_PREFIX + version;
 const { origin } = worker.location;
-const PAGE_MS = 3_000; // then the cached page is shown
+const PAGE_TIMEOUT_MS = 3_000; // then the cached page is shown
 const SHARE = new URL("/share", origin); // the `share_target` of the manifest
 
 worker.addEventListener("install", (event) => event.waitUntil(install()));
@@ -28,7 +28,7 @@ worker.addEventListener("fetch", (event) => {
   }
   if (request.method !== "GET" || url.origin !== origin) return;
   if (request.mode !== "navigate") {
-    if (files.includes(url.pathname.slice(1))) event.respondWith(fetchStored(request));
+    if (files.includes(url.pathname.slice(1))) event.respondWith(fetchCached(request));
   } else if (isPage(url)) event.respondWith(fetchPage(request));
 });
 worker.addEventListener("push", (event) => event.waitUntil(showPush(event.data)));
@@ -40,7 +40,7 @@ worker.addEventListener("notificationclick", (event) => {
 
 function isPage({ pathname }: URL): boolean {
   const [, name = ""] = pathname.split("/");
-  return name === "" || PAGES.some((each) => each === name);
+  return name === "" || PAGES.some((page) => page === name);
 }
 
 async function install(): Promise<void> {
@@ -58,17 +58,17 @@ async function activate(): Promise<void> {
 }
 
 async function fetchPage(request: Request): Promise<Response> {
-  const stored = async (): Promise<Response> =>
+  const fetchCachedPage = async (): Promise<Response> =>
     (await caches.match("/index.html", { cacheName: CACHE })) ?? Response.error();
   try {
-    const response = await fetch(request, { signal: AbortSignal.timeout(PAGE_MS) });
-    return response.ok ? response : await stored();
+    const response = await fetch(request, { signal: AbortSignal.timeout(PAGE_TIMEOUT_MS) });
+    return response.ok ? response : await fetchCachedPage();
   } catch {
-    return stored();
+    return fetchCachedPage();
   }
 }
 
-async function fetchStored(request: Request): Promise<Response> {
+async function fetchCached(request: Request): Promise<Response> {
   return (await caches.match(request, { cacheName: CACHE })) ?? fetch(request);
 }
 

@@ -3,8 +3,8 @@
 // Bounds: one share with at most `FILES_MAX` files and `BYTES_MAX` bytes in total.
 
 // The same names as in `share/shared_content.ts`.
-const SHARED = "shared-content";
-const ABOUT = "/shared-content";
+const CACHE_NAME = "shared-content";
+const INDEX_PATH = "/shared-content";
 const FILES_MAX = 10;
 const BYTES_MAX = 200_000_000;
 
@@ -13,9 +13,11 @@ export async function receiveShare(request: Request, page: URL): Promise<Respons
   const form = await request.formData();
   const lines = ["title", "text", "url"].map((name) => form.get(name));
   // Some applications repeat the link in the text.
-  const texts = lines.filter((line, index): line is string => {
-    const isText = typeof line === "string" && line.trim() !== "";
-    return isText && !lines.some((other, at) => at !== index && isPart(line, other, at < index));
+  const texts = lines.filter((line, position): line is string => {
+    if (typeof line !== "string" || line.trim() === "") return false;
+    return !lines.some((other, otherPosition) => {
+      return otherPosition !== position && isPart(line, other, otherPosition < position);
+    });
   });
   const files: File[] = [];
   let bytes = 0;
@@ -24,18 +26,18 @@ export async function receiveShare(request: Request, page: URL): Promise<Respons
     bytes += file.size;
     if (bytes <= BYTES_MAX) files.push(file);
   }
-  await caches.delete(SHARED);
-  const cache = await caches.open(SHARED);
-  for (const [index, file] of files.entries()) {
+  await caches.delete(CACHE_NAME);
+  const cache = await caches.open(CACHE_NAME);
+  for (const [number, file] of files.entries()) {
     const headers = { "content-type": file.type || "application/octet-stream" };
-    await cache.put(`${ABOUT}/${index}`, new Response(file, { headers }));
+    await cache.put(`${INDEX_PATH}/${number}`, new Response(file, { headers }));
   }
-  const about = { text: texts.join("\n"), names: files.map(({ name }) => name) };
-  await cache.put(ABOUT, new Response(JSON.stringify(about)));
+  const index = { text: texts.join("\n"), names: files.map(({ name }) => name) };
+  await cache.put(INDEX_PATH, new Response(JSON.stringify(index)));
   return Response.redirect(page, 303);
 }
 
-/** Return whether a line is part of another line. Of two equal lines, the first one is kept. */
+/** Return whether a line is part of another line. Of two equal lines, the first is not. */
 function isPart(line: string, other: unknown, isBefore: boolean): boolean {
   return typeof other === "string" && (line === other ? isBefore : other.includes(line));
 }

@@ -10,12 +10,12 @@ import { SettingPage, SettingSection } from "./SettingPage";
 export default function AppearancePage() {
   const text = useText();
   const [appearance, setAppearance] = useState(readAppearance);
-  const chooseTheme = (value: string): void => {
+  const selectTheme = (value: string): void => {
     const theme = value === "system" ? null : (value as Exclude<Theme, null>);
     saveAppearance({ theme });
     setAppearance(readAppearance());
   };
-  const choose = async (value: string): Promise<void> => {
+  const selectLanguage = async (value: string): Promise<void> => {
     await chooseLanguage(value === "system" ? null : (value as Language));
     setAppearance(readAppearance());
   };
@@ -31,13 +31,13 @@ export default function AppearancePage() {
             { value: "light", label: text.settings.themeLight },
             { value: "dark", label: text.settings.themeDark },
           ]}
-          onChange={chooseTheme}
+          onChange={selectTheme}
         />
         <Select
           label={text.settings.language}
           value={appearance.language ?? "system"}
           options={[{ value: "system", label: text.settings.languageSystem }, ...languages]}
-          onChange={(value) => void choose(value)}
+          onChange={(value) => void selectLanguage(value)}
         />
       </SettingSection>
     </SettingPage>

@@ -4,7 +4,7 @@ import { MonitorSmartphone } from "lucide-react";
 import { useState } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { useSession } from "../app/session_context";
 import { useAttempt } from "../data/use_attempt";
 import { useApi } from "../data/use_load";
@@ -34,7 +34,7 @@ export default function DevicesPage() {
     <SettingPage title={text.settings.devices}>
       <SettingSection title={text.settings.devices} hint={text.settings.devicesHint}>
         {devices.error !== null && (
-          <ErrorState message={errorText(devices.error)} onRetry={devices.reload} />
+          <ErrorState message={getErrorText(devices.error)} onRetry={devices.reload} />
         )}
         {devices.data === null && devices.error === null && <SkeletonRows count={3} />}
         <ul className={styles["list"]}>

@@ -2,7 +2,7 @@
 
 import { useState, type FormEvent } from "react";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { Button, TextField } from "../design";
 import { useText } from "../i18n";
 import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
@@ -26,8 +26,8 @@ export default function PasswordPage() {
       setPassword("");
       setMessage({ success: text.settings.passwordChanged });
     } catch (error) {
-      const known = { "current: wrong password": text.settings.currentWrong };
-      setMessage({ error: errorText(error, known) });
+      const texts = { "current: wrong password": text.settings.currentWrong };
+      setMessage({ error: getErrorText(error, texts) });
     } finally {
       setBusy(false);
     }

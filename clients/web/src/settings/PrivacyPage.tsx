@@ -3,7 +3,7 @@
 import { useEffect, useState, type FormEvent } from "react";
 import { ChatError, type Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
+import { getErrorText } from "../app/errors";
 import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import { usePerson } from "../app/directory";
 import { setMe, useMe } from "../app/me";
@@ -47,10 +47,10 @@ function Discoverable() {
   const text = useText();
   const client = useClient();
   const me = useMe();
-  const [wanted, setWanted] = useState(false);
+  const [requested, setRequested] = useState(false);
   const { isBusy, error, run } = useAction();
   const change = (discoverable: boolean): Promise<boolean> => {
-    setWanted(discoverable);
+    setRequested(discoverable);
     return run(async () => setMe(await client.http.call("change_me", { body: { discoverable } })));
   };
   return (
@@ -58,7 +58,7 @@ function Discoverable() {
       <Switch
         label={text.settings.discoverableLabel}
         hint={text.settings.discoverableHint}
-        isOn={isBusy ? wanted : (me?.discoverable ?? false)}
+        isOn={isBusy ? requested : (me?.discoverable ?? false)}
         isDisabled={me === null || isBusy}
         onChange={(isOn) => void change(isOn)}
       />
@@ -72,7 +72,7 @@ function BlockedUsers() {
   const client = useClient();
   const attempt = useAttempt();
   const { data, error, reload } = useApi("list_blocks", { limit: SHOWN_MAX });
-  if (error !== null) return <ErrorState message={errorText(error)} onRetry={reload} />;
+  if (error !== null) return <ErrorState message={getErrorText(error)} onRetry={reload} />;
   if (data === null) return <SkeletonRows count={1} />;
   if (data.items.length === 0)
     return <p className={styles["note"]}>{text.settings.blockedEmpty}</p>;
@@ -125,7 +125,7 @@ function DataExport() {
   const start = (): void => {
     void run(async () => set(await client.http.call("start_export", {})));
   };
-  const isLimit = error?.includes("daily limit") === true;
+  const isLimitReached = error?.includes("daily limit") === true;
   return (
     <>
       <p role="status" className={styles["note"]}>
@@ -141,7 +141,7 @@ function DataExport() {
       <Button isBusy={isBusy} disabled={isRunning} onClick={start}>
         {text.settings.startExport}
       </Button>
-      <FormMessage error={isLimit ? text.settings.exportLimit : error} />
+      <FormMessage error={isLimitReached ? text.settings.exportLimit : error} />
     </>
   );
 }
@@ -172,7 +172,7 @@ function EraseDialog({ onClose }: { onClose: () => void }) {
     try {
       await session.logOut(() => client.http.call("erase_me", { body: { password } }), "erased");
     } catch (problem) {
-      setError(errorText(problem, { "password: wrong password": text.settings.passwordWrong }));
+      setError(getErrorText(problem, { "password: wrong password": text.settings.passwordWrong }));
       setBusy(false);
     }
   };

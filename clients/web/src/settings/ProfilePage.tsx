@@ -2,7 +2,7 @@
 
 import { useRef, useState, type ChangeEvent, type FormEvent } from "react";
 import { useClient } from "tierchat/react";
-import { directoryOf } from "../app/directory";
+import { getDirectory } from "../app/directory";
 import { setMe, useMe } from "../app/me";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { useOpenSession } from "../app/session_context";
@@ -36,20 +36,20 @@ function ProfileForm() {
   const text = useText();
   const client = useClient();
   const me = useMe();
-  const [changed, setChanged] = useState<{ name?: string; about?: string }>({});
+  const [changes, setChanges] = useState<{ name?: string; about?: string }>({});
   const [isSaved, setSaved] = useState(false);
   const { isBusy, error, run } = useAction();
-  const name = changed.name ?? me?.name ?? "";
-  const about = changed.about ?? me?.about ?? "";
+  const name = changes.name ?? me?.name ?? "";
+  const about = changes.about ?? me?.about ?? "";
   const submit = async (event: FormEvent): Promise<void> => {
     event.preventDefault();
     const body = { name: name.trim(), about: about.trim() };
     const isDone = await run(async () => {
       setMe(await client.http.call("change_me", { body }));
-      directoryOf(client).set(client.user, { name: body.name || client.user });
+      getDirectory(client).set(client.user, { name: body.name || client.user });
     });
     setSaved(isDone);
-    if (isDone) setChanged({});
+    if (isDone) setChanges({});
   };
   return (
     <form onSubmit={(event) => void submit(event)}>
@@ -61,7 +61,7 @@ function ProfileForm() {
         disabled={me === null}
         onChange={(event) => {
           setSaved(false);
-          setChanged({ ...changed, name: event.target.value });
+          setChanges({ ...changes, name: event.target.value });
         }}
       />
       <TextArea
@@ -72,7 +72,7 @@ function ProfileForm() {
         disabled={me === null}
         onChange={(event) => {
           setSaved(false);
-          setChanged({ ...changed, about: event.target.value });
+          setChanges({ ...changes, about: event.target.value });
         }}
       />
       <Button type="submit" variant="primary" isBusy={isBusy} disabled={me === null}>
@@ -83,8 +83,8 @@ function ProfileForm() {
   );
 }
 
-// Object URL of the chosen picture, which other pages also show until it is replaced.
-let local: string | null = null;
+// Object URL of the selected picture. Other pages also show it, until it is replaced.
+let pictureUrl: string | null = null;
 
 function Picture() {
   const text = useText();
@@ -94,9 +94,9 @@ function Picture() {
   const [problem, setProblem] = useState<string | null>(null);
   const { isBusy, error, run, clear } = useAction();
   const showPicture = (picture: string | null): void => {
-    directoryOf(client).set(client.user, { picture });
-    if (local !== null) URL.revokeObjectURL(local);
-    local = picture;
+    getDirectory(client).set(client.user, { picture });
+    if (pictureUrl !== null) URL.revokeObjectURL(pictureUrl);
+    pictureUrl = picture;
   };
   const choose = async ({ target }: ChangeEvent<HTMLInputElement>): Promise<void> => {
     const [file] = target.files ?? [];

@@ -33,7 +33,7 @@ export default function SettingsPage() {
   const { isAccount } = useOpenSession();
   const me = useMe();
   const person = usePerson(client.user);
-  const [isLeaving, setLeaving] = useState(false);
+  const [isLoggingOut, setLoggingOut] = useState(false);
   const hasKeyboard = useMediaQuery("(any-pointer: fine)");
   const unsent = useChats().reduce((sum, { pending }) => sum + pending.length, 0);
   return (
@@ -68,19 +68,19 @@ export default function SettingsPage() {
             <Item to="/operations" icon={Activity} label={text.common.sections.operations} />
           </ul>
         )}
-        <button type="button" className={styles["item"]} onClick={() => setLeaving(true)}>
+        <button type="button" className={styles["item"]} onClick={() => setLoggingOut(true)}>
           <LogOut size={20} aria-hidden />
           {text.session.logOut}
         </button>
       </div>
-      {isLeaving && (
+      {isLoggingOut && (
         <ConfirmDialog
           title={text.session.logOutTitle}
           message={unsent > 0 ? text.session.logOutPending(unsent) : text.session.logOutMessage}
           action={text.session.logOut}
           isDangerous={unsent > 0}
           onConfirm={() => session.logOut()}
-          onClose={() => setLeaving(false)}
+          onClose={() => setLoggingOut(false)}
         />
       )}
     </>

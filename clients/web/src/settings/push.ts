@@ -5,7 +5,7 @@ import type { ChatClient } from "tierchat";
 import { useClient } from "tierchat/react";
 import { useOpenSession } from "../app/session_context";
 
-/** "missing": not supported by the browser or the server; "blocked": the user denied it. */
+/** "missing": the browser or the server has no support. "blocked": the user denied it. */
 export type PushState = "missing" | "blocked" | "off" | "on" | "busy" | "failed";
 
 const KEY = "tierchat.push"; // id of the subscription on the server
@@ -15,16 +15,16 @@ export function usePush(): { state: PushState; setEnabled: (isOn: boolean) => Pr
   const client = useClient();
   const { config } = useOpenSession();
   const key = config.push_key;
-  const [state, setState] = useState<PushState>(() => initialState(key));
+  const [state, setState] = useState<PushState>(() => getInitialState(key));
   useEffect(() => {
     if (state !== "off") return;
-    void findSubscription().then((found) => found !== null && setState("on"));
+    void findSubscription().then((subscription) => subscription !== null && setState("on"));
   }, []); // only on mount
   const setEnabled = useCallback(
     async (isOn: boolean) => {
       setState("busy");
       try {
-        setState(isOn ? await turnOn(client, key ?? "") : await turnOff(client));
+        setState(isOn ? await enablePush(client, key ?? "") : await disablePush(client));
       } catch {
         setState("failed");
       }
@@ -42,7 +42,7 @@ export async function renewSubscription(client: ChatClient): Promise<void> {
 }
 
 /** Delete the subscription. Call it before a logout. */
-export async function turnOff(client: ChatClient): Promise<PushState> {
+export async function disablePush(client: ChatClient): Promise<PushState> {
   const id = localStorage.getItem(KEY);
   localStorage.removeItem(KEY);
   if (id !== null) await client.unregisterPush(id).catch(() => {});
@@ -50,7 +50,7 @@ export async function turnOff(client: ChatClient): Promise<PushState> {
   return "off";
 }
 
-async function turnOn(client: ChatClient, key: string): Promise<PushState> {
+async function enablePush(client: ChatClient, key: string): Promise<PushState> {
   if ((await Notification.requestPermission()) !== "granted") {
     return Notification.permission === "denied" ? "blocked" : "off";
   }
@@ -63,7 +63,7 @@ async function turnOn(client: ChatClient, key: string): Promise<PushState> {
   return "on";
 }
 
-function initialState(key: string | null): PushState {
+function getInitialState(key: string | null): PushState {
   const isSupported = "serviceWorker" in navigator && "PushManager" in window && isSecureContext;
   if (key === null || !isSupported) return "missing";
   return Notification.permission === "denied" ? "blocked" : "off";

@@ -1,21 +1,27 @@
 // Pages of the settings.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 const LIST = "/settings";
 
-function detail(path: string, load: Parameters<typeof route>[0]["load"]) {
-  return route({ path: `${LIST}/${path}`, section: "settings", pane: "detail", list: LIST, load });
+function createDetailRoute(path: string, load: Parameters<typeof createRoute>[0]["load"]) {
+  const options = { section: "settings", pane: "detail", list: LIST } as const;
+  return createRoute({ ...options, path: `${LIST}/${path}`, load });
 }
 
 /** The routes of the settings. */
 export const routes = [
-  route({ path: LIST, section: "settings", pane: "list", load: () => import("./SettingsPage") }),
-  detail("profile", () => import("./ProfilePage")),
-  detail("appearance", () => import("./AppearancePage")),
-  detail("notifications", () => import("./NotificationsPage")),
-  detail("password", () => import("./PasswordPage")),
-  detail("devices", () => import("./DevicesPage")),
-  detail("privacy", () => import("./PrivacyPage")),
-  detail("shortcuts", () => import("./ShortcutsPage")),
+  createRoute({
+    path: LIST,
+    section: "settings",
+    pane: "list",
+    load: () => import("./SettingsPage"),
+  }),
+  createDetailRoute("profile", () => import("./ProfilePage")),
+  createDetailRoute("appearance", () => import("./AppearancePage")),
+  createDetailRoute("notifications", () => import("./NotificationsPage")),
+  createDetailRoute("password", () => import("./PasswordPage")),
+  createDetailRoute("devices", () => import("./DevicesPage")),
+  createDetailRoute("privacy", () => import("./PrivacyPage")),
+  createDetailRoute("shortcuts", () => import("./ShortcutsPage")),
 ];

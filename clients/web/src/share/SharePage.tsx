@@ -1,8 +1,8 @@
-// Asks for the chat to which content of another application is shared.
+// Asks for a chat to which content from another application is sent.
 
 import { Share2 } from "lucide-react";
 import { useEffect, useState } from "react";
-import { navigate, pathTo, useLocation } from "../app/router";
+import { navigate, buildPath, useLocation } from "../app/router";
 import { Button, EmptyState } from "../design";
 import { ChatChooser } from "../conversation/ChatChooser";
 import { useText } from "../i18n";
@@ -25,7 +25,7 @@ export default function SharePage() {
   useEffect(() => {
     let isCurrent = true;
     chooseChat(null);
-    const set = (found: SharedContent | null): void => void (isCurrent && setContent(found));
+    const set = (loaded: SharedContent | null): void => void (isCurrent && setContent(loaded));
     findSharedContent().then(set, () => set(null));
     return () => {
       isCurrent = false;
@@ -61,7 +61,7 @@ export default function SharePage() {
       <ChatChooser
         onChoose={({ id }) => {
           chooseChat(id);
-          navigate(pathTo("/chats/:chat", { chat: id }), { replace: true });
+          navigate(buildPath("/chats/:chat", { chat: id }), { replace: true });
         }}
       />
     </Page>

@@ -1,8 +1,13 @@
 // The page of the share target.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 /** The routes of the share target. */
 export const routes = [
-  route({ path: "/share", section: "chats", pane: "wide", load: () => import("./SharePage") }),
+  createRoute({
+    path: "/share",
+    section: "chats",
+    pane: "wide",
+    load: () => import("./SharePage"),
+  }),
 ];

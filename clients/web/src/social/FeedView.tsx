@@ -19,22 +19,22 @@ interface FeedViewProps {
 export function FeedView({ feed, label, empty, errors }: FeedViewProps) {
   const text = useText().social;
   const top = useRef<HTMLDivElement>(null);
-  const show = (): void => {
-    feed.showFresh();
+  const showNewPosts = (): void => {
+    feed.showNew();
     top.current?.scrollIntoView({ block: "start", behavior: "smooth" });
   };
   return (
     <div className={styles["box"]} ref={top}>
-      {feed.freshCount > 0 && (
+      {feed.newCount > 0 && (
         <div className={styles["pill"]} role="status">
-          <button type="button" onClick={show}>
+          <button type="button" onClick={showNewPosts}>
             <ArrowUp size={16} aria-hidden />
-            {text.newPosts(feed.freshCount)}
+            {text.newPosts(feed.newCount)}
           </button>
         </div>
       )}
       <PagesView
-        of={feed.pages}
+        pages={feed.pages}
         empty={empty}
         skeleton={<PostSkeletons />}
         {...(errors ? { errors } : {})}

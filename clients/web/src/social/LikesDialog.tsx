@@ -16,7 +16,12 @@ export function LikesDialog({ post, onClose }: { post: FeedPost; onClose: () => 
   );
   return (
     <Dialog title={text.social.likes} onClose={onClose}>
-      <FollowerList of={pages} label={text.social.likes} empty={text.people.noOne} onGo={onClose} />
+      <FollowerList
+        pages={pages}
+        label={text.social.likes}
+        empty={text.people.noOne}
+        onNavigate={onClose}
+      />
     </Dialog>
   );
 }

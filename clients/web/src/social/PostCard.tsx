@@ -3,7 +3,7 @@
 import { Bookmark, Copy, Ellipsis, Heart, Pencil, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { useClient } from "tierchat/react";
-import { Link, pathTo } from "../app/router";
+import { Link, buildPath } from "../app/router";
 import { useAttempt } from "../data/use_attempt";
 import { ConfirmDialog, IconButton, MenuButton, showToast, type MenuItem } from "../design";
 import { useText } from "../i18n";
@@ -23,7 +23,7 @@ export function PostCard({ post, feed }: { post: FeedPost; feed: Feed }) {
   const client = useClient();
   const [open, setOpen] = useState<"edit" | "delete" | "likes" | null>(null);
   const name = post.name ?? post.user;
-  const profile = pathTo("/people/:user", { user: post.user });
+  const profile = buildPath("/people/:user", { user: post.user });
   const isOwn = post.user === client.user;
 
   const attempt = useAttempt();

@@ -13,10 +13,10 @@ import styles from "./PostEditor.module.css";
 
 /** Maximum number of characters in a post on the server. */
 export const POST_CHARS_MAX = 2_000;
-const COUNT_FROM = 200;
+const COUNT_SHOWN_MAX = 200;
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/** The chosen picture: a new file, or the id of the post's current picture. */
+/** The selected picture: a new file, or the id of the post's current picture. */
 type Picture = { file: File; url: string } | { id: string } | null;
 
 interface FieldsProps {
@@ -33,14 +33,14 @@ function Fields(props: FieldsProps) {
   const { content, picture, isBusy, onContent, onPicture, onSubmit, isFocused = false } = props;
   const text = useText().social;
   const id = useId();
-  const [isWrong, setWrong] = useState(false);
+  const [isWrongType, setWrongType] = useState(false);
   const file = useRef<HTMLInputElement>(null);
-  const left = POST_CHARS_MAX - [...content].length;
-  const choose = (chosen: File | undefined): void => {
-    if (chosen === undefined) return;
-    setWrong(!PICTURES.includes(chosen.type));
-    if (PICTURES.includes(chosen.type)) {
-      onPicture({ file: chosen, url: URL.createObjectURL(chosen) });
+  const remaining = POST_CHARS_MAX - [...content].length;
+  const selectFile = (selected: File | undefined): void => {
+    if (selected === undefined) return;
+    setWrongType(!PICTURES.includes(selected.type));
+    if (PICTURES.includes(selected.type)) {
+      onPicture({ file: selected, url: URL.createObjectURL(selected) });
     }
   };
   const onKeyDown = (event: KeyboardEvent): void => {
@@ -64,7 +64,7 @@ function Fields(props: FieldsProps) {
         value={content}
         onChange={(event) => onContent(event.target.value)}
         onKeyDown={onKeyDown}
-        onPaste={(event) => choose([...event.clipboardData.files].find(isPicture))}
+        onPaste={(event) => selectFile([...event.clipboardData.files].find(isPicture))}
       />
       {picture !== null && "url" in picture && (
         <div className={styles["picture"]}>
@@ -83,7 +83,7 @@ function Fields(props: FieldsProps) {
           {text.removePicture}
         </Button>
       )}
-      {isWrong && <ActionError error={text.pictureOnly} />}
+      {isWrongType && <ActionError error={text.pictureOnly} />}
       <div className={styles["tools"]}>
         <input
           ref={file}
@@ -92,7 +92,7 @@ function Fields(props: FieldsProps) {
           hidden
           aria-label={text.addPicture}
           onChange={(event) => {
-            choose(event.target.files?.[0]);
+            selectFile(event.target.files?.[0]);
             event.target.value = "";
           }}
         />
@@ -102,8 +102,8 @@ function Fields(props: FieldsProps) {
           disabled={isBusy}
           onClick={() => file.current?.click()}
         />
-        <span className={styles["left"]} data-over={left < 0} aria-live="polite">
-          {left < COUNT_FROM ? text.charactersLeft(left) : ""}
+        <span className={styles["left"]} data-over={remaining < 0} aria-live="polite">
+          {remaining < COUNT_SHOWN_MAX ? text.charactersLeft(remaining) : ""}
         </span>
       </div>
     </>
@@ -117,9 +117,9 @@ function isPicture(file: File): boolean {
 const isSendable = (content: string): boolean =>
   content.trim() !== "" && [...content].length <= POST_CHARS_MAX;
 
-/** Return the chosen picture and its setter; release the memory of replaced pictures. */
-function usePicture(first: Picture): [Picture, (picture: Picture) => void] {
-  const [picture, setPicture] = useState<Picture>(first);
+/** Return the selected picture and its setter; release the memory of replaced pictures. */
+function usePicture(initial: Picture): [Picture, (picture: Picture) => void] {
+  const [picture, setPicture] = useState<Picture>(initial);
   useEffect(() => {
     if (picture === null || !("url" in picture)) return;
     return () => URL.revokeObjectURL(picture.url);

@@ -7,19 +7,19 @@ import { useText } from "../i18n";
 import type { FeedPost } from "./feed";
 import styles from "./PostPicture.module.css";
 
-const WIDTH_UNKNOWN = 4;
-const HEIGHT_UNKNOWN = 3;
+const DEFAULT_WIDTH = 4;
+const DEFAULT_HEIGHT = 3;
 
 /** A picture below the text. */
 export function PostPicture({ post, name }: { post: FeedPost; name: string }) {
   const text = useText().social;
   const [isOpen, setOpen] = useState(false);
   const [hasFailed, setFailed] = useState(false);
-  const place = { user: post.user, post: post.id };
-  const small = useApi("get_post_image", { ...place, thumb: 1 });
-  const large = useApi("get_post_image", isOpen ? { ...place, thumb: 0 } : null);
+  const query = { user: post.user, post: post.id };
+  const small = useApi("get_post_image", { ...query, thumb: 1 });
+  const large = useApi("get_post_image", isOpen ? { ...query, thumb: 0 } : null);
   const { width, height } = small.data?.attachment ?? {};
-  const ratio = `${width ?? WIDTH_UNKNOWN} / ${height ?? HEIGHT_UNKNOWN}`;
+  const ratio = `${width ?? DEFAULT_WIDTH} / ${height ?? DEFAULT_HEIGHT}`;
   if (small.error !== null || hasFailed)
     return <p className={styles["failed"]}>{text.pictureFailed}</p>;
   return (

@@ -4,11 +4,11 @@ import { Bookmark, BookmarkX } from "lucide-react";
 import { useId } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { navigate, pathTo, useLocation } from "../app/router";
+import { navigate, buildPath, useLocation } from "../app/router";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { EmptyState, IconButton, showToast, Tabs } from "../design";
-import { messageLine } from "../group/PinnedTab";
+import { formatMessageLine } from "../group/PinnedTab";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Page, Section } from "../page/Page";
@@ -92,7 +92,7 @@ function SavedMessages() {
     </EmptyState>
   );
   return (
-    <PagesView of={pages} empty={empty}>
+    <PagesView pages={pages} empty={empty}>
       {(items) => (
         <Section>
           <Rows label={text.savedMessages}>
@@ -118,9 +118,9 @@ function SavedMessage({ message, onRemove }: { message: Http.Message; onRemove: 
       picture={<PersonAvatar user={sender} />}
       title={<PersonName user={sender} />}
       note={<Time ms={message.ts / 1000} />}
-      text={messageLine(message)}
+      text={formatMessageLine(message)}
       isLines
-      to={`${pathTo("/chats/:chat", { chat })}?seq=${seq}`}
+      to={`${buildPath("/chats/:chat", { chat })}?seq=${seq}`}
       actions={<IconButton icon={BookmarkX} label={text.removeSaved} size="s" onClick={onRemove} />}
     />
   );

@@ -1,14 +1,19 @@
 // Pages of posts and saved items.
 
-import { route } from "../app/router";
+import { createRoute } from "../app/router";
 
 /** The routes of the timeline. */
 export const routes = [
-  route({
+  createRoute({
     path: "/timeline",
     section: "timeline",
     pane: "wide",
     load: () => import("./TimelinePage"),
   }),
-  route({ path: "/saved", section: "timeline", pane: "wide", load: () => import("./SavedPage") }),
+  createRoute({
+    path: "/saved",
+    section: "timeline",
+    pane: "wide",
+    load: () => import("./SavedPage"),
+  }),
 ];

@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import type { ChatClient, Http } from "tierchat";
 import { useClient, useEvent } from "tierchat/react";
 import { usePages, type Page, type Pages } from "../data/use_pages";
-import { applyReload, withLike, withPost, withPosts, type FeedPost } from "./feed";
+import { applyReload, applyLike, replacePost, mergePosts, type FeedPost } from "./feed";
 
 const REFRESH_MS = 5_000; // for edits, and likes by others
 const PAGE = 20;
@@ -16,8 +16,8 @@ export type FeedSource = "timeline" | "saved" | { user: string };
 export interface Feed {
   pages: Pages<FeedPost>;
   /** Number of new posts that are not shown yet. */
-  freshCount: number;
-  showFresh: () => void;
+  newCount: number;
+  showNew: () => void;
   add: (post: Http.PostInfo) => void;
   replace: (post: Http.PostInfo) => void;
   setLiked: (post: FeedPost, isLiked: boolean) => Promise<void>;
@@ -30,16 +30,16 @@ async function readPage(
   source: FeedSource,
   cursor: string | undefined,
 ): Promise<Page<FeedPost>> {
-  const place = { limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
-  if (source === "timeline") return http.call("read_timeline", { user: me, ...place });
+  const query = { limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
+  if (source === "timeline") return http.call("read_timeline", { user: me, ...query });
   if (source === "saved") {
-    const { items, next } = await http.call("list_favorite_posts", place);
-    return { items: items.map(savedPostOf), next: next ?? null };
+    const { items, next } = await http.call("list_favorite_posts", query);
+    return { items: items.map(buildSavedPost), next: next ?? null };
   }
-  return http.call("list_posts", { user: source.user, ...place });
+  return http.call("list_posts", { user: source.user, ...query });
 }
 
-function savedPostOf({ saved, post }: Http.FavoritePost): FeedPost {
+function buildSavedPost({ saved, post }: Http.FavoritePost): FeedPost {
   return { ...post, order: `${String(saved).padStart(16, "0")}-${post.id}` };
 }
 
@@ -48,25 +48,26 @@ export function useFeed(source: FeedSource): Feed {
   const client = useClient();
   const key = typeof source === "string" ? source : `user ${source.user}`;
   const pages = usePages<FeedPost>(`feed ${key}`, (cursor) => readPage(client, source, cursor));
-  const [fresh, setFresh] = useState<readonly FeedPost[]>([]);
-  const latest = useRef({ source, pages, fresh, key });
-  latest.current = { source, pages, fresh, key };
+  const [newPosts, setNewPosts] = useState<readonly FeedPost[]>([]);
+  const latest = useRef({ source, pages, newPosts, key });
+  latest.current = { source, pages, newPosts, key };
   const { update } = pages;
 
-  useEffect(() => setFresh([]), [key]);
+  useEffect(() => setNewPosts([]), [key]);
 
   const refresh = useCallback(async () => {
-    const { source: read, key: readKey, pages: before } = latest.current;
-    if (document.hidden || before.isFirst || before.isLoading) return;
-    const page = await readPage(client, read, undefined).catch(() => null); // retried soon
-    if (page === null || latest.current.key !== readKey) return;
+    const { source: currentSource, key: currentKey, pages: before } = latest.current;
+    if (document.hidden || before.isInitial || before.isLoading) return;
+    const page = await readPage(client, currentSource, undefined).catch(() => null); // retried soon
+    if (page === null || latest.current.key !== currentKey) return;
     const result = applyReload(latest.current.pages.items, page, Date.now());
     update((posts) => applyReload(posts, page, Date.now()).posts);
     // Own posts, and posts for an empty list, are shown without a click.
+    const isEmpty = latest.current.pages.items.length === 0;
     const isShown = (post: FeedPost): boolean =>
-      post.user === client.user || latest.current.pages.items.length === 0 || read === "saved";
-    update((posts) => withPosts(posts, result.added.filter(isShown), Date.now()));
-    setFresh(result.added.filter((post) => !isShown(post)));
+      post.user === client.user || isEmpty || currentSource === "saved";
+    update((posts) => mergePosts(posts, result.added.filter(isShown), Date.now()));
+    setNewPosts(result.added.filter((post) => !isShown(post)));
   }, [client, update]);
 
   useEffect(() => {
@@ -78,27 +79,27 @@ export function useFeed(source: FeedSource): Feed {
     if (event.kind === "post" && latest.current.source !== "saved") void refresh();
   });
 
-  const showFresh = useCallback(() => {
-    const { fresh: arrived } = latest.current;
-    update((posts) => withPosts(posts, arrived, Date.now()));
-    setFresh([]);
+  const showNew = useCallback(() => {
+    const { newPosts: added } = latest.current;
+    update((posts) => mergePosts(posts, added, Date.now()));
+    setNewPosts([]);
   }, [update]);
 
   const add = useCallback(
-    (post: Http.PostInfo) => update((posts) => withPosts(posts, [post], Date.now())),
+    (post: Http.PostInfo) => update((posts) => mergePosts(posts, [post], Date.now())),
     [update],
   );
   const replace = useCallback(
-    (post: Http.PostInfo) => update((posts) => withPost(posts, post)),
+    (post: Http.PostInfo) => update((posts) => replacePost(posts, post)),
     [update],
   );
   const setLiked = useCallback(
     async (post: FeedPost, isLiked: boolean) => {
-      update((posts) => withLike(posts, post.id, isLiked, Date.now()));
+      update((posts) => applyLike(posts, post.id, isLiked, Date.now()));
       try {
         await client.http.call(isLiked ? "like" : "unlike", { user: post.user, post: post.id });
       } catch (error) {
-        update((posts) => withLike(posts, post.id, !isLiked, 0));
+        update((posts) => applyLike(posts, post.id, !isLiked, 0));
         throw error;
       }
     },
@@ -106,12 +107,12 @@ export function useFeed(source: FeedSource): Feed {
   );
   const setSaved = useCallback(
     async (post: FeedPost, favorite: boolean) => {
-      const change = (to: boolean) => (posts: readonly FeedPost[]) =>
-        posts.map((each) => (each.id === post.id ? { ...each, favorite: to } : each));
+      const change = (isFavorite: boolean) => (posts: readonly FeedPost[]) =>
+        posts.map((item) => (item.id === post.id ? { ...item, favorite: isFavorite } : item));
       update(change(favorite));
-      const place = { user: post.user, post: post.id };
+      const query = { user: post.user, post: post.id };
       try {
-        await client.http.call(favorite ? "save_post" : "remove_saved_post", place);
+        await client.http.call(favorite ? "save_post" : "remove_saved_post", query);
       } catch (error) {
         update(change(!favorite));
         throw error;
@@ -126,6 +127,6 @@ export function useFeed(source: FeedSource): Feed {
     },
     [client, update],
   );
-  const freshCount = fresh.length;
-  return { pages, freshCount, showFresh, add, replace, setLiked, setSaved, remove };
+  const newCount = newPosts.length;
+  return { pages, newCount, showNew, add, replace, setLiked, setSaved, remove };
 }

@@ -18,7 +18,7 @@ import { cleanText } from "../../content/text_shape";
 import { useText } from "../../i18n";
 import styles from "./Composer.module.css";
 import { useConversation } from "../model/context";
-import { DraftKeeper } from "./draft_keeper";
+import { DraftSaver } from "./draft_saver";
 import { EmojiPopover } from "../EmojiPopover";
 import { MentionList, useMentions } from "./MentionList";
 import { useObservable } from "../model/observable";
@@ -47,11 +47,11 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
   const field = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
   const emojiButton = useRef<HTMLButtonElement>(null);
-  const [draft] = useState(() => new DraftKeeper(chat));
+  const [draft] = useState(() => new DraftSaver(chat));
   const [text, setText] = useState(draft.text);
   const [isPicking, setPicking] = useState(false);
   const [isRecording, setRecording] = useState(false);
-  const [isWaiting, setWaiting] = useState(false); // the message is sent after the upload
+  const [isSendPending, setSendPending] = useState(false); // the message is sent after the upload
   const mentions = useMentions(field, text, change);
   const edited = target?.kind === "edit" ? target.message : null;
 
@@ -64,11 +64,11 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
   }
 
   useEffect(() => {
-    const end = draft.subscribe(model.client, (next) => {
+    const unsubscribe = draft.subscribe(model.client, (next) => {
       if (model.target.get()?.kind !== "edit") setText(next);
     });
     return () => {
-      end();
+      unsubscribe();
       draft.flush();
     };
   }, [draft, model]);
@@ -98,7 +98,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
   const submit = useCallback(() => {
     if (!canSend) return;
     if (edited === null && isUploading) {
-      setWaiting(true);
+      setSendPending(true);
       return;
     }
     if (edited !== null) {
@@ -116,10 +116,10 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
 
   // Send the message after its files are uploaded. If an upload fails, the user decides.
   useEffect(() => {
-    if (!isWaiting || isUploading || edited !== null) return;
-    setWaiting(false);
+    if (!isSendPending || isUploading || edited !== null) return;
+    setSendPending(false);
     submit();
-  }, [isWaiting, isUploading, edited, submit]);
+  }, [isSendPending, isUploading, edited, submit]);
 
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>): void => {
     if (event.nativeEvent.isComposing || mentions.onKeyDown(event)) return;
@@ -130,12 +130,12 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       event.preventDefault();
       model.target.set(null);
     } else if (event.key === "ArrowUp" && text === "" && target === null) {
-      const own = model.list.get().rows.findLast(
+      const ownRow = model.list.get().rows.findLast(
         ({ isOwn, unsent, message }) => isOwn && unsent === null && message.body !== "",
       );
-      if (own === undefined) return;
+      if (ownRow === undefined) return;
       event.preventDefault();
-      model.target.set({ kind: "edit", message: own.message });
+      model.target.set({ kind: "edit", message: ownRow.message });
     }
   };
   const onPaste = (event: ClipboardEvent): void => {
@@ -157,10 +157,10 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       {target !== null && <TargetBar target={target} />}
       {edited === null && <UploadStrip files={files} />}
       <p role="status" className={styles["waiting"]}>
-        {isWaiting && (
+        {isSendPending && (
           <>
             {words.waitsForFiles}
-            <button type="button" onClick={() => setWaiting(false)}>
+            <button type="button" onClick={() => setSendPending(false)}>
               {common.cancel}
             </button>
           </>
@@ -171,7 +171,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
         <VoiceRecorder
           onEnd={(file) => {
             setRecording(false);
-            if (file !== null) files.add([file], { isSentWhenDone: true });
+            if (file !== null) files.add([file], { isSentAlone: true });
           }}
         />
       ) : (
@@ -252,7 +252,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       {isPicking && emojiButton.current !== null && (
         <EmojiPopover
           anchor={emojiButton.current}
-          backTo={field.current}
+          returnFocusTo={field.current}
           onPick={insert}
           onClose={() => setPicking(false)}
         />

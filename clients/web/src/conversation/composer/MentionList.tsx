@@ -9,7 +9,7 @@ import {
   type RefObject,
 } from "react";
 import { useMembers } from "tierchat/react";
-import { directoryOf } from "../../app/directory";
+import { getDirectory } from "../../app/directory";
 import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
 import { useText } from "../../i18n";
 import styles from "./Composer.module.css";
@@ -50,7 +50,7 @@ export function useMentions(
   const query = mention?.query;
   const candidates = useMemo(() => {
     if (query === undefined) return [];
-    const directory = directoryOf(model.client);
+    const directory = getDirectory(model.client);
     const others = members
       .filter(({ user }) => user !== model.me)
       .map(({ user }) => ({ user, name: directory.get(user).name }));
@@ -59,20 +59,20 @@ export function useMentions(
   const isOpen = candidates.length > 0;
 
   const update = useCallback((value: string, caret: number) => {
-    const found = value.includes("@") ? findMention(value, caret) : null;
+    const match = value.includes("@") ? findMention(value, caret) : null;
     setMention((before) => {
-      const isSame = before?.start === found?.start && before?.query === found?.query;
+      const isSame = before?.start === match?.start && before?.query === match?.query;
       if (!isSame) setIndex(0);
-      return isSame ? before : found;
+      return isSame ? before : match;
     });
   }, []);
   const onChoose = (chosen: number): void => {
     const candidate = candidates[chosen];
     if (candidate === undefined || mention === null) return;
     const caret = field.current?.selectionStart ?? text.length;
-    const done = completeMention(text, caret, mention, candidate.user);
+    const completed = completeMention(text, caret, mention, candidate.user);
     setMention(null);
-    change(done.text, done.caret);
+    change(completed.text, completed.caret);
     field.current?.focus();
   };
   const onKeyDown = (event: KeyboardEvent): boolean => {
@@ -107,15 +107,15 @@ export function MentionList({ listId, candidates, index, onChoose }: MentionList
   const words = useText().conversation;
   return (
     <ul id={listId} role="listbox" aria-label={words.mentions} className={styles["mentions"]}>
-      {candidates.map(({ user }, place) => (
+      {candidates.map(({ user }, position) => (
         <li
           key={user}
-          id={`${listId}-${place}`}
+          id={`${listId}-${position}`}
           role="option"
-          aria-selected={place === index}
+          aria-selected={position === index}
           onPointerDown={(event) => {
             event.preventDefault(); // the field keeps the focus
-            onChoose(place);
+            onChoose(position);
           }}
         >
           <PersonAvatar user={user} size="s" />

@@ -8,7 +8,7 @@ import styles from "./Composer.module.css";
 import { useConversation } from "../model/context";
 import type { ComposerTarget } from "../model/conversation_model";
 import { isUnsent } from "../model/unsent";
-import { summaryOf } from "../messages/ReplyQuote";
+import { getSummary } from "../messages/ReplyQuote";
 
 export function TargetBar({ target }: { target: ComposerTarget }) {
   const words = useText().conversation;
@@ -28,7 +28,7 @@ export function TargetBar({ target }: { target: ComposerTarget }) {
         onClick={() => void model.jumpTo(message.seq)}
       >
         <strong>{isReply ? words.replyingTo(name) : words.editing}</strong>
-        <span dir="auto">{summaryOf(message, words.deleted)}</span>
+        <span dir="auto">{getSummary(message, words.deleted)}</span>
       </button>
       <IconButton
         icon={X}

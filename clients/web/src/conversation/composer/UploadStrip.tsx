@@ -3,8 +3,8 @@
 import { File as FileIcon, RotateCcw, X } from "lucide-react";
 import { useEffect, useState } from "react";
 import type { Upload } from "tierchat/react";
-import { errorText } from "../../app/errors";
-import { kindOf } from "../../content/file_kinds";
+import { getErrorText } from "../../app/errors";
+import { getFileKind } from "../../content/file_kinds";
 import { IconButton } from "../../design";
 import { useText, type Catalog } from "../../i18n";
 import { formatBytes } from "../../i18n/format";
@@ -36,7 +36,7 @@ function UploadItem({ upload }: { upload: Upload }) {
         {error === null ? (
           <span>{formatBytes(file.size)}</span>
         ) : (
-          <span role="alert">{words.uploadFailed(reasonOf(error, file.type, words))}</span>
+          <span role="alert">{words.uploadFailed(getErrorReason(error, file.type, words))}</span>
         )}
         {isRunning && (
           <progress value={percent} max={100} aria-label={words.uploading(name, percent)} />
@@ -61,18 +61,18 @@ function UploadItem({ upload }: { upload: Upload }) {
 }
 
 /** Return the text for an upload error. */
-function reasonOf(error: Error, type: string, words: Catalog["conversation"]): string {
-  return errorText(error, { [`content: is not ${type}`]: words.fileOfOtherType(type) });
+function getErrorReason(error: Error, type: string, words: Catalog["conversation"]): string {
+  return getErrorText(error, { [`content: is not ${type}`]: words.fileOfOtherType(type) });
 }
 
 /** Return an object URL for an image file; null for other files. */
 function usePicture(file: Blob): string | null {
   const [url, setUrl] = useState<string | null>(null);
   useEffect(() => {
-    if (kindOf(file) !== "image") return undefined;
-    const made = URL.createObjectURL(file);
-    setUrl(made);
-    return () => URL.revokeObjectURL(made);
+    if (getFileKind(file) !== "image") return undefined;
+    const created = URL.createObjectURL(file);
+    setUrl(created);
+    return () => URL.revokeObjectURL(created);
   }, [file]);
   return url;
 }

@@ -3,7 +3,7 @@
 import { ArrowUp, Trash2 } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { formatDuration } from "../../content/durations";
-import { voiceName } from "../../content/file_kinds";
+import { buildVoiceName } from "../../content/file_kinds";
 import { IconButton, showToast } from "../../design";
 import { getText, useText } from "../../i18n";
 import styles from "./Composer.module.css";
@@ -26,42 +26,42 @@ export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
   const words = useText().conversation;
   const [seconds, setSeconds] = useState(0);
   const recorder = useRef<MediaRecorder | null>(null);
-  const isWanted = useRef(false);
-  const end = useRef(onEnd);
-  end.current = onEnd;
+  const isAccepted = useRef(false);
+  const latestOnEnd = useRef(onEnd);
+  latestOnEnd.current = onEnd;
 
   useEffect(() => {
-    let isOver = false;
+    let isUnmounted = false;
     let timer: ReturnType<typeof setInterval> | undefined;
     let stream: MediaStream | null = null;
     const start = async (): Promise<void> => {
       stream = await navigator.mediaDevices.getUserMedia({ audio: true });
-      if (isOver) return stopTracks(stream);
+      if (isUnmounted) return stopTracks(stream);
       const mimeType = TYPES.find((type) => MediaRecorder.isTypeSupported(type));
-      const made = new MediaRecorder(stream, mimeType === undefined ? {} : { mimeType });
+      const created = new MediaRecorder(stream, mimeType === undefined ? {} : { mimeType });
       const pieces: Blob[] = [];
-      made.ondataavailable = ({ data }) => pieces.push(data);
-      made.onstop = () => {
-        if (isOver) return;
-        const type = made.mimeType.split(";", 1)[0] ?? "audio/webm";
-        const name = voiceName(type, Date.now());
-        end.current(isWanted.current ? new File(pieces, name, { type }) : null);
+      created.ondataavailable = ({ data }) => pieces.push(data);
+      created.onstop = () => {
+        if (isUnmounted) return;
+        const type = created.mimeType.split(";", 1)[0] ?? "audio/webm";
+        const name = buildVoiceName(type, Date.now());
+        latestOnEnd.current(isAccepted.current ? new File(pieces, name, { type }) : null);
       };
-      made.start();
-      recorder.current = made;
+      created.start();
+      recorder.current = created;
       const startedMs = performance.now();
       timer = setInterval(() => {
-        const passed = (performance.now() - startedMs) / 1000;
-        setSeconds(passed);
-        if (passed > LENGTH_MAX_S) finish(made, isWanted, true);
+        const elapsedS = (performance.now() - startedMs) / 1000;
+        setSeconds(elapsedS);
+        if (elapsedS > LENGTH_MAX_S) finish(created, isAccepted, true);
       }, 250);
     };
     start().catch(() => {
       showToast(getText().conversation.microphoneBlocked, { kind: "error" });
-      if (!isOver) end.current(null);
+      if (!isUnmounted) latestOnEnd.current(null);
     });
     return () => {
-      isOver = true;
+      isUnmounted = true;
       clearInterval(timer);
       if (recorder.current?.state === "recording") recorder.current.stop();
       stopTracks(stream);
@@ -69,7 +69,7 @@ export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
   }, []);
   const stop = (shouldSend: boolean): void => {
     if (recorder.current === null) onEnd(null);
-    else finish(recorder.current, isWanted, shouldSend);
+    else finish(recorder.current, isAccepted, shouldSend);
   };
   return (
     <div className={styles["line"]} role="group" aria-label={words.recording}>
@@ -92,10 +92,10 @@ export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
 
 function finish(
   recorder: MediaRecorder,
-  isWanted: { current: boolean },
+  isAccepted: { current: boolean },
   shouldSend: boolean,
 ): void {
-  isWanted.current = shouldSend;
+  isAccepted.current = shouldSend;
   if (recorder.state === "recording") recorder.stop();
 }
 

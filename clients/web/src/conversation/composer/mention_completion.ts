@@ -18,28 +18,28 @@ export interface Candidate {
 /** Return the mention at the caret, or null. */
 export function findMention(text: string, caret: number): MentionQuery | null {
   const before = text.slice(Math.max(0, caret - QUERY_MAX - 2), caret);
-  const found = BEFORE_CARET.exec(before);
-  if (found === null) return null;
-  const query = found[1] as string;
+  const match = BEFORE_CARET.exec(before);
+  if (match === null) return null;
+  const query = match[1] as string;
   return { start: caret - query.length - 1, query };
 }
 
-/** Return the best candidates: first those whose id or name starts with the query. */
+/** Return the best candidates; candidates whose id or name starts with the query come first. */
 export function rankCandidates(
   candidates: readonly Candidate[],
   query: string,
   countMax = 8,
 ): Candidate[] {
-  const wanted = query.toLowerCase();
+  const prefix = query.toLowerCase();
   const rank = ({ user, name }: Candidate): number => {
     const [id, words] = [user.toLowerCase(), name.toLowerCase()];
-    if (id.startsWith(wanted) || words.startsWith(wanted)) return 0;
-    if (words.includes(` ${wanted}`)) return 1;
-    return id.includes(wanted) ? 2 : 3;
+    if (id.startsWith(prefix) || words.startsWith(prefix)) return 0;
+    if (words.includes(` ${prefix}`)) return 1;
+    return id.includes(prefix) ? 2 : 3;
   };
   return candidates
     .map((candidate) => ({ candidate, rank: rank(candidate) }))
-    .filter((each) => each.rank < 3)
+    .filter((ranked) => ranked.rank < 3)
     .sort((a, b) => a.rank - b.rank || a.candidate.name.localeCompare(b.candidate.name))
     .slice(0, countMax)
     .map(({ candidate }) => candidate);

@@ -5,7 +5,7 @@ import type { Attachment } from "tierchat";
 import { useClient, useUpload, type Upload } from "tierchat/react";
 import { cleanName } from "../../content/file_kinds";
 import { putFile } from "../../content/known_files";
-import { mediaOf } from "../../content/use_media";
+import { getMediaCache } from "../../content/use_media";
 import { showToast } from "../../design";
 import { getText } from "../../i18n";
 import { formatBytes } from "../../i18n/format";
@@ -18,8 +18,8 @@ export const FILES_MAX = 10;
 export interface Files {
   readonly uploads: readonly Upload[];
   readonly isUploading: boolean;
-  /** Upload files. `isSentWhenDone`: then send them as a separate message. */
-  readonly add: (files: readonly File[], options?: { isSentWhenDone?: boolean }) => void;
+  /** Upload files. `isSentAlone`: send them as a separate message after the upload. */
+  readonly add: (files: readonly File[], options?: { isSentAlone?: boolean }) => void;
   /** Remove the complete uploads and return their attachments. */
   readonly popAttachments: () => Attachment[];
 }
@@ -29,46 +29,46 @@ export function useFiles(model: ConversationModel, bytesMax: number): Files {
   const client = useClient();
   const { uploads, isUploading, add: upload, popAttachments: pop } = useUpload(model.chat.id);
   const count = useRef(0);
-  const voices = useRef(new Set<string>());
+  const voiceNames = useRef(new Set<string>());
   count.current = uploads.length;
 
   const add = useCallback<Files["add"]>(
     (files, options = {}) => {
       const words = getText().conversation;
-      const refuse = (text: string): void => showToast(text, { kind: "error" });
+      const showError = (text: string): void => showToast(text, { kind: "error" });
       const accepted: File[] = [];
       for (const file of files) {
         if (count.current + accepted.length >= FILES_MAX) {
-          refuse(words.tooManyFiles(FILES_MAX));
+          showError(words.tooManyFiles(FILES_MAX));
           break;
         }
-        if (file.size === 0) refuse(words.fileEmpty);
-        else if (file.size > bytesMax) refuse(words.fileTooLarge(formatBytes(bytesMax)));
+        if (file.size === 0) showError(words.fileEmpty);
+        else if (file.size > bytesMax) showError(words.fileTooLarge(formatBytes(bytesMax)));
         else accepted.push(new File([file], cleanName(file.name), { type: file.type }));
       }
-      if (options.isSentWhenDone === true) {
-        for (const { name } of accepted) voices.current.add(name);
+      if (options.isSentAlone === true) {
+        for (const { name } of accepted) voiceNames.current.add(name);
       }
       upload(accepted);
     },
     [upload, bytesMax],
   );
   const popAttachments = useCallback(() => {
-    voices.current.clear();
+    voiceNames.current.clear();
     return pop();
   }, [pop]);
 
-  // Files that this device has uploaded need no download.
-  const kept = useRef(new WeakSet<Attachment>());
+  // Cache uploaded files, so that they need no download.
+  const processed = useRef(new WeakSet<Attachment>());
   useEffect(() => {
     for (const { attachment, file } of uploads) {
-      if (attachment === null || kept.current.has(attachment)) continue;
-      kept.current.add(attachment);
+      if (attachment === null || processed.current.has(attachment)) continue;
+      processed.current.add(attachment);
       putFile(attachment);
-      mediaOf(client).put(attachment.id, file);
+      getMediaCache(client).put(attachment.id, file);
     }
     const isDone = uploads.length === 1 && uploads[0]?.attachment != null;
-    if (isDone && voices.current.has(uploads[0]?.name ?? "")) {
+    if (isDone && voiceNames.current.has(uploads[0]?.name ?? "")) {
       model.send({ attachments: popAttachments() });
     }
   }, [uploads, client, model, popAttachments]);

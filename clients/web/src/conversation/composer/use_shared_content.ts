@@ -18,7 +18,7 @@ import { useConversation } from "../model/context";
 export function useSharedContent(onContent: (content: SharedContent) => void): void {
   const { chat, group } = useConversation();
   const { isOnline } = useConnection();
-  const isReady = (isOnline && group.isKnown) || !navigator.onLine;
+  const isReady = (isOnline && group.isLoaded) || !navigator.onLine;
   const handler = useRef(onContent);
   handler.current = onContent;
   useEffect(() => {

@@ -2,7 +2,7 @@
 // also adds rows to it.
 
 import { useRef } from "react";
-import { plainText } from "../../content/markdown";
+import { getPlainText } from "../../content/markdown";
 import { useConversation } from "../model/context";
 import { useObservable } from "../model/observable";
 import { useSenderName } from "../sender_name";
@@ -18,7 +18,7 @@ export function Announcer() {
   const isNew = isText && last.message.seq > (startSeq.current ?? Infinity);
   return (
     <div className="visually-hidden" role="status">
-      {isNew && `${name}: ${plainText(last.message.body)}`}
+      {isNew && `${name}: ${getPlainText(last.message.body)}`}
     </div>
   );
 }

@@ -1,6 +1,6 @@
 // The notice below a refused message: the reason, and buttons to retry or delete it.
 
-import { errorText } from "../../app/errors";
+import { getErrorText } from "../../app/errors";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";
@@ -12,7 +12,7 @@ export function FailedNotice({ row: { unsent, message } }: { row: Row }) {
   if (unsent?.error == null) return null;
   return (
     <div className={styles["failed"]} role="alert">
-      <span>{words.failedBecause(errorText(unsent.error))}</span>
+      <span>{words.failedBecause(getErrorText(unsent.error))}</span>
       <button type="button" onClick={() => model.retry(unsent.ref)}>
         {words.retry}
       </button>

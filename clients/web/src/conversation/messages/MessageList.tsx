@@ -27,9 +27,9 @@ import { ResponseRow } from "./ResponseRow";
 import type { Row } from "../model/rows";
 import { useReadMarker } from "./use_read_marker";
 
-const NEAR_PX = 1_200; // closer to an end of the window, the next page is loaded
-const END_PX = 40; // closer to the end, new messages scroll the list
-const START_PX = 64; // height of the note above the first message
+const LOAD_DISTANCE_PX = 1_200; // from an end of the window, at which the next page is loaded
+const END_DISTANCE_PX = 40; // from the end, within which new messages scroll the list
+const START_HEIGHT_PX = 64; // height of the note above the first message
 const BUFFER_PX = 400;
 
 interface Overlay {
@@ -51,14 +51,14 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   const scroller = useRef<HTMLDivElement>(null);
   const handle = useRef<VirtualizerHandle>(null);
   const isAtEnd = useRef(true);
-  const [isFar, setFar] = useState(false);
+  const [isFarFromEnd, setFarFromEnd] = useState(false);
   const [activeKey, setActiveKey] = useState<string | null>(null);
   const [overlay, setOverlay] = useState<Overlay | null>(null);
   const checkRead = useReadMarker(handle, scroller);
 
   const activeIndex = useMemo(() => {
-    const found = rows.findIndex(({ key }) => key === activeKey);
-    return found < 0 ? rows.length - 1 : found;
+    const index = rows.findIndex(({ key }) => key === activeKey);
+    return index < 0 ? rows.length - 1 : index;
   }, [rows, activeKey]);
 
   const scrollToEnd = useCallback(() => {
@@ -71,36 +71,36 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     if (isAtEnd.current) scrollToEnd();
   }, [scrollToEnd]);
 
-  /** Load the next page near an end of the window, and remove entries that are far away. */
-  const check = useCallback(() => {
-    const list = handle.current;
+  /** Update the state that depends on the scroll position; load the next page near an end. */
+  const updatePosition = useCallback(() => {
     const element = scroller.current;
-    if (list === null || element === null) return;
-    const now = model.list.get();
+    if (handle.current === null || element === null) return;
+    const list = model.list.get();
     const below = element.scrollHeight - element.clientHeight - element.scrollTop;
-    isAtEnd.current = below < END_PX && now.isLive;
-    setFar(!now.isLive || below > element.clientHeight);
-    if (now.loading === null && now.error === null && now.rows.length > 0) {
-      if (element.scrollTop < NEAR_PX && now.hasOlder) void model.window.loadOlder();
-      else if (below < NEAR_PX && !now.isLive) void model.window.loadNewer();
+    isAtEnd.current = below < END_DISTANCE_PX && list.isLive;
+    setFarFromEnd(!list.isLive || below > element.clientHeight);
+    if (list.loading === null && list.error === null && list.rows.length > 0) {
+      if (element.scrollTop < LOAD_DISTANCE_PX && list.hasOlder) void model.window.loadOlder();
+      else if (below < LOAD_DISTANCE_PX && !list.isLive) void model.window.loadNewer();
     }
     checkRead();
   }, [model, checkRead]);
 
   // After a jump, scroll to the target.
-  const { place, target } = state;
+  const { jumpCount, target } = state;
   useLayoutEffect(() => {
     const list = handle.current;
-    if (list === null || place === 0) return;
-    const current = model.list.get().rows;
-    const wanted = current.findIndex(({ isUnreadStart, message }) =>
+    if (list === null || jumpCount === 0) return;
+    const currentRows = model.list.get().rows;
+    const targetIndex = currentRows.findIndex(({ isUnreadStart, message }) =>
       typeof target === "number" ? message.seq >= target : target === "unread" && isUnreadStart,
     );
-    isAtEnd.current = wanted < 0;
-    if (typeof target === "number") setActiveKey(current[wanted]?.key ?? null); // for the Tab key
-    if (wanted < 0) scrollToEnd();
-    else list.scrollToIndex(wanted, { align: target === "unread" ? "start" : "center" });
-  }, [model, place, target, scrollToEnd]);
+    isAtEnd.current = targetIndex < 0;
+    // The Tab key focuses the target.
+    if (typeof target === "number") setActiveKey(currentRows[targetIndex]?.key ?? null);
+    if (targetIndex < 0) scrollToEnd();
+    else list.scrollToIndex(targetIndex, { align: target === "unread" ? "start" : "center" });
+  }, [model, jumpCount, target, scrollToEnd]);
 
   // After new rows, stay at the end, and keep the window bounded.
   useLayoutEffect(() => {
@@ -108,10 +108,10 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     const timer = setTimeout(() => {
       const index = handle.current?.findItemIndex(scroller.current?.scrollTop ?? 0) ?? 0;
       model.window.trim(index > rows.length / 2);
-      check();
+      updatePosition();
     });
     return () => clearTimeout(timer);
-  }, [model, rows, isLive, loading, error, check, scrollToEnd]);
+  }, [model, rows, isLive, loading, error, updatePosition, scrollToEnd]);
 
   // Keep the newest message visible when the window shrinks, such as for a keyboard.
   useEffect(() => {
@@ -119,11 +119,11 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     if (element === null) return undefined;
     const observer = new ResizeObserver(() => {
       stayAtEnd();
-      check();
+      updatePosition();
     });
     observer.observe(element);
     return () => observer.disconnect();
-  }, [check, stayAtEnd]);
+  }, [updatePosition, stayAtEnd]);
 
   const jumpToEnd = (): void => {
     if (isLive) scrollToEnd();
@@ -140,7 +140,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     if (row === undefined) return;
     setActiveKey(row.key);
     handle.current?.scrollToIndex(index, { align: "nearest" });
-    requestAnimationFrame(() => elementOf(scroller.current, row)?.focus());
+    requestAnimationFrame(() => findRowElement(scroller.current, row)?.focus());
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     const element = event.target instanceof Element ? event.target.closest("[data-key]") : null;
@@ -164,7 +164,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     if (row.isSystem || row.message.deleted === true) return;
     const openMenu = (): void => {
       if (model.selection.get() !== null) model.toggleSelected(row.message.seq);
-      else openOverlay("menu", row, cornerOf(element.querySelector("[data-first]") ?? element));
+      else openOverlay("menu", row, getCorner(element.querySelector("[data-first]") ?? element));
     };
     const actions: Record<string, () => void> = {
       Enter: openMenu,
@@ -213,10 +213,10 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
           scrollRef={scroller}
           data={rows}
           shift={state.isShifted}
-          startMargin={START_PX}
+          startMargin={START_HEIGHT_PX}
           bufferSize={BUFFER_PX}
           keepMounted={activeKey === null || activeIndex < 0 ? [] : [activeIndex]}
-          onScroll={check}
+          onScroll={updatePosition}
           onResize={stayAtEnd}
         >
           {(row, index) => (
@@ -233,7 +233,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
         <div className={styles["end"]} />
       </div>
       <Announcer />
-      {isFar && !isEmpty && (
+      {isFarFromEnd && !isEmpty && (
         <JumpButton
           onJump={jumpToEnd}
         />
@@ -257,12 +257,12 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   );
 });
 
-/** Return the lower start corner of a row: a menu at a point returns the focus to the row. */
-function cornerOf(element: Element): { x: number; y: number } {
+/** Return the lower start corner of a row. A menu at a point returns the focus to the row. */
+function getCorner(element: Element): { x: number; y: number } {
   const { left, right, bottom } = element.getBoundingClientRect();
   return { x: getComputedStyle(element).direction === "rtl" ? right : left, y: bottom };
 }
 
-function elementOf(list: HTMLElement | null, row: Row): HTMLElement | null {
+function findRowElement(list: HTMLElement | null, row: Row): HTMLElement | null {
   return list?.querySelector(`[data-key="${CSS.escape(row.key)}"]`) ?? null;
 }

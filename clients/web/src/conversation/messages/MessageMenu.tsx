@@ -19,7 +19,7 @@ import { useConversation } from "../model/context";
 import type { OpenOverlay, OverlayAnchor } from "./MessageTools";
 import styles from "./MessageMenu.module.css";
 import { useObservable } from "../model/observable";
-import { pinsOf } from "../model/pins";
+import { getPins } from "../model/pins";
 import type { Row } from "../model/rows";
 
 /** The reactions offered without the picker. */
@@ -37,7 +37,7 @@ export function MessageMenu({ row, anchor, onOverlay, onClose }: MessageMenuProp
   const model = useConversation();
   const { message, isOwn } = row;
   const { chat } = model;
-  const pins = useObservable(pinsOf(model).list);
+  const pins = useObservable(getPins(model).list);
   const isPinned = pins.some((pin) => pin.message.seq === message.seq);
   useObservable(model.group.loaded);
   const canPin = chat.kind !== "group" || model.group.isManager;
@@ -91,7 +91,7 @@ export function MessageMenu({ row, anchor, onOverlay, onClose }: MessageMenuProp
       onSelect: () => model.dialog.set({ kind: "delete", messages: [message] }),
     },
   ];
-  const own = message.reactions?.[model.me];
+  const ownReaction = message.reactions?.[model.me];
   const reactions = (
     <div className={styles["reactions"]} role="menu" aria-label={words.react}>
       {QUICK_REACTIONS.map((emoji) => (
@@ -100,8 +100,8 @@ export function MessageMenu({ row, anchor, onOverlay, onClose }: MessageMenuProp
           type="button"
           role="menuitem"
           tabIndex={-1}
-          aria-label={own === emoji ? words.removeReaction(emoji) : words.reactWith(emoji)}
-          data-own={own === emoji || undefined}
+          aria-label={ownReaction === emoji ? words.removeReaction(emoji) : words.reactWith(emoji)}
+          data-own={ownReaction === emoji || undefined}
           onClick={() => {
             onClose();
             model.react(message, emoji);

@@ -1,7 +1,7 @@
-// The corner of a bubble: the time, and the status of the user's own messages.
+// The corner of a message bubble: the time, and the status of the user's own messages.
 
 import { Check, CheckCheck, CircleAlert, Clock, type LucideIcon } from "lucide-react";
-import { directoryOf } from "../../app/directory";
+import { getDirectory } from "../../app/directory";
 import { useText, type Catalog } from "../../i18n";
 import { formatDateTime, formatList, formatTime } from "../../i18n/format";
 import { useConversation } from "../model/context";
@@ -18,20 +18,20 @@ const ICONS: Record<SendStatus, LucideIcon> = {
   failed: CircleAlert,
 };
 
-/** Return a text as wide as the corner; an em space stands for the icon. */
-export function tailText(row: Row, words: Catalog["conversation"]): string {
+/** Return a text as wide as the corner, with an em space in place of the icon. */
+export function buildTailText(row: Row, words: Catalog["conversation"]): string {
   const icon = row.status === null ? "" : "\u2003\u2009";
-  return `${noteOf(row, words)}${formatTime(row.message.ts / 1000)}${icon}`;
+  return `${getNote(row, words)}${formatTime(row.message.ts / 1000)}${icon}`;
 }
 
 /** Return the text of the corner for screen readers, with the status in words. */
-export function metaText(row: Row, words: Catalog["conversation"]): string {
+export function buildMetaText(row: Row, words: Catalog["conversation"]): string {
   const time = formatTime(row.message.ts / 1000);
-  return `${noteOf(row, words)}${time}${row.status === null ? "" : ` ${words[row.status]}`}`;
+  return `${getNote(row, words)}${time}${row.status === null ? "" : ` ${words[row.status]}`}`;
 }
 
-/** Return the note before the time: that the message was edited, or how a response ended. */
-function noteOf({ message }: Row, words: Catalog["conversation"]): string {
+/** Return the note before the time: "edited", or how an AI response ended. */
+function getNote({ message }: Row, words: Catalog["conversation"]): string {
   const { edited_ts: editedTs, deleted, ai } = message;
   if (deleted === true) return "";
   if (editedTs != null && editedTs > 0) return `${words.edited} `;
@@ -50,13 +50,13 @@ export function MessageMeta({ row, dir }: MessageMetaProps) {
   const model = useConversation();
   const { status, message } = row;
   const timeMs = message.ts / 1000;
-  const readers = status === "read" ? readersOf(model, message.seq) : [];
+  const readers = status === "read" ? listReaders(model, message.seq) : [];
   const state = readers.length > 0 ? words.readBy(formatList(readers)) : status && words[status];
-  const about = [formatDateTime(timeMs), readers.length > 0 ? state : null];
+  const details = [formatDateTime(timeMs), readers.length > 0 ? state : null];
   const Icon = status === null ? null : ICONS[row.isChanging ? "pending" : status];
   return (
-    <span className={styles["meta"]} dir={dir} data-tooltip={about.filter(Boolean).join(" · ")}>
-      {noteOf(row, words)}
+    <span className={styles["meta"]} dir={dir} data-tooltip={details.filter(Boolean).join(" · ")}>
+      {getNote(row, words)}
       {formatTime(timeMs)}
       {Icon !== null && state !== null && (
         <Icon
@@ -71,9 +71,9 @@ export function MessageMeta({ row, dir }: MessageMetaProps) {
 }
 
 /** Return the names of the group's members who have read a message. */
-function readersOf({ chat, me, client }: ConversationModel, seq: number): string[] {
+function listReaders({ chat, me, client }: ConversationModel, seq: number): string[] {
   if (chat.kind !== "group") return [];
   const users = Object.entries(chat.marks).filter(([user, [read]]) => user !== me && read >= seq);
-  const shown = users.slice(0, READERS_MAX).map(([user]) => directoryOf(client).get(user).name);
+  const shown = users.slice(0, READERS_MAX).map(([user]) => getDirectory(client).get(user).name);
   return users.length > READERS_MAX ? [...shown, `+${users.length - READERS_MAX}`] : shown;
 }

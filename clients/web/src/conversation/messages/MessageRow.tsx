@@ -3,21 +3,21 @@
 import { memo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
 import type { Message } from "tierchat";
 import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
-import { Link, pathTo } from "../../app/router";
+import { Link, buildPath } from "../../app/router";
 import { Attachments } from "../../content/Attachments";
-import { kindOf } from "../../content/file_kinds";
+import { getFileKind } from "../../content/file_kinds";
 import { findFile } from "../../content/known_files";
 import { LinkPreview } from "../../content/LinkPreview";
-import { firstLink } from "../../content/markdown";
+import { findFirstLink } from "../../content/markdown";
 import { MessageText } from "../../content/MessageText";
-import { countOnlyEmoji, endDirectionOf } from "../../content/text_shape";
-import { classes, hueOf } from "../../design";
+import { countOnlyEmoji, getLastLineDirection } from "../../content/text_shape";
+import { classes, getHue } from "../../design";
 import { useText } from "../../i18n";
 import { formatDay } from "../../i18n/format";
 import { useConversation } from "../model/context";
 import { useSenderName } from "../sender_name";
 import { FailedNotice } from "./FailedNotice";
-import { MessageMeta, metaText, tailText } from "./MessageMeta";
+import { MessageMeta, buildMetaText, buildTailText } from "./MessageMeta";
 import { MessageTools, type OpenOverlay } from "./MessageTools";
 import { useObservable } from "../model/observable";
 import { Reactions } from "./Reactions";
@@ -27,7 +27,7 @@ import type { Row } from "../model/rows";
 import { SystemNote } from "./SystemNote";
 
 const LONG_PRESS_MS = 450;
-const SLOP_PX = 10;
+const MOVE_PX_MAX = 10;
 
 interface MessageRowProps {
   row: Row;
@@ -81,7 +81,7 @@ function useLabel(row: Row): string | undefined {
   const name = isOwn ? words.you : sender;
   const body = message.deleted === true ? words.deleted : message.body.slice(0, 400);
   const files = (message.attachments ?? []).map((file) => file.name).join(", ");
-  return [words.saysAt(name, metaText(row, words)), body, files].filter(Boolean).join(": ");
+  return [words.saysAt(name, buildMetaText(row, words)), body, files].filter(Boolean).join(": ");
 }
 
 interface MessageLineProps extends Omit<MessageRowProps, "isActive"> {
@@ -91,7 +91,7 @@ interface MessageLineProps extends Omit<MessageRowProps, "isActive"> {
 function MessageLine({ row, isGroup, isSelecting, onOverlay }: MessageLineProps) {
   const model = useConversation();
   const { message, isOwn } = row;
-  const [isHot, setHot] = useState(false);
+  const [isHovered, setHovered] = useState(false);
   const press = useRef<{ timer: ReturnType<typeof setTimeout>; x: number; y: number } | null>(null);
   const isHighlighted = useObservable(model.highlighted) === message.seq;
   const canAct = row.unsent === null && message.deleted !== true;
@@ -103,14 +103,14 @@ function MessageLine({ row, isGroup, isSelecting, onOverlay }: MessageLineProps)
   const onPointerDown = (event: PointerEvent): void => {
     endPress();
     if (event.pointerType !== "touch" || !canAct || isSelecting) return;
-    const place = { x: event.clientX, y: event.clientY };
-    const timer = setTimeout(() => onOverlay("menu", row, place), LONG_PRESS_MS);
-    press.current = { timer, ...place };
+    const point = { x: event.clientX, y: event.clientY };
+    const timer = setTimeout(() => onOverlay("menu", row, point), LONG_PRESS_MS);
+    press.current = { timer, ...point };
   };
   const onPointerMove = ({ clientX, clientY }: PointerEvent): void => {
-    const from = press.current;
-    if (from === null) return;
-    if (Math.hypot(clientX - from.x, clientY - from.y) > SLOP_PX) endPress();
+    const start = press.current;
+    if (start === null) return;
+    if (Math.hypot(clientX - start.x, clientY - start.y) > MOVE_PX_MAX) endPress();
   };
   const onContextMenu = (event: MouseEvent): void => {
     const isText = getSelection()?.isCollapsed === false;
@@ -126,9 +126,9 @@ function MessageLine({ row, isGroup, isSelecting, onOverlay }: MessageLineProps)
       data-own={isOwn}
       data-last={row.isLast}
       data-highlighted={isHighlighted || undefined}
-      onPointerEnter={(event) => setHot(event.pointerType !== "touch")}
+      onPointerEnter={(event) => setHovered(event.pointerType !== "touch")}
       onPointerLeave={() => {
-        setHot(false);
+        setHovered(false);
         endPress();
       }}
       onPointerDown={onPointerDown}
@@ -151,7 +151,7 @@ function MessageLine({ row, isGroup, isSelecting, onOverlay }: MessageLineProps)
       <div className={styles["column"]}>
         <div className={styles["hold"]}>
           <Bubble row={row} isGroup={isGroup} />
-          {isHot && canAct && !isSelecting && (
+          {isHovered && canAct && !isSelecting && (
             <MessageTools row={row} onOverlay={onOverlay} />
           )}
         </div>
@@ -178,26 +178,28 @@ function SelectBox({ seq }: { seq: number }) {
 }
 
 /** Return the seq of the quoted message; a companion's response to the row above has no quote. */
-function quotedSeq({ reply_to: seq, ai, seq: own }: Message): number | null {
-  return seq == null || (ai != null && seq === own - 1) ? null : seq;
+function getQuotedSeq({ reply_to: seq, ai, seq: ownSeq }: Message): number | null {
+  return seq == null || (ai != null && seq === ownSeq - 1) ? null : seq;
 }
 
 function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
   const words = useText().conversation;
   const model = useConversation();
   const { message, unsent, isOwn } = row;
-  const known = unsent?.files.map(({ id }) => findFile(id)).filter((file) => file !== null);
-  const files = known ?? message.attachments ?? [];
-  const isGone = message.deleted === true;
-  const quoted = isGone ? null : quotedSeq(message);
-  const emoji = files.length === 0 && message.reply_to == null && countOnlyEmoji(message.body) > 0;
-  const link = isGone || files.length > 0 ? null : firstLink(message.body);
-  const isText = !isGone && message.body !== "" && !emoji;
-  const meta = <MessageMeta row={row} dir={isText ? endDirectionOf(message.body) : undefined} />;
-  const tail = <span aria-hidden className={styles["tail"]}>{tailText(row, words)}</span>;
+  const localFiles = unsent?.files.map(({ id }) => findFile(id)).filter((file) => file !== null);
+  const files = localFiles ?? message.attachments ?? [];
+  const isDeleted = message.deleted === true;
+  const quoted = isDeleted ? null : getQuotedSeq(message);
+  const isPlain = files.length === 0 && message.reply_to == null;
+  const isEmoji = isPlain && countOnlyEmoji(message.body) > 0;
+  const link = isDeleted || files.length > 0 ? null : findFirstLink(message.body);
+  const isText = !isDeleted && message.body !== "" && !isEmoji;
+  const direction = isText ? getLastLineDirection(message.body) : undefined;
+  const meta = <MessageMeta row={row} dir={direction} />;
+  const tail = <span aria-hidden className={styles["tail"]}>{buildTailText(row, words)}</span>;
   return (
     <div
-      className={classes(styles["bubble"], emoji && styles["bare"])}
+      className={classes(styles["bubble"], isEmoji && styles["bare"])}
       data-own={isOwn}
       data-first={row.isFirst}
       data-last={row.isLast}
@@ -205,8 +207,8 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
       {isGroup && !isOwn && row.isFirst && (
         <Link
           className={styles["sender"]}
-          data-hue={hueOf(message.sender)}
-          to={pathTo("/people/:user", { user: message.sender })}
+          data-hue={getHue(message.sender)}
+          to={buildPath("/people/:user", { user: message.sender })}
         >
           <PersonName user={message.sender} />
         </Link>
@@ -219,13 +221,13 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
             seq={unsent === null ? message.seq : 0}
             onOpen={(file) =>
               model.openViewer(file.id, message.seq, (item) =>
-                ["image", "video"].includes(kindOf(item.file)),
+                ["image", "video"].includes(getFileKind(item.file)),
               )
             }
           />
         </div>
       )}
-      {isGone ? (
+      {isDeleted ? (
         <p className={styles["gone"]}>
           {words.deleted}
           {tail}

@@ -7,7 +7,7 @@ import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";
 import type { Row } from "../model/rows";
 
-/** Position at which an overlay of a message opens. */
+/** The position at which an overlay of a message opens. */
 export type OverlayAnchor = HTMLElement | { x: number; y: number };
 
 /** Opens the menu of a message, or the emoji picker for a reaction. */

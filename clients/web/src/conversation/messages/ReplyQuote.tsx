@@ -1,9 +1,9 @@
-// The quote of the message that another one replies to. A click jumps to the quoted message.
+// The quoted message of a reply. A click jumps to the quoted message.
 
 import { useEffect, useState } from "react";
 import type { Message } from "tierchat";
 import { PersonName } from "../../app/PersonAvatar";
-import { plainText } from "../../content/markdown";
+import { getPlainText } from "../../content/markdown";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";
@@ -17,7 +17,7 @@ export function ReplyQuote({ seq }: { seq: number }) {
   useEffect(() => {
     if (model.find(seq) !== null) return undefined;
     let isCurrent = true;
-    void model.loadQuoted(seq).then((found) => isCurrent && setLoaded(found));
+    void model.loadQuoted(seq).then((quoted) => isCurrent && setLoaded(quoted));
     return () => {
       isCurrent = false;
     };
@@ -39,14 +39,14 @@ export function ReplyQuote({ seq }: { seq: number }) {
           <PersonName user={message.sender} />
         )}
       </strong>
-      <span dir="auto">{message === null ? "…" : summaryOf(message, words.deleted)}</span>
+      <span dir="auto">{message === null ? "…" : getSummary(message, words.deleted)}</span>
     </button>
   );
 }
 
 /** Return a message in one line. */
-export function summaryOf(message: Message, deleted: string): string {
+export function getSummary(message: Message, deleted: string): string {
   if (message.deleted === true) return deleted;
   const files = (message.attachments ?? []).map((file) => file.name).join(", ");
-  return plainText(message.body) || files;
+  return getPlainText(message.body) || files;
 }

@@ -10,7 +10,7 @@ import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./ResponseRow.module.css";
 
-/** `onGrow` is called after each piece of the response. */
+/** A response in progress. `onGrow` is called after each change of the text. */
 export function ResponseRow({ onGrow }: { onGrow: () => void }) {
   const words = useText().conversation;
   const model = useConversation();

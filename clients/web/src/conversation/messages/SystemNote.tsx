@@ -12,19 +12,19 @@ export function SystemNote({ message }: { message: Message }) {
   const model = useConversation();
   const sender = usePerson(message.sender);
   const user = usePerson(message.user ?? "");
-  const nameOf = (id: string, name: string): string => (id === model.me ? words.you : name);
-  const newName = message.name ?? nameIn(message.body);
-  const names = [nameOf(sender.id, sender.name), nameOf(user.id, user.name), newName];
+  const getName = (id: string, name: string): string => (id === model.me ? words.you : name);
+  const newName = message.name ?? parseName(message.body);
+  const names = [getName(sender.id, sender.name), getName(user.id, user.name), newName];
   return (
     <div className={styles["note"]}>
       <span>
-        <Sentence of={(...all) => noteText(message, words, ...all)} names={names} />
+        <Sentence text={(...all) => getNoteText(message, words, ...all)} names={names} />
       </span>
     </div>
   );
 }
 
-function noteText(
+function getNoteText(
   message: Message,
   words: Catalog["conversation"],
   actor: string,
@@ -50,7 +50,7 @@ function noteText(
 }
 
 /** Return the new name of the group in a change of its settings, or "". */
-function nameIn(body: string): string {
+function parseName(body: string): string {
   try {
     const settings = JSON.parse(body) as { name?: unknown } | null;
     return typeof settings?.name === "string" ? settings.name : "";

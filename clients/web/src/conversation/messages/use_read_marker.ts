@@ -17,7 +17,7 @@ export function useReadMarker(
 ): () => void {
   const model = useConversation();
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
-  const mark = useCallback(() => {
+  const markVisible = useCallback(() => {
     timer.current = undefined;
     const list = handle.current;
     const element = scroller.current;
@@ -32,14 +32,14 @@ export function useReadMarker(
     if (seq <= read) return;
     model.chat.markRead(seq).catch((error: unknown) => {
       const isTemporary = error instanceof ChatError && error.isTemporary;
-      if (isTemporary) timer.current ??= setTimeout(mark, RETRY_MS);
+      if (isTemporary) timer.current ??= setTimeout(markVisible, RETRY_MS);
     });
   }, [model, handle, scroller]);
   const schedule = useCallback(() => {
-    timer.current ??= setTimeout(mark, DELAY_MS);
-  }, [mark]);
+    timer.current ??= setTimeout(markVisible, DELAY_MS);
+  }, [markVisible]);
   useEffect(() => {
-    const end = model.client.on((event) => {
+    const unsubscribe = model.client.on((event) => {
       if (event.type === "connected") schedule();
     });
     addEventListener("focus", schedule);
@@ -47,7 +47,7 @@ export function useReadMarker(
     return () => {
       clearTimeout(timer.current);
       timer.current = undefined;
-      end();
+      unsubscribe();
       removeEventListener("focus", schedule);
       document.removeEventListener("visibilitychange", schedule);
     };

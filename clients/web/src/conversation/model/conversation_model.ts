@@ -9,20 +9,20 @@ import {
   type Draft,
   type Message,
 } from "tierchat";
-import { errorText } from "../../app/errors";
+import { getErrorText } from "../../app/errors";
 import { getText } from "../../i18n";
 import { showToast } from "../../design";
 import type { ViewerItem } from "../../content/Viewer";
-import { failedSendsOf, type FailedSends } from "./failed_sends";
+import { getFailedSends, type FailedSends } from "./failed_sends";
 import { GroupInfo } from "./group_info";
-import { historyOf } from "./history_source";
+import { createHistorySource } from "./history_source";
 import { MessageWindow, type WindowState } from "./message_window";
 import { Observable } from "./observable";
 import { RowBuilder, type Row } from "./rows";
 
 const HIGHLIGHT_MS = 2_000;
 const TIMER_MS_MAX = 86_400_000;
-const QUOTED_MAX = 200; // quoted messages outside the window
+const QUOTES_MAX = 200; // quoted messages outside the window
 
 /** State of the list. */
 export interface ListState extends Omit<WindowState, "entries"> {
@@ -62,16 +62,16 @@ export class ConversationModel {
   readonly #rows = new RowBuilder();
   readonly #quoted = new Map<number, Promise<Message | null>>();
   #unreadAfter: number | null = null;
-  #shown: readonly Message[] = []; // the entries of the last rows
+  #publishedEntries: readonly Message[] = []; // the entries of the last rows
   #isScheduled = false;
   #expiry: ReturnType<typeof setTimeout> | undefined;
-  #end: (() => void)[] = [];
+  #unsubscribers: (() => void)[] = [];
 
   constructor(client: ChatClient, chatId: string) {
     this.client = client;
     this.chat = client.chat(chatId);
-    this.window = new MessageWindow(historyOf(client, chatId));
-    this.failed = failedSendsOf(client);
+    this.window = new MessageWindow(createHistorySource(client, chatId));
+    this.failed = getFailedSends(client);
     this.group = new GroupInfo(client, this.chat);
     this.list = new Observable({ ...this.window.getState(), rows: [] as readonly Row[] });
   }
@@ -94,13 +94,13 @@ export class ConversationModel {
   /** Subscribe to the chat and show message `seq`; null: the first unread or newest message. */
   start(seq: number | null): void {
     const { client, chat } = this;
-    this.#end = [
+    this.#unsubscribers = [
       client.on((event) => this.#onEvent(event)),
       client.onChange((chats) => {
         if (chats.has(chat.id)) this.#schedule();
       }),
       this.window.subscribe(() => {
-        // Rows at the start must be drawn in a separate update; see `isShifted`.
+        // Rows added at the start need a separate render; see `isShifted`.
         if (this.window.getState().isShifted) flushSync(() => this.#publish());
         else this.#publish();
       }),
@@ -114,8 +114,8 @@ export class ConversationModel {
   }
 
   stop(): void {
-    for (const end of this.#end) end();
-    this.#end = [];
+    for (const unsubscribe of this.#unsubscribers) unsubscribe();
+    this.#unsubscribers = [];
     clearTimeout(this.#expiry);
   }
 
@@ -169,13 +169,13 @@ export class ConversationModel {
     this.#expiry = setTimeout(this.#expire, Math.min(waitMs, TIMER_MS_MAX));
   };
 
-  /** Schedule one update for all changes of a task, which the SDK reports one by one. */
+  /** Schedule one update for all changes that the SDK reports in the same task. */
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
     queueMicrotask(() => {
       this.#isScheduled = false;
-      if (this.#end.length === 0) return;
+      if (this.#unsubscribers.length === 0) return;
       this.window.refresh();
       this.#publish();
     });
@@ -183,9 +183,9 @@ export class ConversationModel {
 
   #publish(): void {
     const { entries, ...others } = this.window.getState();
-    // Rows are shifted only once; later updates have the same entries.
-    const state = { ...others, isShifted: others.isShifted && entries !== this.#shown };
-    this.#shown = entries;
+    // `isShifted` is valid for one update only; later updates have the same entries.
+    const state = { ...others, isShifted: others.isShifted && entries !== this.#publishedEntries };
+    this.#publishedEntries = entries;
     const { chat, me } = this;
     const { pending } = chat;
     const rows = this.#rows.build(entries, state.isLive, {
@@ -193,14 +193,14 @@ export class ConversationModel {
       marks: chat.marks,
       unreadAfter: this.#unreadAfter,
       pending,
-      failed: this.failed.all.get().filter((each) => each.chat === chat.id),
+      failed: this.failed.all.get().filter((failed) => failed.chat === chat.id),
     });
     this.unread.set(chat.unread);
-    const before = this.list.get();
+    const previous = this.list.get();
     const isSame =
-      rows.length === before.rows.length &&
-      rows.every((row, index) => row === before.rows[index]) &&
-      Object.entries(state).every(([name, value]) => before[name as keyof ListState] === value);
+      rows.length === previous.rows.length &&
+      rows.every((row, index) => row === previous.rows[index]) &&
+      Object.entries(state).every(([name, value]) => previous[name as keyof ListState] === value);
     if (!isSame) this.list.set({ ...state, rows });
     this.#expire();
   }
@@ -214,7 +214,7 @@ export class ConversationModel {
     if (!this.list.get().isLive) void this.window.jumpToNewest();
   }
 
-  /** Send a refused message again, with `text` if it was changed. */
+  /** Send a refused message again; `text` replaces its text. */
   retry(ref: string, text?: string): void {
     const failed = this.failed.remove(ref);
     if (failed === null) return;
@@ -232,7 +232,7 @@ export class ConversationModel {
     this.target.set({ kind, message });
   }
 
-  /** Delete a refused message. */
+  /** Remove a refused message. */
   discard(ref: string): void {
     this.failed.remove(ref);
     if (this.target.get()?.message.ref === ref) this.target.set(null);
@@ -246,8 +246,8 @@ export class ConversationModel {
 
   /** Scroll to a message. */
   async jumpTo(seq: number): Promise<void> {
-    const isThere = await this.window.jumpTo(seq);
-    if (!isThere) {
+    const isLoaded = await this.window.jumpTo(seq);
+    if (!isLoaded) {
       showToast(getText().conversation.messageGone, { kind: "error" });
       if (this.list.get().rows.length === 0) void this.window.jumpToNewest();
       return;
@@ -285,7 +285,7 @@ export class ConversationModel {
       await work();
       return true;
     } catch (error) {
-      showToast(errorText(error), { kind: "error" });
+      showToast(getErrorText(error), { kind: "error" });
       return false;
     }
   }
@@ -298,7 +298,7 @@ export class ConversationModel {
   }
 
   /** Return the selected messages, in order. */
-  selectedMessages(): Message[] {
+  listSelectedMessages(): Message[] {
     const selected = this.selection.get() ?? new Set<number>();
     return this.list
       .get()
@@ -306,23 +306,23 @@ export class ConversationModel {
       .filter(({ seq, deleted }) => selected.has(seq) && deleted !== true);
   }
 
-  /** Load a message that others reply to; null if the user cannot read it. */
+  /** Load a quoted message; null if the user cannot read it. */
   loadQuoted(seq: number): Promise<Message | null> {
-    let found = this.#quoted.get(seq);
-    if (found === undefined) {
+    let message = this.#quoted.get(seq);
+    if (message === undefined) {
       const call = this.client.http.call("get_message", { chat: this.chat.id, seq });
-      found = call.then(
-        (message) => message as Message,
+      message = call.then(
+        (loaded) => loaded as Message,
         (error: unknown) => {
           if (error instanceof ChatError && error.isTemporary) this.#quoted.delete(seq);
           return null;
         },
       );
-      this.#quoted.set(seq, found);
+      this.#quoted.set(seq, message);
       const [oldest] = this.#quoted.keys();
-      if (this.#quoted.size > QUOTED_MAX && oldest !== undefined) this.#quoted.delete(oldest);
+      if (this.#quoted.size > QUOTES_MAX && oldest !== undefined) this.#quoted.delete(oldest);
     }
-    return found;
+    return message;
   }
 
   /** Return a message of the window. */
@@ -335,7 +335,7 @@ export class ConversationModel {
     const items = this.window
       .getState()
       .entries.flatMap((message) =>
-        (message.attachments ?? []).map((each) => ({ file: each, seq: message.seq })),
+        (message.attachments ?? []).map((attachment) => ({ file: attachment, seq: message.seq })),
       )
       .filter(isVisual);
     const start = items.findIndex((item) => item.file.id === file && item.seq === seq);
@@ -343,7 +343,7 @@ export class ConversationModel {
   }
 }
 
-/** Return whether the user is looking at this page. */
+/** Return whether this page is visible and has the focus. */
 export function isReading(): boolean {
   return document.visibilityState === "visible" && document.hasFocus();
 }

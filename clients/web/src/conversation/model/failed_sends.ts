@@ -1,16 +1,16 @@
 // Messages that the server refused, until the user sends them again or deletes them.
 //
-// They are saved in localStorage, for all tabs and the next start, unless the login is for one tab.
-// Bounds: the content of the last `REMEMBERED_MAX` operations, and `FAILED_MAX` messages.
+// They are saved in localStorage for all tabs and the next start, unless the login is for one tab.
+// Bounds: the content of the last `OPERATIONS_MAX` operations, and `FAILED_MAX` messages.
 
 import { ChatError, type ChatClient, type PendingOperation } from "tierchat";
-import { errorText } from "../../app/errors";
+import { getErrorText } from "../../app/errors";
 import { findFile, putFile } from "../../content/known_files";
 import { showToast } from "../../design";
 import { Observable } from "./observable";
-import { unsentOf, type Unsent } from "./unsent";
+import { parseUnsent, type Unsent } from "./unsent";
 
-const REMEMBERED_MAX = 500;
+const OPERATIONS_MAX = 500;
 const FAILED_MAX = 50;
 
 /** A refused message of one chat. */
@@ -30,12 +30,12 @@ export class FailedSends {
   constructor(client: ChatClient, user: string) {
     this.#key = user === "" ? null : `tierchat.failed.${user}`;
     this.#restore();
-    for (const chat of client.chats) this.#observe(chat.pending);
+    for (const chat of client.chats) this.#recordOperations(chat.pending);
     client.onChange((chats) => {
-      for (const id of chats) this.#observe(client.chat(id).pending);
+      for (const id of chats) this.#recordOperations(client.chat(id).pending);
     });
     client.on((event) => {
-      if (event.type === "refused") this.#refused(event.ref, event.chat, event.error);
+      if (event.type === "refused") this.#handleRefused(event.ref, event.chat, event.error);
       else if (event.type === "acked") this.#operations.delete(event.ref);
     });
     addEventListener("storage", ({ key }) => {
@@ -43,32 +43,33 @@ export class FailedSends {
     });
   }
 
-  /** Remove a message; return it. */
+  /** Remove a message and return it; null if there is none. */
   remove(ref: string): FailedSend | null {
-    const found = this.all.get().find((each) => each.ref === ref) ?? null;
-    this.#set(this.all.get().filter((each) => each.ref !== ref));
-    return found;
+    const removed = this.all.get().find((send) => send.ref === ref) ?? null;
+    this.#set(this.all.get().filter((send) => send.ref !== ref));
+    return removed;
   }
 
-  /** Keep the content of operations that may be refused later. */
-  #observe(operations: readonly PendingOperation[]): void {
+  /** Record operations, because a refusal does not include the content. */
+  #recordOperations(operations: readonly PendingOperation[]): void {
     for (const operation of operations) this.#operations.set(operation.ref, operation);
     for (const ref of this.#operations.keys()) {
-      if (this.#operations.size <= REMEMBERED_MAX) break;
+      if (this.#operations.size <= OPERATIONS_MAX) break;
       this.#operations.delete(ref);
     }
   }
 
-  #refused(ref: string, chat: string, error: ChatError): void {
+  #handleRefused(ref: string, chat: string, error: ChatError): void {
     const operation = this.#operations.get(ref);
     this.#operations.delete(ref);
     if (operation === undefined || operation.fields.type !== "send") {
-      showToast(errorText(error), { kind: "error" });
+      showToast(getErrorText(error), { kind: "error" });
       return;
     }
-    const unsent = unsentOf(ref, operation.fields, Date.now(), error);
+    const unsent = parseUnsent(ref, operation.fields, Date.now(), error);
     const files = unsent.files.map((file) => findFile(file.id) ?? file);
-    const others = this.all.get().filter((each) => each.ref !== ref); // may be from another tab
+    // Another tab may have added the same message.
+    const others = this.all.get().filter((send) => send.ref !== ref);
     this.#set([...others, { ...unsent, files, chat }].slice(-FAILED_MAX));
   }
 
@@ -113,7 +114,7 @@ export function startFailedSends(client: ChatClient, user: string): void {
 }
 
 /** Return the refused messages of a client. */
-export function failedSendsOf(client: ChatClient): FailedSends {
+export function getFailedSends(client: ChatClient): FailedSends {
   let store = stores.get(client);
   if (store === undefined) stores.set(client, (store = new FailedSends(client, "")));
   return store;

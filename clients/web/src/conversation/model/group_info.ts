@@ -1,9 +1,9 @@
-// Settings of a group and the user's rights in it, which are not part of the chat list.
+// Settings of a group, and the user's permissions in it. The chat list has none of them.
 
 import type { Chat, ChatClient, ChatEvent, Http } from "tierchat";
 import { Observable } from "./observable";
 
-/** The info of a group from the server, kept current while its conversation is open. */
+/** The info of a group from the server. It is reloaded after changes while the chat is open. */
 export class GroupInfo {
   /** Null until it is loaded. */
   readonly loaded = new Observable<Http.ChatInfo | null>(null);
@@ -19,11 +19,11 @@ export class GroupInfo {
   start(): () => void {
     void this.#load();
     return this.#client.on((event) => {
-      if (event.type === "connected" || this.#isAboutUs(event)) void this.#load();
+      if (event.type === "connected" || this.#isRelevant(event)) void this.#load();
     });
   }
 
-  #isAboutUs(event: ChatEvent): boolean {
+  #isRelevant(event: ChatEvent): boolean {
     if (!("chat" in event) || event.chat !== this.#chat.id) return false;
     const isMember = event.type === "memberChanged" && event.change.user === this.#client.user;
     return isMember || event.type === "chatChanged";
@@ -39,8 +39,8 @@ export class GroupInfo {
     }
   }
 
-  /** False while the user's rights in a group are not loaded. */
-  get isKnown(): boolean {
+  /** False while the user's permissions in a group are not loaded. */
+  get isLoaded(): boolean {
     return this.#chat.kind !== "group" || this.loaded.get() !== null;
   }
 

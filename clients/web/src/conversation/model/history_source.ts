@@ -12,7 +12,7 @@ export interface SourcePage {
 /** Reads one chat. */
 export interface HistorySource {
   /** Return the newest messages on this device, ascending. */
-  kept(): readonly Message[];
+  listLocal(): readonly Message[];
   /** True if this device has never loaded the newest messages. */
   readonly needsHistory: boolean;
   /** The user has cleared the chat up to this seq; no page contains these entries. */
@@ -22,13 +22,13 @@ export interface HistorySource {
   loadAfter(seq: number, limit: number): Promise<SourcePage>;
   loadAround(seq: number, limit: number): Promise<SourcePage>;
   /** Return the seq of the first message at or after a time (in milliseconds), or null. */
-  findAt(timeMs: number): Promise<number | null>;
+  findSeqAt(timeMs: number): Promise<number | null>;
 }
 
 /** Return the source of a chat of a client. */
-export function historyOf(client: ChatClient, chatId: string): HistorySource {
+export function createHistorySource(client: ChatClient, chatId: string): HistorySource {
   const chat = client.chat(chatId);
-  const pageOf = (
+  const buildPage = (
     messages: readonly Message[],
     hasOlder: boolean,
     hasNewer: boolean,
@@ -37,7 +37,7 @@ export function historyOf(client: ChatClient, chatId: string): HistorySource {
     return { entries, hasOlder: hasOlder && entries.length === messages.length, hasNewer };
   };
   return {
-    kept: () => chat.messages,
+    listLocal: () => chat.messages,
     get needsHistory() {
       return chat.needsHistory;
     },
@@ -46,25 +46,25 @@ export function historyOf(client: ChatClient, chatId: string): HistorySource {
     },
     async loadNewest(limit) {
       const page = await chat.history({ limit });
-      return pageOf(page.messages, page.hasMore, false);
+      return buildPage(page.messages, page.hasMore, false);
     },
     async loadBefore(seq, limit) {
       const page = await chat.history({ before: seq, limit });
-      return pageOf(page.messages, page.hasMore, true);
+      return buildPage(page.messages, page.hasMore, true);
     },
     async loadAfter(seq, limit) {
       const page = await chat.history({ after: seq, limit });
-      return pageOf(page.messages, true, page.hasMore);
+      return buildPage(page.messages, true, page.hasMore);
     },
     async loadAround(seq, limit) {
-      const found = await client.http.call("list_messages_around", { chat: chatId, seq, limit });
-      return pageOf(found.messages as readonly Message[], found.older, found.newer);
+      const page = await client.http.call("list_messages_around", { chat: chatId, seq, limit });
+      return buildPage(page.messages as readonly Message[], page.older, page.newer);
     },
-    async findAt(timeMs) {
+    async findSeqAt(timeMs) {
       const from = Math.max(0, timeMs) * 1000;
       const options = { chat: chatId, from, order: "oldest", limit: 1 } as const;
-      const found = await client.http.call("list_messages_between", options);
-      return found.items[0]?.seq ?? null;
+      const page = await client.http.call("list_messages_between", options);
+      return page.items[0]?.seq ?? null;
     },
   };
 }

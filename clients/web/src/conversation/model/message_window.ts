@@ -12,7 +12,7 @@ import type { HistorySource, SourcePage } from "./history_source";
 /** Entries that remain after `trim`. */
 export const ENTRIES_MAX = 600;
 const PAGE = 100;
-const PAGES_MAX = 10; // pages without visible entries that are read in a row
+const PAGES_MAX = 10; // consecutive pages without visible entries
 const SYSTEM_KINDS: ReadonlySet<string> = new Set(["member", "update", "pin"]);
 const AMENDING_KINDS: ReadonlySet<string> = new Set(["edit", "delete", "reaction", "unpin"]);
 
@@ -20,17 +20,17 @@ const AMENDING_KINDS: ReadonlySet<string> = new Set(["edit", "delete", "reaction
 export interface WindowState {
   readonly entries: readonly Message[];
   readonly hasOlder: boolean;
-  /** The window ends with the newest message. */
+  /** True if the window ends with the newest message. */
   readonly isLive: boolean;
   readonly loading: "older" | "newer" | "all" | null;
   readonly error: Error | null;
-  /** The last update added or removed entries at the start. */
+  /** True if the last update added or removed entries at the start. */
   readonly isShifted: boolean;
   /** Increases when all entries are replaced. */
   readonly generation: number;
-  /** Increases when the list has to scroll to `target`. */
-  readonly place: number;
-  /** Scroll target after a jump: a message, the first unread message, or the newest. */
+  /** Increases with each jump: the list must scroll to `target`. */
+  readonly jumpCount: number;
+  /** The scroll target of the last jump. */
   readonly target: Target;
 }
 
@@ -45,7 +45,7 @@ const EMPTY: WindowState = {
   error: null,
   isShifted: false,
   generation: 0,
-  place: 0,
+  jumpCount: 0,
   target: "end",
 };
 
@@ -54,7 +54,7 @@ export function isShown(entry: Message): boolean {
   return !AMENDING_KINDS.has(entry.kind);
 }
 
-/** Return whether an entry is a note about the chat rather than a message. */
+/** Return whether an entry is a note about the chat, not a message. */
 export function isSystem(entry: Message): boolean {
   return SYSTEM_KINDS.has(entry.kind);
 }
@@ -64,8 +64,8 @@ export class MessageWindow {
   readonly #source: HistorySource;
   readonly #listeners = new Set<() => void>();
   #state = EMPTY;
-  #from = 0; // the range of seqs that the window covers, including hidden entries
-  #to = 0;
+  #firstSeq = 0; // the range of seqs in the window, including entries without a row
+  #lastSeq = 0;
   #task = 0;
 
   constructor(source: HistorySource) {
@@ -84,24 +84,25 @@ export class MessageWindow {
     for (const listener of this.#listeners) listener();
   }
 
-  // places
+  // jumps
 
   /** Show the newest messages, or the first unread one after seq `read`. */
   async open(read: number, unread: number): Promise<void> {
     const target = unread > 0 ? "unread" : "end";
-    const kept = this.#source.kept();
-    const firstUnread = unread > 0 ? kept.findIndex(({ seq }) => seq > read) : -1;
-    const isNear = unread === 0 || (firstUnread > 0 && kept.length - firstUnread < ENTRIES_MAX / 2);
-    if (isNear && kept.length > 0 && !this.#source.needsHistory) {
-      const start = unread === 0 ? kept.length - PAGE : Math.min(firstUnread, kept.length - PAGE);
-      const entries = kept.slice(Math.max(0, start - PAGE / 4));
+    const local = this.#source.listLocal();
+    const firstUnread = unread > 0 ? local.findIndex(({ seq }) => seq > read) : -1;
+    const hasFirstUnread = firstUnread > 0 && local.length - firstUnread < ENTRIES_MAX / 2;
+    const isNear = unread === 0 || hasFirstUnread;
+    if (isNear && local.length > 0 && !this.#source.needsHistory) {
+      const start = unread === 0 ? local.length - PAGE : Math.min(firstUnread, local.length - PAGE);
+      const entries = local.slice(Math.max(0, start - PAGE / 4));
       this.#show({ entries, hasOlder: true, hasNewer: false }, target);
       await this.#addSystemEntries();
       return;
     }
     if (unread > PAGE && read > 0) {
-      const isThere = await this.#load(() => this.#source.loadAround(read, PAGE), target);
-      if (isThere) return;
+      const isLoaded = await this.#load(() => this.#source.loadAround(read, PAGE), target);
+      if (isLoaded) return;
     }
     await this.#showNewest(target);
   }
@@ -112,9 +113,9 @@ export class MessageWindow {
   }
 
   async #showNewest(target: Target): Promise<void> {
-    const kept = this.#source.kept();
-    if (!this.#source.needsHistory && kept.length > 0) {
-      const entries = kept.slice(-PAGE);
+    const local = this.#source.listLocal();
+    if (!this.#source.needsHistory && local.length > 0) {
+      const entries = local.slice(-PAGE);
       this.#show({ entries, hasOlder: true, hasNewer: false }, target);
       await this.#addSystemEntries();
     } else {
@@ -126,7 +127,7 @@ export class MessageWindow {
   async jumpTo(seq: number): Promise<boolean> {
     if (seq <= this.#source.clearedUpto) return false;
     if (this.#state.entries.some((entry) => entry.seq === seq)) {
-      this.#set({ target: seq, place: this.#state.place + 1 });
+      this.#set({ target: seq, jumpCount: this.#state.jumpCount + 1 });
       return true;
     }
     return this.#load(() => this.#source.loadAround(seq, PAGE), seq);
@@ -134,7 +135,7 @@ export class MessageWindow {
 
   /** Show the first message at or after a time; return false if there is none. */
   async jumpToTime(timeMs: number): Promise<boolean> {
-    const seq = await this.#source.findAt(timeMs);
+    const seq = await this.#source.findSeqAt(timeMs);
     return seq !== null && this.jumpTo(seq);
   }
 
@@ -153,20 +154,20 @@ export class MessageWindow {
 
   #show(page: SourcePage, target: Target): void {
     this.#task += 1;
-    this.#from = page.entries[0]?.seq ?? 1;
-    this.#to = page.entries.at(-1)?.seq ?? 0;
+    this.#firstSeq = page.entries[0]?.seq ?? 1;
+    this.#lastSeq = page.entries.at(-1)?.seq ?? 0;
     const entries = page.entries.filter(isShown);
     const { hasOlder } = page;
-    const { generation, place } = this.#state;
+    const { generation, jumpCount } = this.#state;
     this.#set({
       entries,
-      hasOlder: hasOlder && this.#from > this.#source.clearedUpto + 1,
+      hasOlder: hasOlder && this.#firstSeq > this.#source.clearedUpto + 1,
       isLive: !page.hasNewer,
       loading: null,
       error: null,
       target,
       generation: generation + 1,
-      place: place + 1,
+      jumpCount: jumpCount + 1,
     });
     if (!page.hasNewer) this.refresh();
   }
@@ -176,7 +177,7 @@ export class MessageWindow {
     const task = this.#task;
     const page = await this.#source.loadNewest(PAGE).catch(() => null);
     if (page === null || task !== this.#task || !this.#state.isLive) return;
-    const notes = page.entries.filter((entry) => isSystem(entry) && entry.seq >= this.#from);
+    const notes = page.entries.filter((entry) => isSystem(entry) && entry.seq >= this.#firstSeq);
     for (const note of notes) this.addEntry(note);
   }
 
@@ -196,11 +197,12 @@ export class MessageWindow {
     this.#set({ loading: "older", error: null });
     try {
       for (let pages = 0; pages < PAGES_MAX; pages += 1) {
-        const page = await this.#source.loadBefore(this.#from, PAGE);
+        const page = await this.#source.loadBefore(this.#firstSeq, PAGE);
         if (task !== this.#task) return;
-        this.#from = page.entries[0]?.seq ?? this.#from;
+        this.#firstSeq = page.entries[0]?.seq ?? this.#firstSeq;
         const added = page.entries.filter(isShown);
-        const hasOlder = page.hasOlder && page.entries.length > 0 && this.#from > clearedUpto + 1;
+        const isAtStart = page.entries.length === 0 || this.#firstSeq <= clearedUpto + 1;
+        const hasOlder = page.hasOlder && !isAtStart;
         if (added.length > 0 || !hasOlder) {
           const entries = [...added, ...this.#state.entries];
           this.#set({ entries, hasOlder, loading: null, isShifted: added.length > 0 });
@@ -220,9 +222,9 @@ export class MessageWindow {
     this.#set({ loading: "newer", error: null });
     try {
       for (let pages = 0; pages < PAGES_MAX; pages += 1) {
-        const page = await this.#source.loadAfter(this.#to, PAGE);
+        const page = await this.#source.loadAfter(this.#lastSeq, PAGE);
         if (task !== this.#task) return;
-        this.#to = page.entries.at(-1)?.seq ?? this.#to;
+        this.#lastSeq = page.entries.at(-1)?.seq ?? this.#lastSeq;
         const added = page.entries.filter(isShown);
         const isLive = !page.hasNewer || page.entries.length === 0;
         if (added.length > 0 || isLive) {
@@ -245,13 +247,13 @@ export class MessageWindow {
     const { entries, loading } = this.#state;
     if (entries.length <= ENTRIES_MAX || loading === "all") return;
     if (isInNewerHalf) {
-      const kept = entries.slice(-ENTRIES_MAX);
-      this.#from = kept[0]?.seq ?? this.#from;
-      this.#set({ entries: kept, hasOlder: true, isShifted: true });
+      const remaining = entries.slice(-ENTRIES_MAX);
+      this.#firstSeq = remaining[0]?.seq ?? this.#firstSeq;
+      this.#set({ entries: remaining, hasOlder: true, isShifted: true });
     } else {
-      const kept = entries.slice(0, ENTRIES_MAX);
-      this.#to = kept.at(-1)?.seq ?? this.#to;
-      this.#set({ entries: kept, isLive: false });
+      const remaining = entries.slice(0, ENTRIES_MAX);
+      this.#lastSeq = remaining.at(-1)?.seq ?? this.#lastSeq;
+      this.#set({ entries: remaining, isLive: false });
     }
   }
 
@@ -259,46 +261,47 @@ export class MessageWindow {
 
   /** Apply the current messages of the SDK. */
   refresh(): void {
-    this.#dropCleared();
+    this.#removeCleared();
     const { entries, isLive } = this.#state;
-    const kept = this.#source.kept();
-    const first = kept[0];
+    const local = this.#source.listLocal();
+    const first = local[0];
     if (first === undefined) return;
-    const known = new Map(entries.map((entry) => [entry.seq, entry]));
-    const isCovered = (seq: number): boolean => seq >= this.#from && (isLive || seq <= this.#to);
-    const current = kept
+    const bySeq = new Map(entries.map((entry) => [entry.seq, entry]));
+    const isCovered = (seq: number): boolean =>
+      seq >= this.#firstSeq && (isLive || seq <= this.#lastSeq);
+    const current = local
       .filter(({ seq }) => isCovered(seq))
       .map((message) => {
-        const before = known.get(message.seq);
+        const before = bySeq.get(message.seq);
         return before !== undefined && isSame(before, message) ? before : message;
       });
     const others = entries.filter((entry) => entry.seq < first.seq || isSystem(entry));
     const outside = isLive
       ? []
-      : entries.filter((entry) => !isSystem(entry) && entry.seq > (kept.at(-1)?.seq ?? 0));
+      : entries.filter((entry) => !isSystem(entry) && entry.seq > (local.at(-1)?.seq ?? 0));
     const next = [...others, ...current, ...outside].sort((a, b) => a.seq - b.seq);
-    if (isLive) this.#to = Math.max(this.#to, next.at(-1)?.seq ?? 0);
+    if (isLive) this.#lastSeq = Math.max(this.#lastSeq, next.at(-1)?.seq ?? 0);
     const isChanged =
       next.length !== entries.length || next.some((entry, index) => entry !== entries[index]);
     if (isChanged) this.#set({ entries: next });
   }
 
-  #dropCleared(): void {
+  #removeCleared(): void {
     const { entries, isLive } = this.#state;
     const { clearedUpto } = this.#source;
     if ((entries[0]?.seq ?? Infinity) > clearedUpto) return;
-    const left = entries.filter(({ seq }) => seq > clearedUpto);
-    this.#show({ entries: left, hasOlder: false, hasNewer: !isLive }, "end");
+    const remaining = entries.filter(({ seq }) => seq > clearedUpto);
+    this.#show({ entries: remaining, hasOlder: false, hasNewer: !isLive }, "end");
   }
 
   /** Add a new system entry, which the SDK does not keep. */
   addEntry(entry: Message): void {
     const { entries, isLive } = this.#state;
-    const lowest = Math.max(this.#from, this.#source.clearedUpto + 1);
-    if (!isShown(entry) || entry.seq < lowest || (!isLive && entry.seq > this.#to)) return;
-    const at = entries.findIndex(({ seq }) => seq >= entry.seq);
-    if (entries[at]?.seq === entry.seq) return;
-    const index = at < 0 ? entries.length : at;
+    const lowest = Math.max(this.#firstSeq, this.#source.clearedUpto + 1);
+    if (!isShown(entry) || entry.seq < lowest || (!isLive && entry.seq > this.#lastSeq)) return;
+    const position = entries.findIndex(({ seq }) => seq >= entry.seq);
+    if (entries[position]?.seq === entry.seq) return;
+    const index = position < 0 ? entries.length : position;
     this.#set({ entries: entries.toSpliced(index, 0, entry) });
   }
 
@@ -308,25 +311,28 @@ export class MessageWindow {
     const index = entries.findIndex(({ seq }) => seq === change.target);
     const message = entries[index];
     if (message === undefined || (message.rev ?? 0) >= change.seq || message.deleted) return;
-    this.#set({ entries: entries.with(index, changed(message, change)) });
+    this.#set({ entries: entries.with(index, buildChanged(message, change)) });
   }
 
-  /** Hide expired messages; return when the next message expires, in Unix seconds. */
+  /** Hide expired messages; return the next expiry, in Unix seconds, or `Infinity`. */
   expire(nowS: number): number {
-    const ending = this.#state.entries.filter((each) => each.expires_at != null && !each.deleted);
-    const isOver = ({ expires_at: at }: Message): boolean => (at ?? Infinity) <= nowS;
-    this.hide(ending.filter(isOver).map(({ seq }) => seq));
-    const left = ending.filter((entry) => !isOver(entry)).map(({ expires_at: at }) => at ?? 0);
-    return Math.min(...left, Infinity);
+    const expiring = this.#state.entries.filter((entry) => {
+      return entry.expires_at != null && !entry.deleted;
+    });
+    const hasExpired = ({ expires_at: expiryS }: Message): boolean => (expiryS ?? Infinity) <= nowS;
+    this.hide(expiring.filter(hasExpired).map(({ seq }) => seq));
+    const remaining = expiring.filter((entry) => !hasExpired(entry));
+    const expiries = remaining.map(({ expires_at: expiryS }) => expiryS ?? 0);
+    return Math.min(...expiries, Infinity);
   }
 
   /** Show messages as deleted. */
   hide(seqs: readonly number[]): void {
-    const gone = new Set(seqs);
+    const hidden = new Set(seqs);
     const { entries } = this.#state;
-    if (!entries.some(({ seq }) => gone.has(seq))) return;
+    if (!entries.some(({ seq }) => hidden.has(seq))) return;
     this.#set({
-      entries: entries.map((entry) => (gone.has(entry.seq) ? withoutContent(entry) : entry)),
+      entries: entries.map((entry) => (hidden.has(entry.seq) ? buildTombstone(entry) : entry)),
     });
   }
 }
@@ -335,17 +341,17 @@ function isSame(a: Message, b: Message): boolean {
   return a.mid === b.mid && (a.rev ?? 0) === (b.rev ?? 0) && a.deleted === b.deleted;
 }
 
-function withoutContent(message: Message, rev = message.rev ?? 0): Message {
+function buildTombstone(message: Message, rev = message.rev ?? 0): Message {
   const { attachments: _, reactions: __, reply_to: ___, ...others } = message;
   return { ...others, body: "", deleted: true, rev };
 }
 
-function changed(message: Message, change: Message): Message {
+function buildChanged(message: Message, change: Message): Message {
   switch (change.kind) {
     case "edit":
       return { ...message, body: change.body, edited_ts: change.ts, rev: change.seq };
     case "delete":
-      return withoutContent(message, change.seq);
+      return buildTombstone(message, change.seq);
     case "reaction": {
       const { [change.sender]: _, ...others } = message.reactions ?? {};
       const reactions = change.body === "" ? others : { ...others, [change.sender]: change.body };

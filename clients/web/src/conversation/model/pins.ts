@@ -17,9 +17,10 @@ export class Pins {
   start(): () => void {
     void this.#load();
     return this.#model.client.on((event) => {
-      const isOwn = "chat" in event && event.chat === this.#model.chat.id;
-      const isPin = event.type === "pinsChanged" && isOwn;
-      const isEdit = event.type === "messageChanged" && isOwn && this.#has(event.change.target);
+      const isThisChat = "chat" in event && event.chat === this.#model.chat.id;
+      const isPin = event.type === "pinsChanged" && isThisChat;
+      const isChange = event.type === "messageChanged" && isThisChat;
+      const isEdit = isChange && this.#has(event.change.target);
       if (isPin || isEdit || event.type === "connected") void this.#load();
     });
   }
@@ -40,8 +41,8 @@ export class Pins {
 const pins = new WeakMap<ConversationModel, Pins>();
 
 /** Return the pinned messages of a conversation. */
-export function pinsOf(model: ConversationModel): Pins {
-  let found = pins.get(model);
-  if (found === undefined) pins.set(model, (found = new Pins(model)));
-  return found;
+export function getPins(model: ConversationModel): Pins {
+  let list = pins.get(model);
+  if (list === undefined) pins.set(model, (list = new Pins(model)));
+  return list;
 }

@@ -2,9 +2,9 @@
 
 import type { Message, PendingOperation } from "tierchat";
 import { isSystem } from "./message_window";
-import { unsentOf, type Unsent } from "./unsent";
+import { parseUnsent, type Unsent } from "./unsent";
 
-const GROUP_MS = 5 * 60_000;
+const SERIES_MS = 5 * 60_000;
 
 /** The state of one of the user's own messages. */
 export type SendStatus = "pending" | "sent" | "received" | "read" | "failed";
@@ -30,7 +30,7 @@ export interface Row {
   readonly isChanging: boolean;
 }
 
-/** Inputs of the rows other than the messages. */
+/** Inputs of the rows, besides the messages. */
 export interface RowContext {
   me: string;
   /** User → [read, received]. */
@@ -49,28 +49,29 @@ export class RowBuilder {
 
   build(entries: readonly Message[], isLive: boolean, context: RowContext): readonly Row[] {
     const { me, pending, failed, unreadAfter } = context;
-    const overlay = changesOf(pending, me);
+    const pendingChanges = collectChanges(pending, me);
     const refs = new Set<string>();
     for (const { sender, ref } of entries) if (sender === me) refs.add(ref);
     const unsent = isLive
-      ? [...failed, ...this.#unsentOf(pending)].filter(({ ref }) => !refs.has(ref))
+      ? [...failed, ...this.#listUnsent(pending)].filter(({ ref }) => !refs.has(ref))
       : [];
-    const tail = unsent.sort((a, b) => a.tsMs - b.tsMs).map((each) => this.#draftOf(each, me));
-    const all = [...entries.map((message) => ({ message, unsent: null })), ...tail];
+    unsent.sort((a, b) => a.tsMs - b.tsMs);
+    const unsentRows = unsent.map((send) => this.#getUnsentRow(send, me));
+    const all = [...entries.map((message) => ({ message, unsent: null })), ...unsentRows];
     const others = Object.entries(context.marks).filter(([user]) => user !== me);
     const reads = others.map(([, [read]]) => read).sort((a, b) => a - b);
     const receivedUpto = Math.max(0, ...others.map(([, [, received]]) => received));
     let unreadBy = 0; // members who have not read the message; never decreases
     const next = new Map<string, Row>();
-    let isUnreadFound = unreadAfter === null;
+    let hasUnreadStart = unreadAfter === null;
     const rows = all.map(({ message, unsent }, index) => {
       const before = all[index - 1]?.message;
       const after = all[index + 1]?.message;
       const isOwn = message.sender === me;
-      const isUnreadStart = !isUnreadFound && !isOwn && message.seq > (unreadAfter ?? 0);
-      isUnreadFound ||= isUnreadStart;
-      const day = dayOf(message.ts / 1000);
-      const changes = overlay.get(message.seq);
+      const isUnreadStart = !hasUnreadStart && !isOwn && message.seq > (unreadAfter ?? 0);
+      hasUnreadStart ||= isUnreadStart;
+      const day = getDayStart(message.ts / 1000);
+      const changes = pendingChanges.get(message.seq);
       while ((reads[unreadBy] ?? Infinity) < message.seq) unreadBy += 1;
       const readers = isOwn ? reads.length - unreadBy : 0;
       const row: Row = {
@@ -79,16 +80,16 @@ export class RowBuilder {
         unsent,
         isOwn,
         isSystem: isSystem(message),
-        isFirst: isUnreadStart || !isSeries(before, message),
-        isLast: !isSeries(message, after),
-        dayMs: before === undefined || dayOf(before.ts / 1000) !== day ? day : null,
+        isFirst: isUnreadStart || !isSameSeries(before, message),
+        isLast: !isSameSeries(message, after),
+        dayMs: before === undefined || getDayStart(before.ts / 1000) !== day ? day : null,
         isUnreadStart,
-        status: isOwn ? statusOf(message, unsent, readers, receivedUpto) : null,
+        status: isOwn ? getStatus(message, unsent, readers, receivedUpto) : null,
         readers,
         isChanging: changes !== undefined,
       };
-      const known = this.#rows.get(row.key);
-      const result = known !== undefined && isSameRow(known, row) ? known : row;
+      const previous = this.#rows.get(row.key);
+      const result = previous !== undefined && isSameRow(previous, row) ? previous : row;
       next.set(row.key, result);
       return result;
     });
@@ -98,37 +99,37 @@ export class RowBuilder {
 
   /** Return the message of the last rows if it is equal, so that its row is reused. */
   #reuse(message: Message, original: Message): Message {
-    const known =
+    const previous =
       this.#rows.get(`s:${original.seq}`)?.message ?? this.#rows.get(`r:${original.ref}`)?.message;
     const isSame =
-      known !== undefined &&
-      known.seq === message.seq &&
-      known.rev === message.rev &&
-      known.body === message.body &&
-      known.deleted === message.deleted &&
-      JSON.stringify(known.reactions) === JSON.stringify(message.reactions);
-    return isSame ? known : message;
+      previous !== undefined &&
+      previous.seq === message.seq &&
+      previous.rev === message.rev &&
+      previous.body === message.body &&
+      previous.deleted === message.deleted &&
+      JSON.stringify(previous.reactions) === JSON.stringify(message.reactions);
+    return isSame ? previous : message;
   }
 
-  #unsentOf(pending: readonly PendingOperation[]): Unsent[] {
+  #listUnsent(pending: readonly PendingOperation[]): Unsent[] {
     const sends = pending.filter(({ fields }) => fields.type === "send");
     const refs = new Set(sends.map(({ ref }) => ref));
     for (const ref of this.#pending.keys()) if (!refs.has(ref)) this.#pending.delete(ref);
     return sends.map(({ ref, fields }) => {
-      const unsent = this.#pending.get(ref) ?? unsentOf(ref, fields, Date.now(), null);
+      const unsent = this.#pending.get(ref) ?? parseUnsent(ref, fields, Date.now(), null);
       this.#pending.set(ref, unsent);
       return unsent;
     });
   }
 
-  #draftOf(unsent: Unsent, me: string): { message: Message; unsent: Unsent } {
-    const message = this.#drafts.get(unsent) ?? messageOf(unsent, me);
+  #getUnsentRow(unsent: Unsent, me: string): { message: Message; unsent: Unsent } {
+    const message = this.#drafts.get(unsent) ?? buildMessage(unsent, me);
     this.#drafts.set(unsent, message);
     return { message, unsent };
   }
 }
 
-function messageOf(unsent: Unsent, me: string): Message {
+function buildMessage(unsent: Unsent, me: string): Message {
   const message: Message = {
     seq: Number.MAX_SAFE_INTEGER,
     ts: unsent.tsMs * 1000,
@@ -146,33 +147,33 @@ function messageOf(unsent: Unsent, me: string): Message {
 type Change = (message: Message) => Message;
 
 /** Return seq → function that applies the user's pending edits, deletions and reactions. */
-function changesOf(pending: readonly PendingOperation[], me: string): Map<number, Change> {
-  const found = new Map<number, Change>();
+function collectChanges(pending: readonly PendingOperation[], me: string): Map<number, Change> {
+  const changes = new Map<number, Change>();
   for (const { fields, stage } of pending) {
     const { type, seq, body, emoji } = fields as { [name: string]: unknown; type: string };
     if (typeof seq !== "number" || stage === "acked") continue;
-    const before = found.get(seq) ?? ((message: Message) => message);
+    const previous = changes.get(seq) ?? ((message: Message) => message);
     if (type === "edit") {
-      found.set(seq, (message) => ({ ...before(message), body: String(body) }));
+      changes.set(seq, (message) => ({ ...previous(message), body: String(body) }));
     } else if (type === "delete") {
-      found.set(seq, ({ attachments: _, reactions: __, ...others }) => ({
+      changes.set(seq, ({ attachments: _, reactions: __, ...others }) => ({
         ...others,
         body: "",
         deleted: true,
       }));
     } else if (type === "react") {
-      found.set(seq, (message) => {
-        const changed = before(message);
+      changes.set(seq, (message) => {
+        const changed = previous(message);
         const { [me]: _, ...others } = changed.reactions ?? {};
         const reactions = emoji === "" ? others : { ...others, [me]: String(emoji) };
         return { ...changed, reactions };
       });
     }
   }
-  return found;
+  return changes;
 }
 
-function statusOf(
+function getStatus(
   message: Message,
   unsent: Unsent | null,
   readers: number,
@@ -183,16 +184,16 @@ function statusOf(
   return message.seq <= receivedUpto ? "received" : "sent";
 }
 
-/** Return whether two messages follow each other closely enough to be shown as one series. */
-function isSeries(first: Message | undefined, second: Message | undefined): boolean {
+/** Return whether two consecutive messages belong to the same series of a sender. */
+function isSameSeries(first: Message | undefined, second: Message | undefined): boolean {
   if (first === undefined || second === undefined) return false;
   if (first.sender !== second.sender || isSystem(first) || isSystem(second)) return false;
   const [a, b] = [first.ts / 1000, second.ts / 1000];
-  return b - a < GROUP_MS && dayOf(a) === dayOf(b);
+  return b - a < SERIES_MS && getDayStart(a) === getDayStart(b);
 }
 
 /** Return the start of the local day. */
-export function dayOf(timeMs: number): number {
+export function getDayStart(timeMs: number): number {
   return new Date(timeMs).setHours(0, 0, 0, 0);
 }
 

@@ -16,7 +16,7 @@ export interface Unsent {
 }
 
 /** Return an unsent message from the fields of its operation. */
-export function unsentOf(
+export function parseUnsent(
   ref: string,
   fields: Readonly<Record<string, unknown>>,
   tsMs: number,

@@ -9,7 +9,7 @@ const DELAY_MS = 400;
 const TAB_DRAFT = "tierchat.draft";
 
 /** The draft of one chat. */
-export class DraftKeeper {
+export class DraftSaver {
   readonly #chat: Chat;
   #text: string;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -28,7 +28,8 @@ export class DraftKeeper {
   /**
    * Call `listener` with texts that another tab or device has changed.
    *
-   * A text that is being changed here is not replaced. Return a function that removes the listener.
+   * A text that is being changed on this page is not replaced. Return a function that removes the
+   * listener.
    */
   subscribe(client: ChatClient, listener: (text: string) => void): () => void {
     const apply = (): void => {
