@@ -29,7 +29,7 @@ export const operations: Catalog["operations"] = {
     backlogNoWorker: (seconds) =>
       `Die älteste Nachricht wartet seit ${seconds} s auf die Speicherung, und kein ` +
       `Persist-Worker läuft. Starte \`chatserver worker persist\`.`,
-    findings: "Das Audit hat Probleme gefunden, siehe unten.",
+    findings: "Das Audit hat Probleme gefunden. Siehe den Abschnitt „Audit“ unten.",
     unchecked:
       "Das Audit konnte manche Chats nicht prüfen: Ein Datenspeicher hat nicht geantwortet.",
     stale: (seconds) => `Diese Messwerte sind ${seconds} s alt.`,
@@ -56,7 +56,7 @@ export const operations: Catalog["operations"] = {
     backlog: { title: "Rückstand", about: "In Redis bestätigt, noch nicht in DynamoDB" },
     backlogAge: {
       title: "Alter des Rückstands",
-      about: "Alter der ältesten Nachricht außerhalb von DynamoDB",
+      about: "Alter der ältesten Nachricht, die noch nicht in DynamoDB ist",
     },
     storageLatency: { title: "Speicherzeit", about: "Vom Commit bis zu DynamoDB, je Stapel" },
     loopLag: { title: "Verzug der Event-Loop", about: "Verspätung geplanter Aufrufe" },
@@ -171,7 +171,7 @@ export const operations: Catalog["operations"] = {
   keyScopes: (scopes) => `Nötige Scopes: ${scopes}`,
   keyUse: "Schlüssel verwenden",
   keyInUse: "Ein API-Schlüssel ist in Gebrauch, bis dieser Tab geschlossen oder neu geladen wird.",
-  keyForget: "Schlüssel vergessen",
+  keyForget: "Schlüssel entfernen",
   usersHint: "Suche eine Person mit dem genauen Benutzernamen.",
   createUser: "Benutzer anlegen",
   displayName: "Anzeigename (optional)",

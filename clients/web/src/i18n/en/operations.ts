@@ -160,7 +160,7 @@ export const operations = {
   keyScopes: (scopes: string) => `Required scopes: ${scopes}`,
   keyUse: "Use key",
   keyInUse: "An API key is in use until this tab is closed or reloaded.",
-  keyForget: "Forget key",
+  keyForget: "Remove key",
   usersHint: "Find a user by the exact username.",
   createUser: "Create user",
   displayName: "Display name (optional)",

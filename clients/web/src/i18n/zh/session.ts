@@ -24,7 +24,7 @@ export const session: Catalog["session"] = {
   usePassword: "使用密码",
   useToken: "使用访问令牌",
   token: "访问令牌",
-  tokenHint: "请从你所在组织的登录服务获取令牌。关闭此标签页后令牌即失效。",
+  tokenHint: "请从你所在组织的登录服务获取令牌。令牌会保留到关闭此标签页为止。",
   enterToken: "请输入访问令牌。",
   tokenRefused: "令牌未被接受。请检查它是否完整且未过期。",
   unreachable: "无法连接",
