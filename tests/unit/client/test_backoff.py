@@ -11,7 +11,7 @@ from chatserver.protocol.codes import Close
 
 
 @pytest.mark.parametrize(
-    ("code", "verdict"),
+    ("code", "action"),
     [
         (0, CloseAction.RECONNECT),
         (1006, CloseAction.RECONNECT),
@@ -27,9 +27,9 @@ from chatserver.protocol.codes import Close
         (3999, CloseAction.STOP),
     ],
 )
-def test_close_code_determines_whether_to_reconnect(code: int, verdict: CloseAction) -> None:
+def test_close_code_determines_whether_to_reconnect(code: int, action: CloseAction) -> None:
     """Codes 3000 to 3499 allow a reconnect, 3500 to 3999 do not."""
-    assert get_close_action(code) is verdict
+    assert get_close_action(code) is action
 
 
 def test_wait_bound_doubles_up_to_ten_seconds() -> None:

@@ -36,17 +36,17 @@ def test_cleared_messages_are_not_shown_and_not_unread() -> None:
     device = filled(3)
 
     assert device.state.clear_chat("c1", 2)
-    some = (shown(device), chat_of(device).unread)
+    after_first = (shown(device), chat_of(device).unread)
     assert device.state.clear_chat("c1", 3)
     assert not device.state.clear_chat("c1", 1)
     device.event(4, 4)
 
-    assert some == ([3], 1)
+    assert after_first == ([3], 1)
     assert (shown(device), chat_of(device).unread, chat_of(device).cleared_upto) == ([4], 1, 3)
 
 
-def test_chat_list_does_not_bring_cleared_messages_back() -> None:
-    """Neither as the last message, nor in the unread count of an older answer."""
+def test_chat_list_does_not_restore_cleared_messages() -> None:
+    """A cleared message is neither the chat's last message nor counted as unread."""
     device = filled(1)
     device.state.clear_chat("c1", 5)
 
@@ -57,7 +57,7 @@ def test_chat_list_does_not_bring_cleared_messages_back() -> None:
 
 
 def test_chat_that_is_loaded_later_is_cleared() -> None:
-    """The position is known before the chat."""
+    """The cleared seq is known before the chat is loaded."""
     device = Device()
 
     assert device.state.clear_chat("c1", 2)
@@ -68,7 +68,7 @@ def test_chat_that_is_loaded_later_is_cleared() -> None:
 
 
 def test_missed_messages_that_are_cleared_have_no_text_in_events() -> None:
-    """Another device cleared them; a page that was read before has their texts."""
+    """A page requested before another device cleared the chat still has their texts."""
     device = filled(1)
     device.state.pop_frames()
     device.event(2, 4)
@@ -101,9 +101,9 @@ def test_signals_clear_the_chats_that_are_loaded() -> None:
 async def test_positions_are_loaded_by_page_after_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A temporary error is retried; another one ends it."""
+    """A temporary error is retried; any other error ends the load."""
     monkeypatch.setattr(cleared_chats, "RETRY_S", 0.0)
-    asked: list[str | None] = []
+    requested: list[str | None] = []
     answers: list[PreferencesPage | ChatError] = [
         PreferencesPage([ChatPreferences("c1")], "c1"),
         Unavailable("busy"),
@@ -112,7 +112,7 @@ async def test_positions_are_loaded_by_page_after_a_connection(
     ]
 
     async def list_page(*, after: str | None, limit: int) -> PreferencesPage:
-        asked.append(after)
+        requested.append(after)
         answer = answers.pop(0)
         if isinstance(answer, ChatError):
             raise answer
@@ -121,5 +121,5 @@ async def test_positions_are_loaded_by_page_after_a_connection(
     await load_cleared_chats(list_page)
     await load_cleared_chats(list_page)
 
-    assert asked == [None, "c1", "c1", None]
+    assert requested == [None, "c1", "c1", None]
     assert answers == []

@@ -30,7 +30,7 @@ class Server:
             frame["end"] = "done"
         return frame
 
-    def joined(self) -> dict[str, Any]:
+    def join_response(self) -> dict[str, Any]:
         """Return the text so far, as the response to `join_turn`."""
         index = self.sent - 1
         frame: dict[str, Any] = {
@@ -43,16 +43,18 @@ class Server:
 
 
 class Device:
-    """Receives frames and keeps the events that it reports."""
+    """A device that records its events and its join requests."""
 
     def __init__(self) -> None:
         self.events: list[AnswerGrew] = []
         self.joins: list[tuple[Any, Any]] = []
-        self.answers = CompanionResponses(self._ask, self.events.extend)  # type: ignore[arg-type]  # a stub
+        self.responses = CompanionResponses(self._send_request, self.events.extend)  # type: ignore[arg-type]  # a stub
 
-    def _ask(self, fields: dict[str, Any], take: Any, failed: Any, now: float) -> None:
+    def _send_request(
+        self, fields: dict[str, Any], on_text: Any, on_error: Any, now: float
+    ) -> None:
         assert fields == {"type": "join_turn", "chat": "c"}
-        self.joins.append((take, failed))
+        self.joins.append((on_text, on_error))
 
     def check(self, turn: str, response: str) -> str:
         """Check that the reported text is a prefix of the response, each part once; return it."""
@@ -87,24 +89,24 @@ def test_response_is_reported_as_prefixes_and_finally_complete(
         if action == "send" and server.sent < len(server.pieces):
             server.sent += 1
             if value:
-                device.answers.handle_signal(server.signal(server.sent - 1), 0.0)
+                device.responses.handle_signal(server.signal(server.sent - 1), 0.0)
         elif action == "late" and server.sent:
-            device.answers.handle_signal(server.signal(value % server.sent), 0.0)
+            device.responses.handle_signal(server.signal(value % server.sent), 0.0)
         elif action == "answer" and device.joins and server.sent:
-            take, failed = device.joins.pop(0)
+            on_text, on_error = device.joins.pop(0)
             if value:
-                take(server.joined(), 0.0)
+                on_text(server.join_response(), 0.0)
             else:
-                failed(Unavailable("no"), 0.0)
+                on_error(Unavailable("no"), 0.0)
         elif action == "join":
-            device.answers.request_text("c", 0.0)
+            device.responses.request_text("c", 0.0)
         elif action == "reconnect":
             device.joins.clear()
-            device.answers.handle_reconnect(0.0)
+            device.responses.handle_reconnect(0.0)
         device.check("T1", response)
 
     server.sent = len(server.pieces)
-    device.answers.apply_text(server.joined())
+    device.responses.apply_text(server.join_response())
     assert device.check("T1", response) == response
     assert [event.end for event in device.events if event.end] == ["done"]
 
@@ -113,11 +115,11 @@ def test_gap_in_response_sends_one_join() -> None:
     """Later pieces behind the same gap send no further request."""
     server, device = Server(["a", "b", "c", "d"]), Device()
     for index in (0, 2, 3, 4):
-        device.answers.handle_signal(server.signal(index), 0.0)
+        device.responses.handle_signal(server.signal(index), 0.0)
     assert len(device.joins) == 1
 
     server.sent = 4
-    device.joins[0][0](server.joined(), 0.0)
+    device.joins[0][0](server.join_response(), 0.0)
 
     assert device.check("T1", "abcd") == "abcd"
 
@@ -125,12 +127,12 @@ def test_gap_in_response_sends_one_join() -> None:
 def test_restarted_response_replaces_the_old_one() -> None:
     """After a worker crash, parts of its response are ignored, even if they arrive late."""
     old, new, device = Server(["x", "y"], "T1"), Server(["a", "b"], "T2"), Device()
-    device.answers.handle_signal(old.signal(0), 0.0)
-    device.answers.handle_signal(old.signal(1), 0.0)
-    device.answers.handle_signal(new.signal(0), 0.0)
-    device.answers.handle_signal(old.signal(2), 0.0)
+    device.responses.handle_signal(old.signal(0), 0.0)
+    device.responses.handle_signal(old.signal(1), 0.0)
+    device.responses.handle_signal(new.signal(0), 0.0)
+    device.responses.handle_signal(old.signal(2), 0.0)
     for index in (1, 2, 3):
-        device.answers.handle_signal(new.signal(index), 0.0)
+        device.responses.handle_signal(new.signal(index), 0.0)
 
     assert device.check("T1", "xy") == "x"
     assert device.check("T2", "ab") == "ab"
@@ -138,8 +140,8 @@ def test_restarted_response_replaces_the_old_one() -> None:
 
 def test_join_without_response_reports_nothing() -> None:
     device = Device()
-    device.answers.request_text("c", 0.0)
-    take, _ = device.joins[0]
-    take({"type": "turn", "chat": "c", "turn": "", "seq": 0, "index": 0, "text": ""}, 0.0)
+    device.responses.request_text("c", 0.0)
+    on_text, _ = device.joins[0]
+    on_text({"type": "turn", "chat": "c", "turn": "", "seq": 0, "index": 0, "text": ""}, 0.0)
 
     assert device.events == []

@@ -1,4 +1,4 @@
-"""The queue of events that a busy application has not taken yet."""
+"""The queue of events that a busy application has not read yet."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def full_queue() -> EventQueue:
     return queue
 
 
-def take_all(queue: EventQueue) -> list[Event]:
+def pop_added(queue: EventQueue) -> list[Event]:
     found = []
     while queue:
         found.append(queue.pop())
     return found[EVENTS_MAX:]
 
 
-def test_events_are_taken_in_order_while_the_queue_has_room() -> None:
+def test_events_are_returned_in_order_until_the_queue_is_full() -> None:
     """No event is dropped before the queue is full."""
     queue = EventQueue(EVENTS_MAX)
     incoming: list[Event] = [Connected("alice"), TYPING, acked("r1")]
@@ -49,7 +49,7 @@ def test_events_are_taken_in_order_while_the_queue_has_room() -> None:
 
 
 def test_full_queue_drops_signals_and_known_acks() -> None:
-    """An application that takes no events costs no more memory, however long it does so."""
+    """The queue of an application that reads no events stays bounded."""
     queue = full_queue()
     assert queue.is_full
 
@@ -58,7 +58,7 @@ def test_full_queue_drops_signals_and_known_acks() -> None:
         queue.put(QueuedEvent(acked(f"known-{number}"), None, is_known=True))
 
     assert len(queue) == EVENTS_MAX
-    assert take_all(queue) == []
+    assert pop_added(queue) == []
 
 
 def test_full_queue_keeps_the_newest_connection_and_stored_state() -> None:
@@ -72,7 +72,7 @@ def test_full_queue_keeps_the_newest_connection_and_stored_state() -> None:
         queue.put(QueuedEvent(StoredUpto("c2", number), None))
 
     assert len(queue) == EVENTS_MAX
-    assert take_all(queue) == [Connected("alice"), StoredUpto("c1", 999), StoredUpto("c2", 999)]
+    assert pop_added(queue) == [Connected("alice"), StoredUpto("c1", 999), StoredUpto("c2", 999)]
 
 
 def test_full_queue_keeps_acks_that_no_call_returned() -> None:
@@ -81,4 +81,4 @@ def test_full_queue_keeps_acks_that_no_call_returned() -> None:
 
     queue.put(QueuedEvent(acked("posted"), None))
 
-    assert take_all(queue) == [acked("posted")]
+    assert pop_added(queue) == [acked("posted")]

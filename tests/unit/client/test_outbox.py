@@ -27,7 +27,7 @@ def position(seq: int) -> tuple[int, int, str]:
     return seq, seq * 1000, f"m{seq}"
 
 
-def test_operations_are_offered_in_order_within_the_server_limit() -> None:
+def test_operations_are_sent_in_order_within_the_server_limit() -> None:
     """No more operations are in flight than the server allows."""
     outbox = outbox_of("a", "b", "c")
 
@@ -37,7 +37,7 @@ def test_operations_are_offered_in_order_within_the_server_limit() -> None:
     assert next_refs(outbox, room=2) == ["c"]
 
 
-def test_unacked_operations_are_offered_again_in_order_after_a_disconnect() -> None:
+def test_unacked_operations_are_resent_in_order_after_a_disconnect() -> None:
     """Operations in flight are older than queued ones, so they are sent first."""
     outbox = outbox_of("a", "b", "c")
     next_refs(outbox, room=2)
@@ -74,7 +74,7 @@ def test_acked_operation_is_reported_once_and_kept_until_stored() -> None:
     assert len(outbox) == 0
 
 
-def test_new_epoch_offers_acked_operations_again_without_a_second_report() -> None:
+def test_new_epoch_resends_acked_operations_without_a_second_report() -> None:
     """The application already has the ack."""
     outbox = outbox_of("a", "b")
     next_refs(outbox)
@@ -87,7 +87,7 @@ def test_new_epoch_offers_acked_operations_again_without_a_second_report() -> No
     assert outbox.record_ack("a", position(1), 0.0, is_stored=False) is None
 
 
-def test_same_ref_is_a_no_op_and_with_other_content_a_conflict() -> None:
+def test_repeated_ref_is_a_no_op_or_a_conflict_if_its_content_differs() -> None:
     """A ref identifies one operation."""
     outbox = outbox_of("a")
 
@@ -160,7 +160,7 @@ def test_hide_is_kept_until_its_own_retry_is_acked_as_stored() -> None:
 
 
 def test_operation_whose_probe_is_refused_waits_for_a_new_epoch() -> None:
-    """It may belong to a past epoch; it is offered again in the next one."""
+    """It may belong to a past epoch; it is sent again in the next one."""
     outbox = outbox_of("a")
     next_refs(outbox)
     outbox.record_ack("a", position(1), 0.0, is_stored=False)

@@ -1,4 +1,4 @@
-"""Cleared chats in the message cache: their texts leave the file, and no page returns them."""
+"""Cleared chats in the message cache: their texts are deleted, and no page returns them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from chatserver.client.store import Saved
 from tests.unit.client.cache.test_sqlite_store import bodies, entry, filled_store, page
 
 
-def read(store: SqliteStore, **place: Any) -> tuple[list[int], bool] | None:
+def read(store: SqliteStore, **bounds: Any) -> tuple[list[int], bool] | None:
     """Return the seqs of a page, and whether there are more."""
-    given: dict[str, Any] = {"before": None, "after": None, "limit": 100, "now_s": 0.0}
-    found = store.read_page("c1", **{**given, **place})
+    args: dict[str, Any] = {"before": None, "after": None, "limit": 100, "now_s": 0.0}
+    found = store.read_page("c1", **{**args, **bounds})
     return None if found is None else ([each.seq for each in found.entries], found.has_more)
 
 
 def test_cleared_texts_are_not_in_the_file(tmp_path: Path) -> None:
-    """Neither the messages nor later edits of them, after the file is closed."""
+    """A closed file contains neither the messages nor their later edits."""
     path = tmp_path / "cleared.db"
     texts = [entry(seq, body=f"secret-{seq}") for seq in (1, 2)]
     edit = entry(3, kind="edit", target=1, body="secret-3")
@@ -94,7 +94,7 @@ def test_page_of_a_cleared_chat(
 
 
 def test_pages_of_the_server_end_at_the_cleared_seq(tmp_path: Path) -> None:
-    """A page that reaches it is the last one, whatever the server has below."""
+    """A page that reaches the cleared seq has no more pages, even if the server has some."""
     newest = [entry(seq) for seq in (7, 8)]
     older = [entry(seq) for seq in (4, 5, 6)]
     store = filled_store(tmp_path / "a.db", page(*newest, has_more=True), Cleared("c1", 5))

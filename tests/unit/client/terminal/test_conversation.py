@@ -1,4 +1,4 @@
-"""The lines of a direct chat in the terminal: no message is repeated or lost, no mark goes back."""
+"""A direct chat in the terminal: no line is repeated or lost, and marks only advance."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class TerminalChat:
         """Return bodies and marks of the lines."""
         return [(line.body, line.mark) for line in self.view.build_lines()]
 
-    def offered(self) -> list[str]:
-        """Return the refs that are sent now."""
+    def sent_refs(self) -> list[str]:
+        """Return the refs of the messages that are sent now."""
         return [frame["ref"] for frame in self.state.pop_frames() if frame["type"] == "send"]
 
 
@@ -168,7 +168,7 @@ def test_refused_message_is_failed_with_its_reason_and_not_resent(terminal: Term
 
     assert terminal.shown() == [("hello", Mark.FAILED)]
     assert terminal.view.build_lines()[0].note == "body: too long"
-    assert terminal.offered() == []
+    assert terminal.sent_refs() == []
 
 
 def test_reset_resends_messages_that_are_not_stored(terminal: TerminalChat) -> None:
@@ -177,13 +177,13 @@ def test_reset_resends_messages_that_are_not_stored(terminal: TerminalChat) -> N
         terminal.compose(ref, ref)
         terminal.ack(ref, seq, durability)
     terminal.compose("sending", "sending")
-    terminal.offered()
+    terminal.sent_refs()
 
     terminal.state.handle_disconnect(NOW)
     terminal.connection = terminal.state.handle_welcome(welcome("e2", 0), NOW)
     terminal.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=[])
 
-    assert terminal.offered() == ["sent", "sending"]
+    assert terminal.sent_refs() == ["sent", "sending"]
     assert terminal.shown() == [("sent", Mark.SENDING), ("sending", Mark.SENDING)]
 
 

@@ -30,8 +30,7 @@ class StubClient:
 
 
 async def get_token() -> str:
-    """Fail, because no token is needed."""
-    raise AssertionError
+    return "token"
 
 
 async def test_temporarily_refused_read_mark_is_retried(
@@ -60,17 +59,13 @@ async def test_temporarily_refused_read_mark_is_retried(
 
 
 async def test_link_without_gateway_fails_with_the_start_command() -> None:
-    """It is a newcomer's first error: no server listens at the address."""
+    """No server listens at the address; the error names the command that starts one."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"ws://127.0.0.1:{unused.getsockname()[1]}/"
     link = ConversationLink(
-        url=url, get_token=give_token, conversation=TerminalChat().view, on_change=lambda: None
+        url=url, get_token=get_token, conversation=TerminalChat().view, on_change=lambda: None
     )
 
     with pytest.raises(Unavailable, match=r"cannot connect to a gateway.*Start one with"):
         await link.run()
-
-
-async def give_token() -> str:
-    return "token"

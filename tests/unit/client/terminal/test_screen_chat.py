@@ -88,7 +88,7 @@ async def test_typing_is_reported_while_the_line_has_text() -> None:
 
 @pytest.mark.parametrize("height", [6, 24])
 def test_search_results_are_between_messages_and_prompt(height: int) -> None:
-    """One line each, cut at the width, without control characters, and never beyond the screen."""
+    """Each result is one line that fits the screen, without control characters."""
     lines = [
         FoundLine(1, "Trip", "ann", [("x " * 60, False), ("lunch\x1b[2J\n", True)])
         for _ in range(10)
