@@ -1,4 +1,4 @@
-"""Decisions of the HTTP application at startup."""
+"""Startup checks of the HTTP application."""
 
 from __future__ import annotations
 

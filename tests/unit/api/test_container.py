@@ -8,7 +8,7 @@ from tests.support.apiparts import open_offline_container
 
 
 async def test_waits_for_stored_end_with_the_redis_epoch() -> None:
-    """A seq may be another message in the next epoch, so no client gets `stored` for it."""
+    """A seq may belong to another message in the next epoch, so the result is unknown."""
     results: list[str] = []
     settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))
     async with open_offline_container(settings) as container:

@@ -16,7 +16,7 @@ from chatserver.errors import BadRequest, RateLimited
 
 
 class Client:
-    """The receiving side of a request whose client disconnects when the test decides."""
+    """A client that sends nothing until the test disconnects it."""
 
     def __init__(self) -> None:
         self._disconnected = asyncio.Event()

@@ -17,7 +17,7 @@ CURSORS = Cursors(SecretStr("0123456789abcdef0123456789abcdef"))
 
 @given(st.text(max_size=64), st.text(max_size=100))
 def test_cursor_opened_for_its_own_list_returns_the_position(list_name: str, position: str) -> None:
-    """A sealed position is returned unchanged."""
+    """A valid position is returned unchanged."""
     assert CURSORS.open(list_name, CURSORS.sign(list_name, position), str) == position
 
 
@@ -44,10 +44,10 @@ def test_forged_cursor_is_refused(text: str) -> None:
 
 
 def test_cursor_with_one_bit_changed_is_refused() -> None:
-    """The seal covers each byte."""
-    sealed = bytearray(base64.urlsafe_b64decode(CURSORS.sign("chats", "position") + "=="))
-    for at in range(len(sealed)):
-        forged = bytes([*sealed[:at], sealed[at] ^ 1, *sealed[at + 1 :]])
+    """The signature covers each byte."""
+    valid = bytearray(base64.urlsafe_b64decode(CURSORS.sign("chats", "position") + "=="))
+    for at in range(len(valid)):
+        forged = bytes([*valid[:at], valid[at] ^ 1, *valid[at + 1 :]])
         with pytest.raises(BadRequest):
             CURSORS.open("chats", base64.urlsafe_b64encode(forged).decode().rstrip("="), str)
 
@@ -62,17 +62,17 @@ def test_cursor_of_another_secret_is_refused() -> None:
 
 def test_short_list_is_split_into_pages_without_gap_or_repeat() -> None:
     """Each item appears once and in order, for any page size; the last page has no `next`."""
-    found = [(3, "c"), (1, "b"), (1, "a"), (2, "a"), (9, "z")]
-    for limit in range(1, len(found) + 2):
+    items = [(3, "c"), (1, "b"), (1, "a"), (2, "a"), (9, "z")]
+    for limit in range(1, len(items) + 2):
         shown: list[tuple[int, str]] = []
         cursor: str | None = None
         while True:
-            page, cursor = CURSORS.slice_page("list of zoe", found, lambda one: one, cursor, limit)
+            page, cursor = CURSORS.slice_page("list of zoe", items, lambda one: one, cursor, limit)
             assert 0 < len(page) <= limit
             shown += page
             if cursor is None:
                 break
-        assert shown == sorted(found)
+        assert shown == sorted(items)
 
 
 def test_short_list_that_changes_between_pages_repeats_nothing() -> None:

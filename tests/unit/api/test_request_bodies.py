@@ -72,8 +72,8 @@ def test_bodies_share_no_mutable_default() -> None:
         assert not isinstance(value, list) or value is not getattr(two, field.name)
 
 
-def test_reference_of_the_body_is_kept() -> None:
-    """A `ref` in the body takes precedence over the Idempotency-Key."""
+def test_ref_in_the_body_takes_precedence_over_the_idempotency_key() -> None:
+    """The key is used only if the body has no `ref`."""
     assert ref_of("mine", request_with(idempotency_key="k")) == "mine"
 
 
