@@ -87,7 +87,7 @@ async def test_attempts_of_one_source_alternate_with_other_sources() -> None:
 
 
 async def test_attempts_at_one_account_alternate_with_other_accounts() -> None:
-    """Guesses from many networks at one account get at limit every second slot."""
+    """Guesses from many networks at one account get at most every second slot."""
     scenario = QueueScenario(wait_s_max=0.35)  # three attempts at the initial estimate of 0.1 s
     async with scenario.queue.slot(attempt("x", "x")):
         for n in range(3):

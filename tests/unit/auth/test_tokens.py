@@ -70,14 +70,14 @@ def verify_error(token: str, verifier: Tokens | None = None) -> str:
     return caught.value.message
 
 
-def test_minted_token_verifies_to_its_user_and_expiry() -> None:
-    """A minted token is valid for its user and for its lifetime."""
+def test_issued_token_verifies_to_its_user_and_expiry() -> None:
+    """An issued token is valid for its user and for its lifetime."""
     found = tokens().verify(tokens().issue(UserId("alice"), 600))
 
     assert found == Claims(UserId("alice"), NOW + 600, found.jti)
 
 
-def test_minted_tokens_have_different_ids() -> None:
+def test_issued_tokens_have_different_ids() -> None:
     """Two tokens that a user gets in the same second differ, so one can be revoked."""
     both = {tokens().verify(tokens().issue(UserId("alice"), 600)).jti for _ in range(2)}
 
@@ -90,14 +90,14 @@ def test_externally_signed_token_of_the_documented_form_verifies() -> None:
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1, 3601])
-def test_mint_with_lifetime_out_of_bounds_is_refused(ttl_s: int) -> None:
+def test_issue_with_lifetime_out_of_bounds_is_refused(ttl_s: int) -> None:
     """A token that would not verify is not signed."""
     with pytest.raises(BadRequest, match="ttl_s: must be 1 to 3600"):
         tokens().issue(UserId("alice"), ttl_s)
 
 
 @pytest.mark.parametrize("user", ["", "a" * 65, "a#b", "a{b}", "a\n", "ä"])
-def test_mint_for_invalid_user_id_is_refused(user: str) -> None:
+def test_issue_for_invalid_user_id_is_refused(user: str) -> None:
     """The id grammar is also checked here."""
     with pytest.raises(BadRequest, match="user"):
         tokens().issue(UserId(user), 60)
@@ -120,7 +120,7 @@ def test_error_for_missing_claim_names_the_claim(name: str) -> None:
 @pytest.mark.parametrize("name", ["exp", "iat", "nbf"])
 @pytest.mark.parametrize("value", ["1790000600", 1.5, True, None, [NOW], {}])
 def test_time_that_is_not_a_whole_number_is_refused(name: str, value: object) -> None:
-    """Strings, fractions, booleans and other types are no times."""
+    """Strings, fractions, booleans and other types are not valid times."""
     assert "not a whole number of seconds" in verify_error(sign(claims(**{name: value})))
 
 
@@ -226,7 +226,7 @@ def test_header_of_any_other_form_is_refused(header: object) -> None:
 
 
 def test_unsigned_token_is_refused() -> None:
-    """A token with `alg: none` and an empty signature does not even have the right form."""
+    """A token with `alg: none` and an empty signature is malformed."""
     head, body, _ = sign(claims(), {"alg": "none", "typ": "chat+jwt"}).split(".")
 
     assert "three parts" in verify_error(f"{head}.{body}.")
@@ -239,8 +239,8 @@ def test_token_signed_with_another_key_is_refused() -> None:
     )
 
 
-def test_token_in_another_spelling_is_refused() -> None:
-    """A token has one spelling: no padding, no whitespace, no second encoding."""
+def test_token_in_another_form_is_refused() -> None:
+    """A token has one valid form: no padding, no whitespace, no other encoding."""
     token = sign(claims())
     for changed in (f"{token}=", f" {token}", f"{token}\n", token.replace(".", ".."), token[:-1]):
         assert verify_error(changed).startswith("token: ")
