@@ -106,7 +106,7 @@ def test_services_that_others_wait_for_have_a_health_check(name: str) -> None:
     services = render_compose(*COMPOSE_CASES[name])["services"]
     stages = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
     (objects,) = (stage for stage in stages if " AS objects\n" in stage)
-    has_check = {"objects": "HEALTHCHECK" in objects, "ours": "HEALTHCHECK" in stages[-1]}
+    has_check = {"objects": "HEALTHCHECK" in objects, "chatserver": "HEALTHCHECK" in stages[-1]}
 
     for service, definition in services.items():
         for needed, dependency in definition.get("depends_on", {}).items():
@@ -114,9 +114,9 @@ def test_services_that_others_wait_for_have_a_health_check(name: str) -> None:
             if dependency["condition"] == "service_completed_successfully":
                 assert other["restart"] == "no", service
             else:
-                checked = has_check["ours" if needed in CHATSERVER_SERVICES else "objects"] and (
-                    needed in (*CHATSERVER_SERVICES, "objects")
-                )
+                checked = has_check[
+                    "chatserver" if needed in CHATSERVER_SERVICES else "objects"
+                ] and (needed in (*CHATSERVER_SERVICES, "objects"))
                 assert other.get("healthcheck", {}).get("test") or checked, (service, needed)
 
 

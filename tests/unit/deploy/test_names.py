@@ -63,8 +63,8 @@ def check_command(args: list[str]) -> None:
 def test_every_used_command_exists() -> None:
     """The chart, the Compose file and the documents are checked."""
     used = [args for file in TEXTS for args in commands_in(file)]
-    for box in COMPOSE_CASES.values():
-        services = render_compose(*box)["services"]
+    for case in COMPOSE_CASES.values():
+        services = render_compose(*case)["services"]
         used += [services[name]["command"] for name in ("gateway", "api", "worker", "tables")]
     for each in yaml.safe_load_all(render_chart("eks")):
         if each and each["kind"] in ("Deployment", "Job"):

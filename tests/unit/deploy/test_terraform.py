@@ -141,7 +141,7 @@ def test_resources_have_valid_arguments(name: str) -> None:
             if kind == "required" and given.get(argument) is None:
                 problems.append(f"{where}.{argument}: is required")
             if kind == "computed" and argument in given:
-                problems.append(f"{where}.{argument}: cannot be given")
+                problems.append(f"{where}.{argument}: cannot be set")
             if isinstance(kind, dict):
                 if len(blocks) < kind["min"]:
                     problems.append(f"{where}.{argument}: at least {kind['min']}")
@@ -172,7 +172,7 @@ def test_every_resource_is_in_a_tested_configuration() -> None:
 # `encryption` is written for one key and has its own test.
 @pytest.mark.parametrize("name", sorted({*POLICIES} - {"tenants", "encryption"}))
 def test_policies_equal_those_of_deploy_iam(name: str) -> None:
-    """They have the names of the account, and are limited to a tenant if there is one."""
+    """They name the resources of the account, and are limited to the tenant if there is one."""
     text = json.dumps(make_policy(name), sort_keys=True)
     expected = text.replace(
         "arn:aws:dynamodb:*:*:table/", "arn:aws:dynamodb:eu-central-1:123456789012:table/"
@@ -181,8 +181,8 @@ def test_policies_equal_those_of_deploy_iam(name: str) -> None:
     for statement in without_tenant["Statement"]:
         statement.pop("Condition", None)
 
-    def actual(cloud: str) -> Any:
-        return json.loads(evaluated(cloud)[f'aws_iam_policy.this["{name}"]']["policy"])
+    def actual(plan: str) -> Any:
+        return json.loads(evaluated(plan)[f'aws_iam_policy.this["{name}"]']["policy"])
 
     assert actual("terraform-provisioned") == json.loads(expected)
     assert actual("terraform-default") == without_tenant
@@ -192,10 +192,10 @@ def test_policies_equal_those_of_deploy_iam(name: str) -> None:
 def test_roles_may_use_the_encryption_key_only_for_their_tenant() -> None:
     """They have the rights of deploy/iam on one key, and none without a key."""
     (expected,) = make_policy("encryption")["Statement"]
-    cloud = evaluated("terraform-provisioned")
-    tenant = cloud['aws_iam_role.this["api"]']["tags"]["tenant"]
+    plan = evaluated("terraform-provisioned")
+    tenant = plan['aws_iam_role.this["api"]']["tags"]["tenant"]
     for role in ("api", "worker", "archive", "operator"):
-        text = cloud[f'aws_iam_role_policy.encryption["{role}"]']["policy"]
+        text = plan[f'aws_iam_role_policy.encryption["{role}"]']["policy"]
         (statement,) = json.loads(text)["Statement"]
         assert statement["Action"] == expected["Action"]
         assert statement["Resource"] == ["arn:aws:kms:eu-central-1:123456789012:key/2"]
@@ -205,9 +205,9 @@ def test_roles_may_use_the_encryption_key_only_for_their_tenant() -> None:
 
 def test_roles_have_the_policies_that_their_processes_need() -> None:
     """Gateways have none, servers have no Scan, and only the chart's service accounts get them."""
-    cloud = evaluated("terraform-provisioned")
+    plan = evaluated("terraform-provisioned")
     attached: dict[str, set[str]] = {}
-    for address in cloud:
+    for address in plan:
         if match := re.match(r'aws_iam_role_policy_attachment.this\["(\w+)-(\w+)"\]', address):
             attached.setdefault(match[1], set()).add(match[2])
 
@@ -218,7 +218,7 @@ def test_roles_have_the_policies_that_their_processes_need() -> None:
         "operator": {"processes", "operator"},
     }
     for role in attached:
-        arguments = cloud[f'aws_iam_role.this["{role}"]']
+        arguments = plan[f'aws_iam_role.this["{role}"]']
         (trust,) = json.loads(arguments["assume_role_policy"])["Statement"]
         subject = trust["Condition"]["StringEquals"]["oidc.example.com/id/A:sub"]
         assert subject == f"system:serviceaccount:chat:chat-chatserver-{role}"
@@ -227,8 +227,8 @@ def test_roles_have_the_policies_that_their_processes_need() -> None:
 
 def test_bucket_lifecycle_equals_tables_apply_without_slow_storage() -> None:
     """Archived messages never move to a storage class that takes hours to read."""
-    cloud = evaluated("terraform-default")
-    rules = cloud["aws_s3_bucket_lifecycle_configuration.this"]["rule"]
+    plan = evaluated("terraform-default")
+    rules = plan["aws_s3_bucket_lifecycle_configuration.this"]["rule"]
 
     def to_s3_rule(rule: dict[str, Any]) -> dict[str, Any]:
         s3_rule = {"Status": rule["status"], "Filter": {"Prefix": rule["filter"]["prefix"]}}
@@ -250,7 +250,7 @@ def test_bucket_lifecycle_equals_tables_apply_without_slow_storage() -> None:
     ]
     assert '"GLACIER"' not in source()
     assert '"DEEP_ARCHIVE"' not in source()
-    block = cloud["aws_s3_bucket_public_access_block.this"]
+    block = plan["aws_s3_bucket_public_access_block.this"]
     assert [value for name, value in block.items() if name != "bucket"] == [True] * 4
 
 
