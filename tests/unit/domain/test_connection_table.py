@@ -55,7 +55,7 @@ def test_table_closes_idle_and_early_connections_first(
 
 
 def test_table_orders_by_the_time_in_the_stage() -> None:
-    """A connection that has just moved is the youngest of its new stage."""
+    """A connection that has just moved is the newest of its new stage."""
     table: ConnectionTable[str] = ConnectionTable(2, 100)
     for name in ("first", "second", "third"):
         table.put(name, name, Stage.IDLE)
@@ -66,7 +66,7 @@ def test_table_orders_by_the_time_in_the_stage() -> None:
 
 
 def test_table_reports_used_up_shares_and_total() -> None:
-    """Waiting connections do not count, and those of a proxy count in no share."""
+    """Waiting connections and connections through a proxy do not count toward a share."""
     table: ConnectionTable[str] = ConnectionTable(4, 2)
     fill(table, "a", 2, Stage.BUSY)
     table.put("waiting", "a", Stage.HEAD)

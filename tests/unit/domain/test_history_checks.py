@@ -47,6 +47,6 @@ def test_repeated_yields_every_occurrence_after_the_first(seqs: list[int]) -> No
     assert len(list(iter_repeats(seqs))) == len(seqs) - len(set(seqs))
 
 
-def test_not_rising_finds_equal_and_lower_values() -> None:
+def test_not_ascending_finds_equal_and_lower_values() -> None:
     """Timestamps of one chat always increase."""
     assert list(iter_not_ascending([1, 2, 2, 5, 4, 6])) == [2, 4]

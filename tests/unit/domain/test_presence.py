@@ -11,7 +11,7 @@ AWAY_AFTER_S = 300.0
 
 
 def test_best_state_is_the_most_present_one() -> None:
-    """One device in use makes a user online, whatever the others do; none at all: offline."""
+    """One active device makes a user online; a user without sessions is offline."""
     assert best_of([State.OFFLINE, State.AWAY, State.ONLINE, State.AWAY]) is State.ONLINE
     assert best_of([State.OFFLINE, State.AWAY]) is State.AWAY
     assert best_of([]) is State.OFFLINE

@@ -117,7 +117,7 @@ def test_parse_body_limits_runs_of_combining_marks() -> None:
 
 
 def test_parse_body_keeps_a_lone_surrogate() -> None:
-    """JSON decoders refuse it before this function, so it only must not crash."""
+    """JSON decoders refuse it earlier; here it only must not raise an error."""
     assert parse_body("\ud800") == "\ud800"
 
 
@@ -149,7 +149,7 @@ def test_parse_name_applies_the_limit_after_normalization() -> None:
 
 @pytest.mark.parametrize("text", ["", "   ", "\t\n"])
 def test_parse_name_refuses_blank_text_with_the_field(text: str) -> None:
-    """An invisible name is not a name; the error names the field."""
+    """The error names the field."""
     with pytest.raises(BadRequest, match="title: must not be empty"):
         parse_name(text, "title")
 
