@@ -96,7 +96,7 @@ async def _run_until_idle() -> None:
 
 
 async def test_one_upload_of_an_owner_is_checked_at_a_time() -> None:
-    """Another owner's upload does not wait, however many of the first owner do."""
+    """Another owner's upload does not wait for them."""
     many = [_file(f"f-{n}", MALLORY) for n in range(10)]
     stores = _FakeStores(*many, _file("f-bob", BOB))
     uploads = stores.uploads()

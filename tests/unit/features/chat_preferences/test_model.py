@@ -39,10 +39,10 @@ changes = st.builds(
 
 def apply_all(*changes: PreferencesChange) -> ChatPreferences:
     """Return the preferences after changes, from the defaults."""
-    now = DEFAULTS
+    current = DEFAULTS
     for each in changes:
-        now = apply_change(now, each, NOW_S)
-    return now
+        current = apply_change(current, each, NOW_S)
+    return current
 
 
 def test_draft_with_a_lower_version_is_ignored_even_after_a_deletion() -> None:
@@ -59,7 +59,7 @@ def test_draft_with_a_lower_version_is_ignored_even_after_a_deletion() -> None:
 
 
 def test_mute_ends_at_its_time_or_never() -> None:
-    """A mute that ended in the past is no mute."""
+    """A mute that has ended is removed."""
     until = int(NOW_S) + 10
     muted = apply_all(PreferencesChange(muted_until=until))
 
@@ -72,18 +72,18 @@ def test_mute_ends_at_its_time_or_never() -> None:
 @given(st.lists(changes, max_size=5))
 def test_changes_only_increase_versions_and_round_trip(sequence: list[PreferencesChange]) -> None:
     """`rev`, the draft's version and `cleared_upto` only increase; a repeat does nothing."""
-    now = DEFAULTS
+    current = DEFAULTS
     for each in sequence:
-        after = apply_change(now, each, NOW_S)
-        assert after is now or after.rev > now.rev
-        assert after.cleared_upto >= now.cleared_upto
+        after = apply_change(current, each, NOW_S)
+        assert after is current or after.rev > current.rev
+        assert after.cleared_upto >= current.cleared_upto
         assert (after.draft.version if after.draft else -1) >= (
-            now.draft.version if now.draft else -1
+            current.draft.version if current.draft else -1
         )
         assert apply_change(after, each, NOW_S) is after
-        now = after
-    assert decode_preferences(encode_preferences(UserId("alice"), now)) == (
-        now if sequence and now.rev else msgspec.structs.replace(now, rev=0)
+        current = after
+    assert decode_preferences(encode_preferences(UserId("alice"), current)) == (
+        current if sequence and current.rev else msgspec.structs.replace(current, rev=0)
     )
 
 

@@ -29,14 +29,14 @@ from chatserver.features.companions.user_memory import (
 
 EMPTY = UserMemory(UserId("lin"), CompanionId(UserId("ai-ada")))
 DAY_MS = 86_400_000
-READING = ExtractionTimes(1_000, 365 * DAY_MS)
+TIMES = ExtractionTimes(1_000, 365 * DAY_MS)
 A, B = ChatId("01AAAAAAAAAAAAAAAAAAAAAAAA"), ChatId("01BBBBBBBBBBBBBBBBBBBBBBBB")
 
 
 def extract(memory: UserMemory, chat: ChatId, first: int, upto: int, *facts: str) -> UserMemory:
     """Return the memory after facts were extracted from messages."""
     changes = [Change("add", fact) for fact in facts]
-    return apply_changes(memory, changes, Source(chat, first, upto), READING)
+    return apply_changes(memory, changes, Source(chat, first, upto), TIMES)
 
 
 def texts(memory: UserMemory) -> set[str]:
@@ -99,14 +99,14 @@ def test_deleted_entry_is_not_updated() -> None:
     deleted = drop_entry(before, entry.id)
     changes = [Change("update", "Lives in Paris", entry.id), Change("add", "lives in BERLIN")]
 
-    assert apply_changes(deleted, changes, Source(A, 5, 6), READING).entries == ()
+    assert apply_changes(deleted, changes, Source(A, 5, 6), TIMES).entries == ()
 
 
 def test_updated_entry_is_deleted_with_a_message_of_either_source() -> None:
     """Its text was written from two sessions."""
     before = extract(EMPTY, A, 1, 4, "Lives in Berlin")
     change = Change("update", "Moved from Berlin to Paris", before.entries[0].id)
-    after = apply_changes(before, [change], Source(B, 1, 2), READING)
+    after = apply_changes(before, [change], Source(B, 1, 2), TIMES)
 
     assert {source.chat for source in after.entries[0].sources} == {A, B}
     assert drop_changed(after, A, 3).entries == ()
@@ -146,11 +146,11 @@ def test_switch_on_sets_the_time_from_which_messages_are_read() -> None:
 
 @pytest.mark.parametrize(("bound_ms", "expires"), [(0, 1_000 + 365 * DAY_MS), (5_000, 5_000)])
 def test_entry_expires_with_its_messages(bound_ms: int, expires: int) -> None:
-    """It expires after the retention time at the latest; an update does not extend this."""
-    times = READING._replace(bound_ms=bound_ms)
+    """It expires with them or after the retention time; an update does not extend this."""
+    times = TIMES._replace(bound_ms=bound_ms)
     memory = apply_changes(EMPTY, [Change("add", "x")], Source(A, 1, 2), times)
     again = apply_changes(
-        memory, [Change("update", "y", memory.entries[0].id)], Source(B, 1, 2), READING
+        memory, [Change("update", "y", memory.entries[0].id)], Source(B, 1, 2), TIMES
     )
 
     assert memory.entries[0].expires == expires

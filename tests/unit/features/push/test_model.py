@@ -72,7 +72,7 @@ def test_notices_share_a_topic_only_within_a_chat() -> None:
     ],
 )
 def test_mentions_are_complete_names_after_an_at_sign(body: str, names: list[str]) -> None:
-    """An email address is no mention, and no user is mentioned twice."""
+    """An email address is not a mention, and no user is mentioned twice."""
     assert find_mentions(body) == names
 
 
@@ -83,7 +83,7 @@ def test_shorten_returns_one_line() -> None:
 
 
 def test_apns_token_is_hexadecimal_of_a_bounded_length() -> None:
-    """It becomes part of a path, and the same device has one spelling."""
+    """It becomes part of a path, and a device must have only one form of it."""
     assert parse_apns_token("AB" * 32) == "ab" * 32
     assert parse_apns_token("0f" * 100) == "0f" * 100
     for invalid in (

@@ -104,16 +104,16 @@ class RecordingMessaging(Messaging):
 
 
 class Outcomes:
-    """The outcomes of messages."""
+    """Records the refused messages."""
 
     def __init__(self) -> None:
-        self.refused_: list[tuple[str, ChatError]] = []
+        self.refusals: list[tuple[str, ChatError]] = []
 
     def acked(self, draft: PendingDraft, seq: int, ts: int, mid: str, *, dup: bool) -> None:
         raise AssertionError("no message is committed in these tests")
 
     def refused(self, draft: PendingDraft, error: ChatError) -> None:
-        self.refused_.append((draft.ref, error))
+        self.refusals.append((draft.ref, error))
 
 
 def send(ref: str, body: str = "hello", chat: str = CHAT) -> frames.Send:
@@ -165,13 +165,13 @@ async def test_checked_messages_keep_their_order_for_any_order_of_verdicts(
         chat_refs = [f"r{number}" for number, each in enumerate(chats) if each == chat]
         sent = [ref for ref, _, _ in messaging.sent if ref in chat_refs]
         assert sent == [ref for ref in accepted if ref in chat_refs]
-    assert {ref for ref, _ in outcomes.refused_} == {
+    assert {ref for ref, _ in outcomes.refusals} == {
         f"r{number}" for number, action in enumerate(verdicts) if action == "refuse"
     }
     changed = [f"r{number}" for number, action in enumerate(verdicts) if action == "change"]
-    assert sorted(ref for ref, text, made in messaging.sent if made and text == "new") == sorted(
-        changed
-    )
+    assert sorted(
+        ref for ref, text, digest in messaging.sent if digest and text == "new"
+    ) == sorted(changed)
 
 
 async def test_checked_message_does_not_wait_for_one_of_another_chat() -> None:

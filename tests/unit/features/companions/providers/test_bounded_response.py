@@ -28,22 +28,22 @@ from chatserver.features.companions.providers.interface import (
 from chatserver.features.companions.providers.scripted import Scripted
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 
-PACE = CallLimits(20.0, 20.0, 60.0, 3, 0.001)
+LIMITS = CallLimits(20.0, 20.0, 60.0, 3, 0.001)
 
 
-def ask_of(model: str, text: str = "hello", tokens: int = 100) -> ModelRequest:
+def request_for(model: str, text: str = "hello", tokens: int = 100) -> ModelRequest:
     """Return a request to the scripted model."""
     return ModelRequest(model, "", (ModelMessage("user", text),), tokens)
 
 
 async def collect_response(
-    ask: ModelRequest, pace: CallLimits = PACE, bounds: BodyBounds | None = None
+    request: ModelRequest, limits: CallLimits = LIMITS, bounds: BodyBounds | None = None
 ) -> tuple[str, ResponseEnd]:
     """Return the complete text of the response, and how it ended."""
     pieces = [
         piece
         async for piece in stream_response(
-            Scripted(0), ask, pace, bounds or BodyBounds(), SystemClock()
+            Scripted(0), request, limits, bounds or BodyBounds(), SystemClock()
         )
     ]
     *deltas, last = pieces
@@ -52,50 +52,55 @@ async def collect_response(
 
 
 async def test_response_is_complete() -> None:
-    """It ends when the model ends it."""
-    text, end = await collect_response(ask_of("echo", "how are you?"))
+    """It ends when the model ends its output."""
+    text, end = await collect_response(request_for("echo", "how are you?"))
 
     assert (text, end.end) == ("You said: how are you?", "done")
     assert end.tokens_out == 5
 
 
 async def test_scripted_response_is_deterministic() -> None:
-    assert await collect_response(ask_of("story:7")) == await collect_response(ask_of("story:7"))
+    assert await collect_response(request_for("story:7")) == await collect_response(
+        request_for("story:7")
+    )
 
 
 async def test_throttled_request_is_retried_before_the_first_piece() -> None:
     """The number of attempts is limited."""
-    assert (await collect_response(ask_of("throttle:2")))[0] == "You said: hello"
+    assert (await collect_response(request_for("throttle:2")))[0] == "You said: hello"
     with pytest.raises(Overloaded):
-        await collect_response(ask_of("throttle:3"))
+        await collect_response(request_for("throttle:3"))
 
 
 async def test_endless_response_is_cut_at_its_limit() -> None:
     """The limit is in characters and in tokens, and the end is marked."""
     text, end = await collect_response(
-        ask_of("endless", tokens=10_000), bounds=BodyBounds(25, 1000)
+        request_for("endless", tokens=10_000), bounds=BodyBounds(25, 1000)
     )
     assert (len(text), end) == (25, ResponseEnd("length"))
 
-    text, end = await collect_response(ask_of("endless", tokens=2))
+    text, end = await collect_response(request_for("endless", tokens=2))
     assert (len(text), end) == (32, ResponseEnd("length"))
 
 
 async def test_broken_response_keeps_its_text() -> None:
     """It is marked as broken and not retried."""
-    assert await collect_response(ask_of("dies:2")) == ("word1 word2 ", ResponseEnd("broken"))
+    assert await collect_response(request_for("dies:2")) == ("word1 word2 ", ResponseEnd("broken"))
 
 
 async def test_stalled_response_keeps_its_text() -> None:
     """It is marked as late after its deadline."""
-    pace = CallLimits(20.0, 0.05, 60.0, 3, 0.001)
+    limits = CallLimits(20.0, 0.05, 60.0, 3, 0.001)
 
-    assert await collect_response(ask_of("stalls:1"), pace) == ("word1 ", ResponseEnd("late"))
+    assert await collect_response(request_for("stalls:1"), limits) == (
+        "word1 ",
+        ResponseEnd("late"),
+    )
 
 
 async def test_refused_response_is_empty() -> None:
     """A refusal of the model is a valid end."""
-    text, end = await collect_response(ask_of("refuse"))
+    text, end = await collect_response(request_for("refuse"))
 
     assert (text, end.end) == ("", "refused")
 
@@ -103,14 +108,14 @@ async def test_refused_response_is_empty() -> None:
 @pytest.mark.parametrize("model", ["nonsense", "story", "echo:3", "story:x"])
 async def test_unknown_script_is_a_config_error(model: str) -> None:
     with pytest.raises(ConfigError):
-        await collect_response(ask_of(model))
+        await collect_response(request_for(model))
 
 
 async def test_attempts_end_at_the_total_deadline() -> None:
-    pace, attempts = CallLimits(0.05, 20.0, 0.2, 10, 0.05), 0
+    limits, attempts = CallLimits(0.05, 20.0, 0.2, 10, 0.05), 0
 
     class SilentModel:
-        async def stream(self, ask: ModelRequest) -> AsyncGenerator[Delta | Finish]:
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Finish]:
             nonlocal attempts
             attempts += 1
             await asyncio.Event().wait()
@@ -118,11 +123,11 @@ async def test_attempts_end_at_the_total_deadline() -> None:
 
     with pytest.raises(Unavailable):
         async for _ in stream_response(
-            SilentModel(), ask_of("any"), pace, BodyBounds(), SystemClock()
+            SilentModel(), request_for("any"), limits, BodyBounds(), SystemClock()
         ):
             pass
 
-    assert 1 <= attempts < 10  # each lasts up to a quarter of it, and the pauses grow
+    assert 1 <= attempts < 10  # each lasts up to 0.05 s, and the pauses grow
 
 
 async def test_response_closed_early_closes_the_provider() -> None:
@@ -130,14 +135,16 @@ async def test_response_closed_early_closes_the_provider() -> None:
     closed = asyncio.Event()
 
     class EndlessModel:
-        async def stream(self, ask: ModelRequest) -> AsyncGenerator[Delta | Finish]:
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Finish]:
             try:
                 while True:
                     yield Delta("word ")
             finally:
                 closed.set()
 
-    answer = stream_response(EndlessModel(), ask_of("any"), PACE, BodyBounds(), SystemClock())
+    answer = stream_response(
+        EndlessModel(), request_for("any"), LIMITS, BodyBounds(), SystemClock()
+    )
     async with contextlib.aclosing(answer) as pieces:
         async for _ in pieces:
             break

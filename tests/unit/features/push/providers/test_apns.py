@@ -1,4 +1,4 @@
-"""APNs: complete settings, a token of 40 minutes, and a payload that always fits."""
+"""APNs: complete settings, renewal of the provider token, and a payload that always fits."""
 
 from __future__ import annotations
 

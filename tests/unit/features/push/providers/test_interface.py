@@ -31,7 +31,7 @@ from chatserver.outbound.http_client import Answer, NotReached
     ],
 )
 def test_status_has_one_outcome(status: int, outcome: Outcome) -> None:
-    """After most server errors, the push may have been accepted all the same."""
+    """After most server errors, the push may have been accepted."""
     assert classify(Answer(status, {}, b"")).outcome is outcome
 
 
@@ -55,14 +55,14 @@ def test_failure_outcome_depends_on_whether_the_request_was_sent() -> None:
 )
 def test_retry_after_is_seconds_or_a_date_within_an_hour(text: str, low: int, high: int) -> None:
     """See RFC 9110 section 10.2.3; invalid values mean no delay."""
-    verdict = classify(Answer(429, {"retry-after": text}, b""))
+    result = classify(Answer(429, {"retry-after": text}, b""))
 
-    assert low <= verdict.retry_after_s <= high
+    assert low <= result.retry_after_s <= high
 
 
 def test_retry_after_date_is_relative_to_now() -> None:
     in_half_an_hour = email.utils.formatdate(time.time() + 1800, usegmt=True)
 
-    verdict = classify(Answer(503, {"retry-after": in_half_an_hour}, b""))
+    result = classify(Answer(503, {"retry-after": in_half_an_hour}, b""))
 
-    assert 1500 < verdict.retry_after_s <= 1801
+    assert 1500 < result.retry_after_s <= 1801

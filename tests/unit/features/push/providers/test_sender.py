@@ -39,7 +39,7 @@ class FakeServices:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
-        self.verdicts: dict[str, list[SendResult]] = {}
+        self.results: dict[str, list[SendResult]] = {}
         self.blocked: dict[str, asyncio.Event] = {}
         self.claims: list[tuple[str, bool]] = []
         self.unwanted: set[str] = set()
@@ -59,8 +59,8 @@ class FakeServices:
         self.sent.append(subscription.id)
         if release := self.blocked.get(self.get_host(subscription)):
             await release.wait()
-        verdicts = self.verdicts.get(subscription.id, [SENT])
-        return verdicts.pop(0) if len(verdicts) > 1 else verdicts[0]
+        results = self.results.get(subscription.id, [SENT])
+        return results.pop(0) if len(results) > 1 else results[0]
 
     async def claim(self, subscription: Subscription, notice: Notice, is_retry: bool) -> bool:
         self.claims.append((subscription.id, is_retry))
@@ -93,7 +93,7 @@ async def test_temporarily_refused_push_is_retried_up_to_the_limit(
     services: FakeServices,
 ) -> None:
     """Only a push that was certainly not accepted is retried, with a claim for each attempt."""
-    services.verdicts = {"down": [DOWN], "later": [DOWN, DOWN, SENT]}
+    services.results = {"down": [DOWN], "later": [DOWN, DOWN, SENT]}
 
     await services.deliver(device("down"), device("later"))
 
@@ -106,7 +106,7 @@ async def test_push_with_unknown_or_final_outcome_is_not_retried(
     services: FakeServices, outcome: Outcome
 ) -> None:
     """A device that no longer exists is deleted, others are not."""
-    services.verdicts = {"d": [SendResult(outcome)]}
+    services.results = {"d": [SendResult(outcome)]}
 
     await services.deliver(device("d"))
 
@@ -155,7 +155,7 @@ async def test_circuit_opens_after_repeated_failures_of_a_service(
 ) -> None:
     """An open circuit delays nothing: waiting pushes count as attempted."""
     monkeypatch.setattr(module, "OPEN_S", 3600.0)
-    services.verdicts = {f"d{n}": [SendResult(Outcome.UNKNOWN)] for n in range(module.FAILURES_MAX)}
+    services.results = {f"d{n}": [SendResult(Outcome.UNKNOWN)] for n in range(module.FAILURES_MAX)}
     for n in range(module.FAILURES_MAX):
         await services.sender.deliver(device(f"d{n}"), NOTICE)
 
@@ -168,7 +168,7 @@ async def test_circuit_opens_after_repeated_failures_of_a_service(
 
 async def test_busy_device_does_not_delay_other_devices(services: FakeServices) -> None:
     """A service may rate-limit a single device."""
-    services.verdicts = {"d": [SendResult(Outcome.BUSY, retry_after_s=3600.0, is_device_only=True)]}
+    services.results = {"d": [SendResult(Outcome.BUSY, retry_after_s=3600.0, is_device_only=True)]}
 
     await services.sender.deliver(device("d"), NOTICE)
     await asyncio.wait_for(services.sender.deliver(device("e"), NOTICE), 10)
@@ -178,12 +178,12 @@ async def test_busy_device_does_not_delay_other_devices(services: FakeServices) 
 
 async def test_deleted_device_has_the_time_of_its_deletion(services: FakeServices) -> None:
     """It is the time from the service, or else the registration at the start of this push."""
-    services.verdicts = {
+    services.results = {
         "with-time": [SendResult(Outcome.GONE, gone_ms=7)],
         "without-time": [SendResult(Outcome.GONE)],
     }
 
-    for name in services.verdicts:
+    for name in services.results:
         each = dataclasses.replace(device(name), created_ms=5)
         await services.sender.deliver(each, NOTICE)
     await services.sender.close(10)
@@ -193,7 +193,7 @@ async def test_deleted_device_has_the_time_of_its_deletion(services: FakeService
 
 async def test_retry_after_of_a_service_is_respected(services: FakeServices) -> None:
     """It applies to all pushes of the service."""
-    services.verdicts = {"d": [SendResult(Outcome.BUSY, retry_after_s=0.3), SENT]}
+    services.results = {"d": [SendResult(Outcome.BUSY, retry_after_s=0.3), SENT]}
     clock = asyncio.get_running_loop()
     started = clock.time()
 
