@@ -1,4 +1,4 @@
-"""Fakes for the channel tests: a large chat in the hot tier, sessions and a gateway."""
+"""Fakes for the tests of large-chat delivery: the hot tier, sessions and a gateway."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tier:
         self.ended: dict[tuple[UserId, Seq], Seq] = {}
         self.reads = 0
         self.removed_users: set[UserId] = set()
-        self.places: dict[UserId, LargePeriod] = {}
+        self.periods: dict[UserId, LargePeriod] = {}
 
     @property
     def top(self) -> int:
@@ -56,7 +56,7 @@ class Tier:
     ) -> None:
         """Record the inbox position of a transition."""
         end = None if until is None else Seq(until)
-        self.places[user] = LargePeriod(Seq(inbox_seq), Seq(since), end)
+        self.periods[user] = LargePeriod(Seq(inbox_seq), Seq(since), end)
         if end is not None:
             self.ended[user, Seq(inbox_seq)] = Seq(since)
 
@@ -77,11 +77,11 @@ class Tier:
         self.listeners = 0
 
     async def list_large(self, user: UserId) -> dict[ChatId, LargePeriod]:
-        return {CHAT: self.places.get(user, LargePeriod(Seq(0), Seq(0)))}
+        return {CHAT: self.periods.get(user, LargePeriod(Seq(0), Seq(0)))}
 
     async def find_large(self, user: UserId, chat: ChatId) -> LargePeriod | None:
         self._check()
-        return self.places.get(user, LargePeriod(Seq(0), Seq(0)))
+        return self.periods.get(user, LargePeriod(Seq(0), Seq(0)))
 
     async def find_since(self, user: UserId, chat: ChatId, inbox_seq: Seq) -> Seq | None:
         self._check()
@@ -108,12 +108,12 @@ class Tier:
 
 
 def body_of(entry: LogEntry) -> bytes:
-    """The fields of an entry that an event contains."""
+    """Return the fields of an entry that an event contains."""
     return codec.entry_event_body(CHAT, entry.seq, entry.ts, entry.tail)
 
 
 def entry_of(seq: int, **fields: str) -> LogEntry:
-    """An entry; with `user` and `role` a change of members."""
+    """Return an entry; with `user` and `role`, it is a membership change."""
     kind = "member" if fields else "text"
     tail = codec.encode_message_tail(CHAT, f"m{seq}", ALICE, f"r{seq}", kind, "hi", None)
     for name, value in fields.items():

@@ -200,20 +200,20 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """A session that retries without a delay."""
     monkeypatch.setattr(session_module, "RETRY_S", 0.001)
     monkeypatch.setattr(session_module, "RETRY_S_MAX", 0.01)
-    made = World()
-    await made.open()
-    yield made
-    made.session.end()
+    new_world = World()
+    await new_world.open()
+    yield new_world
+    new_world.session.end()
     await asyncio.sleep(0)  # let new tasks start
-    for task in made.gateway.tasks.running:
+    for task in new_world.gateway.tasks.running:
         task.cancel()
-    await asyncio.gather(*made.gateway.tasks.running, return_exceptions=True)
+    await asyncio.gather(*new_world.gateway.tasks.running, return_exceptions=True)
 
 
 async def test_new_epoch_with_a_delayed_snapshot_sends_nothing_before_its_reset(
     world: World,
 ) -> None:
-    """A device gets no event and no `too_long` of an epoch before the `reset` that begins it."""
+    """The `reset` of an epoch precedes its events and its `too_long`."""
     gateway = world.gateway
     gateway.commit()
     assert world.types() == ["event"]
@@ -295,7 +295,7 @@ async def test_snapshot_with_chats_not_loaded_is_delayed(world: World) -> None:
 
 
 async def test_summary_read_during_removal_of_the_user_is_not_sent(world: World) -> None:
-    """The removal arrives in the inbox and ends the chat: no older state may follow it."""
+    """The removal arrives in the inbox; no older state of the chat may follow it."""
     gateway = world.gateway
     gateway.is_warm_down = True
     gateway.channels.detach(world.session)

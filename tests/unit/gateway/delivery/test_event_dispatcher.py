@@ -112,11 +112,11 @@ async def world() -> World:
     devices = [Device(), Device()]
     for device in devices:
         registry.add(ALICE, cast(Any, device))
-    post, calls = cast(GatewayStreamWriter, backend), cast(WarmCalls, backend)
+    writer, calls = cast(GatewayStreamWriter, backend), cast(WarmCalls, backend)
     dispatcher = EventDispatcher(
         gateway=LOCAL,
         registry=registry,
-        gateway_stream_writer=post,
+        gateway_stream_writer=writer,
         stored_waits=stored,
         warm=calls,
         counters=HotPathCounters(),
@@ -149,8 +149,8 @@ def test_push_in_a_new_epoch_contains_that_epoch(world: World) -> None:
     assert found == [text_frame(codec.join_event(epoch, 1, BODY)) for epoch in ("E1", "E2", "E1")]
 
 
-def test_push_contains_the_cached_device_epoch_until_forgotten(world: World) -> None:
-    """Devices know one epoch, whichever partition their chats are in."""
+def test_push_contains_the_cached_device_epoch_until_an_epoch_change(world: World) -> None:
+    """Devices know one epoch, for the chats of all partitions."""
     whole, next_whole = Epoch("W1"), Epoch("W2")
     world.backend.device_epochs = {EPOCH: whole}
     world.dispatcher.push([ALICE], EPOCH, inbox_at(1), BODY)

@@ -28,13 +28,13 @@ IN_FLIGHT_MAX = 4
 
 
 class Allowance:
-    """The sends a user may make: a budget that the test refills."""
+    """A rate limit for sends whose tokens the test sets."""
 
     key = ("sends", "alice")
 
     def __init__(self) -> None:
         self.tokens = 1_000
-        self.must_ask = False
+        self.is_wait_unknown = False
         self.waiting: list[Callable[[], None]] = []
 
     def spend(self, cost: int = 1) -> bool:
@@ -44,14 +44,14 @@ class Allowance:
         return True
 
     def wait_ms(self, cost: int = 1) -> int:
-        return 0 if self.must_ask else 50
+        return 0 if self.is_wait_unknown else 50
 
     def request(self, on_reply: Callable[[], None], cost: int = 1) -> None:
         self.waiting.append(on_reply)
 
 
 class Unlimited:
-    """The memory that a user's messages may take."""
+    """A limit on memory that never refuses."""
 
     def spend(self, cost: int = 1) -> bool:
         return True
@@ -173,7 +173,7 @@ class World:
     def refuse_late(self) -> None:
         self.handler._refuse_late()
 
-    def do(self, name: str, count: int) -> None:
+    def run_step(self, name: str, count: int) -> None:
         match name:
             case "burst":
                 for _ in range(count):
@@ -185,7 +185,7 @@ class World:
             case "ack":
                 self.ack(count)
             case "drain":
-                self.allowance.tokens, self.allowance.must_ask = count % 3, count % 2 == 0
+                self.allowance.tokens, self.allowance.is_wait_unknown = count % 3, count % 2 == 0
             case "refill":
                 self.refill()
             case "hold":
@@ -225,7 +225,7 @@ def test_sends_of_any_burst_are_committed_in_the_order_sent(
     async def main() -> None:
         world = World()
         for name, count in script:
-            world.do(name, count)
+            world.run_step(name, count)
             assert world.gateway.committed == [str(n) for n in range(len(world.gateway.committed))]
         world.finish()
         assert world.gateway.committed == [str(n) for n in range(world.sent)]

@@ -12,14 +12,14 @@ ALICE, BOB = UserId("alice"), UserId("bob")
 
 
 class Device:
-    """A session as the registry sees it."""
+    """The part of a session that the registry uses."""
 
     def __init__(self, device: str) -> None:
         self.device = device
 
 
 def session(device: str = "d") -> Session:
-    """A session on a device."""
+    """Return a session on a device."""
     return cast(Session, Device(device))
 
 
@@ -40,16 +40,16 @@ def test_registry_remove_returns_true_for_the_last_session_only() -> None:
 def test_registry_remove_twice_or_unknown_changes_nothing() -> None:
     """A connection that ends while it is being closed is removed once."""
     registry = SessionRegistry()
-    here = session()
-    registry.add(ALICE, here)
-    registry.remove(ALICE, here)
+    first_session = session()
+    registry.add(ALICE, first_session)
+    registry.remove(ALICE, first_session)
 
-    assert not registry.remove(ALICE, here)
+    assert not registry.remove(ALICE, first_session)
     assert not registry.remove(BOB, session())
     assert registry.count == 0
 
 
-def test_registry_lists_a_user_s_sessions_oldest_first() -> None:
+def test_registry_lists_the_sessions_of_a_user_oldest_first() -> None:
     """The oldest session is closed at the limit."""
     registry = SessionRegistry()
     sessions = [session(f"d{n}") for n in range(3)]

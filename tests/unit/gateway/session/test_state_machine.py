@@ -1,4 +1,4 @@
-"""The session state machine: every stage and event, and what a device may be sent (promise P4)."""
+"""The session state machine: every stage and event, and the events that are sent (promise P4)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from chatserver.gateway.session.state_machine import (
     Verdict,
 )
 
-HERE, BEFORE = Epoch("E2"), Epoch("E1")
+CURRENT, OLD = Epoch("E2"), Epoch("E1")
 
 APPLY: dict[Event, Callable[[SessionState], bool]] = {
     Event.HELLO: SessionState.hello,
-    Event.WELCOME: lambda state: state.welcome(HERE, Seq(4)),
+    Event.WELCOME: lambda state: state.welcome(CURRENT, Seq(4)),
     Event.GO_LIVE: lambda state: state.go_live(Seq(4)),
     Event.RECOVER: SessionState.recover,
-    Event.SNAPSHOT: lambda state: state.snapshot(HERE, Seq(4)),
+    Event.SNAPSHOT: lambda state: state.snapshot(CURRENT, Seq(4)),
     Event.ABANDON: SessionState.abandon,
     Event.CLOSE: SessionState.close,
 }
@@ -55,7 +55,7 @@ def live_state(seq: int, head: int | None = None) -> SessionState:
     """Return a live session whose device is at `seq`."""
     state = SessionState()
     state.hello()
-    state.welcome(HERE, Seq(seq))
+    state.welcome(CURRENT, Seq(seq))
     state.go_live(Seq(seq if head is None else head))
     return state
 
@@ -118,8 +118,8 @@ def test_stored_positions_are_reported_only_in_the_epoch_of_the_device(stage: St
     """A device in another epoch would mark lost messages as stored."""
     state = state_in(stage)
 
-    assert state.can_report_stored(HERE) == (stage in (Stage.LIVE, Stage.RECOVERING))
-    assert not state.can_report_stored(BEFORE)
+    assert state.can_report_stored(CURRENT) == (stage in (Stage.LIVE, Stage.RECOVERING))
+    assert not state.can_report_stored(OLD)
 
 
 # frames of the client
@@ -133,7 +133,7 @@ def test_frames_are_held_from_hello_until_the_session_is_live() -> None:
     state.hello()
     assert state.is_held
     assert not state.release()
-    state.welcome(HERE, Seq(0))
+    state.welcome(CURRENT, Seq(0))
     assert not state.release()
     state.go_live(Seq(0))
     assert state.release()
@@ -161,9 +161,9 @@ def test_events_that_arrive_while_a_session_opens_are_read_from_the_inbox() -> N
     """Events that cannot be sent yet are not lost: the session catches up when it goes live."""
     state = SessionState()
     state.hello()
-    state.welcome(HERE, Seq(4))
+    state.welcome(CURRENT, Seq(4))
 
-    assert state.handle_event(HERE, Seq(5)) is Verdict.DROP
+    assert state.handle_event(CURRENT, Seq(5)) is Verdict.DROP
     assert not state.record_head(Seq(6))
     state.go_live(Seq(4))
 
@@ -176,21 +176,21 @@ def test_abandoned_snapshot_keeps_the_cursor_of_the_device() -> None:
     state = live_state(4, head=9)
     before = state.cursor
     state.recover()
-    state.handle_event(BEFORE, Seq(50))
+    state.handle_event(OLD, Seq(50))
 
     state.abandon()
 
-    assert (state.cursor.epoch, state.cursor.seq, state.cursor.head) == (HERE, 4, 4)
-    assert not state.is_current(before, HERE)
-    assert state.is_current(state.cursor, HERE)
-    assert not state.is_current(state.cursor, BEFORE)
+    assert (state.cursor.epoch, state.cursor.seq, state.cursor.head) == (CURRENT, 4, 4)
+    assert not state.is_current(before, CURRENT)
+    assert state.is_current(state.cursor, CURRENT)
+    assert not state.is_current(state.cursor, OLD)
 
 
 def test_event_of_another_epoch_is_a_gap_and_moves_nothing() -> None:
     """A seq means nothing outside its epoch."""
     state = live_state(4)
 
-    assert state.handle_event(BEFORE, Seq(5)) is Verdict.GAP
+    assert state.handle_event(OLD, Seq(5)) is Verdict.GAP
     assert (state.cursor.seq, state.cursor.head, state.cursor.is_behind) == (4, 4, False)
 
 
@@ -204,11 +204,11 @@ def test_event_of_another_epoch_is_a_gap_and_moves_nothing() -> None:
         (99, Verdict.GAP, 99),
     ],
 )
-def test_offer_sends_only_the_next_seq(seq: int, verdict: Verdict, head: int) -> None:
+def test_event_is_sent_only_if_it_has_the_next_seq(seq: int, verdict: Verdict, head: int) -> None:
     """An older event was sent already; a newer one leaves a gap to read."""
     state = live_state(4)
 
-    assert state.handle_event(HERE, Seq(seq)) is verdict
+    assert state.handle_event(CURRENT, Seq(seq)) is verdict
     assert state.cursor.head == head
 
 
@@ -217,29 +217,29 @@ def test_device_that_starts_behind_is_behind_until_the_head() -> None:
     state = live_state(4, head=6)
 
     assert state.cursor.is_behind
-    state.handle_event(HERE, Seq(5))
+    state.handle_event(CURRENT, Seq(5))
     assert state.cursor.is_behind
-    state.handle_event(HERE, Seq(6))
+    state.handle_event(CURRENT, Seq(6))
     assert not state.cursor.is_behind
 
 
 @dataclasses.dataclass
 class Device:
-    """A session as it uses its state: pushes are offered, gaps are read from the inbox."""
+    """A session that handles pushed events and reads gaps from the inbox."""
 
     state: SessionState
     sent: list[int] = dataclasses.field(default_factory=list)
 
     def push(self, epoch: Epoch, seq: int) -> None:
-        """Offer an event."""
+        """Handle a pushed event."""
         if self.state.handle_event(epoch, Seq(seq)) is Verdict.SEND:
             self.sent.append(seq)
 
     def read(self, inbox_head: int, limit: int) -> None:
-        """Offer a page of the inbox."""
+        """Handle a page of the inbox."""
         at = self.state.cursor.seq
         for seq in range(at + 1, min(inbox_head, at + limit) + 1):
-            self.push(HERE, seq)
+            self.push(CURRENT, seq)
 
 
 pushes = st.tuples(st.just("push"), st.integers(0, 40))
@@ -257,9 +257,9 @@ def test_any_interleaving_of_pushes_and_pages_sends_each_event_once_in_order(
     for step, number in steps:
         if step == "push":
             newest = max(newest, number)
-            device.push(HERE, number)
+            device.push(CURRENT, number)
         elif step == "other epoch":
-            device.push(BEFORE, number)
+            device.push(OLD, number)
         else:
             device.read(newest, number)
         cursor = device.state.cursor
@@ -274,11 +274,11 @@ def test_any_interleaving_of_pushes_and_pages_sends_each_event_once_in_order(
 
 @given(st.permutations(range(1, 13)))
 def test_pushes_in_any_order_lose_nothing(order: list[int]) -> None:
-    """In any order of pushes, those that could not be sent are known to be missing."""
+    """A session that could not send a push is behind until it has read the inbox."""
     device = Device(live_state(0))
 
     for seq in order:
-        device.push(HERE, seq)
+        device.push(CURRENT, seq)
     is_behind, sent_before = device.state.cursor.is_behind, len(device.sent)
     device.read(12, 12)
 
@@ -288,13 +288,13 @@ def test_pushes_in_any_order_lose_nothing(order: list[int]) -> None:
 
 # every sequence of calls
 
-epochs = st.sampled_from([BEFORE, HERE])
+epochs = st.sampled_from([OLD, CURRENT])
 seqs = st.integers(0, 5)
 calls = st.one_of(
     st.tuples(st.sampled_from([Event.HELLO, Event.RECOVER, Event.ABANDON]), epochs, seqs),
     st.tuples(st.sampled_from([Event.WELCOME, Event.SNAPSHOT, Event.GO_LIVE]), epochs, seqs),
-    st.tuples(st.just("offer"), epochs, seqs),
-    st.tuples(st.just("offer next"), epochs, seqs),
+    st.tuples(st.just("event"), epochs, seqs),
+    st.tuples(st.just("next event"), epochs, seqs),
     st.tuples(st.just(Event.CLOSE), epochs, seqs),
 )
 
@@ -314,12 +314,12 @@ def test_no_sequence_of_calls_sends_an_event_that_the_device_cannot_place(
     for call, epoch, seq in script:
         stage, accepted = state.stage, False
         if isinstance(call, str):
-            offered = state.cursor.seq + 1 if call == "offer next" else seq
-            if state.handle_event(epoch, Seq(offered)) is Verdict.SEND:
+            event_seq = state.cursor.seq + 1 if call == "next event" else seq
+            if state.handle_event(epoch, Seq(event_seq)) is Verdict.SEND:
                 assert not is_closed
                 assert stage is Stage.LIVE
-                assert position == (epoch, offered - 1)
-                position = (epoch, offered)
+                assert position == (epoch, event_seq - 1)
+                position = (epoch, event_seq)
             assert state.stage is stage
             continue
         with contextlib.suppress(ForbiddenTransition):

@@ -29,7 +29,7 @@ opcodes = st.sampled_from([Opcode.TEXT, Opcode.BINARY, Opcode.CONT])
 
 @st.composite
 def frames(draw: st.DrawFn) -> Frame:
-    """Any data frame of a client, or a control frame."""
+    """Generate data frames of a client and control frames."""
     if draw(st.booleans()):
         return Frame(
             draw(opcodes), draw(st.binary(max_size=2)) * (draw(sizes) // 2), draw(st.booleans())
@@ -40,7 +40,7 @@ def frames(draw: st.DrawFn) -> Frame:
 
 @pytest.mark.parametrize("size", EDGES)
 def test_text_frame_equals_the_frame_of_the_library(size: int) -> None:
-    """The header that we make has the shortest form for its length (RFC 6455, 5.2)."""
+    """The header has the shortest form for its length (RFC 6455, 5.2)."""
     payload = b"x" * size
 
     assert text_frame(payload) == Frame(Opcode.TEXT, payload).serialize(mask=False)

@@ -28,7 +28,7 @@ def add_peers(wheel: HeartbeatWheel, count: int) -> list[Any]:
 
 
 def ticks_of(wheel: HeartbeatWheel, interval_s: float) -> int:
-    """The number of ticks in a revolution."""
+    """Return the number of ticks in a revolution."""
     return round(interval_s / wheel.tick_s)
 
 

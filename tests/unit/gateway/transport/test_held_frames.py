@@ -140,7 +140,7 @@ async def test_frame_held_longer_than_the_timeout_is_refused(world: World) -> No
 
 
 async def test_frame_without_an_id_waits_for_the_snapshot(world: World) -> None:
-    """No error could report its loss to the client."""
+    """Without its id, no error could report its loss to the client."""
     await world.begin_snapshot()
 
     world.handler.handle_message(UNKNOWN_FRAME)

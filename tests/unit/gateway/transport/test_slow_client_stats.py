@@ -1,4 +1,4 @@
-"""Slow-client statistics for admins: current queues and recent closes, bounded, each close once."""
+"""Slow-client statistics for admins: the longest queues and the newest closes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatserver.telemetry.process_stats import QUEUES_MAX, SLOW_MAX
 
 
 def connection(user: str, waiting: int) -> Any:
-    """A connection whose peer does not read; without a user it has no receiver yet."""
+    """Return a connection whose peer does not read; without a user, it has no receiver yet."""
     receiver = SimpleNamespace(user=user, device="d") if user else None
     return SimpleNamespace(receiver=receiver, queued_bytes=waiting)
 
