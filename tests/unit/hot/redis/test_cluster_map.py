@@ -26,7 +26,7 @@ def view_of(text: str, host: str = "seed") -> View:
 
 
 def line(name: str, port: int, epoch: int, *slots: str, flags: str = "master") -> str:
-    """One line of CLUSTER NODES about a node."""
+    """Return the line of CLUSTER NODES for a node."""
     return f"{name} 127.0.0.1:{port}@1{port} {flags} - 0 0 {epoch} connected {' '.join(slots)}"
 
 

@@ -58,7 +58,7 @@ COUNTED = (
 
 
 def identity(kind: str, names: list[str]) -> tuple[str, ...]:
-    """The type of entity that a key belongs to."""
+    """Return the kind and the ids of the entity that a key belongs to."""
     used = names[: NAMES_USED.get(kind, 1)]
     if kind in COUNTED:
         used[0] = str(len(names[0]))
@@ -85,7 +85,7 @@ def test_keys_of_different_entities_differ(
 def test_keys_of_one_chat_share_a_slot(count: int, chat: str) -> None:
     """One script can access head, members, log and refs of a chat, and keys of its partition."""
     keys, name = Keys(count), ChatId(chat)
-    home = keys.partition_of(name)
+    partition = keys.partition_of(name)
 
     slots = {
         key_slot(key.encode())
@@ -96,27 +96,27 @@ def test_keys_of_one_chat_share_a_slot(count: int, chat: str) -> None:
             keys.watchers(name),
             keys.refs_even(name),
             keys.refs_odd(name),
-            keys.backlog(home),
-            keys.checkpoint(home),
-            keys.undelivered(home),
-            keys.idle(home),
-            keys.seqs(home),
-            keys.where(home),
-            keys.dead(home),
-            keys.epoch(home),
-            keys.lease(home, "persist"),
+            keys.backlog(partition),
+            keys.checkpoint(partition),
+            keys.undelivered(partition),
+            keys.idle(partition),
+            keys.seqs(partition),
+            keys.where(partition),
+            keys.dead(partition),
+            keys.epoch(partition),
+            keys.lease(partition, "persist"),
         )
     }
 
     assert len(slots) == 1
-    assert 0 <= home < count
+    assert 0 <= partition < count
 
 
 @given(partitions, ids)
 def test_keys_of_one_user_share_a_slot(count: int, user: str) -> None:
     """One script can access a user's state, inbox and presence, and the partition's backlog."""
     keys, name = Keys(count), UserId(user)
-    home = keys.partition_of(name)
+    partition = keys.partition_of(name)
 
     slots = {
         key_slot(key.encode())
@@ -126,10 +126,10 @@ def test_keys_of_one_user_share_a_slot(count: int, user: str) -> None:
             keys.online(name),
             keys.seen(name),
             keys.watched(name),
-            keys.gateways(home),
-            keys.seqs(home),
-            keys.where(home),
-            keys.backlog(home),
+            keys.gateways(partition),
+            keys.seqs(partition),
+            keys.where(partition),
+            keys.backlog(partition),
         )
     }
 

@@ -26,7 +26,7 @@ def test_load_script_parses_keys_and_arguments_of_the_header() -> None:
     assert accept.sha == hashlib.sha1(accept.source.encode()).hexdigest()
 
 
-def test_bind_returns_keys_and_arguments_in_the_script_s_order() -> None:
+def test_bind_returns_keys_and_arguments_in_the_order_of_the_script() -> None:
     """The order in which the caller names them does not matter."""
     deliver = load_script("deliver")
     items: list[dict[str, Value]] = [

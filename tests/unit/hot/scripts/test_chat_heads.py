@@ -44,12 +44,12 @@ def finish(scripts: ScriptRunner, upto: dict[ChatId, int]) -> int:
     return removed
 
 
-def set_policy(scripts: ScriptRunner, version: int, strict: str, epoch: str = "E1") -> int:
+def set_policy(scripts: ScriptRunner, version: int, policy: str, epoch: str = "E1") -> int:
     """Set the write policy of the chat."""
     reply: int = scripts.run(
         "set_write_policy",
         {"chat": scripts.keys.chat(CHAT)},
-        {"epoch": epoch, "version": version, "write_policy": strict},
+        {"epoch": epoch, "version": version, "write_policy": policy},
     )
     return reply
 
@@ -105,8 +105,8 @@ def put_idle_chat(scripts: ScriptRunner, idle_s: int = IDLE_S) -> None:
     scripts.redis.zadd(scripts.keys.idle(0), {CHAT: 1})
 
 
-def test_finish_fan_outs_removes_the_chat_and_settles_its_version(scripts: ScriptRunner) -> None:
-    """After the fan-out, the commit serves the inboxes again."""
+def test_finish_fan_outs_removes_the_chat_and_its_pending_mark(scripts: ScriptRunner) -> None:
+    """After the fan-out, commits write to the inboxes again."""
     put_head(scripts, seq=5, gate="E1:2:p")
     add_fan_out(scripts, CHAT)
 

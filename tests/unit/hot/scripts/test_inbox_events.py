@@ -14,12 +14,12 @@ ALICE, BOB = UserId("alice"), UserId("bob")
 
 
 def shared_keys(scripts: ScriptRunner) -> dict[str, Value]:
-    """The keys that all inboxes of a partition share."""
+    """Return the keys that all inboxes of a partition share."""
     return {"seqs": scripts.keys.seqs(0), "where": scripts.keys.where(0)}
 
 
 def inbox_keys(scripts: ScriptRunner, user: UserId) -> dict[str, Value]:
-    """The keys of one user."""
+    """Return the keys of one user."""
     return {"box": scripts.keys.box(user), "inbox": scripts.keys.inbox(user), "user": user}
 
 

@@ -82,7 +82,7 @@ def test_take_tokens_bucket_holds_no_more_than_a_burst(scripts: ScriptRunner) ->
     assert take(scripts, 99)[0] == BURST
 
 
-def test_take_tokens_owed_ones_take_the_bucket_below_zero(scripts: ScriptRunner) -> None:
+def test_take_tokens_owed_makes_the_bucket_negative(scripts: ScriptRunner) -> None:
     """Cost that is already owed delays the next token."""
     assert take(scripts, 0, owed=BURST + 2) == [0, 1500]
 
@@ -134,14 +134,14 @@ def test_count_login_attempt_unknown_devices_share_the_budget(scripts: ScriptRun
     assert attempt(scripts, "known device").has_budget == 1
 
 
-def test_take_group_place_until_none_is_left(scripts: ScriptRunner) -> None:
+def test_consume_group_quota_until_none_is_left(scripts: ScriptRunner) -> None:
     """No user joins more groups than allowed; a missing number has to be counted first."""
     room = scripts.keys.room(ALICE)
     unknown = scripts.run("consume_group_quota", items=[{"room": room}])
     scripts.redis.set(room, 2)
 
-    taken = [scripts.run("consume_group_quota", items=[{"room": room}])[0] for _ in range(3)]
+    replies = [scripts.run("consume_group_quota", items=[{"room": room}])[0] for _ in range(3)]
 
     assert unknown == [0]
-    assert taken == [1, 1, 0]
+    assert replies == [1, 1, 0]
     assert scripts.redis.get(room) == "0"

@@ -173,7 +173,7 @@ def test_reserve_response_over_the_concurrent_limit_is_refused(scripts: ScriptRu
 
 
 def test_reserve_response_expired_reservation_counts_as_used(scripts: ScriptRunner) -> None:
-    """Tokens of a response that was never settled are not free."""
+    """Tokens reserved for a response that was never charged are not free."""
     reserve(scripts, 70)
     scripts.clock.advance_ms(HOLD_MS)
 
@@ -192,7 +192,7 @@ def test_reserve_response_next_day_has_all_tokens(scripts: ScriptRunner) -> None
     assert tokens_left(scripts) == [0, 100]
 
 
-def test_charge_response_settles_a_reservation_once(scripts: ScriptRunner) -> None:
+def test_charge_response_charges_a_reservation_once(scripts: ScriptRunner) -> None:
     """A repeat does not count the tokens twice."""
     reserve(scripts, 70)
 
