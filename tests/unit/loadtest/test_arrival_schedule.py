@@ -50,10 +50,10 @@ class _FakeTransport:
 
 def test_stalled_server_raises_the_latency_of_all_due_sends() -> None:
     """Sends that waited in the client, at the limit of 64 unanswered ones, count too."""
-    site = WorkerState(
+    worker = WorkerState(
         run="r", address=Address("127.0.0.1", 1), mint=lambda user: "", body_bytes=100
     )
-    device, transport = Device(site, 1), _FakeTransport()
+    device, transport = Device(worker, 1), _FakeTransport()
     device._link = transport  # type: ignore[assignment]
     begin = get_now_us() - 2_000_000
 
@@ -63,7 +63,7 @@ def test_stalled_server_raises_the_latency_of_all_due_sends() -> None:
     for n in range(200):
         device.handle_frame(frame_reader.Ack(id=n + 1, seq=n + 1, dup=False))
 
-    latencies: Any = site.meters.histograms["ack"]
+    latencies: Any = worker.meters.histograms["ack"]
     assert (stalled, transport.written) == (64, 200)
     assert latencies.total == 200
     assert latencies.get_quantile(0.5) >= 1_000_000

@@ -14,15 +14,15 @@ ALL = list(range(1, 8))
 def check(seqs: list[int], acked: list[int] = ALL) -> Counter[str]:
     """Return the findings for a device that receives these seqs; `acked` were sent."""
     findings = Findings()
-    chat_book, seen = ChatRecord("chat", 1, findings), ReceivedSeqs()
+    chat_record, seen = ChatRecord("chat", 1, findings), ReceivedSeqs()
     seen.last = 0
     for seq in acked:
-        chat_book.put(seq, encode_key(1, seq), is_ack=True)
+        chat_record.put(seq, encode_key(1, seq), is_ack=True)
     for seq in seqs:
         seen.record_pushed(seq, "bob", findings)
-        chat_book.put(seq, encode_key(1, seq))
-    chat_book.finish(())
-    findings.counts["lost"] += len(chat_book.list_unseen(seen))
+        chat_record.put(seq, encode_key(1, seq))
+    chat_record.finish(())
+    findings.counts["lost"] += len(chat_record.list_unseen(seen))
     return +findings.counts
 
 
@@ -52,10 +52,10 @@ def test_checker_without_an_ack_reports_no_loss() -> None:
 def test_checker_finds_two_messages_at_one_seq() -> None:
     """All devices and all acks agree on one order."""
     findings = Findings()
-    chat_book = ChatRecord("chat", 2, findings)
+    chat_record = ChatRecord("chat", 2, findings)
 
-    chat_book.put(1, encode_key(1, 1), is_ack=True)
-    chat_book.put(1, encode_key(2, 1))
+    chat_record.put(1, encode_key(1, 1), is_ack=True)
+    chat_record.put(1, encode_key(2, 1))
 
     assert +findings.counts == {"mismatched": 1}
 
@@ -63,11 +63,11 @@ def test_checker_finds_two_messages_at_one_seq() -> None:
 def test_checker_finds_one_message_at_two_seqs() -> None:
     """A repeated send must not create a second message."""
     findings = Findings()
-    chat_book = ChatRecord("chat", 1, findings)
+    chat_record = ChatRecord("chat", 1, findings)
 
-    chat_book.put(1, encode_key(1, 1), is_ack=True)
-    chat_book.put(2, encode_key(1, 1))
-    chat_book.finish(())
+    chat_record.put(1, encode_key(1, 1), is_ack=True)
+    chat_record.put(2, encode_key(1, 1))
+    chat_record.finish(())
 
     assert +findings.counts == {"duplicate": 1}
 
@@ -77,10 +77,10 @@ def test_checker_finds_a_sender_whose_messages_are_out_of_order() -> None:
     found = []
     for retried in ((), (encode_key(1, 1),)):
         findings = Findings()
-        chat_book = ChatRecord("chat", 1, findings)
-        chat_book.put(1, encode_key(1, 2), is_ack=True)
-        chat_book.put(2, encode_key(1, 1), is_ack=True)
-        chat_book.finish(retried)
+        chat_record = ChatRecord("chat", 1, findings)
+        chat_record.put(1, encode_key(1, 2), is_ack=True)
+        chat_record.put(2, encode_key(1, 1), is_ack=True)
+        chat_record.finish(retried)
         found.append(+findings.counts)
 
     assert found == [{"disordered": 1}, {}]

@@ -13,38 +13,38 @@ values = st.lists(st.integers(0, 10**10), min_size=1, max_size=200)
 SHARES = (0.5, 0.9, 0.99, 0.999)
 
 
-def histogram_of(of: list[int]) -> Histogram:
-    """Return a histogram of values."""
-    made = Histogram()
-    for value in of:
-        made.record(value)
-    return made
+def histogram_of(samples: list[int]) -> Histogram:
+    """Return a histogram of samples."""
+    histogram = Histogram()
+    for value in samples:
+        histogram.record(value)
+    return histogram
 
 
 @given(values)
-def test_histogram_quantiles_are_exact_within_one_part_in_128(of: list[int]) -> None:
+def test_histogram_quantiles_are_exact_within_one_part_in_128(samples: list[int]) -> None:
     """A percentile is never below the value of its rank and at most 1/128 above it."""
-    ranked = sorted(of)
+    ranked = sorted(samples)
 
-    found = histogram_of(of).get_quantiles(SHARES)
+    found = histogram_of(samples).get_quantiles(SHARES)
 
     for share, value in zip(SHARES, found, strict=True):
         exact = ranked[max(0, -int(-share * len(ranked) // 1) - 1)]
         assert exact <= value <= exact + exact / 128
-    assert histogram_of(of).max == max(of)
+    assert histogram_of(samples).max == max(samples)
 
 
 @given(values, values)
 def test_histogram_merged_equals_the_histogram_of_all_values(
-    some: list[int], others: list[int]
+    first: list[int], others: list[int]
 ) -> None:
     """Counts of two processes, sent as JSON and added, equal those of one process."""
     merged = Histogram()
-    for part in (some, others):
+    for part in (first, others):
         merged.add(Histogram.from_json(json.loads(json.dumps(histogram_of(part).to_json()))))
 
-    assert merged.to_json() == histogram_of(some + others).to_json()
-    assert merged.summarize_ms() == histogram_of(some + others).summarize_ms()
+    assert merged.to_json() == histogram_of(first + others).to_json()
+    assert merged.summarize_ms() == histogram_of(first + others).summarize_ms()
 
 
 @given(st.integers(0, 2**50))

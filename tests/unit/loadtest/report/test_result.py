@@ -19,8 +19,8 @@ from chatserver.loadtest.server_monitor import ServerSample, find_role, parse_me
 HTML_IN_EXAMPLE = "<script>alert(1)</script>"
 
 
-def made_run(name: str = "direct", **findings: int) -> dict[str, Any]:
-    """Return a made-up result of a run of three seconds."""
+def make_result(name: str = "direct", **findings: int) -> dict[str, Any]:
+    """Return the result of an example run of three seconds."""
     scenario = SCENARIOS[name]
     plan = Plan(
         run="r",
@@ -97,7 +97,7 @@ def test_verdict_names_each_exceeded_threshold(
     bounds: Thresholds, findings: dict[str, int], broken: str
 ) -> None:
     """Thresholds that were met are not named."""
-    verdict = check_thresholds(made_run(**findings), bounds)
+    verdict = check_thresholds(make_result(**findings), bounds)
 
     assert verdict["is_ok"] is (not broken)
     assert len(verdict["broken"]) == bool(broken)
@@ -106,7 +106,7 @@ def test_verdict_names_each_exceeded_threshold(
 
 def test_verdict_of_an_incomplete_run_is_never_ok() -> None:
     """A load process that died may have seen a loss."""
-    result = made_run()
+    result = make_result()
     result |= {"ended": "broken", "why_broken": "a process was killed"}
 
     verdict = check_thresholds(result, Thresholds())
@@ -117,7 +117,7 @@ def test_verdict_of_an_incomplete_run_is_never_ok() -> None:
 
 def test_constants_are_resources_used_per_message() -> None:
     """Only resources used during the run count; unmeasured values are None, not 0."""
-    constants = made_run()["constants"]
+    constants = make_result()["constants"]
 
     assert constants["gateway_cpu_us_per_message"]["value"] == 2000.0
     assert constants["gateway_cpu_us_per_delivery"]["value"] == 1000.0
@@ -126,13 +126,13 @@ def test_constants_are_resources_used_per_message() -> None:
     assert constants["write_units_per_message"]["value"] == 2.0
     assert constants["redis_cpu_us_per_message"]["value"] is None
     assert "no such process" in constants["redis_cpu_us_per_message"]["how"]
-    mixed = made_run("mixed")["constants"]
+    mixed = make_result("mixed")["constants"]
     assert mixed["gateway_cpu_us_per_message"]["value"] is None
 
 
 def test_series_has_each_second_and_the_load_of_the_tool() -> None:
     """Each second has its own percentiles and the backlog at its end."""
-    result = made_run()
+    result = make_result()
 
     assert [row["acked"] for row in result["series"]] == [100, 100, 100]
     assert [row["backlog"] for row in result["series"]] == [3, 2, 1]
@@ -158,7 +158,7 @@ class _Page(html.parser.HTMLParser):
 
 def test_page_is_self_contained_and_describes_each_chart() -> None:
     """The page loads no resource and runs no script; each chart has a description and a table."""
-    result = made_run()
+    result = make_result()
     result["verdict"] = check_thresholds(result, Thresholds(p99_ms=1))
 
     text = render(result)
@@ -177,7 +177,7 @@ def test_page_is_self_contained_and_describes_each_chart() -> None:
 
 def test_page_of_an_empty_result_is_rendered() -> None:
     """A load that is stopped before its first measurement has a report too."""
-    result = made_run()
+    result = make_result()
     result |= {"series": [], "histograms": {}, "latency_ms": {}, "ended": "interrupted"}
     result["verdict"] = check_thresholds(result, Thresholds())
 
