@@ -31,30 +31,30 @@ class Item:
 
 
 def entry(seq: int, **changes: Any) -> Message:
-    """An entry of the chat."""
+    """Return an entry of the chat."""
     names = {"mid": f"m{seq}", "sender": "alice", "ref": f"r{seq}", "kind": "text", "body": "text"}
     return Message(**{"seq": seq, "ts": seq * 10, "chat": CHAT, **names, **changes})
 
 
 def item(seq: int, **changes: Any) -> Item:
-    """The DynamoDB item of an entry."""
+    """Return the DynamoDB item of an entry."""
     message = entry(seq, **changes)
     return Item(message.ts, message)
 
 
 def row(first: int, last: int) -> Segment:
-    """A segment's row in the manifest."""
+    """Return a segment's row in the manifest."""
     return Segment(ChatId(CHAT), Seq(first), Seq(last), Ts(first * 10), Ts(last * 10), 1, 1, "x")
 
 
-def entries(first: int, last: int, **has: Any) -> RangeEntries:
-    """A range of the chat; the tiers contain only the given data."""
+def entries(first: int, last: int, **tiers: Any) -> RangeEntries:
+    """Return a range of the chat; the tiers contain only the given data."""
     window = Window(first, last, first * 10, last * 10)
     empty: dict[str, Any] = {
         "stored": last, "head": last, "top": 0, "hot": {}, "items": [], "markers": [],
         "rows": [], "cold": {}, "broken": [],
     }  # fmt: skip
-    return RangeEntries(chat=CHAT, window=window, **(empty | has))
+    return RangeEntries(chat=CHAT, window=window, **(empty | tiers))
 
 
 def kinds(found: RangeEntries) -> list[tuple[str, int, int]]:
@@ -95,7 +95,7 @@ def test_entries_in_no_tier_are_reported_missing(
 
 
 def test_tiers_with_the_same_revision_and_different_content_are_reported() -> None:
-    """A newer revision in one tier is no finding; another message at the same seq is one."""
+    """A newer revision in one tier is allowed; another message at the same seq is not."""
     changed = entry(1, body="new", rev=9)
     assert kinds(entries(1, 1, items=[item(1)], hot={1: changed})) == []
     assert kinds(entries(1, 1, items=[item(1)], cold={1: changed}, rows=[row(1, 1)], top=1)) == []
@@ -116,7 +116,7 @@ def test_expiring_message_in_the_archive_may_have_no_body() -> None:
 
 
 def test_seq_marked_as_lost_may_still_get_its_message() -> None:
-    """A late message replaces the marker; a dead letter's tombstone has another revision."""
+    """A late message replaces the marker; a dead letter's tombstone tiers another revision."""
     lost = item(1, kind="lost", mid="lost-1", ts=9, deleted=True, body="")
     dead_letter = item(1, deleted=True, body="", rev=1, mid="-")
 
@@ -125,8 +125,8 @@ def test_seq_marked_as_lost_may_still_get_its_message() -> None:
 
 
 @given(st.lists(st.integers(1, 9), max_size=9))
-def test_longest_rising_subsequence_has_maximum_length(seqs: list[int]) -> None:
-    """The result is increasing, and no longer one exists."""
+def test_longest_increasing_subsequence_has_maximum_length(seqs: list[int]) -> None:
+    """The result is increasing, and no increasing subsequence is longer."""
     kept = [seqs[number] for number in sorted(find_longest_increasing_subsequence(seqs))]
 
     longest = [1] * len(seqs)

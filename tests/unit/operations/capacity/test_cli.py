@@ -18,23 +18,25 @@ def run(*options: str) -> Result:
 
 def test_plan_prints_each_tier_with_its_formulas() -> None:
     """The default output has values, formulas, measured constants and warnings."""
-    ran = run("--users", "10m", "--concurrent", "5%")
+    result = run("--users", "10m", "--concurrent", "5%")
 
-    assert ran.exit_code == 0, ran.output
+    assert result.exit_code == 0, result.output
     for text in ("Gateways", "Redis", "DynamoDB", "S3", "Network", "Total per month", "us-east-1"):
-        assert text in ran.output
-    assert "users=10m" in ran.output
-    assert "connections = users * concurrent * devices" in ran.output
-    assert "gateway_cpu_us_per_message" in ran.output
-    assert "Service Quotas" in ran.output
+        assert text in result.output
+    assert "users=10m" in result.output
+    assert "connections = users * concurrent * devices" in result.output
+    assert "gateway_cpu_us_per_message" in result.output
+    assert "Service Quotas" in result.output
 
 
 def test_explain_prints_formulas_with_numbers_and_sources() -> None:
     """Each formula is printed with its numbers, each constant with its measurement."""
-    ran = run("--users", "1m", "--explain")
+    result = run("--users", "1m", "--explain")
 
-    assert "connections = users * concurrent * devices\n    = 1,000,000 * 0.05 * 1.2" in ran.output
-    assert "page_cpu_us: 2600 µs; a page of 50 messages from DynamoDB" in ran.output
+    assert (
+        "connections = users * concurrent * devices\n    = 1,000,000 * 0.05 * 1.2" in result.output
+    )
+    assert "page_cpu_us: 2600 µs; a page of 50 messages from DynamoDB" in result.output
 
 
 def test_json_contains_inputs_lines_and_prices(tmp_path: Path) -> None:
@@ -44,8 +46,8 @@ def test_json_contains_inputs_lines_and_prices(tmp_path: Path) -> None:
     constant = {"value": 5, "unit": "", "how": "measured"}
     results.write_text(json.dumps({"schema": 1, "constants": {"page_cpu_us": constant}}), "utf-8")
 
-    ran = run("--json", "--region-prices", str(prices), "--constants", str(results))
-    document = json.loads(ran.output)
+    result = run("--json", "--region-prices", str(prices), "--constants", str(results))
+    document = json.loads(result.output)
 
     assert document["prices_region"] == "eu-central-1"
     assert document["usd_per_month"]["network"] == 0
@@ -65,18 +67,18 @@ def test_constants_are_printed_without_exponent_and_with_singular_units() -> Non
 
 def test_all_invalid_options_are_reported_at_once() -> None:
     """Each error names the option and shows valid examples."""
-    ran = run("--users", "lots", "--concurrent", "120%", "--retention", "5GB")
+    result = run("--users", "lots", "--concurrent", "120%", "--retention", "5GB")
 
-    assert ran.exit_code == 2
-    assert "--users: 'lots' is not a number; examples: 200, 2k, 1.5m, 3b" in ran.output
-    assert "--concurrent: must be 0% to 100%; got 120%" in ran.output
-    assert "--retention: '5GB' is not a time; examples: 12h, 90d, 4w, 2y" in ran.output
+    assert result.exit_code == 2
+    assert "--users: 'lots' is not a number; examples: 200, 2k, 1.5m, 3b" in result.output
+    assert "--concurrent: must be 0% to 100%; got 120%" in result.output
+    assert "--retention: '5GB' is not a time; examples: 12h, 90d, 4w, 2y" in result.output
 
 
 @pytest.mark.parametrize("option", ["--prices", "--constants"])
 def test_missing_file_is_named_in_the_error(option: str, tmp_path: Path) -> None:
     """The exception contains the path; `main` prints it."""
-    ran = run(option, str(tmp_path / "nothing"))
+    result = run(option, str(tmp_path / "nothing"))
 
-    assert ran.exit_code != 0
-    assert "nothing" in str(ran.exception)
+    assert result.exit_code != 0
+    assert "nothing" in str(result.exception)

@@ -76,17 +76,17 @@ def test_every_constant_has_a_source_and_is_used() -> None:
 
 def test_constants_of_settings_equal_the_default_settings() -> None:
     """A changed default must be changed in the capacity model too."""
-    ours = Settings()
+    settings_of_server = Settings()
     found = {name: each.value for name, each in CONSTANTS.items()}
     inputs = defaults()
 
-    assert found["connections_per_gateway"] == ours.gateway.connections_max
-    assert found["fanout_members_max"] == ours.chats.fanout_members_max
-    assert found["body_inline_bytes_max"] == ours.warm.body_inline_bytes_max
-    assert found["segment_entries_min"] == ours.archive.segment_entries_min
-    assert found["archive_moves_per_day"] == 86_400 / ours.archive.wait_s
-    assert inputs["inbox_max"] == ours.redis.inbox_max
-    assert inputs["log_max"] == ours.redis.log_max
+    assert found["connections_per_gateway"] == settings_of_server.gateway.connections_max
+    assert found["fanout_members_max"] == settings_of_server.chats.fanout_members_max
+    assert found["body_inline_bytes_max"] == settings_of_server.warm.body_inline_bytes_max
+    assert found["segment_entries_min"] == settings_of_server.archive.segment_entries_min
+    assert found["archive_moves_per_day"] == 86_400 / settings_of_server.archive.wait_s
+    assert inputs["inbox_max"] == settings_of_server.redis.inbox_max
+    assert inputs["log_max"] == settings_of_server.redis.log_max
     assert REF_TTL_S == 86_400  # `refs_bytes` is for one day
 
 
@@ -197,11 +197,11 @@ def test_results_of_the_load_tool_override_constants(tmp_path: Path) -> None:
             "body_bytes": {"value": 200, "unit": "bytes", "how": "as sent"},
         },
     }
-    constants, taken = load_constants(write(tmp_path / "r.json", json.dumps(results)))
+    constants, used = load_constants(write(tmp_path / "r.json", json.dumps(results)))
 
-    made = make_plan(defaults(), "worker", constants, taken, PRICES)
+    made = make_plan(defaults(), "worker", constants, used, PRICES)
 
-    assert taken == made.from_results == ["gateway_cpu_us_per_message"]
+    assert used == made.from_results == ["gateway_cpu_us_per_message"]
     assert constants["redis_cpu_us_per_message"] == CONSTANTS["redis_cpu_us_per_message"]
     assert values_of(made)["gateway_us"] == pytest.approx(values_of(plan())["gateway_us"] + 11)
 
