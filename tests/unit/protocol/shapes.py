@@ -85,7 +85,7 @@ def values_of(info: mi.Type) -> st.SearchStrategy[Any]:
         case mi.IntType(ge=ge, le=le):
             return st.integers(ge, le)
         case mi.StrType(pattern=str(pattern)):
-            return st.from_regex(bare(pattern), fullmatch=True)
+            return st.from_regex(strip_anchors(pattern), fullmatch=True)
         case mi.StrType(min_length=least, max_length=most):
             return texts.filter(lambda text: (least or 0) <= len(text) <= (most or 10**9))
         case mi.LiteralType(values=values):
@@ -101,7 +101,7 @@ def values_of(info: mi.Type) -> st.SearchStrategy[Any]:
     raise NotImplementedError(f"no strategy for {info}")
 
 
-def bare(pattern: str) -> str:
+def strip_anchors(pattern: str) -> str:
     """Return a pattern without its anchors, for a full match."""
     return pattern.removeprefix("^").removesuffix(r"(?![\s\S])")
 
@@ -110,13 +110,13 @@ def objects_of(cls: type[msgspec.Struct]) -> st.SearchStrategy[dict[str, Any]]:
     """Return a strategy of JSON objects of a struct type, with or without optional fields."""
     info = mi.type_info(cls)
     assert isinstance(info, mi.StructType)
-    always = {field.encode_name: values_of(field.type) for field in info.fields if field.required}
-    maybe = {
+    required = {field.encode_name: values_of(field.type) for field in info.fields if field.required}
+    optional = {
         field.encode_name: values_of(field.type) for field in info.fields if not field.required
     }
     if info.tag_field is not None:
-        always[info.tag_field] = st.just(info.tag)
-    return st.fixed_dictionaries(always, optional=maybe)
+        required[info.tag_field] = st.just(info.tag)
+    return st.fixed_dictionaries(required, optional=optional)
 
 
 def sample_of(cls: type[msgspec.Struct]) -> dict[str, Any]:
@@ -126,24 +126,24 @@ def sample_of(cls: type[msgspec.Struct]) -> dict[str, Any]:
     fields = {} if info.tag_field is None else {info.tag_field: info.tag}
     for field in info.fields:
         if field.required:
-            fields[field.encode_name] = _plain(field.type)
+            fields[field.encode_name] = _sample(field.type)
     return fields
 
 
-def _plain(info: mi.Type) -> Any:
+def _sample(info: mi.Type) -> Any:
     match info:
         case mi.BoolType():
             return True
         case mi.IntType():
             return 1
         case mi.StrType(pattern=str(pattern)):
-            return GRAMMARS[bare(pattern)][0][0]
+            return GRAMMARS[strip_anchors(pattern)][0][0]
         case mi.StrType():
             return "a"
         case mi.LiteralType(values=values):
             return values[0]
         case mi.ListType(item_type=item, min_length=least):
-            return [_plain(item)] * (least or 0)
+            return [_sample(item)] * (least or 0)
         case mi.StructType():
             return sample_of(info.cls)
     raise NotImplementedError(f"no sample of {info}")
@@ -172,22 +172,22 @@ def _bounds(info: mi.Type) -> Iterator[tuple[str, Any, Any]]:
             yield "ge", ge, ge - 1
             yield "le", le, le + 1
         case mi.StrType(pattern=str(pattern)):
-            within, beyond = GRAMMARS[bare(pattern)]
+            within, beyond = GRAMMARS[strip_anchors(pattern)]
             for index, text in enumerate(beyond):
                 yield f"grammar-{index}", within[min(index, len(within) - 1)], text
         case mi.StrType(min_length=int(least), max_length=int(most)):
             yield "max_length", "a" * most, "a" * (most + 1)
             yield "min_length", "a" * least, "a" * (least - 1)
         case mi.ListType(item_type=item, min_length=int(least), max_length=int(most)):
-            yield "max_length", [_plain(item)] * most, [_plain(item)] * (most + 1)
-            yield "min_length", [_plain(item)] * least, [_plain(item)] * (least - 1)
+            yield "max_length", [_sample(item)] * most, [_sample(item)] * (most + 1)
+            yield "min_length", [_sample(item)] * least, [_sample(item)] * (least - 1)
             for bound, within, beyond in _bounds(item):
                 yield f"item-{bound}", [within] * least, [beyond] * least
         case mi.DictType(key_type=key, value_type=item, max_length=int(most)):
-            full = {f"k{n}": _plain(item) for n in range(most + 1)}
+            full = {f"k{n}": _sample(item) for n in range(most + 1)}
             yield "max_length", dict(list(full.items())[:most]), full
             for bound, within, beyond in _bounds(key):
-                yield f"key-{bound}", {within: _plain(item)}, {beyond: _plain(item)}
+                yield f"key-{bound}", {within: _sample(item)}, {beyond: _sample(item)}
             for bound, within, beyond in _bounds(item):
                 yield f"item-{bound}", {"k": within}, {"k": beyond}
         case mi.LiteralType(values=values):

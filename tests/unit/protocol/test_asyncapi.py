@@ -18,7 +18,7 @@ COMMITTED = Path(__file__).parents[3] / "docs" / "asyncapi.json"
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """The document, decoded from its JSON."""
+    """Return the document, decoded from its JSON."""
     decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asyncapi.build_document()))
     return decoded
 

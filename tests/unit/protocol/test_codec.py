@@ -198,10 +198,10 @@ def test_decode_client_frame_missing_field_is_refused_by_name(
     """A frame without a required field is refused, and the message names the field."""
     fields = sample_of(cls)
     for name in fields.keys() - {"type"}:
-        less = {key: value for key, value in fields.items() if key != name}
+        incomplete = {key: value for key, value in fields.items() if key != name}
 
         with pytest.raises(BadRequest, match=f"`{name}`"):
-            codec.decode_client_frame(msgspec.json.encode(less))
+            codec.decode_client_frame(msgspec.json.encode(incomplete))
 
 
 @pytest.mark.parametrize("cls", CLIENT_FRAMES, ids=tag_of)
@@ -262,7 +262,7 @@ def test_find_request_id_of_bad_frame_finds_it(number: int) -> None:
 
 @st.composite
 def messages(draw: st.DrawFn) -> frames.Message:
-    """Any message that can be committed."""
+    """Generate messages that can be committed."""
     return frames.Message(
         seq=draw(numbers),
         ts=draw(numbers),
@@ -373,11 +373,11 @@ def test_chat_event_of_many_members_lists_none() -> None:
 )
 def test_encode_ack_equals_encoded_struct(ack: frames.Ack) -> None:
     """An ack joined from parts has the same bytes as the encoded struct."""
-    made = codec.encode_ack(
+    encoded = codec.encode_ack(
         ack.id, ack.ref, ack.mid, ack.seq, ack.ts, dup=ack.dup, durability=ack.durability
     )
 
-    assert made == codec.encode(ack)
+    assert encoded == codec.encode(ack)
 
 
 # errors

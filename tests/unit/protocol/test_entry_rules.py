@@ -10,26 +10,26 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import apply_entry, is_message, tombstone_of
 from chatserver.protocol.frames import ENTRY_KINDS, Message
 
-ONE = Message(1, 1001, "c", "M1", "alice", "r1", "text", "one", reply_to=None, expires_at=99)
+MESSAGE = Message(1, 1001, "c", "M1", "alice", "r1", "text", "one", reply_to=None, expires_at=99)
 
 
 def entry(seq: int, kind: str, body: str = "", sender: str = "alice") -> Message:
-    """A change of message 1."""
+    """Return a change of message 1."""
     return Message(seq, 1000 + seq, "c", f"M{seq}", sender, f"r{seq}", kind, body, target=1)
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> list[Message]:
-    """Some changes, in rising seq; an edit may have lost its text."""
-    made = []
+    """Generate changes in ascending order of seq; an edit may have lost its text."""
+    generated = []
     for seq in range(2, 2 + draw(st.integers(0, 8))):
         kind = draw(st.sampled_from(["edit", "edit", "reaction", "reaction", "delete", "member"]))
         change = entry(
             seq, kind, draw(st.sampled_from(["", "x", "y"])), draw(st.sampled_from("abc"))
         )
         is_blank = kind == "edit" and draw(st.booleans())
-        made.append(tombstone_of(change, seq) if is_blank else change)
-    return made
+        generated.append(tombstone_of(change, seq) if is_blank else change)
+    return generated
 
 
 def apply_all(message: Message, entries: list[Message]) -> Message:
@@ -42,7 +42,7 @@ def apply_all(message: Message, entries: list[Message]) -> Message:
 @given(changes(), st.integers(0, 9))
 def test_entries_applied_again_change_nothing(entries: list[Message], start: int) -> None:
     """A replay from an earlier entry gives the same message."""
-    final = apply_all(ONE, entries)
+    final = apply_all(MESSAGE, entries)
 
     assert apply_all(final, entries[start:]) == final
 
@@ -50,22 +50,24 @@ def test_entries_applied_again_change_nothing(entries: list[Message], start: int
 @given(changes(), st.integers(0, 9))
 def test_entries_applied_in_two_batches_equal_one_batch(entries: list[Message], cut: int) -> None:
     """The boundary between batches does not matter."""
-    assert apply_all(apply_all(ONE, entries[:cut]), entries[cut:]) == apply_all(ONE, entries)
+    assert apply_all(apply_all(MESSAGE, entries[:cut]), entries[cut:]) == apply_all(
+        MESSAGE, entries
+    )
 
 
 @given(changes())
 def test_message_keeps_its_seq_ids_and_expiry(entries: list[Message]) -> None:
     """No change affects the identity of a message."""
-    final = apply_all(ONE, entries)
+    final = apply_all(MESSAGE, entries)
 
     names = ("seq", "ts", "chat", "mid", "sender", "ref", "kind", "expires_at")
-    assert [getattr(final, name) for name in names] == [getattr(ONE, name) for name in names]
+    assert [getattr(final, name) for name in names] == [getattr(MESSAGE, name) for name in names]
 
 
 @given(changes())
 def test_deleted_message_stays_deleted(entries: list[Message]) -> None:
     """No later entry adds a body or a reaction to a deleted message."""
-    deleted = apply_entry(ONE, entry(2, "delete"))
+    deleted = apply_entry(MESSAGE, entry(2, "delete"))
 
     final = apply_all(
         deleted, [msgspec.structs.replace(each, seq=each.seq + 5) for each in entries]
@@ -77,22 +79,22 @@ def test_deleted_message_stays_deleted(entries: list[Message]) -> None:
 
 def test_edit_sets_body_time_and_revision() -> None:
     """Clients need these fields to show an edit."""
-    edited = apply_entry(ONE, entry(4, "edit", "two"))
+    edited = apply_entry(MESSAGE, entry(4, "edit", "two"))
 
     assert (edited.body, edited.edited_ts, edited.edited_seq, edited.rev) == ("two", 1004, 4, 4)
 
 
 def test_edit_without_its_text_is_ignored() -> None:
-    """A later edit replaced it and follows."""
+    """The later edit that replaced it follows."""
     blank = tombstone_of(entry(2, "edit", "two"), 3)
 
-    assert apply_entry(ONE, blank) == ONE
+    assert apply_entry(MESSAGE, blank) == MESSAGE
 
 
 def test_reaction_replaces_only_the_reaction_of_the_same_user() -> None:
     """One reaction per user; an empty one removes it."""
     reacted = apply_all(
-        ONE,
+        MESSAGE,
         [
             entry(2, "reaction", "x", "bob"),
             entry(3, "reaction", "y", "carol"),
@@ -106,14 +108,14 @@ def test_reaction_replaces_only_the_reaction_of_the_same_user() -> None:
 
 def test_entries_have_reserved_kinds() -> None:
     """A change is not a message, and its kind says so."""
-    assert is_message(ONE)
+    assert is_message(MESSAGE)
     assert not any(is_message(entry(2, kind)) for kind in ENTRY_KINDS)
 
 
 @given(changes(), st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_entry_decoded_from_its_bytes_is_equal(entries: list[Message], body: str) -> None:
     """Tail, kind and position are found without parsing, for any body."""
-    final = apply_all(msgspec.structs.replace(ONE, body=body), entries)
+    final = apply_all(msgspec.structs.replace(MESSAGE, body=body), entries)
     tail = codec.tail_of(final)
 
     json = codec.join_message(final.seq, final.ts, tail)
