@@ -21,7 +21,7 @@ RestoreRevoked = Callable[[User, Collection[str]], Awaitable[None]]
 
 
 def message(seq: int) -> frames.Message:
-    """A stored message."""
+    """Return a stored message."""
     return frames.Message(seq, 1000 + seq, "c1", f"m{seq}", "bob", f"r{seq}", "text", "hi")
 
 
@@ -131,7 +131,9 @@ class Hot:
     stale: int = 0  # the number of reads that are outdated
     ref_ttl_s: int = 60
     seq: Seq = Seq(2**40)  # noqa: RUF009  # the newest seq in Redis; by default everything is there
-    boxes: list[tuple[UserId, list[ListedChat], Epoch]] = dataclasses.field(default_factory=list)
+    user_states: list[tuple[UserId, list[ListedChat], Epoch]] = dataclasses.field(
+        default_factory=list
+    )
     blocks: dict[UserId, set[UserId]] = dataclasses.field(default_factory=dict)
 
     async def open_chat(
@@ -174,7 +176,7 @@ class Hot:
     async def open_user_state(
         self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch
     ) -> None:
-        self.boxes.append((user, list(chats), epoch))
+        self.user_states.append((user, list(chats), epoch))
 
 
 class FixedClock:

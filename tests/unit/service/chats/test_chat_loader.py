@@ -56,7 +56,7 @@ async def test_load_chat_fills_seqs_that_no_tier_has(
 
 
 async def test_load_chat_passes_history_mode_and_epoch() -> None:
-    """The hot tier uses them to detect an outdated read; see `Opening.open_chat`."""
+    """The hot tier uses them to detect an outdated read."""
     hot = Hot()
 
     await make_chat_loader(Warm(), hot).load_chat(ChatId("c1"))

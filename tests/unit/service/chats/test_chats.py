@@ -32,7 +32,7 @@ REMOTE = (GatewayId("gw2"),)
 class Hot:
     """Inboxes, logs and signals in one fake."""
 
-    boxes: list[UserChat] = dataclasses.field(default_factory=list)
+    chats_in_list: list[UserChat] = dataclasses.field(default_factory=list)
     marks: dict[UserId, tuple[int, int]] = dataclasses.field(default_factory=dict)
     tops: dict[ChatId, int] = dataclasses.field(default_factory=dict)
     logged: bool = True
@@ -48,7 +48,7 @@ class Hot:
     signals: list[tuple[UserId, bytes]] = dataclasses.field(default_factory=list)
 
     async def find_all_chats(self, user: UserId) -> list[UserChat] | None:
-        return list(self.boxes) if self.is_loaded else None
+        return list(self.chats_in_list) if self.is_loaded else None
 
     async def is_known(self, user: UserId) -> bool:
         return self.is_loaded
@@ -164,8 +164,8 @@ def make_chats(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Ch
     )
 
 
-def box(chat: str, order: int, top: int = 0, read: int = 0) -> UserChat:
-    """A chat in a chat list."""
+def user_chat(chat: str, order: int, top: int = 0, read: int = 0) -> UserChat:
+    """Return a chat in a chat list."""
     return UserChat(ChatId(chat), Seq(top), Seq(read), Seq(read), Seq(order))
 
 
@@ -175,10 +175,10 @@ def box(chat: str, order: int, top: int = 0, read: int = 0) -> UserChat:
 @given(st.lists(st.integers(0, 6), max_size=30), st.integers(1, 8))
 def test_chats_pages_contain_each_chat_once(orders: list[int], limit: int) -> None:
     """Newest activity comes first, also if many chats have the same position."""
-    boxes = [box(f"a-{n}-b", order) for n, order in enumerate(orders)]
-    boxes.sort(key=lambda each: (-each.order, each.chat))
-    known = KnownAudiences(*(audience_of(ALICE, BOB, chat=each.chat) for each in boxes))
-    chats = make_chats(Hot(boxes), None, known)
+    chats_in_list = [user_chat(f"a-{n}-b", order) for n, order in enumerate(orders)]
+    chats_in_list.sort(key=lambda each: (-each.order, each.chat))
+    known = KnownAudiences(*(audience_of(ALICE, BOB, chat=each.chat) for each in chats_in_list))
+    chats = make_chats(Hot(chats_in_list), None, known)
     seen: list[str] = []
     after: str | None = None
 
@@ -186,22 +186,22 @@ def test_chats_pages_contain_each_chat_once(orders: list[int], limit: int) -> No
         page, after = asyncio.run(chats.list_page(ALICE, after, limit))
         seen += [line.chat for line in page]
         assert len(page) <= limit
-        assert len(seen) <= len(boxes), "the pages do not end"
+        assert len(seen) <= len(chats_in_list), "the pages do not end"
         if after is None:
             break
         msgspec.convert({"id": 1, "after": after}, frames.Chats)  # the cursor is valid on the wire
 
-    assert seen == [each.chat for each in boxes]
+    assert seen == [each.chat for each in chats_in_list]
 
 
 async def test_chats_of_an_unloaded_user_are_loaded_first() -> None:
-    """An emptied Redis has only some of them: no list or summary is built from these."""
+    """Redis has only some of their chats, so no list or summary is built from Redis alone."""
     for call in (
         lambda chats: chats.list_page(ALICE, None, 50),
         lambda chats: chats.get_summary(ALICE, ChatId(CHAT)),
         lambda chats: chats.mark(ALICE, frames.Mark(CHAT, read=4)),
     ):
-        hot = Hot([box(CHAT, 5)], is_loaded=False)
+        hot = Hot([user_chat(CHAT, 5)], is_loaded=False)
 
         with pytest.raises(Unavailable):
             await call(make_chats(hot, Warm(Unavailable("warm tier: down"))))
@@ -220,7 +220,7 @@ async def test_mark_in_an_unknown_chat_of_a_loaded_user_is_not_found() -> None:
 
 async def test_chats_summary_of_group_has_unread_count_and_last_message() -> None:
     """Counts use the head of the chat, not the deliveries to this inbox."""
-    hot = Hot([box(CHAT, 5, top=7, read=4)], tops={CHAT: 9})
+    hot = Hot([user_chat(CHAT, 5, top=7, read=4)], tops={CHAT: 9})
 
     ((line,), following) = await make_chats(hot).list_page(ALICE, None, 50)
 
@@ -233,7 +233,7 @@ async def test_chats_summary_of_group_has_unread_count_and_last_message() -> Non
 
 async def test_chats_unread_counts_only_messages() -> None:
     """Edits, reactions and membership changes are not unread."""
-    hot = Hot([box(CHAT, 5, read=4)], tops={CHAT: 9}, excluded=(2, 4, 6, 8))
+    hot = Hot([user_chat(CHAT, 5, read=4)], tops={CHAT: 9}, excluded=(2, 4, 6, 8))
 
     ((line,), _) = await make_chats(hot).list_page(ALICE, None, 50)
 
@@ -242,7 +242,7 @@ async def test_chats_unread_counts_only_messages() -> None:
 
 async def test_chats_last_message_before_the_join_is_not_shown() -> None:
     """The list shows nothing that history would not show (promise P7)."""
-    hot = Hot([box(CHAT, 5)], tops={CHAT: 9})
+    hot = Hot([user_chat(CHAT, 5)], tops={CHAT: 9})
     known = KnownAudiences(audience_of(ALICE, BOB, after={ALICE: 9}))
 
     ((line,), _) = await make_chats(hot, None, known).list_page(ALICE, None, 50)
@@ -252,7 +252,7 @@ async def test_chats_last_message_before_the_join_is_not_shown() -> None:
 
 async def test_chats_summary_of_direct_chat_has_the_marks_of_the_peer() -> None:
     """Read ticks are correct before the first event arrives."""
-    hot = Hot([box(CHAT, 5)], marks={BOB: (3, 6)})
+    hot = Hot([user_chat(CHAT, 5)], marks={BOB: (3, 6)})
     known = KnownAudiences(audience_of(ALICE, BOB, kind="direct"))
 
     ((line,), _) = await make_chats(hot, None, known).list_page(ALICE, None, 50)
@@ -266,14 +266,16 @@ async def test_chats_summary_of_large_group_lists_no_members() -> None:
     members = [ALICE, *(UserId(f"u{n}") for n in range(MEMBERS_SHOWN_MAX))]
     known = KnownAudiences(audience_of(*members))
 
-    ((line,), _) = await make_chats(Hot([box(CHAT, 5)]), None, known).list_page(ALICE, None, 50)
+    ((line,), _) = await make_chats(Hot([user_chat(CHAT, 5)]), None, known).list_page(
+        ALICE, None, 50
+    )
 
     assert line.members == []
 
 
 async def test_chats_last_message_not_in_redis_is_read_from_the_warm_tier() -> None:
     """An old chat shows its last message too."""
-    hot = Hot([box(CHAT, 5)], tops={CHAT: 9}, logged=False)
+    hot = Hot([user_chat(CHAT, 5)], tops={CHAT: 9}, logged=False)
 
     ((line,), _) = await make_chats(hot).list_page(ALICE, None, 50)
 
@@ -283,7 +285,7 @@ async def test_chats_last_message_not_in_redis_is_read_from_the_warm_tier() -> N
 
 async def test_chats_list_with_the_warm_tier_down_has_no_previews() -> None:
     """A missing preview does not make the list fail."""
-    hot = Hot([box(CHAT, 5)], tops={CHAT: 9}, logged=False)
+    hot = Hot([user_chat(CHAT, 5)], tops={CHAT: 9}, logged=False)
 
     ((line,), _) = await make_chats(hot, Warm(Unavailable("down"))).list_page(ALICE, None, 50)
 
@@ -293,7 +295,7 @@ async def test_chats_list_with_the_warm_tier_down_has_no_previews() -> None:
 
 async def test_chats_list_omits_deleted_and_left_chats() -> None:
     """A chat list may still contain a chat that the user has left."""
-    hot = Hot([box("gone", 9), box(CHAT, 5), box("left", 3)])
+    hot = Hot([user_chat("gone", 9), user_chat(CHAT, 5), user_chat("left", 3)])
     known = KnownAudiences(audience_of(ALICE, BOB), audience_of(BOB, CAROL, chat=ChatId("left")))
 
     lines, _ = await make_chats(hot, None, known).list_page(ALICE, None, 50)
@@ -303,11 +305,11 @@ async def test_chats_list_omits_deleted_and_left_chats() -> None:
 
 async def test_snapshot_is_the_inbox_head_and_the_newest_chats() -> None:
     """A device that starts over gets its position and enough for its first screen."""
-    boxes = [box(f"c{n:03}", 100 - n) for n in range(SNAPSHOT_CHATS + 5)]
-    known = KnownAudiences(*(audience_of(ALICE, chat=each.chat) for each in boxes))
+    chats_in_list = [user_chat(f"c{n:03}", 100 - n) for n in range(SNAPSHOT_CHATS + 5)]
+    known = KnownAudiences(*(audience_of(ALICE, chat=each.chat) for each in chats_in_list))
     state = InboxState(Epoch("E2"), Seq(7), Seq(1), is_known=True)
 
-    cursor, lines = await make_chats(Hot(boxes), None, known).get_snapshot(ALICE, state)
+    cursor, lines = await make_chats(Hot(chats_in_list), None, known).get_snapshot(ALICE, state)
 
     assert cursor == frames.Cursor("E2", 7)
     assert len(lines) == SNAPSHOT_CHATS

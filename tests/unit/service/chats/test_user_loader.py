@@ -17,7 +17,7 @@ from tests.unit.service.chats.chats_world import Hot, Warm, make_user_loader
 
 
 def listed(chat: str, read: int) -> ListedChat:
-    """A chat in the directory that is not large."""
+    """Return a chat in the directory that is not large."""
     return ListedChat(ChatId(chat), Seq(read), Seq(read + 1), None, 1)
 
 
@@ -38,7 +38,7 @@ async def test_load_user_loads_all_chats_and_marks(count: int) -> None:
 
     await make_user_loader(warm, hot).load_user(ALICE)
 
-    assert hot.boxes == [(ALICE, [listed(f"c{n}", n) for n in range(count)], "E1")]
+    assert hot.user_states == [(ALICE, [listed(f"c{n}", n) for n in range(count)], "E1")]
 
 
 async def test_load_user_with_very_many_chats_loads_all_of_them() -> None:
@@ -47,7 +47,7 @@ async def test_load_user_with_very_many_chats_loads_all_of_them() -> None:
 
     await make_user_loader(warm, hot).load_user(ALICE)
 
-    ((_, chats, _),) = hot.boxes
+    ((_, chats, _),) = hot.user_states
     assert len(chats) == 4_150
 
 
@@ -59,7 +59,7 @@ async def test_load_user_of_a_new_user_creates_it_and_reads_nothing_else() -> No
 
     assert CAROL in warm.users
     assert warm.calls == []
-    assert hot.boxes == [(CAROL, [], "E1")]
+    assert hot.user_states == [(CAROL, [], "E1")]
 
 
 async def test_load_user_without_restrictions_reads_only_the_chats() -> None:
@@ -78,14 +78,14 @@ async def test_load_user_with_restrictions_restores_them_before_the_user_state()
     restored = []
 
     async def restore(record: User, ended: Collection[str]) -> None:
-        assert not hot.boxes
+        assert not hot.user_states
         restored.append((record.user, set(ended)))
 
     await make_user_loader(warm, hot, restore).load_user(ALICE)
 
     assert restored == [(ALICE, {"phone"})]
     assert hot.blocks == {ALICE: {BOB}}
-    assert [user for user, *_ in hot.boxes] == [ALICE]
+    assert [user for user, *_ in hot.user_states] == [ALICE]
 
 
 async def test_load_user_whose_restrictions_cannot_be_read_loads_nothing() -> None:
@@ -100,4 +100,4 @@ async def test_load_user_whose_restrictions_cannot_be_read_loads_nothing() -> No
     with pytest.raises(Unavailable):
         await make_user_loader(Failing(is_restricted=True), hot).load_user(ALICE)
 
-    assert hot.boxes == []
+    assert hot.user_states == []

@@ -106,7 +106,7 @@ class Tiers:
 
 @st.composite
 def tiers(draw: st.DrawFn) -> Tiers:
-    """Any valid split of a chat: unpersisted messages are hot, and the tiers may overlap."""
+    """Generate valid splits of a chat: unpersisted messages are hot, and the tiers may overlap."""
     top = draw(st.integers(0, 60))
     warm_top = draw(st.integers(0, top))
     hot_first = draw(st.integers(1, warm_top + 1))
@@ -228,7 +228,7 @@ def test_history_walk_contains_exactly_the_membership_of_the_reader(
 
 @st.composite
 def spans(draw: st.DrawFn, top: int) -> tuple[FakeMembership, list[int]]:
-    """Read access of a member with several earlier periods, and its seqs."""
+    """Generate read access with several earlier periods, and its seqs."""
     bounds = sorted(draw(st.sets(st.integers(1, max(1, top)), min_size=1, max_size=7)))
     *ends, first = bounds if len(bounds) % 2 else bounds[1:] or bounds
     periods: Periods = ()

@@ -20,7 +20,7 @@ from tests.unit.service.builders import ALICE, BOB, CHAT
 
 
 def message(seq: int) -> frames.Message:
-    """A message; its timestamp grows with its seq."""
+    """Return a message; its timestamp increases with its seq."""
     return frames.Message(seq, 1000 + 10 * seq, CHAT, f"m{seq}", BOB, f"r{seq}", "text", "hello")
 
 

@@ -29,9 +29,9 @@ NOW_S = 2_000.0
 
 
 def message(seq: int, chat: str = CHAT, **changes: Any) -> Message:
-    """A message that bob sent."""
-    made = Message(seq, 1000 + seq, chat, f"m{seq}", BOB, f"r{seq}", "text", f"text {seq}")
-    return msgspec.structs.replace(made, **changes)
+    """Return a message that bob sent."""
+    original = Message(seq, 1000 + seq, chat, f"m{seq}", BOB, f"r{seq}", "text", f"text {seq}")
+    return msgspec.structs.replace(original, **changes)
 
 
 @dataclasses.dataclass
@@ -78,14 +78,14 @@ class World:
         found = await view.filter_messages([row for row in rows if row.chat in chosen])
         return Page([each for each in found if each is not None], None)
 
-    async def list_sent(self, user: str, from_ts: int, to_ts: int, **how: Any) -> Page[Message]:
-        return await self._list(how["view"], how["newest_first"])
+    async def list_sent(self, user: str, from_ts: int, to_ts: int, **options: Any) -> Page[Message]:
+        return await self._list(options["view"], options["newest_first"])
 
     list_received = list_sent
 
-    async def list_chat(self, chat: str, from_ts: int, to_ts: int, **how: Any) -> Page[Message]:
+    async def list_chat(self, chat: str, from_ts: int, to_ts: int, **options: Any) -> Page[Message]:
         self.calls.append(f"chat {from_ts}-{to_ts}")
-        return await self._list(how["view"], how["newest_first"])
+        return await self._list(options["view"], options["newest_first"])
 
     list_active = list_with_files = list_chat
 
@@ -146,7 +146,7 @@ class World:
 
 
 def seqs(page: Page[Message]) -> list[int]:
-    """The seqs of a page."""
+    """Return the seqs of a page."""
     return [each.seq for each in page.items]
 
 
@@ -187,7 +187,7 @@ async def test_chat_without_unpersisted_changes_is_read_once() -> None:
 
 
 async def test_messages_outside_the_membership_are_omitted() -> None:
-    """The reader is not a member any more, or was not yet when the message was sent."""
+    """The reader has left the chat, or joined it after the message was sent."""
     world = World([message(1), message(2), message(3, OTHER)], firsts={CHAT: 2})
 
     assert seqs(await sent(world)) == [2]

@@ -1,4 +1,4 @@
-"""Sync: missed inbox entries with their messages, contiguous or refused."""
+"""Sync: list_missed inbox entries with their messages, contiguous or refused."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def inbox_of(kinds: list[int]) -> list[InboxEntry]:
     return entries
 
 
-def missed(hot: Hot, after: int, limit: int = 100, pages: PageBounds = WIDEST) -> list[Missed]:
+def list_missed(hot: Hot, after: int, limit: int = 100, pages: PageBounds = WIDEST) -> list[Missed]:
     """Return the events after a cursor."""
     return asyncio.run(
         Sync(inboxes=hot, log=hot, pages=pages).list_missed(ALICE, Seq(after), limit)
     )
 
 
-def is_of(event: Missed, entry: InboxEntry) -> bool:
-    """Return whether an event is the one of an inbox entry."""
+def is_event_of(event: Missed, entry: InboxEntry) -> bool:
+    """Return whether an event has the content of an inbox entry."""
     frame = msgspec.json.decode(codec.join_event("E1", event.seq, event.body), type=frames.Event)
     if entry.chat is None:
         return frame.kind == "read" and event.body == entry.body
@@ -87,11 +87,11 @@ def test_sync_returns_events_after_the_cursor_in_order(
     entries: list[InboxEntry], after: int, limit: int
 ) -> None:
     """Each event has its position and its message."""
-    found = missed(Hot(entries), after, limit)
+    found = list_missed(Hot(entries), after, limit)
 
     expected = entries[after : after + limit]
     assert [event.seq for event in found] == [entry.seq for entry in expected]
-    assert all(is_of(event, entry) for event, entry in zip(found, expected, strict=True))
+    assert all(is_event_of(event, entry) for event, entry in zip(found, expected, strict=True))
 
 
 @given(inboxes.filter(bool), st.integers(0, 45), st.integers(1, 45))
@@ -104,9 +104,9 @@ def test_sync_of_trimmed_inbox_is_complete_or_refused(
 
     if needs_lost and after < len(entries):
         with pytest.raises(EventsLost):
-            missed(hot, after)
+            list_missed(hot, after)
     elif first <= len(entries):
-        assert [event.seq for event in missed(hot, after)] == list(
+        assert [event.seq for event in list_missed(hot, after)] == list(
             range(after + 1, len(entries) + 1)
         )
 
@@ -122,21 +122,21 @@ def test_sync_stops_before_a_missing_message(
     hot = Hot(entries, trimmed=frozenset({(lost.chat, int(lost.cs))}))
 
     if lost.seq > 1:
-        assert [event.seq for event in missed(hot, 0)] == list(range(1, lost.seq))
+        assert [event.seq for event in list_missed(hot, 0)] == list(range(1, lost.seq))
     with pytest.raises(EventsLost):
-        missed(hot, lost.seq - 1)
+        list_missed(hot, lost.seq - 1)
 
 
 def test_sync_with_nothing_missed_is_empty() -> None:
     """A device that has everything gets nothing, and no log is read."""
-    assert missed(Hot(inbox_of([0, 1])), after=2) == []
-    assert missed(Hot([]), after=0) == []
+    assert list_missed(Hot(inbox_of([0, 1])), after=2) == []
+    assert list_missed(Hot([]), after=0) == []
 
 
 def test_sync_page_is_bounded_in_bytes_and_has_at_least_one_event() -> None:
     """Large messages make short pages; one that exceeds a page is alone in it."""
-    sixteen = missed(Hot(inbox_of([0] * 30), body="x" * 16_000), 0)
-    alone = missed(Hot(inbox_of([0] * 3), body="x" * (BYTES_MAX + 1)), 1)
+    sixteen = list_missed(Hot(inbox_of([0] * 30), body="x" * 16_000), 0)
+    alone = list_missed(Hot(inbox_of([0] * 3), body="x" * (BYTES_MAX + 1)), 1)
 
     assert sum(len(event.body) for event in sixteen) <= BYTES_MAX
     assert len(sixteen) == 16
@@ -147,8 +147,8 @@ def test_sync_page_is_bounded_by_the_settings() -> None:
     """Both the number of events and the bytes are limited."""
     hot = Hot(inbox_of([0] * 30), body="x" * 1_000)
 
-    assert [event.seq for event in missed(hot, 4, pages=PageBounds(items_max=3))] == [5, 6, 7]
-    assert len(missed(hot, 0, pages=PageBounds(bytes_max=6_000))) == 5
+    assert [event.seq for event in list_missed(hot, 4, pages=PageBounds(items_max=3))] == [5, 6, 7]
+    assert len(list_missed(hot, 0, pages=PageBounds(bytes_max=6_000))) == 5
 
 
 @dataclasses.dataclass
@@ -175,7 +175,7 @@ class Warm:
 
 
 def test_messages_not_in_the_hot_tier_are_read_from_the_warm_tier() -> None:
-    """An idle chat was evicted; a device that reconnects late still gets what it missed."""
+    """An idle chat was evicted; a device that reconnects late still gets what it list_missed."""
     entries = inbox_of([0, 1, 0, -1, 0])
     hot = Hot(entries, trimmed=frozenset((CHATS[0], seq) for seq in (1, 2)))
     warm = Warm()
@@ -183,7 +183,7 @@ def test_messages_not_in_the_hot_tier_are_read_from_the_warm_tier() -> None:
     found = asyncio.run(Sync(inboxes=hot, log=hot, older=warm).list_missed(ALICE, Seq(0), 100))
 
     assert [event.seq for event in found] == [1, 2, 3, 4, 5]
-    assert all(is_of(event, entry) for event, entry in zip(found, entries, strict=True))
+    assert all(is_event_of(event, entry) for event, entry in zip(found, entries, strict=True))
     assert warm.reads == [("c1", 0, 3)]
 
 
@@ -204,7 +204,7 @@ def test_expired_message_is_returned_as_a_tombstone() -> None:
             tail = codec.encode_message_tail(chat, "m", "bob", "r", "text", "secret", None, 1)
             return LogEntry(Seq(seq), Ts(1000 + seq), tail)
 
-    (event,) = missed(ExpiringLog(inbox_of([0])), 0)
+    (event,) = list_missed(ExpiringLog(inbox_of([0])), 0)
 
     assert b"secret" not in event.body
     assert b'"deleted":true' in event.body

@@ -22,7 +22,7 @@ CHAT = "c1"
 
 
 def entry(seq: int, body: str = "text", rev: int = 0) -> Message:
-    """An entry of the chat."""
+    """Return an entry of the chat."""
     return Message(seq, seq * 10, CHAT, f"m{seq}", "alice", f"r{seq}", "text", body, rev=rev)
 
 
@@ -119,21 +119,21 @@ class Tiers:
 
 @st.composite
 def tiers(draw: st.DrawFn) -> Tiers:
-    """Any state of archiving."""
+    """Generate states of archiving."""
     stored = draw(st.integers(0, 40))
     top = draw(st.integers(0, stored))
     kept = draw(st.frozensets(st.integers(1, max(1, top)), max_size=6))
     steps = iter(draw(st.lists(st.integers(0, 9), max_size=30)))
     ranges = draw(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=2))
     restored = [range_of(low, high) for low, high in ranges if low <= high <= top]
-    back = {seq for each in restored for seq in range(each.first, each.last + 1)}
+    restored_seqs = {seq for each in restored for seq in range(each.first, each.last + 1)}
     # Some items may be missing: the row of a restore does not prove that they exist.
     missing = draw(st.frozensets(st.integers(1, 40), max_size=2))
-    kept = (kept | back) - missing
-    made = Tiers(stored, top, frozenset(seq for seq in kept if seq <= top), steps)
-    made.removed = draw(st.integers(0, top))
-    made.restored = tuple(restored)
-    return made
+    kept = (kept | restored_seqs) - missing
+    generated = Tiers(stored, top, frozenset(seq for seq in kept if seq <= top), steps)
+    generated.removed = draw(st.integers(0, top))
+    generated.restored = tuple(restored)
+    return generated
 
 
 def range_of(first: int, last: int, until: int = 2**40, **more: Any) -> Restored:
@@ -156,7 +156,7 @@ def test_walk_up_during_archiving_returns_each_entry_once(tiers: Tiers, limit: i
 
 @given(tiers(), st.integers(1, 15))
 def test_walk_down_during_archiving_returns_each_entry_once(tiers: Tiers, limit: int) -> None:
-    """The same holds from the newest entry down."""
+    """The walk begins at the newest entry."""
     older, found, before = OlderTiers(tiers, tiers), [], None
 
     while page := asyncio.run(older.read_run(CHAT, before, None, limit, None)).messages:

@@ -46,7 +46,7 @@ class Tiers:
         raise AssertionError(user)
 
 
-class NoOlder:
+class NoOlderTiers:
     """Older tiers without entries."""
 
     async def list_after(self, chat: str, after: int, limit: int) -> list[Message]:
@@ -65,7 +65,7 @@ def join(user: str) -> ChangeEntry:
 
 
 def leave(user: str, *, is_new: bool = False) -> ChangeEntry:
-    """Return the entry of a leave; `is_new`: the user was no member, as with a ban."""
+    """Return the entry of a leave; `is_new`: the user was not a member, as with a ban."""
     return ChangeEntry(user, "", is_new, b"", f"leave-{user}")
 
 
@@ -75,7 +75,7 @@ async def fix(
     """Return the stored periods, for entries at these seqs."""
     tiers = Tiers(entries)
     head = ChangedChatHead(Seq(100), Seq(100), dict(places), {})
-    members = FormerMembers(memberships=tiers, log=tiers, older=NoOlder(), hidden=tiers)
+    members = FormerMembers(memberships=tiers, log=tiers, older=NoOlderTiers(), hidden=tiers)
     await members.fix_periods(CHAT, changes, head)
     return tiers.fixed
 

@@ -69,7 +69,7 @@ class Commits:
         self.submitted.append(draft.ref)
         self.queue.append((draft, audience))
 
-    def take(self) -> tuple[PendingDraft, Audience, Seq, Ts]:
+    def pop_committed(self) -> tuple[PendingDraft, Audience, Seq, Ts]:
         """Return the next draft with the seq and timestamp of its commit."""
         draft, audience = self.queue.popleft()
         seq = next(self._seqs.setdefault(draft.chat, itertools.count(1)))
@@ -78,19 +78,19 @@ class Commits:
     def commit_all(self, far: bytes | Literal[0] = 0) -> None:
         """Commit all waiting drafts, into the inboxes of all recipients."""
         while self.queue:
-            draft, audience, seq, ts = self.take()
-            draft.owner.committed(draft, seq, ts, EPOCH, audience, places_of(audience, seq, far))
+            draft, audience, seq, ts = self.pop_committed()
+            draft.owner.committed(draft, seq, ts, EPOCH, audience, positions_of(audience, seq, far))
 
     def publish_all(self, far: bytes | Literal[0] = 0) -> None:
         """Commit all waiting drafts, into the logs of large chats."""
         while self.queue:
-            draft, _, seq, ts = self.take()
+            draft, _, seq, ts = self.pop_committed()
             draft.owner.published(draft, seq, ts, EPOCH, far)
 
     def leave_undelivered(self, count: int = 1) -> None:
         """Commit the next drafts without delivering them."""
         for _ in range(count):
-            draft, _, seq, ts = self.take()
+            draft, _, seq, ts = self.pop_committed()
             draft.owner.undelivered(draft, seq, ts)
 
     def close_chat(self, count: int = 1) -> None:
@@ -100,8 +100,8 @@ class Commits:
             draft.owner.chat_closed(draft)
 
 
-def places_of(audience: Audience, seq: Seq, far: bytes | Literal[0] = 0) -> InboxPositions:
-    """Position `seq` in each inbox, as reported for the second message of a call."""
+def positions_of(audience: Audience, seq: Seq, far: bytes | Literal[0] = 0) -> InboxPositions:
+    """Return position `seq` in each inbox, as reported for the second message of a call."""
     count = len(audience.inline_users)
     return InboxPositions([Seq(seq - 1)] * count, 1, [far] * count if far else None)
 
@@ -174,10 +174,10 @@ class Inboxes:
 
 @dataclasses.dataclass
 class Outcomes:
-    """Records settlements, pushes and notifications in order."""
+    """Records finished fan-outs, pushes and notifications in order."""
 
-    settled: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
-    settled_soon: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
+    finished: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
+    finished_soon: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
     pushed: list[tuple[UserId, int, Any]] = dataclasses.field(default_factory=list)
     notified: list[tuple[UserId, int]] = dataclasses.field(default_factory=list)
     bodies: list[bytes] = dataclasses.field(default_factory=list)
@@ -185,10 +185,10 @@ class Outcomes:
     channels_notified: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
 
     async def finish(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
-        self.settled += done
+        self.finished += done
 
     def finish_soon(self, chat: ChatId, upto: Seq) -> None:
-        self.settled_soon.append((chat, upto))
+        self.finished_soon.append((chat, upto))
 
     def push(
         self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes

@@ -89,7 +89,7 @@ class World:
     def change(self, frame: AnyChange, user: UserId = ALICE) -> frames.Ack:
         """Change a message."""
         fake: Any = self
-        amending = MessageAmendments(
+        amendments = MessageAmendments(
             commits=fake,
             hidden=fake,
             audiences=self.audiences,
@@ -99,7 +99,7 @@ class World:
             inboxes=fake,
             devices=fake,
         )
-        return asyncio.run(amending.change(user, frame))
+        return asyncio.run(amendments.change(user, frame))
 
 
 def test_change_is_committed_fanned_out_and_acked() -> None:
@@ -108,12 +108,18 @@ def test_change_is_committed_fanned_out_and_acked() -> None:
 
     ack = world.change(EDIT)
 
-    ((made, base, asked),) = world.amendments
-    assert (made.kind, made.target, made.body, base, asked) == ("edit", 5, "two", b"", 0)
-    entry = codec.decode_message(codec.join_message(8, 1008, made.tail))
+    ((amendment, base, asked),) = world.amendments
+    assert (amendment.kind, amendment.target, amendment.body, base, asked) == (
+        "edit",
+        5,
+        "two",
+        b"",
+        0,
+    )
+    entry = codec.decode_message(codec.join_message(8, 1008, amendment.tail))
     assert (entry.kind, entry.target, entry.body, entry.sender) == ("edit", 5, "two", ALICE)
     assert world.fanned_out == [(CHAT, 8, ALICE)]
-    assert ack == frames.Ack(1, "r1", made.mid, 8, 1008, False, "hot")
+    assert ack == frames.Ack(1, "r1", amendment.mid, 8, 1008, False, "hot")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ EPOCH = Epoch(str(ULID.from_timestamp(float(LOST_S))))
 
 
 def entry(seq: int, kind: str = "text", target: int | None = None) -> Message:
-    """An entry committed before the epoch."""
+    """Return an entry committed before the epoch."""
     ts = (LOST_S - 1000 + seq) * 1_000_000
     return Message(seq, ts, CHAT, f"M{seq}", "alice", f"r{seq}", kind, f"text {seq}", target=target)
 
@@ -48,8 +48,8 @@ class Stored:
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
         for row in list(self.rows.values()):
             if row.ts == ts:
-                for made in entries:
-                    self.rows[row.seq] = apply_entry(self.rows[row.seq], made)
+                for change in entries:
+                    self.rows[row.seq] = apply_entry(self.rows[row.seq], change)
 
     async def clear_edit(self, chat: str, ts: int, rev: int) -> None:
         for row in list(self.rows.values()):

@@ -81,7 +81,7 @@ async def test_send_committed_is_acked_and_pushed_to_all(world: World) -> None:
     assert (event.chat, event.cs, event.kind) == (CHAT, 1, "message")
     assert isinstance(event.message, frames.Message)
     assert event.message.body == "text r1"
-    assert world.outcomes.settled_soon == []
+    assert world.outcomes.finished_soon == []
 
 
 async def test_awaited_send_returns_the_ack(world: World) -> None:
@@ -110,7 +110,7 @@ async def test_awaited_send_that_is_refused_raises_the_error(world: World) -> No
         await world.messaging.send(draft_of("r2", ""))
 
 
-async def test_cancelled_send_ignores_its_late_outcome(world: World) -> None:
+async def test_canceled_send_ignores_its_late_outcome(world: World) -> None:
     """The message may have been sent; its ack is ignored."""
     sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
     await run_pending_tasks()
@@ -122,14 +122,14 @@ async def test_cancelled_send_ignores_its_late_outcome(world: World) -> None:
     assert len(world.outcomes.pushed) == 2
 
 
-async def test_send_to_a_remote_user_is_settled_after_the_notification(world: World) -> None:
-    """The chat stays listed until the other gateways are notified."""
+async def test_send_to_a_remote_user_is_finished_after_the_notification(world: World) -> None:
+    """The chat stays listed for repair until the other gateways are notified."""
     await world.send("r1")
 
     world.commits.commit_all(far=b"gw2")
 
     assert world.outcomes.pushed == [(ALICE, 1, b"gw2"), (BOB, 1, b"gw2")]
-    assert world.outcomes.settled_soon == [(CHAT, 1)]
+    assert world.outcomes.finished_soon == [(CHAT, 1)]
 
 
 async def test_send_with_a_known_ref_and_the_same_body_is_acked_as_duplicate(world: World) -> None:
@@ -296,7 +296,7 @@ async def test_send_to_chat_whose_load_crashes_gets_an_internal_error(unloaded: 
     assert unloaded.commits.submitted == ["r3"]
 
 
-async def test_send_to_chat_whose_load_is_cancelled_is_unavailable(unloaded: World) -> None:
+async def test_send_to_chat_whose_load_is_canceled_is_unavailable(unloaded: World) -> None:
     """After a gateway stops during a load, the client can retry at another gateway."""
     await unloaded.send("r1", "r2")
 
@@ -416,7 +416,7 @@ async def test_send_that_expires_contains_its_expiry_rounded_up() -> None:
 
     await world.send("r1", expires_s=60)
 
-    draft, *_ = world.commits.take()
+    draft, *_ = world.commits.pop_committed()
     message = codec.decode_message(codec.join_message(1, 1, draft.tail))
     assert message.expires_at is not None
     assert before + 60 <= message.expires_at < time.time() + 61
@@ -426,7 +426,7 @@ async def test_repeated_send_of_an_expired_message_is_acked() -> None:
     """The text is removed, so there is nothing to compare the repeat with."""
     world = World()
     await world.send("r1")
-    draft, *_ = world.commits.take()
+    draft, *_ = world.commits.pop_committed()
 
     world.messaging.known(draft, format_place(4, 1004, "M4", ""))
 

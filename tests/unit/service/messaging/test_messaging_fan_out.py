@@ -47,7 +47,7 @@ async def test_undelivered_is_acked_at_once_and_delivered_to_all(world: World) -
         ]
     ]
     assert world.outcomes.notified == [(ALICE, 1)]
-    assert world.outcomes.settled == [(CHAT, 1)]
+    assert world.outcomes.finished == [(CHAT, 1)]
 
 
 async def test_undelivered_during_a_fan_out_is_in_the_next_one(world: World) -> None:
@@ -64,7 +64,7 @@ async def test_undelivered_during_a_fan_out_is_in_the_next_one(world: World) -> 
 
     uptos = [[each.upto for each in call] for call in world.inboxes.calls]
     assert uptos == [[1, 1], [3, 3]]
-    assert world.outcomes.settled == [(CHAT, 1), (CHAT, 3)]
+    assert world.outcomes.finished == [(CHAT, 1), (CHAT, 3)]
     assert world.inboxes.tops == {(ALICE, CHAT): 3, (BOB, CHAT): 3}
 
 
@@ -74,7 +74,7 @@ async def test_undelivered_that_cannot_be_delivered_is_left_to_repair(world: Wor
     await world.send("r1")
     world.commits.leave_undelivered()
     await world.messaging.drain()
-    assert world.outcomes.settled == []
+    assert world.outcomes.finished == []
 
     world.inboxes.error = None
     await world.send("r2")
@@ -82,7 +82,7 @@ async def test_undelivered_that_cannot_be_delivered_is_left_to_repair(world: Wor
     await world.messaging.drain()
 
     assert world.inboxes.tops == {(ALICE, CHAT): 2, (BOB, CHAT): 2}
-    assert world.outcomes.settled == [(CHAT, 2)]
+    assert world.outcomes.finished == [(CHAT, 2)]
 
 
 async def test_undelivered_uses_the_current_audience(world: World) -> None:
@@ -101,8 +101,8 @@ async def test_undelivered_skips_messages_delivered_by_the_commit(world: World) 
     """Messages delivered between two fan-outs are already in every inbox."""
     world.audiences.known[CHAT] = audience_of(ALICE, BOB, after={BOB: 4}, done=2)
     await world.send("r1", "r2", "r3")
-    world.commits.take()
-    world.commits.take()
+    world.commits.pop_committed()
+    world.commits.pop_committed()
 
     world.commits.leave_undelivered()
     await world.messaging.drain()
@@ -120,24 +120,24 @@ async def test_undelivered_that_redis_lost_is_not_delivered(world: World) -> Non
     await world.messaging.drain()
 
     assert world.inboxes.tops == {(ALICE, CHAT): 1, (BOB, CHAT): 1}
-    assert world.outcomes.settled == [(CHAT, 1)]
+    assert world.outcomes.finished == [(CHAT, 1)]
 
 
 # large chats
 
 
-@pytest.mark.parametrize(("far", "settled"), [(0, []), (b"gw2", [(CHAT, 1)])])
+@pytest.mark.parametrize(("far", "finished"), [(0, []), (b"gw2", [(CHAT, 1)])])
 async def test_send_to_large_chat_is_acked_and_published(
-    world: World, far: bytes | Literal[0], settled: list[tuple[ChatId, int]]
+    world: World, far: bytes | Literal[0], finished: list[tuple[ChatId, int]]
 ) -> None:
-    """It is published once for all members, and settled after remote gateways are notified."""
+    """It is published once for all members, and finished after remote gateways are notified."""
     await world.send("r1")
 
     world.commits.publish_all(far)
 
     assert [type(each) for each in world.client.outcomes_received] == [Acked]
     assert world.outcomes.published == [(CHAT, 1, far)]
-    assert world.outcomes.settled_soon == settled
+    assert world.outcomes.finished_soon == finished
     assert world.outcomes.pushed == []
 
 
@@ -151,7 +151,7 @@ async def test_undelivered_in_large_chat_notifies_its_gateways(world: World) -> 
 
     assert world.inboxes.calls == []
     assert world.outcomes.channels_notified == [(CHAT, 1)]
-    assert world.outcomes.settled == [(CHAT, 1)]
+    assert world.outcomes.finished == [(CHAT, 1)]
 
 
 async def test_drain_waits_for_loads_and_fan_outs(unloaded: World) -> None:

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from chatserver.errors import Unavailable
 from tests.unit.service.builders import ALICE, BOB, CHAT, audience_of
-from tests.unit.service.messaging.messaging_world import Acked, World, places_of, run_pending_tasks
+from tests.unit.service.messaging.messaging_world import (
+    Acked,
+    World,
+    positions_of,
+    run_pending_tasks,
+)
 
 steps = st.lists(
     st.sampled_from(["send", "commit", "leave", "close", "load", "load fails", "fail"]),
@@ -29,27 +34,27 @@ class Scenario:
         self._sent = 0
         self._is_closed = False
 
-    async def play(self, script: list[str]) -> None:
+    async def run(self, script: list[str]) -> None:
         """Run the script, and then let everything complete."""
         for step in script:
-            await self._do(step)
+            await self._run_step(step)
         while self.world.commits.queue or self.world.audiences.loading:
-            await self._do("load")
-            await self._do("commit")
+            await self._run_step("load")
+            await self._run_step("commit")
         await self.world.messaging.drain()
 
-    async def _do(self, step: str) -> None:
+    async def _run_step(self, step: str) -> None:
         if step == "send":
             self._sent += 1
             await self.world.send(f"r{self._sent}")
         elif step.startswith("load"):
             await self._load(is_successful=step == "load")
         elif self.world.commits.queue:
-            await self._answer("close" if self._is_closed else step)
+            await self._complete_next("close" if self._is_closed else step)
 
     async def _load(self, *, is_successful: bool) -> None:
         while self._is_closed and self.world.commits.queue:
-            await self._answer("close")
+            await self._complete_next("close")
         if CHAT in self.world.audiences.loading:
             self._is_closed = False
             audience = audience_of(ALICE, BOB)
@@ -57,7 +62,7 @@ class Scenario:
                 audience if is_successful else Unavailable("warm tier")
             )
 
-    async def _answer(self, step: str) -> None:
+    async def _complete_next(self, step: str) -> None:
         commits = self.world.commits
         if step == "close":
             self._is_closed = True
@@ -68,8 +73,8 @@ class Scenario:
             draft, _ = commits.queue.popleft()
             draft.owner.failed(draft, Unavailable("redis"))
         else:
-            draft, audience, seq, ts = commits.take()
-            places = places_of(audience, seq)
+            draft, audience, seq, ts = commits.pop_committed()
+            places = positions_of(audience, seq)
             draft.owner.committed(draft, seq, ts, audience.epoch, audience, places)
         await run_pending_tasks()
 
@@ -79,7 +84,7 @@ def test_send_in_any_script_has_one_outcome_in_order(script: list[str]) -> None:
     """Every accepted message has one outcome, and committed ones keep the order of sending."""
     scenario = Scenario()
 
-    asyncio.run(scenario.play(script))
+    asyncio.run(scenario.run(script))
 
     client = scenario.world.client
     refs = [each.ref for each in client.outcomes_received]

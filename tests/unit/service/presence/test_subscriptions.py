@@ -139,7 +139,7 @@ async def test_outdated_change_is_ignored(world: World) -> None:
 
 
 async def test_change_reverted_within_the_interval_is_not_sent(world: World) -> None:
-    """A short change of the state is not sent; carol's later change shows that its time is over."""
+    """Carol's change is sent after the interval, which shows that bob's was not sent."""
     alice = Device(ALICE)
     world.set_presence(BOB, State.ONLINE, 1)
     await world.subscriptions.subscribe(alice, [BOB])
@@ -200,7 +200,7 @@ async def test_subscribe_of_an_ended_session_adds_nothing(world: World) -> None:
 
 
 async def test_unsubscribe_ends_a_subscription_that_is_being_started(world: World) -> None:
-    """It affects only the given users, and not a later subscription."""
+    """Only the given users are affected; a later subscription is not."""
     alice = Device(ALICE)
     starting = asyncio.create_task(world.subscriptions.subscribe(alice, [BOB, CAROL]))
     await asyncio.sleep(0)
