@@ -121,7 +121,7 @@ class GoodRun:
         return True
 
     def reconnect(self) -> None:
-        """A device reconnects and repeats its unanswered sends in order."""
+        """Reconnect a device, which repeats its unanswered sends in order."""
         self._reconnect(self._random.choice(self.devices))
 
     def _reconnect(self, device: Device) -> None:
@@ -136,27 +136,29 @@ class GoodRun:
         device.pending.clear()
 
     def read_page(self) -> None:
-        """A random member reads a page, from the end or from a position."""
+        """Read a page as a random member, from the end or from a position."""
         chat = self._random.choice(list(MEMBERS))
         user = self._random.choice(sorted(MEMBERS[chat]))
-        log, limit, asked = self.logs[chat], self._random.randint(1, 5), self.now()
-        place = self._random.randint(0, len(log) + 1)
+        log, limit, requested_at = self.logs[chat], self._random.randint(1, 5), self.now()
+        position = self._random.randint(0, len(log) + 1)
         before = after = None
         match self._random.choice(["newest", "before", "after"]):
             case "newest":
                 rows, more = log[-limit:], len(log) > limit
             case "before":
-                before = place
+                before = position
                 older = log[: max(0, before - 1)]
                 rows, more = older[-limit:], len(older) > limit
             case _:
-                after = place
+                after = position
                 rows, more = log[after : after + limit], len(log) > after + limit
-        page = PageRead(asked, self.now(), user, chat, before, after, more, "hot", tuple(rows))
+        page = PageRead(
+            requested_at, self.now(), user, chat, before, after, more, "hot", tuple(rows)
+        )
         self.seen.append(page)
 
     def mark(self) -> None:
-        """A member reads up to the head, and another device gets the event."""
+        """Move a member's read mark to the head, and send the event to another device."""
         chat = self._random.choice(list(MEMBERS))
         user = self._random.choice(sorted(MEMBERS[chat]))
         head = self.reads[chat, user] = len(self.logs[chat])
@@ -202,7 +204,7 @@ CHOICES = (
 )
 
 
-def play(seed: int, choices: list[str]) -> Run:
+def make_run(seed: int, choices: list[str]) -> Run:
     """Return a valid run of these choices; `seed` selects users and chats."""
     run = GoodRun(seed)
     for choice in choices:

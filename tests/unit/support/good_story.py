@@ -71,7 +71,7 @@ class GoodStory:
             (user, device): [] for user, names in devices.items() for device in names
         }
 
-    def _time(self) -> float:
+    def _next_time(self) -> float:
         self._t += 0.001
         return self._t
 
@@ -81,10 +81,12 @@ class GoodStory:
         user = self._random.choice(self.members[chat])
         match choice:
             case "send" | "lost ack":
-                self._do(user, chat, "send", body=f"text {self._count}", is_lost=choice != "send")
+                self._perform(
+                    user, chat, "send", body=f"text {self._count}", is_lost=choice != "send"
+                )
             case "refused":
-                asked = self._ask(user, chat, "edit", body="not mine", target=1)
-                self._answer(asked, code="forbidden")
+                asked = self._request(user, chat, "edit", body="not mine", target=1)
+                self._respond(asked, code="forbidden")
             case "edit":
                 self._change(user, chat, "edit", f"better {self._count}", is_own=True)
             case "delete":
@@ -96,29 +98,29 @@ class GoodStory:
             case "change membership":
                 self._change_membership()
             case "update":
-                self._do("alice", "group", "update", body=f"name {self._count}")
+                self._perform("alice", "group", "update", body=f"name {self._count}")
             case "push":
                 self._push(*self._random.choice(list(self.inboxes)))
             case _:
                 self._read_page(user, chat)
 
-    def _ask(self, user: str, chat: str, kind: Kind, **more: object) -> Asked:
+    def _request(self, user: str, chat: str, kind: Kind, **more: object) -> Asked:
         self._count += 1
         ref = f"r{self._count}"
-        asked = Asked(self._time(), user, chat, ref, kind, **more)  # type: ignore[arg-type]
+        asked = Asked(self._next_time(), user, chat, ref, kind, **more)  # type: ignore[arg-type]
         self.story.scenes.append(asked)
         return asked
 
-    def _answer(self, asked: Asked, entry: Shown | None = None, code: str = "") -> None:
+    def _respond(self, asked: Asked, entry: Shown | None = None, code: str = "") -> None:
         place = (0, 0, "") if entry is None else (entry.seq, entry.ts, entry.mid)
         names = (asked.user, asked.chat, asked.ref, code)
         device = f"{asked.user}-0"
-        self.story.scenes.append(Answered(self._time(), *names, *place, device))
+        self.story.scenes.append(Answered(self._next_time(), *names, *place, device))
 
-    def _do(
+    def _perform(
         self, user: str, chat: str, kind: Kind, *, is_lost: bool = False, **more: object
     ) -> Asked:
-        asked = self._ask(user, chat, kind, **more)
+        asked = self._request(user, chat, kind, **more)
         seq = len(self.logs[chat]) + 1
         text = asked.body if kind in {"send", "edit", "react"} else ""
         role = {"invite": "member", "join": "member", "leave": "", "remove": ""}.get(kind)
@@ -140,7 +142,7 @@ class GoodStory:
             self.earlier[chat, subject].append(range(self.since[chat, subject], seq + 1))
         if not is_lost:
             has_place = kind in {"send", "edit", "delete", "react"}
-            self._answer(asked, entry if has_place else None)
+            self._respond(asked, entry if has_place else None)
         return asked
 
     def _apply(self, chat: str, entry: Shown) -> None:
@@ -164,7 +166,7 @@ class GoodStory:
     def _change(self, user: str, chat: str, kind: Kind, body: str, *, is_own: bool) -> None:
         target = self._target(user, chat, is_own=is_own)
         if target is not None:
-            self._do(user, chat, kind, body=body, target=target)
+            self._perform(user, chat, kind, body=body, target=target)
 
     def _target(self, user: str, chat: str, *, is_own: bool) -> int | None:
         found = [
@@ -180,7 +182,7 @@ class GoodStory:
     def _hide(self, user: str, chat: str) -> None:
         target = self._target(user, chat, is_own=False)
         if target is not None:
-            self._answer(self._ask(user, chat, "hide", target=target))
+            self._respond(self._request(user, chat, "hide", target=target))
             self.hidden.add((user, chat, target))
 
     def _change_membership(self) -> None:
@@ -189,17 +191,17 @@ class GoodStory:
         actor = user if is_own else "alice"
         subject = "" if is_own else user
         if user in self.members["group"]:
-            self._do(actor, "group", "leave" if is_own else "remove", subject=subject)
+            self._perform(actor, "group", "leave" if is_own else "remove", subject=subject)
         else:
-            self._do(actor, "group", "join" if is_own else "invite", subject=subject)
+            self._perform(actor, "group", "join" if is_own else "invite", subject=subject)
 
     def _push(self, user: str, device: str) -> bool:
         inbox = self.inboxes[user, device]
         if not inbox:
             return False
         chat, entry = inbox.pop(0)
-        self.story.scenes.append(Delivered(self._time(), user, device, chat, entry))
-        self.story.scenes.append(Notified(self._time(), user, device, chat, "a mark"))
+        self.story.scenes.append(Delivered(self._next_time(), user, device, chat, entry))
+        self.story.scenes.append(Notified(self._next_time(), user, device, chat, "a mark"))
         return True
 
     def _seen(self, user: str, chat: str, *, is_whole: bool = False) -> Iterator[Shown]:
@@ -215,11 +217,11 @@ class GoodStory:
 
     def _read_page(self, user: str, chat: str) -> None:
         seqs = tuple(entry.seq for entry in self._seen(user, chat))[-5:]
-        self.story.scenes.append(Page(self._time(), user, chat, seqs))
+        self.story.scenes.append(Page(self._next_time(), user, chat, seqs))
 
     def finish(self) -> Story:
         """Deliver everything, read everything and return the story."""
-        self._do("alice", "duo", "send", body="the end")
+        self._perform("alice", "duo", "send", body="the end")
         for user, device in self.inboxes:
             while self._push(user, device):
                 pass
@@ -236,11 +238,15 @@ class GoodStory:
                     )
                     add(Unread(user, device, chat, 0, unread))
                     add(Line(user, device, chat, len(log), 0))
-                    add(Watermark(self._time(), user, device, chat, len(log)))
-                add(ReadMark(self._time(), self._time(), user, chat, len(log) // 2))
-                add(ReadMark(self._time(), self._time(), user, chat, len(log), is_final=True))
+                    add(Watermark(self._next_time(), user, device, chat, len(log)))
+                add(ReadMark(self._next_time(), self._next_time(), user, chat, len(log) // 2))
+                add(
+                    ReadMark(
+                        self._next_time(), self._next_time(), user, chat, len(log), is_final=True
+                    )
+                )
         newest = self.logs["duo"][-1]
-        add(PushSent(self._time(), "bob", "duo", newest.seq, newest.ts))
+        add(PushSent(self._next_time(), "bob", "duo", newest.seq, newest.ts))
         add(PushesRead("bob", ("group",)))
         return self.story
 

@@ -61,7 +61,7 @@ def delivery_in(story: Story, at: int = 40) -> Delivered:
     return [scene for scene in all_of(story, Delivered) if scene.chat == "group"][at]
 
 
-def stays_of(story: Story) -> MembershipPeriods:
+def periods_of(story: Story) -> MembershipPeriods:
     """Return the membership periods of the group."""
     stored = next(scene for scene in all_of(story, Stored) if scene.chat == "group")
     return MembershipPeriods(story.chats["group"], stored.entries)
@@ -155,12 +155,12 @@ def deliver_to_non_member(story: Story) -> None:
 
 def deliver_to_former_member(story: Story) -> None:
     """A user who left receives a later message."""
-    stays = stays_of(story)
+    periods = periods_of(story)
     user, end = next(
-        (user, stay[1]) for user, all_stays in stays.of.items() for stay in all_stays if stay[1]
+        (user, period[1]) for user, found in periods.of.items() for period in found if period[1]
     )
     log = next(scene for scene in all_of(story, Stored) if scene.chat == "group").entries
-    entry = next(e for e in log[end:] if not stays.covers(user, e.seq))
+    entry = next(e for e in log[end:] if not periods.covers(user, e.seq))
     story.scenes.append(Delivered(1.0, user, f"{user}-0", "group", entry))
 
 
@@ -199,19 +199,19 @@ def edit_message_of_another_user(story: Story) -> None:
                 change(story, scene, replace(scene, user=other))
 
 
-def forget_edit(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
-    """Give a message a body that none of its edits has."""
+def undo_edit(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+    """Give a message a body from before its edits."""
     at = next(i for i, e in enumerate(entries) if e.kind == "text" and not e.deleted)
-    return (*entries[:at], replace(entries[at], body="as it was"), *entries[at + 1 :])
+    return (*entries[:at], replace(entries[at], body="unedited"), *entries[at + 1 :])
 
 
-def forget_reaction(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+def remove_reaction(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
     """Remove the reactions of a message."""
     at = next(i for i, e in enumerate(entries) if e.reactions)
     return (*entries[:at], replace(entries[at], reactions={}), *entries[at + 1 :])
 
 
-def revive(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+def undo_deletion(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
     """Show a deleted message."""
     at = next(i for i, e in enumerate(entries) if e.deleted)
     return (*entries[:at], replace(entries[at], body="hi", deleted=False), *entries[at + 1 :])
@@ -229,7 +229,7 @@ def accept_refused(story: Story) -> None:
     change(story, answer, replace(answer, code="forbidden"))
 
 
-def invent(story: Story) -> None:
+def remove_request(story: Story) -> None:
     """The log contains a message that nobody sent."""
     asked = next(a for a in all_of(story, Asked) if a.kind == "send")
     story.scenes.remove(asked)
@@ -338,7 +338,7 @@ FAULTS: list[tuple[str, Callable[[Story], None]]] = [
     ("P7", edit_message_of_another_user),
     ("P10", leave_unread),
     ("P2", accept_refused),
-    ("P2", invent),
+    ("P2", remove_request),
     ("I14", count_too_few),
     ("I14", count_too_many),
     ("I14", move_mark_back),

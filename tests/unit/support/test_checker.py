@@ -30,7 +30,7 @@ from tests.support.observations import (
     dump_run,
     load_run,
 )
-from tests.unit.support.good_run import CHOICES, play
+from tests.unit.support.good_run import CHOICES, make_run
 
 replace = msgspec.structs.replace
 O = TypeVar("O", bound=AnyObservation)  # noqa: E741
@@ -40,7 +40,7 @@ O = TypeVar("O", bound=AnyObservation)  # noqa: E741
 def good() -> Run:
     """A valid run with many observations of every kind."""
     choices = random.Random(7).choices(CHOICES, k=400)
-    return play(11, [*choices, "ack", "ack", "page"])
+    return make_run(11, [*choices, "ack", "ack", "page"])
 
 
 def rules_of(run: Run) -> set[str]:
@@ -78,7 +78,7 @@ def without(run: Run, *removed: AnyObservation) -> None:
 @given(seed=st.integers(0, 2**32), choices=st.lists(st.sampled_from(CHOICES), max_size=80))
 def test_check_valid_run_passes(seed: int, choices: list[str]) -> None:
     """No history of a correct server is refused."""
-    violations = check(play(seed, choices))
+    violations = check(make_run(seed, choices))
 
     assert not violations, report(violations)
 

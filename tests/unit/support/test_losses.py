@@ -97,7 +97,7 @@ def index_of(story: Story, kind: type, **wanted: object) -> int:
 
 
 def test_lost_entry_that_is_sent_and_delivered_again_passes(story: Story) -> None:
-    """Losses that the guarantees permit are no violations."""
+    """Losses that the guarantees permit are not violations."""
     assert not check_story(story), report(check_story(story))
 
 

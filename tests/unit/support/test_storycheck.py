@@ -37,10 +37,10 @@ from tests.unit.support.planted_faults import (
     change,
     change_entries,
     delivery_in,
-    forget_edit,
-    forget_reaction,
-    revive,
-    stays_of,
+    periods_of,
+    remove_reaction,
+    undo_deletion,
+    undo_edit,
 )
 
 replace = msgspec.structs.replace
@@ -79,7 +79,7 @@ def test_check_good_story_has_every_action(good: Story) -> None:
     """The story that the fault tests start from is valid and contains every action."""
     assert not check_story(good), report(check_story(good))
     assert {a.kind for a in all_of(good, Asked)} == set(get_args(Kind))
-    assert any(len(stays) > 1 for stays in stays_of(good).of.values()), "no user joined again"
+    assert any(len(periods) > 1 for periods in periods_of(good).of.values()), "no user joined again"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_story_dumped_and_loaded_is_equal(good: Story) -> None:
     assert load_story(dump_story(good)) == good
 
 
-def test_find_untold_reports_undelivered_entries(good: Story) -> None:
+def test_find_undelivered_entries_reports_a_missing_delivery(good: Story) -> None:
     """Tests use it to wait until every entry is delivered."""
     logs = {scene.chat: scene.entries for scene in all_of(good, Stored)}
     assert not find_undelivered_entries(good, logs)
@@ -182,7 +182,7 @@ def test_check_injected_fault_is_reported(
 
 
 @pytest.mark.parametrize("where", [Stored, Final, Kept])
-@pytest.mark.parametrize("transform", [forget_edit, forget_reaction, revive])
+@pytest.mark.parametrize("transform", [undo_edit, remove_reaction, undo_deletion])
 def test_check_message_without_its_change_is_reported(
     good: Story,
     where: type[Stored] | type[Final] | type[Kept],
