@@ -23,11 +23,11 @@ print("end")
 """
 
 
-def run(armed: str) -> tuple[int, list[str]]:
+def run(failpoint_setting: str) -> tuple[int, list[str]]:
     """Run a program that passes two failpoints four times; return exit code and output."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "CHAT_FAILPOINT": armed},
+        env={**os.environ, "CHAT_FAILPOINT": failpoint_setting},
         capture_output=True,
         text=True,
         check=False,
@@ -37,7 +37,7 @@ def run(armed: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("armed", "end", "printed"),
+    ("failpoint_setting", "end", "printed"),
     [
         ("here:kill", -signal.SIGKILL, ["1"]),
         ("there:kill:3", -signal.SIGKILL, ["1", "2", "3"]),
@@ -46,10 +46,10 @@ def run(armed: str) -> tuple[int, list[str]]:
     ],
 )
 def test_failpoint_kills_at_its_place_and_count_only(
-    armed: str, end: int, printed: list[str]
+    failpoint_setting: str, end: int, printed: list[str]
 ) -> None:
     """It kills at the first or the given pass; other failpoints do nothing."""
-    assert run(armed) == (end, printed)
+    assert run(failpoint_setting) == (end, printed)
 
 
 def test_failpoint_stops_the_process_until_sigcont() -> None:
@@ -69,12 +69,14 @@ def test_failpoint_stops_the_process_until_sigcont() -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("armed", ["here", "here:", "here:explode", "here:kill:x", "here:kill:-1"])
+@pytest.mark.parametrize(
+    "failpoint_setting", ["here", "here:", "here:explode", "here:kill:x", "here:kill:-1"]
+)
 def test_failpoint_with_invalid_syntax_prevents_the_start(
-    monkeypatch: pytest.MonkeyPatch, armed: str
+    monkeypatch: pytest.MonkeyPatch, failpoint_setting: str
 ) -> None:
     """A test with a misspelled failpoint would prove nothing."""
-    monkeypatch.setenv("CHAT_FAILPOINT", armed)
+    monkeypatch.setenv("CHAT_FAILPOINT", failpoint_setting)
 
     with pytest.raises(ConfigError, match="CHAT_FAILPOINT"):
         arm_failpoint()

@@ -109,10 +109,10 @@ def test_every_label_has_few_values() -> None:
 
 @pytest.mark.parametrize(("value", "times"), [(0.5, 1), (1.0, 2), (1.5, 3), (99.0, 1)])
 def test_tallied_histogram_equals_the_prometheus_histogram(value: float, times: int) -> None:
-    """The same values give the same exported text."""
-    ours, theirs = CollectorRegistry(), CollectorRegistry()
-    tallied = FastHistogram("x", "of x", (1, 2), ours)
-    plain = Histogram("x", "of x", buckets=(1, 2), registry=theirs)
+    """Both export the same text for the same values."""
+    fast_registry, plain_registry = CollectorRegistry(), CollectorRegistry()
+    tallied = FastHistogram("x", "of x", (1, 2), fast_registry)
+    plain = Histogram("x", "of x", buckets=(1, 2), registry=plain_registry)
 
     tallied.observe(value, times)
     for _ in range(times):
@@ -122,4 +122,4 @@ def test_tallied_histogram_equals_the_prometheus_histogram(value: float, times: 
         text = generate_latest(registry).decode().splitlines()
         return [line for line in text if "_created" not in line]
 
-    assert lines(ours) == lines(theirs)
+    assert lines(fast_registry) == lines(plain_registry)

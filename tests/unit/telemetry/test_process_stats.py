@@ -34,14 +34,14 @@ def buckets_of(values: list[float]) -> dict[float, int]:
 
 @given(VALUES, VALUES, st.sampled_from([0.01, 0.5, 0.99, 1.0]))
 def test_quantile_of_merged_histograms_is_in_the_correct_bucket(
-    some: list[float], others: list[float], share: float
+    first: list[float], others: list[float], share: float
 ) -> None:
     """The merged histogram is that of all values; the error is at most one bucket."""
-    whole = buckets_of(some)
+    whole = buckets_of(first)
     add_buckets(whole, buckets_of(others))
     found = quantile(whole, share)
 
-    values = sorted(some + others)
+    values = sorted(first + others)
     if not values:
         assert found is None
         return
@@ -60,14 +60,14 @@ def test_quantile_within_a_bucket_is_interpolated() -> None:
 
 
 def test_busy_chats_are_bounded_and_contain_the_busiest() -> None:
-    """At most `CHATS_MAX` chats are returned, and taking them resets the counts."""
+    """At most `CHATS_MAX` chats are returned, and `drain` resets the counts."""
     busy = BusyChats()
     for number in range(5_000):
         busy.add([f"c{number}", "busiest"])
 
-    taken = busy.drain()
+    counts = busy.drain()
 
-    assert len(taken) == CHATS_MAX
-    assert 4_900 <= taken["busiest"] <= 5_000  # never too high
+    assert len(counts) == CHATS_MAX
+    assert 4_900 <= counts["busiest"] <= 5_000  # never too high
     assert busy.drain() == {}
-    assert top_chats([taken, {"busiest": 1, "new": 3}], 2)[0] == ("busiest", taken["busiest"] + 1)
+    assert top_chats([counts, {"busiest": 1, "new": 3}], 2)[0] == ("busiest", counts["busiest"] + 1)

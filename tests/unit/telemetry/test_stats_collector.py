@@ -21,14 +21,14 @@ def test_collect_returns_changes_since_the_last_call() -> None:
     metrics.LOOP_LAG.observe(0.002)
     metrics.UNDELIVERED.labels("0").set(2)
     metrics.UNDELIVERED.labels("1").set(3)
-    taken = collector.collect()
+    stats = collector.collect()
     metrics.UNDELIVERED.clear()
     again = collector.collect()
 
-    assert taken.counts.pop("cpu_s") > 0
-    assert taken.counts == {"sends:ok": 3, "http:200": 2}
-    assert taken.gauges["undelivered_chats"] == 5
-    assert taken.times == {
+    assert stats.counts.pop("cpu_s") > 0
+    assert stats.counts == {"sends:ok": 3, "http:200": 2}
+    assert stats.gauges["undelivered_chats"] == 5
+    assert stats.times == {
         "delivery": {0.002: 0, 0.005: 2, 10.0: 0, float("inf"): 1},
         "loop": {0.001: 0, 0.005: 1},
     }
@@ -48,9 +48,9 @@ def test_collect_reads_every_listed_metric() -> None:
     for gauge in GAUGES.values():
         (gauge.labels("7") if gauge._labelnames else gauge).set(7)
 
-    taken = collector.collect()
+    stats = collector.collect()
     metrics.UNDELIVERED.clear()
 
-    assert {name.partition(":")[0] for name in taken.counts} >= COUNTS.keys()
-    assert taken.times.keys() == TIMES.keys()
-    assert taken.gauges.keys() == GAUGES.keys()
+    assert {name.partition(":")[0] for name in stats.counts} >= COUNTS.keys()
+    assert stats.times.keys() == TIMES.keys()
+    assert stats.gauges.keys() == GAUGES.keys()

@@ -42,24 +42,26 @@ def test_sampling_of_mids_with_a_common_prefix_matches_the_ratio() -> None:
     source = MidSource()
     mids = [source.next() for _ in range(10_000)]
 
-    taken = {ratio: [is_sampled(trace_ids_of(mid), ratio) for mid in mids] for ratio in (0, 0.1, 1)}
+    sampled = {
+        ratio: [is_sampled(trace_ids_of(mid), ratio) for mid in mids] for ratio in (0, 0.1, 1)
+    }
 
-    assert sum(taken[0]) == 0 and sum(taken[1]) == len(mids)
-    assert 700 < sum(taken[0.1]) < 1_300  # ten standard deviations
-    assert any(taken[0.1][:1024]) and not all(taken[0.1][:1024])
+    assert sum(sampled[0]) == 0 and sum(sampled[1]) == len(mids)
+    assert 700 < sum(sampled[0.1]) < 1_300  # ten standard deviations
+    assert any(sampled[0.1][:1024]) and not all(sampled[0.1][:1024])
 
 
-def test_tracer_records_a_send_once_and_drops_unfinished_ones() -> None:
+def test_tracer_records_a_send_once_and_drops_unfinished_sends() -> None:
     """The send is the root span; the number of unfinished sends is bounded."""
     spans: list[Any] = []
-    made = Tracer(1.0, make_span, spans.append)
+    full_tracer = Tracer(1.0, make_span, spans.append)
     for number in range(tracing.STARTED_MAX + 1):
-        made.begin(f"M{number}", number)
+        full_tracer.begin(f"M{number}", number)
 
-    made.end("M0", 5)  # the oldest was dropped
-    made.end("M7", 9, seq=3)
-    made.end("M7", 10)
-    made.record_span("M7", "write", 20, 10)
+    full_tracer.end("M0", 5)  # the oldest was dropped
+    full_tracer.end("M7", 9, seq=3)
+    full_tracer.end("M7", 10)
+    full_tracer.record_span("M7", "write", 20, 10)
 
     assert [(span[1], span[2], span[4], span[5]) for span in spans] == [
         (True, "send", 7, 9),
