@@ -18,7 +18,7 @@ ATTEMPTS = 3
 
 
 def key(name: str) -> Item:
-    """A key of the table."""
+    """Return a key of the table."""
     return {"PK": {"S": name}, "SK": {"S": name}}
 
 
@@ -169,7 +169,7 @@ async def test_rejected_key_fails_only_its_own_caller() -> None:
     assert len(dynamo.calls) == 4
 
 
-async def test_cancelled_caller_does_not_affect_the_others() -> None:
+async def test_canceled_caller_does_not_affect_the_others() -> None:
     """The shared call continues."""
     dynamo = FakeDynamo()
     dynamo.gate = asyncio.Event()

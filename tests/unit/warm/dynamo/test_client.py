@@ -101,7 +101,7 @@ def test_failed_condition_contains_the_stored_item() -> None:
         ([], CorruptData),
     ],
 )
-def test_cancelled_transaction_is_translated_by_its_reasons(
+def test_canceled_transaction_is_translated_by_its_reasons(
     codes: list[str], expected: type[ChatError]
 ) -> None:
     """A failed condition is permanent; a conflict with another writer is temporary."""
@@ -114,7 +114,7 @@ def test_cancelled_transaction_is_translated_by_its_reasons(
     assert type(error) is expected
 
 
-def test_cancelled_transaction_contains_the_stored_item_of_each_action() -> None:
+def test_canceled_transaction_contains_the_stored_item_of_each_action() -> None:
     """The stored items are in the order of the actions."""
     reasons = [{"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": {"PK": {"S": "x"}}}]
 

@@ -114,15 +114,15 @@ CHAT = Span(MESSAGES, "c")
 
 
 async def read_all(
-    rows: Rows, limit: int, unchosen: frozenset[int], unseen: frozenset[int]
+    rows: Rows, limit: int, excluded: frozenset[int], omitted: frozenset[int]
 ) -> list[list[int]]:
     """Read all pages."""
 
-    async def choose(taken: list[Item]) -> list[Item]:
-        return [row for row in taken if int(row["ts"]["N"]) not in unchosen]
+    async def choose(rows_read: list[Item]) -> list[Item]:
+        return [row for row in rows_read if int(row["ts"]["N"]) not in excluded]
 
-    async def load(taken: list[Item]) -> list[int | None]:
-        return [None if (ts := int(row["ts"]["N"])) in unseen else ts for row in taken]
+    async def load(rows_read: list[Item]) -> list[int | None]:
+        return [None if (ts := int(row["ts"]["N"])) in omitted else ts for row in rows_read]
 
     client, pages = cast(Any, rows), []
     start: Token | None = None
@@ -141,17 +141,17 @@ seqs = st.frozensets(st.integers(0, 60), max_size=50)
 async def test_pages_are_full_and_contain_each_row_once(
     count: int,
     filtered: frozenset[int],
-    unchosen: frozenset[int],
-    unseen: frozenset[int],
+    excluded: frozenset[int],
+    omitted: frozenset[int],
     limit: int,
     cut: int,
 ) -> None:
     """This holds for any cut by DynamoDB and any filtered rows."""
     rows = Rows(count, filtered, cut)
 
-    pages = await read_all(rows, limit, unchosen, unseen)
+    pages = await read_all(rows, limit, excluded, omitted)
 
-    wanted = [ts for ts in range(count) if ts not in filtered | unchosen | unseen]
+    wanted = [ts for ts in range(count) if ts not in filtered | excluded | omitted]
     assert [ts for page in pages for ts in page] == wanted
     assert [len(page) for page in pages[:-1]] == [limit] * (len(pages) - 1)
     assert len(pages) == max(1, -(-len(wanted) // limit))
@@ -160,7 +160,7 @@ async def test_pages_are_full_and_contain_each_row_once(
 @given(seqs, seqs, st.integers(1, 9), st.integers(1, 20), st.integers(1, 20))
 async def test_page_at_its_work_limit_is_short_and_the_next_one_continues(
     filtered: frozenset[int],
-    unseen: frozenset[int],
+    omitted: frozenset[int],
     limit: int,
     scanned_max: int,
     loaded_max: int,
@@ -172,9 +172,9 @@ async def test_page_at_its_work_limit_is_short_and_the_next_one_continues(
         patch.setattr(paging, "LOADED_MAX", loaded_max)
         patch.setattr(paging, "CHUNK_MIN", 1)
 
-        pages = await read_all(rows, limit, frozenset(), unseen)
+        pages = await read_all(rows, limit, frozenset(), omitted)
 
-    wanted = [ts for ts in range(61) if ts not in filtered | unseen]
+    wanted = [ts for ts in range(61) if ts not in filtered | omitted]
     assert [ts for page in pages for ts in page] == wanted
     assert all(len(page) <= limit for page in pages)
 
@@ -193,9 +193,9 @@ async def test_page_loads_at_most_the_load_limit() -> None:
     """Loading costs more than scanning, so its limit is lower."""
     rows, loaded = Rows(100_000, frozenset(), 100_000), []
 
-    async def load(taken: list[Item]) -> list[int | None]:
-        loaded.extend(taken)
-        return [None] * len(taken)
+    async def load(rows_read: list[Item]) -> list[int | None]:
+        loaded.extend(rows_read)
+        return [None] * len(rows_read)
 
     page = await read_page(cast(Any, rows), CHAT, {}, load, limit=50, start=None)
 
@@ -204,5 +204,5 @@ async def test_page_loads_at_most_the_load_limit() -> None:
     assert paging.LOADED_MAX <= len(loaded) < paging.LOADED_MAX + paging.CHUNK_MIN
 
 
-async def _none(taken: list[Item]) -> list[int | None]:
-    return [None] * len(taken)
+async def _none(rows_read: list[Item]) -> list[int | None]:
+    return [None] * len(rows_read)

@@ -77,7 +77,7 @@ async def test_read_that_hangs_does_not_delay_later_callers() -> None:
     assert await early[0] == 0
 
 
-async def test_cancelled_caller_does_not_end_the_read_of_others() -> None:
+async def test_canceled_caller_does_not_end_the_read_of_others() -> None:
     """The read continues for the other callers."""
     store = Store()
     reads = SharedReads(store.read)

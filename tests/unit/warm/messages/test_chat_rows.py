@@ -92,7 +92,7 @@ def _row(ts: int) -> Item:
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    """A layout with up to five sharding periods."""
+    """Generate layouts with up to five sharding periods."""
     begins = draw(st.lists(st.integers(1, LAST), max_size=5, unique=True))
     shards = st.sampled_from([1, 2, 4, 16])
     return Layout(tuple(ShardingPeriod(begin, draw(shards)) for begin in sorted(begins)))
@@ -185,12 +185,12 @@ async def test_list_of_a_sharded_chat_returns_the_first_rows(
     span = span_of(0, LAST, is_status=False)
     query = span.query(Warm()) | {"ScanIndexForward": is_ascending}
 
-    some = await reader_of(table).list(span, query, count)
-    every = await reader_of(table).list(span, query, None)
+    first_rows = await reader_of(table).list(span, query, count)
+    all_rows = await reader_of(table).list(span, query, None)
 
     wanted = sorted(stamps, reverse=not is_ascending)
-    assert await _load(some) == wanted[:count]
-    assert await _load(every) == wanted
+    assert await _load(first_rows) == wanted[:count]
+    assert await _load(all_rows) == wanted
 
 
 @settings(deadline=None)

@@ -50,7 +50,7 @@ def evenly(count: int, step: int, start: int = 1_700_000_000_000_000) -> list[Pl
 
 @st.composite
 def chats(draw: st.DrawFn) -> list[Place]:
-    """A chat with bursts, conversations and pauses; some chats lack messages."""
+    """Generate chats with bursts, conversations and pauses; some chats lack messages."""
     ts = draw(st.integers(0, 2**51))
     places: list[Place] = []
     for length, step in draw(st.lists(st.tuples(st.integers(1, 150), STEPS), max_size=8)):

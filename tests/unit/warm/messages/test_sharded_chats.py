@@ -1,6 +1,6 @@
-"""The list of sharded chats: late processes use the same partition for an entry as all others.
+"""The list of sharded chats: all processes use the same partition for an entry.
 
-The test's processes share one row in memory. Each may be frozen before a call and before its
+The processes of a test share one row in memory. Each may be frozen before a call and before its
 response, for any time, while clocks and other processes continue.
 """
 
@@ -53,9 +53,9 @@ class World:
         self.row.gate = self.freeze
         self.is_over = False
 
-    async def freeze(self, is_move: bool) -> None:
+    async def freeze(self, is_reshard: bool) -> None:
         """Sometimes block a call; mostly calls of processes that change the sharding."""
-        if self.is_over or self.random.random() > (0.6 if is_move else 0.03):
+        if self.is_over or self.random.random() > (0.6 if is_reshard else 0.03):
             return
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         until_s = self.time.now_s + self.random.uniform(0, self.random.choice([0.5, 2, 12]))
@@ -71,7 +71,7 @@ class World:
         """Act as `ChatLog.find_newest_ts`."""
         self.tries += 1
         newest = max(self.last_ts, int(self.time.time() * US))
-        await self.freeze(is_move=True)
+        await self.freeze(is_reshard=True)
         return newest
 
     async def handle(self, number: int) -> None:
@@ -82,7 +82,7 @@ class World:
         layouts = await (get or self.lists[number].get_for_writing)(ts)
         self.placed.append((ts, layouts.partition_of("c", ts)))
 
-    async def move(self, number: int) -> None:
+    async def reshard_chat(self, number: int) -> None:
         """Let a process change the number of shards."""
         shards = self.random.choice([1, 16])
         self.outcomes.append(await self.lists[number].reshard("c", shards, self.find_newest_ts))
@@ -92,12 +92,12 @@ class World:
         task = asyncio.create_task(work)
         self.tasks.add(task)
 
-    async def step(self) -> None:
-        """Do one random thing."""
+    async def run_step(self) -> None:
+        """Take one random step."""
         number = self.random.randrange(len(self.lists))
         chance = self.random.random()
         if chance < 0.02:
-            self.start(self.move(number))
+            self.start(self.reshard_chat(number))
         elif chance < 0.03:
             self.time.jumped_s += self.random.uniform(-5, 20)
         elif chance < 0.3:
@@ -110,7 +110,7 @@ class World:
         for _ in range(10):
             await asyncio.sleep(0)
 
-    async def end(self) -> None:
+    async def finish(self) -> None:
         """Complete all running tasks."""
         self.is_over = True
         for _, gate in self.frozen:
@@ -127,8 +127,8 @@ async def test_every_process_uses_the_same_partition_for_an_entry(
     """With any delays, the final layout is correct for all entries."""
     world = World(processes, seed)
     for _ in range(STEPS):
-        await world.step()
-    await world.end()
+        await world.run_step()
+    await world.finish()
 
     world.time.now_s += 100
     last = await world.lists[0].get_for_keys(max(ts for ts, _ in world.placed))
@@ -139,17 +139,17 @@ async def test_every_process_uses_the_same_partition_for_an_entry(
 async def test_simulation_changes_the_sharding_often() -> None:
     """Otherwise the property test above would prove nothing."""
     outcomes: list[str] = []
-    spread = raced = 0
+    sharded = raced = 0
     for seed in range(8):
         world = World(3, seed)
         for _ in range(STEPS):
-            await world.step()
-        await world.end()
+            await world.run_step()
+        await world.finish()
         outcomes += world.outcomes
         raced += world.tries - len(world.outcomes)
-        spread += sum("#" in partition for _, partition in world.placed)
+        sharded += sum("#" in partition for _, partition in world.placed)
 
-    assert outcomes.count("moved") > 8 and raced > 3 and spread > 100
+    assert outcomes.count("moved") > 8 and raced > 3 and sharded > 100
 
 
 def list_of(rows: Rows, time: Time) -> ShardList:
@@ -228,7 +228,7 @@ async def test_late_write_of_a_sharding_period_fails() -> None:
     assert not (await other.get_for_keys(TS_MAX)).of("c")
 
 
-async def test_spread_is_repeated_after_a_concurrent_write() -> None:
+async def test_reshard_is_repeated_after_a_concurrent_write() -> None:
     """A busy chat writes at the time of each decision and must still be sharded."""
     rows, time = Rows(), Time()
     mover, writer = list_of(rows, time), list_of(rows, time)
@@ -276,7 +276,7 @@ async def test_readers_know_a_sharding_period_before_it_has_entries() -> None:
     assert layout.from_ts - int(time.time() * US) > SHARD_REFRESH_S * US
 
 
-async def test_spread_without_the_newest_ts_waits() -> None:
+async def test_reshard_without_the_newest_ts_waits() -> None:
     """Without the chat in Redis, its next timestamp is unknown."""
     rows, time = Rows(), Time()
 

@@ -97,7 +97,7 @@ _KINDS = {"HASH": "PartitionKey", "RANGE": "SortKey"}
 def test_model_has_the_keys_and_indexes_of_the_server() -> None:
     """It also has the types of projected attributes."""
     for table, model in zip(TABLES, workbench()["DataModel"], strict=True):
-        made = make_create_request(table, Warm())
+        create_request = make_create_request(table, Warm())
 
         def keys_of(schema: list[dict[str, str]]) -> dict[str, str]:
             return {_KINDS[each["KeyType"]]: each["AttributeName"] for each in schema}
@@ -105,13 +105,13 @@ def test_model_has_the_keys_and_indexes_of_the_server() -> None:
         def names_of(attributes: dict[str, Any]) -> dict[str, str]:
             return {kind: each["AttributeName"] for kind, each in attributes.items()}
 
-        assert names_of(model["KeyAttributes"]) == keys_of(made["KeySchema"])
+        assert names_of(model["KeyAttributes"]) == keys_of(create_request["KeySchema"])
         assert {
             index["IndexName"]: (names_of(index["KeyAttributes"]), index["Projection"])
             for index in model["GlobalSecondaryIndexes"]
         } == {
             index["IndexName"]: (keys_of(index["KeySchema"]), index["Projection"])
-            for index in made.get("GlobalSecondaryIndexes", ())
+            for index in create_request.get("GlobalSecondaryIndexes", ())
         }
         known = {each["AttributeName"] for each in model["NonKeyAttributes"]}
         assert {name for index in table.indexes for name in index.includes} <= known

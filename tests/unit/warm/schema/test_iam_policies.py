@@ -81,19 +81,19 @@ def test_committed_policy_is_current(name: str) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_policy_is_well_formed(name: str) -> None:
     """The policies follow the grammar of IAM and its limit of 6,144 characters."""
-    made = make_policy(name)
+    policy = make_policy(name)
 
-    assert made["Version"] == "2012-10-17"
-    sids = [each["Sid"] for each in made["Statement"]]
+    assert policy["Version"] == "2012-10-17"
+    sids = [each["Sid"] for each in policy["Statement"]]
     assert len(sids) == len(set(sids))
     assert all(re.fullmatch(r"\w+", sid) for sid in sids)
-    for each in made["Statement"]:
+    for each in policy["Statement"]:
         assert each.keys() <= {"Sid", "Effect", "Action", "Resource", "Condition"}
         assert each["Effect"] == "Allow"
         service = each["Action"][0].partition(":")[0]
         assert all(re.fullmatch(rf"{service}:[A-Z]\w+", action) for action in each["Action"])
         assert all(ARN.fullmatch(arn) and f":{service}:" in arn for arn in each["Resource"])
-    assert len(msgspec.json.encode(made)) < 6_144
+    assert len(msgspec.json.encode(policy)) < 6_144
 
 
 def test_policies_allow_exactly_the_operations_of_the_code() -> None:

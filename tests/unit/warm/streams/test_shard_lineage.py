@@ -29,7 +29,9 @@ def known(*rows: ShardProgress) -> dict[str, ShardProgress]:
     return {each.name: each for each in rows}
 
 
-def take(listed: list[Shard], *rows: ShardProgress, readers: tuple[str, ...] = ()) -> list[str]:
+def plan_claims(
+    listed: list[Shard], *rows: ShardProgress, readers: tuple[str, ...] = ()
+) -> list[str]:
     """Return the shards that r1 should claim."""
     return [each.id for each in plan(listed, known(*rows), readers, "r1", NOW_MS).to_claim]
 
@@ -38,15 +40,15 @@ def test_child_waits_until_its_parent_is_completely_read() -> None:
     """The parent may be held by a reader, be free, or have no progress yet."""
     family = [shard("a"), shard("b", "a"), shard("c", "a")]
 
-    assert take(family) == ["a"]
-    assert take(family, progress("a", holder="r2")) == []
-    assert take(family, progress("a", is_done=True)) == ["b", "c"]
+    assert plan_claims(family) == ["a"]
+    assert plan_claims(family, progress("a", holder="r2")) == []
+    assert plan_claims(family, progress("a", is_done=True)) == ["b", "c"]
 
 
 def test_shard_without_a_listed_parent_is_read() -> None:
     """The parent was trimmed before the first reader, or is completely read."""
-    assert take([shard("b", "a")]) == ["b"]
-    assert take([shard("b", "a")], progress("a", is_done=True)) == ["b"]
+    assert plan_claims([shard("b", "a")]) == ["b"]
+    assert plan_claims([shard("b", "a")], progress("a", is_done=True)) == ["b"]
 
 
 def test_unlisted_parent_is_waited_for_until_it_is_lost() -> None:
@@ -62,11 +64,11 @@ def test_unlisted_parent_is_waited_for_until_it_is_lost() -> None:
 def test_shards_are_balanced_over_live_readers() -> None:
     """A reader with too many shards releases some; one with too few claims free ones."""
     family = [shard(f"s{n}") for n in range(6)]
-    mine = [progress(f"s{n}", holder="r1") for n in range(4)]
+    own = [progress(f"s{n}", holder="r1") for n in range(4)]
 
-    alone = plan(family, known(*mine), {"r1"}, "r1", NOW_MS)
-    with_another = plan(family, known(*mine), {"r1", "r2"}, "r1", NOW_MS)
-    other = plan(family, known(*mine), {"r1", "r2"}, "r2", NOW_MS)
+    alone = plan(family, known(*own), {"r1"}, "r1", NOW_MS)
+    with_another = plan(family, known(*own), {"r1", "r2"}, "r1", NOW_MS)
+    other = plan(family, known(*own), {"r1", "r2"}, "r2", NOW_MS)
 
     assert ([each.id for each in alone.to_claim], alone.to_release) == (["s4", "s5"], [])
     assert (with_another.to_claim, with_another.to_release) == ([], ["L/s3"])
@@ -101,7 +103,7 @@ class HeldLease:
     """A lease that a reader assumes to have."""
 
     token: int
-    place: int
+    position: int
 
 
 class Simulation:
@@ -111,8 +113,8 @@ class Simulation:
         self.parts = [StreamShard(shard("s00"), 2)]
         self.rows: dict[
             str, tuple[int, bool, str, int, int]
-        ] = {}  # place, done, holder, until, token
-        self.holds: dict[str, dict[str, HeldLease]] = {name: {} for name in NAMES}
+        ] = {}  # position, done, holder, until, token
+        self.held_leases: dict[str, dict[str, HeldLease]] = {name: {} for name in NAMES}
         self.handled: list[tuple[str, int]] = []
         self.now_ms = NOW_MS
 
@@ -135,9 +137,9 @@ class Simulation:
     def _progress(self) -> dict[str, ShardProgress]:
         return {
             name: ShardProgress(
-                name, str(place), done, self.now_ms, who if until > self.now_ms else None
+                name, str(position), done, self.now_ms, holder_name if until > self.now_ms else None
             )
-            for name, (place, done, who, until, _) in self.rows.items()
+            for name, (position, done, holder_name, until, _) in self.rows.items()
         }
 
     def claim_shards(self, name: str, live: tuple[str, ...] = NAMES) -> None:
@@ -147,41 +149,41 @@ class Simulation:
         )
         for each in wanted.to_release:
             if self._is_current(name, each):
-                place, done, who, _, token = self.rows[each]
-                self.rows[each] = place, done, who, 0, token
-            self.holds[name].pop(each, None)
+                position, done, holder_name, _, token = self.rows[each]
+                self.rows[each] = position, done, holder_name, 0, token
+            self.held_leases[name].pop(each, None)
         for each_shard in wanted.to_claim:
             row = self.rows.get(each_shard.name, (0, False, "", 0, 0))
             if row[1] or row[3] > self.now_ms:
                 continue
             self.rows[each_shard.name] = row[0], False, name, self.now_ms + LEASE_MS, row[4] + 1
-            self.holds[name][each_shard.name] = HeldLease(row[4] + 1, row[0])
+            self.held_leases[name][each_shard.name] = HeldLease(row[4] + 1, row[0])
 
     def _is_current(self, name: str, held: str) -> bool:
-        mine = self.holds[name].get(held)
-        return mine is not None and self.rows[held][4] == mine.token
+        own = self.held_leases[name].get(held)
+        return own is not None and self.rows[held][4] == own.token
 
     def read(self, name: str, number: int, *, is_saved: bool, page: int = 2) -> None:
         """Read a page of a held shard; then save the progress, or crash."""
-        mine = sorted(self.holds[name])
-        if not mine:
+        own = sorted(self.held_leases[name])
+        if not own:
             return
-        held = mine[number % len(mine)]
+        held = own[number % len(own)]
         part = next(part for part in self.parts if part.shard.name == held)
-        hold = self.holds[name][held]
-        end = min(part.count, hold.place + page)
-        self.handled += [(held, record) for record in range(hold.place, end)]
+        hold = self.held_leases[name][held]
+        end = min(part.count, hold.position + page)
+        self.handled += [(held, record) for record in range(hold.position, end)]
         if not is_saved:
-            self.holds[name].clear()  # a crash: the leases expire later
+            self.held_leases[name].clear()  # a crash: the leases expire later
             return
         if not self._is_current(name, held):
-            del self.holds[name][held]  # LeaseLost
+            del self.held_leases[name][held]  # LeaseLost
             return
         is_done = part.is_closed and end == part.count
-        hold.place = end
+        hold.position = end
         self.rows[held] = end, is_done, name, self.now_ms + LEASE_MS, hold.token
         if is_done:
-            del self.holds[name][held]
+            del self.held_leases[name][held]
 
 
 STEPS = st.lists(
@@ -214,10 +216,10 @@ def test_each_record_is_handled_in_order_after_parents(
             case _:
                 stream.now_ms += LEASE_MS * (number % 3)
     stream.now_ms += LEASE_MS + 1
-    stream.holds = {name: {} for name in NAMES}
+    stream.held_leases = {name: {} for name in NAMES}
     for _ in range(40 + 20 * len(stream.parts)):  # one live reader reads everything
         stream.claim_shards("r1", ("r1",))
-        for number in range(len(stream.holds["r1"])):
+        for number in range(len(stream.held_leases["r1"])):
             stream.read("r1", number, is_saved=True)
 
     first: dict[tuple[str, int], int] = {}
