@@ -11,7 +11,7 @@ A, B = ChatId("a"), ChatId("b")
 
 
 def batch(count: int = 1) -> WorksByChat:
-    """Entries of two chats."""
+    """Return entries of two chats."""
     return {chat: [work_of(chat, seq) for seq in range(1, count + 1)] for chat in (A, B)}
 
 

@@ -31,14 +31,14 @@ def bodies(works: list[Work]) -> list[str]:
     return [each.item.message.body for each in works]
 
 
-def test_fold_without_changes_returns_the_same_works() -> None:
+def test_coalesce_without_changes_returns_the_same_works() -> None:
     """Messages without changes are not modified."""
     works = [work(1), work(2), work(3, chat="d")]
 
     assert coalesce(works, 25).works == works
 
 
-def test_fold_changes_messages_of_the_same_batch() -> None:
+def test_coalesce_changes_messages_of_the_same_batch() -> None:
     """Messages are written once, with their changes applied."""
     coalesced = coalesce([work(1), work(2, "edit", 1), work(3, "edit", 1, replaced=2), work(4)], 25)
 
@@ -47,7 +47,7 @@ def test_fold_changes_messages_of_the_same_batch() -> None:
     assert (coalesced.changes, coalesced.cleared) == ({}, {})
 
 
-def test_fold_collects_changes_of_earlier_messages() -> None:
+def test_coalesce_collects_changes_of_earlier_messages() -> None:
     """Changes are ordered by message; replaced and deleted edits are blanked."""
     coalesced = coalesce(
         [work(7, "edit", 1, replaced=5), work(8, "reaction", 2), work(9, "delete", 1, 7)], 25
@@ -61,8 +61,8 @@ def test_fold_collects_changes_of_earlier_messages() -> None:
     assert bodies(coalesced.works) == ["", "text 8", "text 9"]
 
 
-def test_fold_applies_changes_of_an_earlier_write_afterwards() -> None:
-    """Redis can lose them in between; a text that is deleted or replaced is not written at all."""
+def test_coalesce_returns_changes_of_an_earlier_write_for_later() -> None:
+    """Redis can lose them between the writes; a deleted or replaced text is not written at all."""
     first_works = [work(1), work(2), work(3, "edit", 1), work(4, "edit", 1, replaced=3)]
     coalesced = coalesce([*first_works, work(5, "delete", 2), work(6, "reaction", 1)], 3)
 
@@ -73,7 +73,7 @@ def test_fold_applies_changes_of_an_earlier_write_afterwards() -> None:
     assert (changes, coalesced.cleared) == ({Place("c", 1001): [4, 6]}, {})
 
 
-def test_fold_returns_the_files_of_deleted_messages() -> None:
+def test_coalesce_returns_the_files_of_deleted_messages() -> None:
     """The files of a deleted message are released; an edit keeps its files."""
     sent, kept = work(1), work(2)
     files = [Attachment("f1", "a.png", "image/png", 3)]
@@ -90,7 +90,7 @@ def test_fold_returns_the_files_of_deleted_messages() -> None:
     assert [each.item.message.attachments for each in coalesced.works] == [[], files, [], []]
 
 
-def test_fold_distinguishes_chats() -> None:
+def test_coalesce_distinguishes_chats() -> None:
     """Two chats may have messages at the same time."""
     coalesced = coalesce([work(1), work(1, chat="d"), work(2, "delete", 1, chat="d")], 25)
 

@@ -37,28 +37,28 @@ def batch_of(number: int) -> Batch:
     return Batch(f"{number}-0", f"{number}-9", 1)
 
 
-async def take(queues: ChatQueues) -> list[Chunk]:
-    """Return the work that one writer takes."""
+async def claim_chunks(queues: ChatQueues) -> list[Chunk]:
+    """Return the work that one writer claims."""
     async with asyncio.timeout(5):
-        picked = await queues.claim()
-    return [queues.cut(queue) for queue in picked]
+        claimed = await queues.claim()
+    return [queues.cut(queue) for queue in claimed]
 
 
-async def test_take_serves_other_chats_between_chunks_of_a_busy_chat() -> None:
+async def test_claim_serves_other_chats_between_chunks_of_a_busy_chat() -> None:
     """A chat with 10,000 entries delays one that comes later by one chunk."""
     queues = ChatQueues(1, 2**30)
     queues.add(batch_of(1), piece_of("busy", 1, 10_000))
-    (busy,) = await take(queues)
+    (busy,) = await claim_chunks(queues)
     queues.add(batch_of(2), piece_of("other", 1, 1))
     queues.requeue(busy.queue)
 
-    (other,) = await take(queues)
+    (other,) = await claim_chunks(queues)
 
     assert len(busy.piece.works) == CHUNK_MAX
     assert other.piece.chat == "other"
 
 
-async def test_take_prefers_chats_with_awaited_sends_without_starvation() -> None:
+async def test_claim_prefers_chats_with_awaited_sends_without_starvation() -> None:
     """The chat with a waiting sender is first; the other chats are served too."""
     queues = ChatQueues(1, 2**30)
     for number in range(10):
@@ -67,7 +67,7 @@ async def test_take_prefers_chats_with_awaited_sends_without_starvation() -> Non
 
     served = []
     for _ in range(20):
-        (chunk,) = await take(queues)
+        (chunk,) = await claim_chunks(queues)
         served.append(str(chunk.piece.chat))
         queues.requeue(chunk.queue)
 
@@ -75,31 +75,31 @@ async def test_take_prefers_chats_with_awaited_sends_without_starvation() -> Non
     assert 3 <= sum(chat != "urgent" for chat in served) <= 8
 
 
-async def test_take_joins_small_chats_into_one_write() -> None:
+async def test_claim_joins_small_chats_into_one_write() -> None:
     """Forty chats with one message each need two writes, not forty."""
     queues = ChatQueues(8, 2**30)
     for number in range(40):
         queues.add(batch_of(1), piece_of(f"c{number}", 1, 1))
 
-    assert [len(await take(queues)) for _ in range(2)] == [WRITE_MAX, 40 - WRITE_MAX]
+    assert [len(await claim_chunks(queues)) for _ in range(2)] == [WRITE_MAX, 40 - WRITE_MAX]
 
 
-async def test_take_while_held_waits_until_released() -> None:
+async def test_claim_while_held_waits_until_released() -> None:
     """A restarted worker writes nothing before it has read the work of its predecessor."""
     queues = ChatQueues(1, 2**30)
     queues.is_held = True
     queues.add(batch_of(1), piece_of("c", 1, 1))
-    taking = asyncio.create_task(queues.claim())
+    claiming = asyncio.create_task(queues.claim())
     await asyncio.sleep(0)
-    assert not taking.done()
+    assert not claiming.done()
 
     queues.release()
 
-    assert [queue.chat for queue in await taking] == ["c"]
+    assert [queue.chat for queue in await claiming] == ["c"]
 
 
-async def test_cut_takes_marks_with_the_entries_and_completes_batches() -> None:
-    """A batch is complete for a chat when the last of its entries is taken."""
+async def test_cut_returns_marks_with_the_entries_and_completes_batches() -> None:
+    """A batch is complete for a chat when its last entry is cut."""
     queues = ChatQueues(1, 2**30)
     first, second = batch_of(1), batch_of(2)
     queues.add(first, piece_of("c", 1, CHUNK_MAX + 1))
@@ -107,9 +107,9 @@ async def test_cut_takes_marks_with_the_entries_and_completes_batches() -> None:
     marked.marks["bob"] = Mark("c", "bob", 5, 5)  # type: ignore[index]  # ids are plain strings here
     queues.add(second, marked)
 
-    (one,) = await take(queues)
+    (one,) = await claim_chunks(queues)
     queues.requeue(one.queue)
-    (two,) = await take(queues)
+    (two,) = await claim_chunks(queues)
 
     assert (one.batches, two.batches) == ([], [first, second])
     assert list(two.piece.marks) == ["bob"]
@@ -122,17 +122,17 @@ async def test_queues_above_their_byte_limit_keep_positions_only() -> None:
     for number in range(100):
         queues.add(batch_of(number), piece_of("c", 1 + 10 * number, 10))
     assert queues.bytes < 20_000
-    got: list[int] = []
+    seqs_read: list[int] = []
 
-    while len(got) < 1_000:
+    while len(seqs_read) < 1_000:
         (queue,) = await queues.claim()
         for item in queues.list_parked(queue):
             assert item.works is None
             queues.load(item, piece_of("c", int(item.batch.first[:-2]) * 10 + 1, 10).works)
-        got += [work.committed.seq for work in queues.cut(queue).piece.works]
+        seqs_read += [work.committed.seq for work in queues.cut(queue).piece.works]
         queues.requeue(queue)
 
-    assert got == list(range(1, 1_001))
+    assert seqs_read == list(range(1, 1_001))
     assert queues.bytes == 0
 
 
@@ -143,10 +143,10 @@ async def test_full_queues_have_room_again_when_no_chat_waits() -> None:
         queues.add(batch, piece_of(chat, 1, 2 * CHUNK_MAX))
     assert queues.is_full
 
-    await take(queues)
+    await claim_chunks(queues)
     assert queues.is_full
     assert not queues.room.is_set()
-    await take(queues)
+    await claim_chunks(queues)
 
     assert queues.bytes > 5_000
     assert not queues.is_full
@@ -187,9 +187,9 @@ def test_queues_return_each_entry_once_in_chat_order(
         open_queues: list[ChatQueue] = []
         while open_queues or queues._queues:
             if queues._ordinary or queues._awaited:
-                picked = await queues.claim()
-                assert not {id(queue) for queue in picked} & {id(each) for each in open_queues}
-                for queue in picked:
+                claimed = await queues.claim()
+                assert not {id(queue) for queue in claimed} & {id(each) for each in open_queues}
+                for queue in claimed:
                     for item in queues.list_parked(queue):
                         piece = next(p for batch, p in batches if batch is item.batch)
                         queues.load(item, piece.works)
@@ -198,7 +198,7 @@ def test_queues_return_each_entry_once_in_chat_order(
                     found.setdefault(str(queue.chat), []).extend(seqs)
                     for batch in chunk.batches:
                         batch.left -= 1
-                open_queues += picked
+                open_queues += claimed
             queues.requeue(open_queues.pop(0))
         assert queues.bytes == 0
 

@@ -37,15 +37,15 @@ def work(ts_s: float, chat: str = "c", size: int = 200, target_ts: int = 0) -> W
     return Work(GatewayId("g"), committed, PersistItem(message, None))
 
 
-def iter_flow(rate: int, from_s: float, to_s: float, chat: str = "c") -> Iterator[Work]:
+def iter_load(rate: int, from_s: float, to_s: float, chat: str = "c") -> Iterator[Work]:
     """Yield entries of one unit each, evenly."""
     count = int((to_s - from_s) * rate)
     return (work(from_s + n / rate, chat) for n in range(count))
 
 
-def flow(rate: int, from_s: float, to_s: float, chat: str = "c") -> list[Work]:
+def make_load(rate: int, from_s: float, to_s: float, chat: str = "c") -> list[Work]:
     """Return entries of one unit each, evenly."""
-    return list(iter_flow(rate, from_s, to_s, chat))
+    return list(iter_load(rate, from_s, to_s, chat))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_units_are_the_write_units_of_the_item(size: int, target_ts: int, units:
 def test_window_rate_depends_on_commit_times_only() -> None:
     """A backlog that is processed faster does not make a chat busier."""
     slowly, at_once = LoadMeter(10), LoadMeter(10)
-    entries = flow(100, 1000, 1030)
+    entries = make_load(100, 1000, 1030)
 
     windows = [window for each in entries for window in slowly.record([each])]
     whole = at_once.record(entries)
@@ -72,7 +72,7 @@ def test_window_rate_depends_on_commit_times_only() -> None:
 def test_window_rate_after_a_pause_is_low() -> None:
     """A chat with one message after an hour is idle."""
     meter = LoadMeter(10)
-    meter.record(flow(1000, 0, 1))
+    meter.record(make_load(1000, 0, 1))
 
     (window,) = meter.record([work(3600)])
 
@@ -87,7 +87,7 @@ def test_meter_evicts_the_chat_that_was_idle_longest(monkeypatch: pytest.MonkeyP
 
     for second in range(1000, 1012):
         others = [work(second, f"other-{second}-{n}") for n in range(15)]
-        windows += meter.record([*flow(50, second, second + 1), *others])
+        windows += meter.record([*make_load(50, second, second + 1), *others])
 
     assert len(meter._open) == 20
     assert [window.chat for window in windows] == ["c"]
@@ -147,28 +147,28 @@ def sharding_of(shards: Shards, **changes: Any) -> WriteSharding:
     return WriteSharding(cast(Any, shards), cast(Any, Log()), warm)
 
 
-async def feed(decider: WriteSharding, entries: list[Work]) -> None:
+async def record_load(sharding: WriteSharding, entries: list[Work]) -> None:
     """Record entries in batches of a hundred."""
     for start in range(0, len(entries), 100):
-        decider.record(entries[start : start + 100])
-        await decider.reshard()
+        sharding.record(entries[start : start + 100])
+        await sharding.reshard()
 
 
 async def test_busy_chat_gets_shards_at_once_and_loses_them_after_a_calm_time() -> None:
     """Shards are added after a window and removed after the calm time."""
     shards = Shards()
-    decider = sharding_of(shards)
+    sharding = sharding_of(shards)
 
-    await feed(decider, flow(1500, 0, 11))
+    await record_load(sharding, make_load(1500, 0, 11))
     assert shards.moves == [4]
-    await feed(decider, flow(600, 11, 40))
+    await record_load(sharding, make_load(600, 11, 40))
     assert shards.moves == [4]
-    await feed(decider, flow(20, 40, 85))
+    await record_load(sharding, make_load(20, 40, 85))
     assert shards.moves == [4], "not calm for long enough"
-    await feed(decider, flow(600, 85, 120))
-    await feed(decider, flow(20, 120, 165))
+    await record_load(sharding, make_load(600, 85, 120))
+    await record_load(sharding, make_load(20, 120, 165))
     assert shards.moves == [4], "the calm was interrupted"
-    await feed(decider, flow(20, 165, 205))
+    await record_load(sharding, make_load(20, 165, 205))
 
     assert shards.moves == [4, 1]
 
@@ -182,25 +182,25 @@ async def test_sharding_starts_within_two_seconds_of_load(
     rows, time = Rows(), Time()
     shards = ShardList(cast(Any, rows), Warm(), time)
     onset_s = time.now_s + 5 + phase_s
-    flows = iter_flow(1, time.now_s, onset_s), iter_flow(rate, onset_s, onset_s + 2.5)
-    entries = itertools.chain(*flows)
-    upcoming = next(entries, None)
+    loads = iter_load(1, time.now_s, onset_s), iter_load(rate, onset_s, onset_s + 2.5)
+    entries = itertools.chain(*loads)
+    next_entry = next(entries, None)
 
     class Newest:
         async def find_newest_ts(self, chat: str) -> int:
             return int(time.time() * US)
 
-    decider = WriteSharding(shards, cast(Any, Newest()), Warm(shard_writes_per_s=MAX))
+    sharding = WriteSharding(shards, cast(Any, Newest()), Warm(shard_writes_per_s=MAX))
     started_s: list[float] = []
-    while upcoming is not None and not started_s:
+    while next_entry is not None and not started_s:
         time.now_s += 0.05
         due = []
-        while upcoming is not None and upcoming.committed.ts <= (time.now_s - late_s) * US:
-            due.append(upcoming)
-            upcoming = next(entries, None)
+        while next_entry is not None and next_entry.committed.ts <= (time.now_s - late_s) * US:
+            due.append(next_entry)
+            next_entry = next(entries, None)
         if due:
-            decider.record(due)
-            await decider.reshard()
+            sharding.record(due)
+            await sharding.reshard()
             layouts = await shards.get_for_writing(due[-1].committed.ts)
             stamps = [each.committed.ts for each in due]
             started_s = [ts / US for ts in stamps if layouts.partition_of("c", ts) != "c"]
@@ -212,12 +212,12 @@ async def test_sharding_starts_within_two_seconds_of_load(
 async def test_floor_keeps_shards_and_adds_them() -> None:
     """Until a floor of `chatserver shards set` ends, the chat keeps at least that many shards."""
     shards = Shards(2)
-    decider = sharding_of(shards)
+    sharding = sharding_of(shards)
     shards.floor = ShardFloor(100 * US, 4)
 
-    await feed(decider, flow(20, 0, 99))
+    await record_load(sharding, make_load(20, 0, 99))
     assert shards.moves == [4]
-    await feed(decider, flow(20, 99, 101))
+    await record_load(sharding, make_load(20, 99, 101))
 
     assert shards.moves == [4, 1]
 
@@ -226,7 +226,7 @@ async def test_chat_is_never_sharded_if_sharding_is_off() -> None:
     """A setting of 0 turns sharding off."""
     shards = Shards()
 
-    await feed(sharding_of(shards, shard_writes_per_s=0), flow(3000, 0, 11))
+    await record_load(sharding_of(shards, shard_writes_per_s=0), make_load(3000, 0, 11))
 
     assert shards.moves == []
 
@@ -234,11 +234,11 @@ async def test_chat_is_never_sharded_if_sharding_is_off() -> None:
 async def test_store_that_is_down_does_not_stop_persisting() -> None:
     """The change is repeated after the next window."""
     shards = Shards()
-    decider = sharding_of(shards)
+    sharding = sharding_of(shards)
     shards.is_down = True
-    await feed(decider, flow(1500, 0, 11))
+    await record_load(sharding, make_load(1500, 0, 11))
     shards.is_down = False
 
-    await feed(decider, flow(1500, 11, 22))
+    await record_load(sharding, make_load(1500, 11, 22))
 
     assert shards.moves == [4]
