@@ -21,10 +21,10 @@ BURST = 20 * ACCEPTED_IN_TICK_MAX
 class CountingProtocol(asyncio.Protocol):
     """Counts connections."""
 
-    made = 0
+    accepted = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        CountingProtocol.made += 1
+        CountingProtocol.accepted += 1
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -34,7 +34,7 @@ class CountingProtocol(asyncio.Protocol):
 @pytest.fixture
 def sock() -> Iterator[socket.socket]:
     """A bound socket."""
-    CountingProtocol.made = 0
+    CountingProtocol.accepted = 0
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound
@@ -50,10 +50,10 @@ async def accept_burst(sock: socket.socket) -> int:
             stack.enter_context(client)
         largest = 0
         async with asyncio.timeout(20):
-            while CountingProtocol.made < BURST:
-                before = CountingProtocol.made
+            while CountingProtocol.accepted < BURST:
+                before = CountingProtocol.accepted
                 await asyncio.sleep(0)
-                largest = max(largest, CountingProtocol.made - before)
+                largest = max(largest, CountingProtocol.accepted - before)
     server.close()
     return largest
 
@@ -74,7 +74,7 @@ async def test_drain_after_close_accepts_queued_connections(sock: socket.socket)
             stack.enter_context(socket.create_connection(sock.getsockname(), timeout=0.5))
         await server.drain()
 
-    assert CountingProtocol.made == BURST
+    assert CountingProtocol.accepted == BURST
 
 
 async def test_acceptor_pauses_while_the_process_has_too_many_open_files(
@@ -95,6 +95,6 @@ async def test_acceptor_pauses_while_the_process_has_too_many_open_files(
     server.open()
     with socket.create_connection(sock.getsockname(), timeout=0.5):
         async with asyncio.timeout(20):
-            while not CountingProtocol.made:
+            while not CountingProtocol.accepted:
                 await asyncio.sleep(0.01)
     server.close()

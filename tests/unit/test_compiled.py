@@ -20,7 +20,7 @@ PRINT_MODULE_FILE = "import sys; from chatserver.domain import ids; sys.stdout.w
 
 @pytest.fixture(scope="module")
 def build() -> dict[str, Any]:
-    """The manifest of this checkout's compiled modules, compiled if they are not current."""
+    """Compile the modules if they are not current, and return their manifest."""
     subprocess.run([sys.executable, "deploy/build_hook.py"], cwd=ROOT, check=True, timeout=280)
     manifest: dict[str, Any] = json.loads(compiled.MANIFEST.read_text())
     return manifest
@@ -64,7 +64,7 @@ def find(name: str) -> bool:
 
 @pytest.fixture
 def installed(build: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that installs the finder with a changed manifest and returns if it is used."""
+    """Return a function that installs the finder with a changed manifest and reports its use."""
     monkeypatch.delenv(compiled.PURE_PYTHON, raising=False)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
 

@@ -191,7 +191,7 @@ def test_settings_at_the_bounds_of_conflicts_are_accepted(monkeypatch: pytest.Mo
 def test_settings_file_with_unknown_names_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A misspelt setting does not silently keep its default."""
+    """A misspelled setting does not silently keep its default."""
     file = tmp_path / "chat.toml"
     file.write_text("[redis]\nnope = 1\n[nope]\na = 1\n", "utf-8")
 
@@ -302,8 +302,8 @@ def test_settings_named_like_secrets_have_a_secret_type() -> None:
         assert issubclass(field.annotation, Section)
         for name, setting in field.annotation.model_fields.items():
             if "secret" in name or "password" in name:
-                hides = (SecretStr, SecretStr | None)
-                assert setting.annotation in hides, f"{section}.{name}"
+                secret_types = (SecretStr, SecretStr | None)
+                assert setting.annotation in secret_types, f"{section}.{name}"
 
 
 def test_settings_with_a_body_larger_than_a_frame_are_refused(

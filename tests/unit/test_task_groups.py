@@ -14,7 +14,7 @@ async def fail(error: Exception) -> None:
     raise error
 
 
-async def test_a_failed_task_fails_the_block_with_its_error_and_cancels_the_others() -> None:
+async def test_failed_task_fails_the_block_with_its_error_and_cancels_the_others() -> None:
     """Callers catch `ChatError`, so a group must not hide it, at any depth."""
     with pytest.raises(NotFound):
         async with open_task_group(), asyncio.TaskGroup() as group:
@@ -24,14 +24,14 @@ async def test_a_failed_task_fails_the_block_with_its_error_and_cancels_the_othe
     assert other.cancelled()
 
 
-async def test_an_error_of_the_block_is_raised_unchanged() -> None:
+async def test_error_of_the_block_is_raised_unchanged() -> None:
     """Code in the block may fail too."""
     with pytest.raises(BadRequest):
         async with open_task_group():
             raise BadRequest("wrong")
 
 
-async def test_an_unexpected_error_is_raised_without_a_group_too() -> None:
+async def test_unexpected_error_is_raised_without_a_group() -> None:
     """Callers need not know that the work is concurrent."""
     with pytest.raises(KeyError):
         async with open_task_group() as group:
@@ -39,7 +39,7 @@ async def test_an_unexpected_error_is_raised_without_a_group_too() -> None:
 
 
 async def test_map_keeps_the_order_and_the_limit() -> None:
-    """Results have the order of the items, whichever call finishes first."""
+    """Results have the order of the items, not the order in which the calls finish."""
     running, most = 0, 0
 
     async def work(number: int) -> int:
