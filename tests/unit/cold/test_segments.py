@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.cold.segments import decode_segment, encode_segment
+from chatserver.cold.segments import RAW_BYTES_MAX, decode_segment, encode_segment
 from chatserver.domain.archive_segments import Segment
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Message
@@ -136,14 +136,14 @@ def test_invalid_content_with_matching_digest_is_refused(change: object) -> None
 def test_object_larger_than_its_manifest_is_not_decompressed() -> None:
     """A decompression bomb costs at most the number of bytes in its manifest."""
     segment, _ = encode_segment([entry(1)])
-    bomb = zstandard.ZstdCompressor().compress(b"0" * 300_000_000)
+    bomb = zstandard.ZstdCompressor().compress(b"0" * (RAW_BYTES_MAX + 1))
     digest = hashlib.sha256(bomb).hexdigest()
     manifest = dataclasses.replace(segment, stored_bytes=len(bomb), sha256=digest)
 
     with pytest.raises(CorruptData):
         decode_segment(manifest, bomb)
     with pytest.raises(CorruptData, match="larger"):
-        decode_segment(dataclasses.replace(manifest, raw_bytes=300_000_000), bomb)
+        decode_segment(dataclasses.replace(manifest, raw_bytes=RAW_BYTES_MAX + 1), bomb)
 
 
 def test_segment_is_a_tenth_of_its_entries() -> None:

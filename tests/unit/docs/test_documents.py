@@ -129,7 +129,7 @@ def exported_metrics() -> set[str]:
 def is_in_source(name: str) -> bool:
     """Return whether a name is a module or occurs in the source, such as a log event."""
     return (ROOT / "chatserver" / name.replace(".", "/")).with_suffix(".py").exists() or any(
-        re.search(rf"(?<![\w.]){re.escape(name)}\b", text) for text in sources()
+        name in text and re.search(rf"(?<![\w.]){re.escape(name)}\b", text) for text in sources()
     )
 
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import structlog
 
-from chatserver.telemetry.loop_lag import INTERVAL_S, watch_loop_lag
+from chatserver.telemetry import loop_lag
+from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.metrics import LOOP_LAG
+
+
+@pytest.fixture(autouse=True)
+def short_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure often, because the task really sleeps."""
+    monkeypatch.setattr(loop_lag, "INTERVAL_S", 0.01)
 
 
 class LateClock:
@@ -27,7 +35,7 @@ class LateClock:
     def monotonic(self) -> float:
         self.reads += 1
         if self.reads >= 3 and self.reads % 2 == 1:
-            self.now += INTERVAL_S + self.late_s
+            self.now += loop_lag.INTERVAL_S + self.late_s
         return self.now
 
 

@@ -70,8 +70,11 @@ def test_tracer_records_a_send_once_and_drops_unfinished_sends() -> None:
     assert spans[0][0] == spans[1][0] == trace_ids_of("M7").trace
 
 
-async def test_spans_are_dropped_and_counted_when_the_collector_hangs() -> None:
+async def test_spans_are_dropped_and_counted_when_the_collector_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The queue is bounded, and recording a span never waits. Failed batches are counted."""
+    monkeypatch.setattr(tracing, "FLUSH_S", 0.01)
     exporting, proceed = threading.Event(), threading.Event()
 
     def export(batch: Sequence[Any]) -> bool:
