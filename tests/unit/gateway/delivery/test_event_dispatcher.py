@@ -171,14 +171,6 @@ def test_push_of_any_size_has_the_correct_frame_header(world: World, size: int) 
     assert frame == text_frame(codec.join_event(EPOCH, 3, b"x" * size))
 
 
-def test_push_to_a_remote_user_is_posted_to_each_other_gateway(world: World) -> None:
-    """This gateway posts no record to itself."""
-    world.dispatcher.push([BOB], EPOCH, inbox_at(5, remote=[b"gw-remote,gw-local,gw-3"]), BODY)
-
-    record = Push([BOB], EPOCH, [5], BODY)
-    assert world.backend.sent == [(REMOTE, record), (GatewayId("gw-3"), record)]
-
-
 def test_push_of_a_later_message_is_offset_in_each_inbox(world: World) -> None:
     """The nth message of a commit is n positions after the first one in every inbox."""
     carol = Device()
@@ -195,7 +187,7 @@ def test_push_of_a_later_message_is_offset_in_each_inbox(world: World) -> None:
 
 
 def test_push_to_remote_users_is_one_record_per_gateway(world: World) -> None:
-    """The body, the longest part, is sent once per gateway."""
+    """The body, the longest part, is sent once per gateway, and never to this gateway itself."""
     remote = [b"gw-remote", b"gw-local,gw-3", b"gw-3,gw-remote"]
     positions = InboxPositions([Seq(1), Seq(5), Seq(8)], 1, remote)
 
