@@ -65,7 +65,7 @@ def test_burst_is_accepted_in_parts(run: Callable[..., int], sock: socket.socket
 
 
 async def test_drain_after_close_accepts_queued_connections(sock: socket.socket) -> None:
-    """Otherwise queued connections would be reset."""
+    """Without `drain`, the kernel would reset the queued connections."""
     server = Acceptor(sock, CountingProtocol)
     server.open()
     server.close()
@@ -80,7 +80,7 @@ async def test_drain_after_close_accepts_queued_connections(sock: socket.socket)
 async def test_acceptor_pauses_while_the_process_has_too_many_open_files(
     sock: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It neither uses the CPU in a loop nor stops permanently."""
+    """The acceptor neither loops without a pause nor stops permanently."""
     failures = iter([OSError(errno.EMFILE, "too many open files")])
     accept_one = Acceptor._accept_one
 

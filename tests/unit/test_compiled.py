@@ -40,7 +40,7 @@ def test_processes_run_compiled_modules_by_default() -> None:
     """With the sources a process is half as fast, which no other test would notice."""
     assert run("-c", PRINT_MODULE_FILE, is_pure=False).endswith("chatserver.domain.ids.so")
     assert run("-c", PRINT_MODULE_FILE, is_pure=True).endswith("ids.py")
-    assert not compiled.is_active()  # in tests, which replace parts of hot modules
+    assert not compiled.is_active()  # tests replace parts of hot modules
 
 
 @pytest.mark.usefixtures("build")

@@ -216,7 +216,7 @@ def test_settings_file_that_is_not_toml_is_reported(
 def test_settings_file_that_is_not_utf8_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be a binary file or have another encoding."""
+    """The file may be binary or have another encoding."""
     file = tmp_path / "chat.toml"
     file.write_bytes(b"[redis]\nurl = '\xff'\n")
 
@@ -258,7 +258,7 @@ def test_check_secret_refuses_a_key_that_is_too_short(secret: str) -> None:
 
 @pytest.mark.parametrize("secret", ["s" * 32, "é" * 16])
 def test_check_secret_accepts_32_bytes(secret: str) -> None:
-    """Bytes count, not characters."""
+    """The length is measured in bytes, not characters."""
     check_secret(load_settings(auth={"secret": secret}))
 
 

@@ -24,7 +24,7 @@ def strip_colors(text: str) -> str:
 
 
 def test_typescript_sdk_passes_its_tests() -> None:
-    """They include the recorded histories that the Python SDK replays."""
+    """The tests include the recorded histories that the Python SDK replays."""
     build()
     tests = sorted((PACKAGE / "build" / "tests").glob("*.test.js"))
 
@@ -36,7 +36,7 @@ def test_typescript_sdk_passes_its_tests() -> None:
 
 
 def test_typescript_sdk_replays_the_recorded_histories_in_deno() -> None:
-    """The same compiled package and tests as in Node."""
+    """Deno runs the same compiled package and tests as Node."""
     build()
     tests = [f"build/tests/{name}.test.js" for name in ("histories", "cleared_chats")]
 
@@ -65,7 +65,7 @@ def test_package_has_no_dependencies_and_ships_its_types() -> None:
 
 
 def test_typescript_sources_have_bounded_lines_files_and_folders() -> None:
-    """The limits are those of the Python sources; generated files may be longer."""
+    """Python sources have the same limits; generated files may be longer."""
     long = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in SOURCES

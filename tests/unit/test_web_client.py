@@ -46,7 +46,7 @@ def test_web_client_type_check_passes() -> None:
 
 
 def test_web_client_sources_have_bounded_lines_files_and_folders() -> None:
-    """The limits are those of the Python sources."""
+    """Python sources have the same limits."""
     long = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in SOURCES

@@ -154,7 +154,7 @@ async def test_unsupported_method_returns_a_problem(client: Client, method: str)
 
 
 async def test_health_of_a_running_api_is_ok(client: Client) -> None:
-    """It returns 200 while the process serves requests, even if its stores are down."""
+    """`/healthz` returns 200 while the process serves requests, even if its stores are down."""
     answer = await (await client()).get("/healthz")
 
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})

@@ -70,7 +70,7 @@ class SlowApi:
 
 
 async def test_requests_of_one_user_leave_slots_for_others() -> None:
-    """A user's concurrent requests wait for each other; sends do not count."""
+    """A user's concurrent requests wait for each other; sends do not use these slots."""
     api = SlowApi(FairSemaphore(total_max=10, user_max=2, waiting_max=3, requests="requests"))
     flood = [api.send_request("busy") for _ in range(6)]
     await api.wait_until_started(2)

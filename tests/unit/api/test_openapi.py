@@ -52,8 +52,7 @@ OPERATION_OF: dict[str, tuple[str, str] | None] = {
     "update_session": ("PUT", "/v1/companion-sessions/{chat}/version"),
     "sessions": ("GET", "/v1/companion-sessions"),
 }  # fmt: skip
-# Responses with bounded lists: items requested by name, a chat's first members, steps,
-# the attachments of a message, the messages around one.
+# Responses whose lists are bounded and therefore not paged, such as items requested by name.
 BOUNDED = {
     "/v1/admin/overview",
     "/v1/admin/audit",

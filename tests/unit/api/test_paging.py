@@ -38,7 +38,7 @@ def test_cursor_of_another_list_is_refused(list_name: str, other_list: str) -> N
 
 @given(st.text(max_size=60))
 def test_forged_cursor_is_refused(text: str) -> None:
-    """A forged cursor is a bad request, whatever characters it contains."""
+    """A forged cursor with any characters is a bad request."""
     with pytest.raises(BadRequest, match="cursor"):
         CURSORS.open("chats", text, str)
 

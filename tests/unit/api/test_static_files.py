@@ -145,7 +145,7 @@ async def test_cached_file_is_not_sent_again(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_unlisted_path_is_not_found(client: httpx.AsyncClient, path: str) -> None:
-    """Only listed files and pages exist, however a path is spelled."""
+    """No spelling of a path reaches a file that is not listed."""
     request = httpx.Request("GET", "http://127.0.0.1:8080/")
     request.url = request.url.copy_with(raw_path=path.encode())
 

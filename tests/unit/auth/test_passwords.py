@@ -51,7 +51,7 @@ def test_long_password_without_digits_is_accepted() -> None:
 
 
 def test_list_of_common_passwords_is_complete() -> None:
-    """It has about 10,000 passwords of 8 or more characters, without the file's license text."""
+    """The list has about 10,000 passwords of 8 or more characters, and no license text."""
     assert 9_500 < len(load_common_passwords()) <= 10_000
     assert min(map(len, load_common_passwords())) == 8
     assert not any("copyright" in each for each in load_common_passwords())
@@ -111,7 +111,7 @@ async def test_guesses_use_no_slot_of_other_logins() -> None:
 
 @pytest.mark.constants({"chatserver.auth.passwords.LOGIN_DELAY_S": 0})
 async def test_attempt_without_a_slot_reads_no_credential() -> None:
-    """Credentials are read only when a slot is free, so a flood of guesses costs no reads."""
+    """Credentials are read only when a slot is free, so a flood of guesses causes no reads."""
 
     @dataclasses.dataclass
     class Stored:

@@ -153,7 +153,7 @@ def test_issuer_is_required_if_the_setting_names_one() -> None:
 
 
 def test_token_expires_after_its_leeway_and_not_before() -> None:
-    """It is valid up to the last second of the leeway."""
+    """A token is valid up to the last second of the leeway."""
     token = sign(claims(exp=NOW + 600))
 
     assert tokens(FixedClock(NOW + 659.9)).verify(token).user == "alice"
@@ -247,7 +247,7 @@ def test_token_in_another_form_is_refused() -> None:
 
 
 def test_token_of_more_than_4096_bytes_is_refused_before_parsing() -> None:
-    """The limit is on the input, whatever it contains."""
+    """The length is checked before the token is parsed."""
     padded = sign(claims(pad="x" * 2000))
     too_long = "a" * (TOKEN_BYTES_MAX + 1)
 

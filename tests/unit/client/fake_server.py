@@ -18,7 +18,7 @@ LARGE = "large"
 
 
 class FakeServer:
-    """The data in Redis and DynamoDB, of which `ME` sees a part."""
+    """The data in Redis and DynamoDB; `ME` can read a part of it."""
 
     def __init__(self, chats: tuple[str, ...]) -> None:
         self.epoch = 1

@@ -15,7 +15,7 @@ def entries(*seqs: int, later_s: int = 0) -> list[Entry]:
 
 
 def test_entry_rewritten_at_the_same_seq_is_withdrawn() -> None:
-    """It has the same id and a later time, so entries before it may have changed too."""
+    """The id is the same, but the later time shows that earlier entries may have changed too."""
     log = ChatLog(100)
     log.start_after(0)
     log.put_page(entries(1, 2, 3))

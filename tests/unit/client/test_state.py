@@ -17,7 +17,7 @@ from tests.unit.client.device import Device, entry, page
 
 
 def test_chat_has_its_muted_members_and_slow_mode() -> None:
-    """They come from the chat's info, then from its entries; the chat list does not have them."""
+    """The chat's info has both, and entries change them; the chat list has neither."""
     device = Device()
     info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "slow_s": 5}
     device.receive(
@@ -134,7 +134,7 @@ def test_message_hidden_by_the_user_reads_as_deleted() -> None:
 
 
 def test_message_hidden_before_it_is_received_has_no_text_in_its_event() -> None:
-    """It was deleted on another device; a page of history brings it here later."""
+    """Another device deleted it before this one received it in a page of history."""
     device = Device()
     device.event(1, 1)
     device.receive(type="event", epoch="e1", seq=2, kind="hidden", chat="c1", hidden=[2])

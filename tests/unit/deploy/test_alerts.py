@@ -293,7 +293,7 @@ def check_command(line: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(rules()))
 def test_runbook_is_complete_and_names_only_what_exists(name: str) -> None:
-    """Its commands, metrics, settings, log events, panels and links exist."""
+    """All commands, metrics, settings, log events, panels and links of a runbook exist."""
     text = (RUNBOOKS / f"{name}.md").read_text("utf-8")
 
     assert text.startswith(f"# {name}\n")

@@ -27,7 +27,7 @@ from tests.support.deployments import (
     run_tool,
 )
 
-# Fields of these two kinds as their operators document them; they are not part of Kubernetes.
+# The documented fields of two kinds that operators add to Kubernetes.
 CUSTOM: dict[str, dict[str, Any]] = {
     "ScaledObject": {
         "scaleTargetRef": {"name"},
@@ -62,7 +62,7 @@ def pods(values: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def environment_of(values: str, pod: dict[str, Any]) -> dict[str, str]:
-    """Return the variables of a pod's container, with those of the image and the Secret."""
+    """Return the variables of a pod's container, including values from the Secret."""
     (container,) = pod["containers"]
     environment = {"CHAT_AUTH_SECRET": "a" * 64, "CHAT_REDIS_URL": "rediss://chat:b@redis:6379/0"}
     for source in container["envFrom"]:
@@ -77,7 +77,7 @@ def environment_of(values: str, pod: dict[str, Any]) -> dict[str, str]:
 
 def test_chart_is_valid_for_helm_and_kubernetes(tmp_path: Path) -> None:
     """No template fails, no field is unknown, and no resource is defined twice."""
-    # These two cover all templates; validation with the schemas of Kubernetes is slow.
+    # Only the examples are validated, because it is slow; together they cover all templates.
     files = [tmp_path / f"{values}.yaml" for values in EXAMPLE_VALUES]
     for values, file in zip(EXAMPLE_VALUES, files, strict=True):
         file.write_text(yaml.safe_dump_all(rendered(values)), encoding="utf-8")
@@ -113,7 +113,7 @@ def test_custom_resources_have_the_fields_that_their_operators_know() -> None:
 
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_every_process_accepts_its_settings(values: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name is a setting, each value is valid, and the ports match those of the pod."""
+    """Each name is a setting, each value is valid, and the ports equal the pod's ports."""
     for name, pod in pods(values):
         with given_settings(monkeypatch, environment_of(values, pod)):
             settings = load_settings()

@@ -80,7 +80,7 @@ def test_scale_variable_scales_gateways_apis_and_workers() -> None:
 
 @pytest.mark.parametrize("name", COMPOSE_CASES)
 def test_search_index_is_one_volume_of_apis_and_workers(name: str) -> None:
-    """The path of the setting is that of the volume, and the image contains the folder."""
+    """The setting has the path of the volume, and the image contains the folder."""
     compose = render_compose(*COMPOSE_CASES[name])
     image = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8").rpartition("\nFROM ")[2]
 

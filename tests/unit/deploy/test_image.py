@@ -62,7 +62,7 @@ def test_image_runs_every_command_and_not_as_root() -> None:
 
 
 def test_image_has_the_packages_of_the_lock_file() -> None:
-    """It has the tested versions and hashes, and all dependencies of the processes."""
+    """The packages have the tested versions and hashes, and no dependency is missing."""
     tested = pinned("requirements.lock")
     installed = pinned("deploy/docker/requirements.lock")
     build_tools = pinned("deploy/docker/build.lock")
@@ -102,7 +102,7 @@ def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
 def test_health_check_fails_for_a_stuck_process(
     is_stuck: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It uses the probes of a process and only programs in the image."""
+    """The check uses the probes of a process and only programs in the image."""
     heartbeat = Heartbeat()
     monkeypatch.setattr(heartbeat, "age_s", lambda: 11.0 if is_stuck else 0.0)
     monkeypatch.setattr(probes, "make_app", lambda find_problem: make_app(find_problem, heartbeat))
@@ -121,7 +121,7 @@ def test_health_check_fails_for_a_stuck_process(
         )
 
     done = check()
-    for _ in range(5):  # Docker retries too: one late response is not a stuck process
+    for _ in range(5):  # as Docker does, because one late response does not mean a stuck process
         if is_stuck or done.returncode == 0:
             break
         done = check()

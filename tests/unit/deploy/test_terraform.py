@@ -129,7 +129,7 @@ def test_tables_equal_those_of_the_server(name: str, table: Table) -> None:
 
 @pytest.mark.parametrize("name", TERRAFORM_CASES)
 def test_resources_have_valid_arguments(name: str) -> None:
-    """No argument is unknown and no required one is missing; see aws-provider.json here."""
+    """aws-provider.json, in this folder, lists the known and the required arguments."""
     provider = json.loads(PROVIDER.read_text(encoding="utf-8"))
 
     def check(where: str, given: dict[str, Any], known: dict[str, Any]) -> list[str]:
@@ -190,7 +190,7 @@ def test_policies_equal_those_of_deploy_iam(name: str) -> None:
 
 
 def test_roles_may_use_the_encryption_key_only_for_their_tenant() -> None:
-    """They have the rights of deploy/iam on one key, and none without a key."""
+    """With a key, roles have the rights of deploy/iam on it; without a key, they have none."""
     (expected,) = make_policy("encryption")["Statement"]
     plan = evaluated("terraform-provisioned")
     tenant = plan['aws_iam_role.this["api"]']["tags"]["tenant"]

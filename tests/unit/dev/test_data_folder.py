@@ -70,7 +70,7 @@ def test_fresh_folder_is_empty_and_has_a_new_secret(tmp_path: Path) -> None:
 
 
 def test_fresh_does_not_follow_links(tmp_path: Path) -> None:
-    """It removes a link, not the files that it points to."""
+    """`--fresh` removes a link, not the files that it points to."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "mine").write_text("kept")
     DataFolder.open(tmp_path / "data").close()

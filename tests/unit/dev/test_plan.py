@@ -120,7 +120,7 @@ def test_secret_is_in_no_command_line(tmp_path: Path) -> None:
 
 
 def test_fallback_without_npm_is_named_with_its_drawbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user learns that the fallback is slower and may lose data in a crash."""
+    """The note tells the user that the fallback is slower and may lose data in a crash."""
     monkeypatch.setattr(plan_module, "has_binary", lambda name: name != "dynoxide")
 
     (note,) = fallback_notes()

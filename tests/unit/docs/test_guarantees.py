@@ -31,7 +31,7 @@ def test_guarantee_has_tests_and_a_stated_scope(number: int) -> None:
 
 
 def test_tests_of_guarantees_exist() -> None:
-    """They are named by their pytest node id."""
+    """The document names each test by its pytest node id."""
     missing = []
     for node in sorted(set(NODES)):
         path, _, name = node.partition("::")

@@ -102,7 +102,7 @@ def test_row_has_a_test_or_a_reason() -> None:
 
 
 def test_page_mentions_only_existing_routes() -> None:
-    """They are compared with openapi.json; `/v1/me/…` stands for all routes with this prefix."""
+    """Each route is in openapi.json; `/v1/me/…` stands for all routes with this prefix."""
     paths = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
     mentioned = set(re.findall(r"(?<![\w…])(/v1/[\w/{}-]+…?)", TEXT))
 

@@ -82,7 +82,7 @@ def test_table_reports_used_up_shares_and_total() -> None:
 
 
 def test_table_is_consistent_after_random_operations() -> None:
-    """Counts equal those of a plain dict, and no entry remains after all are removed."""
+    """A plain dict has the same counts, and no entry remains after all are removed."""
     rng, table = random.Random(7), ConnectionTable[int](50, 5)
     known: dict[int, Stage] = {}
     for number in range(5000):

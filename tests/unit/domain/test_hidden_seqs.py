@@ -12,7 +12,7 @@ from chatserver.domain.amendments import HiddenSeqs
 def test_hidden_seqs_contain_each_seq_and_all_up_to_the_highest_clear(
     single: set[int], cleared: set[int]
 ) -> None:
-    """Of several clears, the highest counts."""
+    """Of several cleared positions, the highest is used."""
     hidden = HiddenSeqs([*single, *(-seq for seq in cleared)])
 
     upto = max(cleared, default=0)

@@ -62,7 +62,7 @@ def test_parse_id_agrees_with_the_pattern_of_frames(text: str) -> None:
 
 @given(pairs)
 def test_direct_chat_id_is_the_same_for_both_users(pair: tuple[str, str]) -> None:
-    """Two devices cannot create the chat of two users twice, whichever user opens it."""
+    """The chat of two users cannot be created twice, even if both open it."""
     a, b = map(UserId, pair)
 
     chat = ids.direct_chat_id(a, b)
@@ -123,7 +123,7 @@ def test_mid_source_ids_are_ulids() -> None:
 
 
 def test_mid_source_ids_increase_within_a_burst_and_by_time_between_bursts() -> None:
-    """They sort in the order of creation, within each burst of 1,024 ids."""
+    """Within each burst of 1,024 ids, they sort in the order of creation."""
     source = MidSource()
 
     mids = [source.next() for _ in range(4 * 1024)]

@@ -15,7 +15,7 @@ CURRENT_EPOCH, OLD_EPOCH = Epoch("E2"), Epoch("E1")
 def test_cursor_is_current_only_if_all_later_events_can_be_read(
     seq: int, head: int, kept: int, is_same_epoch: bool
 ) -> None:
-    """Otherwise the result says whether the epoch is another one or the absence was too long."""
+    """Otherwise, the result is RESET for another epoch and TOO_LONG for missing events."""
     first = max(1, head - kept + 1)
 
     coverage = compare_cursor(

@@ -85,7 +85,7 @@ def test_plan_follows_the_table_of_permissions(action: str, actor: UserId) -> No
 @pytest.mark.parametrize("action", PLANS)
 @pytest.mark.parametrize("kind", ["group", "direct"])
 def test_plan_of_a_nonmember_does_not_reveal_the_chat(action: str, kind: str) -> None:
-    """For a nonmember, the chat does not exist, whatever its kind."""
+    """A nonmember gets the same error for a chat of any kind."""
     with pytest.raises(NotFound, match="no such chat, or you are not a member"):
         PLANS[action](group_of(kind=kind), STRANGER)
 
@@ -226,7 +226,7 @@ def test_group_with_members_has_one_owner_after_any_requests(
 
 @pytest.mark.parametrize("plan", [plan_mute, plan_ban])
 def test_mute_and_ban_need_a_higher_role(plan: Callable[[Group, UserId, UserId], Changes]) -> None:
-    """Admins act on members, the owner also on admins, nobody on the owner or on themselves."""
+    """Admins may mute and ban members, the owner also admins; nobody the owner or themselves."""
     group = group_of()
 
     for actor, target in ((ADMIN, MEMBER), (OWNER, ADMIN), (OWNER, MEMBER)):

@@ -71,7 +71,7 @@ def test_reader_sees_only_seqs_of_their_periods(
 
 
 def test_period_with_a_lost_end_ends_at_the_stored_seq() -> None:
-    """Its later seqs may now be messages of others."""
+    """The seqs after the stored one may now belong to messages that the user may not read."""
     former = FormerMember(Period(3, 9), "m", stored=6, periods=(Period(1, 1),))
 
     assert close(former).periods == (Period(1, 1), Period(3, 9))

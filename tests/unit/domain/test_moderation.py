@@ -21,7 +21,7 @@ from chatserver.domain.moderation import (
 def test_write_policy_round_trips(
     slow_s: int, retention_s: int, is_blocked: bool, pending: str
 ) -> None:
-    """Each rule is parsed correctly, whatever the other parts are."""
+    """Each rule is parsed correctly with any values of the others."""
     policy = f"E1:12{format_write_policy(slow_s, retention_s, is_blocked=is_blocked)}{pending}"
 
     assert retention_s_of(policy) == retention_s

@@ -1,4 +1,4 @@
-"""Presence that others see: the best state of all sessions."""
+"""The presence of a user: the most present state of all sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_best_state_is_the_most_present_one() -> None:
 
 
 def test_foreground_session_is_online_until_it_is_idle() -> None:
-    """The idle time counts from the last use."""
+    """The idle time begins at the last use."""
     activity = SessionActivity(0.0, is_foreground=True)
 
     activity.update(100.0)

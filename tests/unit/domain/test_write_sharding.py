@@ -38,7 +38,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 @settings(deadline=None)
 @given(layouts(), st.integers(0, 80))
 def test_partition_follows_from_the_period_of_a_ts(layout: Layout, ts: int) -> None:
-    """The last period that has begun counts; before the first there is one shard."""
+    """The last period that has begun applies; before the first period, there is one shard."""
     begun = [period.shards for period in layout.periods if period.from_ts <= ts]
     shards = begun[-1] if begun else 1
 

@@ -242,7 +242,7 @@ async def test_number_of_cached_keys_is_limited(
 
 
 async def test_rewrap_uses_the_first_key_and_reads_the_others(tmp_path: Path) -> None:
-    """The file gets a new first line, then loses the old one."""
+    """A new first line is added to the file, and the old line is removed after the rewrap."""
     old, new = new_line(), new_line()
     path = tmp_path / "keys"
     context = {"tenant": "acme", "version": "1"}

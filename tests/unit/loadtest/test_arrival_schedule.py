@@ -38,7 +38,7 @@ async def test_pacer_that_is_late_runs_everything_that_was_due() -> None:
 
 
 class _FakeTransport:
-    """A connection that answers only when the test decides."""
+    """A connection without responses; the test passes them to the device."""
 
     def __init__(self) -> None:
         self.transport = self

@@ -38,7 +38,7 @@ def test_histogram_quantiles_are_exact_within_one_part_in_128(samples: list[int]
 def test_histogram_merged_equals_the_histogram_of_all_values(
     first: list[int], others: list[int]
 ) -> None:
-    """Counts of two processes, sent as JSON and added, equal those of one process."""
+    """Two histograms, sent as JSON and added, equal one histogram of all values."""
     merged = Histogram()
     for part in (first, others):
         merged.add(Histogram.from_json(json.loads(json.dumps(histogram_of(part).to_json()))))

@@ -387,7 +387,7 @@ def test_encode_ack_equals_encoded_struct(ack: frames.Ack) -> None:
 def test_encode_error_contains_code_message_and_retry(
     message: str, request_id: int | None, retry_after_ms: int | None
 ) -> None:
-    """An error frame says what failed, whether and when to retry, and for which request."""
+    """An error frame has the cause, the retry time and the id of the request."""
     error = errors.RateLimited(message, retry_after_ms=retry_after_ms)
 
     fields = msgspec.json.decode(codec.encode_error(error, request_id))

@@ -24,7 +24,7 @@ def error_classes(
 def test_codes_of_every_error_class_agree_on_retry(cls: type[errors.ChatError]) -> None:
     """Every error class has a code of the table, and both agree whether to retry."""
     is_temporary = CODES[cls.code].is_temporary
-    # The one error that differs from its code: the same call may work later.
+    # `LostRace` is the exception: its code is permanent, but the same call may work later.
     assert is_temporary == (cls.temporary and cls is not errors.LostRace)
 
 

@@ -107,7 +107,7 @@ def test_reaction_replaces_only_the_reaction_of_the_same_user() -> None:
 
 
 def test_entries_have_reserved_kinds() -> None:
-    """A change is not a message, and its kind says so."""
+    """The kind distinguishes changes from messages."""
     assert is_message(MESSAGE)
     assert not any(is_message(entry(2, kind)) for kind in ENTRY_KINDS)
 
@@ -127,7 +127,7 @@ def test_entry_decoded_from_its_bytes_is_equal(entries: list[Message], body: str
 
 @given(st.sampled_from(["text", "message", *ENTRY_KINDS]), st.sampled_from(["", '","kind":"x"']))
 def test_event_of_an_entry_has_its_kind(kind: str, body: str) -> None:
-    """The event of any message is a `message`; that of another entry has the entry's kind."""
+    """The event of a message has the kind `message`, and the event of a change has its kind."""
     tail = codec.encode_entry_tail("c", "M", "alice", "r", kind, body, 1)
 
     event = msgspec.json.decode(codec.join_event("E", 9, codec.entry_event_body("c", 7, 70, tail)))

@@ -62,7 +62,9 @@ class GoodStory:
         devices = {user: [f"{user}-0", f"{user}-1"] for user in USERS}
         self.story = Story({chat: list(users) for chat, users in CHATS.items()}, devices)
         self.logs: dict[str, list[Shown]] = {chat: [] for chat in CHATS}
-        self.now: dict[str, dict[int, Shown]] = {chat: {} for chat in CHATS}  # as changed
+        self.now: dict[str, dict[int, Shown]] = {
+            chat: {} for chat in CHATS
+        }  # with all changes applied
         self.members = {chat: list(users) for chat, users in CHATS.items()}
         self.since = {(chat, user): 1 for chat, users in CHATS.items() for user in users}
         self.earlier: dict[tuple[str, str], list[range]] = collections.defaultdict(list)

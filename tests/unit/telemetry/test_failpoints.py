@@ -48,7 +48,7 @@ def run(failpoint_setting: str) -> tuple[int, list[str]]:
 def test_failpoint_kills_at_its_place_and_count_only(
     failpoint_setting: str, end: int, printed: list[str]
 ) -> None:
-    """It kills at the first or the given pass; other failpoints do nothing."""
+    """The process is killed at the first or the given pass; other failpoints do nothing."""
     assert run(failpoint_setting) == (end, printed)
 
 

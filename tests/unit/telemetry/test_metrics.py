@@ -16,8 +16,8 @@ from chatserver.telemetry.fast_histogram import FastHistogram
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "operations.md"
 
-# The possible values of each label. A new label needs a line here, to make sure that
-# the number of its values is bounded.
+# The possible values of each label. Before you add a label here, make sure that the
+# number of its values is bounded.
 BOUNDED = {
     "code": "close codes of RFC 6455 and of the protocol, or `other`",
     "durability": "hot, stored",

@@ -36,7 +36,7 @@ def buckets_of(values: list[float]) -> dict[float, int]:
 def test_quantile_of_merged_histograms_is_in_the_correct_bucket(
     first: list[float], others: list[float], share: float
 ) -> None:
-    """The merged histogram is that of all values; the error is at most one bucket."""
+    """A merged histogram contains all values; the error is at most one bucket."""
     whole = buckets_of(first)
     add_buckets(whole, buckets_of(others))
     found = quantile(whole, share)
@@ -54,7 +54,7 @@ def test_quantile_of_merged_histograms_is_in_the_correct_bucket(
 
 
 def test_quantile_within_a_bucket_is_interpolated() -> None:
-    """The result equals that of Prometheus, also if empty buckets are missing."""
+    """Prometheus gives the same result, also if empty buckets are missing."""
     assert quantile({0.1: 0, 0.2: 4}, 0.5) == pytest.approx(0.15)
     assert quantile({0.25: 1, math.inf: 3}, 0.99) == 0.25
 

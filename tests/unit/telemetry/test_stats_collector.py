@@ -38,7 +38,7 @@ def test_collect_returns_changes_since_the_last_call() -> None:
 
 
 def test_collect_reads_every_listed_metric() -> None:
-    """A metric that is renamed or loses its label makes this test fail."""
+    """This test fails if a metric is renamed or loses its label."""
     collector = StatsCollector()
     for metric, label in COUNTS.values():
         (metric.labels(*["x"] * len(metric._labelnames)) if metric._labelnames else metric).inc()

@@ -58,7 +58,7 @@ def test_tracer_records_a_send_once_and_drops_unfinished_sends() -> None:
     for number in range(tracing.STARTED_MAX + 1):
         full_tracer.begin(f"M{number}", number)
 
-    full_tracer.end("M0", 5)  # the oldest was dropped
+    full_tracer.end("M0", 5)  # was dropped as the oldest
     full_tracer.end("M7", 9, seq=3)
     full_tracer.end("M7", 10)
     full_tracer.record_span("M7", "write", 20, 10)

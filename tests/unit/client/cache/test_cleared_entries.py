@@ -110,7 +110,7 @@ def test_pages_of_the_server_end_at_the_cleared_seq(tmp_path: Path) -> None:
 
 
 def test_chat_that_is_not_cached_is_not_known_to_be_empty(tmp_path: Path) -> None:
-    """Its entries above the cleared seq are on the server only."""
+    """Only the server has the entries above the cleared seq."""
     store = filled_store(tmp_path / "a.db", Delivered("c1", entry(9)), ChatsUnverified())
 
     store.save_changes(Saved(), [Cleared("c1", 9), Cleared("unknown", 9)], {}, 0.0)
@@ -134,7 +134,7 @@ def test_cleared_position_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_file_of_version_1_is_migrated(tmp_path: Path) -> None:
-    """It has no cleared chats; its messages are kept."""
+    """The messages are kept, and chats can be cleared."""
     path = tmp_path / "old.db"
     filled_store(path, Delivered("c1", entry(1))).close()
     with sqlite3.connect(path) as old:

@@ -44,7 +44,7 @@ def bodies(store: SqliteStore, **bounds: int) -> list[str] | None:
 
 
 def test_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
-    """It has only two records; they are kept, and messages are cached from now on."""
+    """Its two records are kept, and messages are cached from then on."""
     path = tmp_path / "old.db"
     with sqlite3.connect(path) as old:
         old.execute("CREATE TABLE record (name TEXT PRIMARY KEY, value BLOB NOT NULL)")

@@ -89,7 +89,7 @@ def terminal() -> TerminalChat:
 
 
 def test_composed_message_is_sending_until_acked(terminal: TerminalChat) -> None:
-    """It is the last line without a time, then at its position with a time."""
+    """Until its ack, the message is the last line and has no time; then it is at its position."""
     terminal.compose("r1", "hello")
     assert terminal.shown() == [("hello", Mark.SENDING)]
     assert terminal.view.build_lines()[0].ts is None
@@ -113,7 +113,7 @@ def test_draft_before_the_chat_is_open_is_shown_and_sent_once_open() -> None:
 
 
 def test_own_message_received_before_its_ack_is_shown_once(terminal: TerminalChat) -> None:
-    """The event and the ack of one message are one line, whichever is first."""
+    """The event and the ack of one message make one line, in either order."""
     terminal.compose("r1", "hello")
 
     terminal.receive_message(11, 1, sender="alice", ref="r1", body="hello")
@@ -148,7 +148,7 @@ def test_own_read_mark_does_not_mark_own_messages_as_read(terminal: TerminalChat
 
 
 def test_event_of_another_chat_is_not_shown(terminal: TerminalChat) -> None:
-    """It advances the cursor only."""
+    """The event only advances the cursor."""
     terminal.receive_message(11, 1, chat="c2")
 
     assert terminal.view.build_lines() == []
@@ -172,7 +172,7 @@ def test_refused_message_is_failed_with_its_reason_and_not_resent(terminal: Term
 
 
 def test_reset_resends_messages_that_are_not_stored(terminal: TerminalChat) -> None:
-    """A data loss of Redis loses no messages of a running device."""
+    """A running device loses no messages if Redis loses data."""
     for seq, (ref, durability) in enumerate((("stored", "stored"), ("sent", "hot")), 1):
         terminal.compose(ref, ref)
         terminal.ack(ref, seq, durability)

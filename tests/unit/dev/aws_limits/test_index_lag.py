@@ -1,4 +1,4 @@
-"""Queries of an index return the items as they were before recent writes."""
+"""Queries of an index return the state before recent writes, as in DynamoDB."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_number_of_pending_writes_is_limited(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_added_changed_moved_and_removed_items_have_their_old_entries() -> None:
-    """They are in the order of the index, with the projected attributes only."""
+    """Old entries are in the order of the index and have only the projected attributes."""
     old = {each["PK"]["S"]: each for each in (row("b", 2, x="1"), row("c", 3), row("d", 4))}
     new = {each["PK"]["S"]: each for each in (row("a", 1), row("b", 9), row("c", 3, "other"))}
     pending = {("t", (name,)): old.get(name) for name in "abcd"}

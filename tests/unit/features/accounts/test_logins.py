@@ -76,7 +76,7 @@ class LoginScenario:
         stored = self.rows[login.login]
         if self.lost_races:
             self.lost_races -= 1
-            self._advance(stored, now_ms, expires_at)  # a concurrent request wins
+            self._advance(stored, now_ms, expires_at)  # by a concurrent request
         stored = self.rows[login.login]
         if stored.generation != login.generation:
             return False

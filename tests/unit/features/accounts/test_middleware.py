@@ -1,4 +1,4 @@
-"""Logins that would be refused anyway get their response before the framework runs."""
+"""Logins that the application would refuse get the same response before the framework runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def serve(
 
 
 async def test_refused_login_gets_its_response_without_the_application() -> None:
-    """Status, problem document and Retry-After equal those of the application."""
+    """The application would send the same status, problem document and Retry-After."""
     request = make_request()
 
     await serve(request, StubLimiter(wait_ms=1500))
@@ -177,7 +177,7 @@ async def test_number_of_delayed_refusals_is_limited() -> None:
 
 
 async def test_login_that_became_allowed_while_delayed_is_passed_on() -> None:
-    """The application then decides with the limits in Redis."""
+    """The application then checks the limits in Redis."""
     request = make_request()
 
     await asyncio.wait_for(serve(request, StubLimiter(wait_ms=5), delayed_max=1), DEADLINE_S)

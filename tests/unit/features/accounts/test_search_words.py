@@ -55,7 +55,7 @@ def test_vowel_signs_do_not_divide_a_word() -> None:
 
 @given(user=st.from_regex(r"[a-z0-9][a-z0-9_-]{2,31}", fullmatch=True), name=st.text(max_size=80))
 def test_words_are_bounded_and_each_finds_the_user(user: str, name: str) -> None:
-    """They are part of a key and must not contain its separator."""
+    """Words are part of a key and must not contain its separator."""
     words = list_search_words(user, name)
 
     assert len(words) <= WORDS_MAX

@@ -98,7 +98,7 @@ def test_copied_folder_has_each_row_once_or_is_refused(tmp_path: Path) -> None:
 
 
 def test_query_that_reads_an_emptied_file_is_outdated(tmp_path: Path) -> None:
-    """Its rows moved after the listing."""
+    """The rows of the file moved to another one after the listing."""
     write_file(tmp_path, "part-a", FileFacts())
     keys = [f"{PREFIX}part-a.parquet"]
     current = Snapshot(keys, {}, lambda key: (tmp_path / key).read_bytes())

@@ -109,12 +109,12 @@ def test_question_has_the_expected_answer(folder: Path, number: str, sql: str) -
 
 @pytest.mark.parametrize(("number", "sql"), QUESTIONS)
 def test_question_is_valid_in_athena(number: str, sql: str) -> None:
-    """It is parsed with Athena's dialect."""
+    """The query is parsed with Athena's dialect."""
     assert sqlglot.parse_one(sql, read="athena").find(sqlglot.exp.From) is not None, number
 
 
 def test_example_of_the_document_works(folder: Path) -> None:
-    """It is the first query that a reader tries."""
+    """The example is the first query that a reader tries."""
     (sql,) = re.findall(r'analytics query "(SELECT .*?)"', DOCUMENT.read_text("utf-8"))
 
     assert query_folder(folder, sql).columns == ["date", "messages"]

@@ -61,7 +61,7 @@ def test_file_schema_is_pinned() -> None:
 
 
 def test_document_lists_the_columns() -> None:
-    """It has name, type and meaning of each, in order."""
+    """The table has name, type and meaning of each column, in order."""
     text = DOCUMENT.read_text("utf-8").partition("## Schema")[2]
     described = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \| (.+) \|$", text, re.MULTILINE)
 

@@ -33,7 +33,7 @@ FILE = File("f", ALICE, CHAT, "a.txt", "text/plain", 3, "0" * 64, 100, 200, "rea
 
 
 def test_file_above_a_size_limit_is_refused() -> None:
-    """The limits are that of a file and that of all pending uploads."""
+    """One limit applies to a file, the other to all pending uploads."""
     check_size(10, Bounds(10, 1, 20))
     for bounds in (Bounds(9, 1, 20), Bounds(20, 1, 9)):
         with pytest.raises(TooLarge):
@@ -94,7 +94,7 @@ def test_repeated_message_update_of_a_file_has_no_effect(steps: list[tuple[bool,
 
 
 def test_file_with_too_many_references_is_kept_forever() -> None:
-    """Its row stays small, and no message loses a file that it still references."""
+    """The row of the file stays small, and no message loses a file that it still references."""
     file = FILE
     for seq in range(1, SEQS_MAX + 50):
         file = with_message(file, seq, None)

@@ -87,7 +87,7 @@ def test_options_of_another_provider_are_refused(
 
 
 def test_stored_options_round_trip() -> None:
-    """They are stored as JSON, without the defaults."""
+    """Options are stored as JSON, without the defaults."""
     options = parse({**GUARDRAIL, "tools": [TOOL], "memory": False, "top_p": 0.5})
 
     assert parse_options(encode_options(options)) == options

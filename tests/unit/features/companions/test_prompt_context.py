@@ -60,7 +60,7 @@ def test_context_omits_deleted_empty_and_failed_messages() -> None:
 
 
 def test_context_has_each_answer_after_its_question() -> None:
-    """The user may have written more in the meantime: the model sees which message was answered."""
+    """An answer follows its question even if the user has written more before the answer."""
     context = build_context(companion(), None, [user(1, "a"), user(2, "b"), ada(3, 1, "to a")], 2)
 
     assert context is not None
@@ -115,7 +115,7 @@ def conversations(draw: st.DrawFn) -> list[PromptMessage]:
 def test_context_fits_alternates_roles_and_ends_with_the_question(
     messages: list[PromptMessage], tokens_max: int
 ) -> None:
-    """It starts with a message of the user and stays within the token limit."""
+    """The context starts with a message of the user and stays within the token limit."""
     question_seqs = [each.seq for each in messages if each.role == "user"]
     if not question_seqs:
         return
@@ -137,7 +137,7 @@ def test_context_fits_alternates_roles_and_ends_with_the_question(
 def test_messages_to_summarize_are_the_oldest_unsummarized_ones(
     messages: list[PromptMessage], upto: int, tokens_max: int
 ) -> None:
-    """They are contiguous, and the rest is short enough."""
+    """The chosen messages are contiguous, and the rest is short enough."""
     memory = SessionSummary(Seq(1), Seq(upto), "x", 1) if upto else None
     old = choose_old(messages, memory, tokens_max, 8)
     unsummarized = [each for each in messages if each.seq > upto]
@@ -177,7 +177,7 @@ def test_context_has_the_newest_images_and_names_the_others() -> None:
 
 
 def test_context_has_the_notes_of_earlier_sessions() -> None:
-    """They follow the prompt and reduce the tokens left for messages."""
+    """The notes follow the prompt and reduce the tokens left for messages."""
     notes = "\n\n<notes>\n- Name: Lin\n</notes>"
     context = build_context(companion(), None, [user(1)], 1, notes)
 

@@ -103,7 +103,7 @@ def test_deleted_entry_is_not_updated() -> None:
 
 
 def test_updated_entry_is_deleted_with_a_message_of_either_source() -> None:
-    """Its text was written from two sessions."""
+    """The text of an updated entry comes from two sessions."""
     before = extract(EMPTY, A, 1, 4, "Lives in Berlin")
     change = Change("update", "Moved from Berlin to Paris", before.entries[0].id)
     after = apply_changes(before, [change], Source(B, 1, 2), TIMES)

@@ -47,7 +47,7 @@ def test_open_graph_takes_precedence_over_plain_html() -> None:
 
 
 def test_page_without_open_graph_has_its_title_and_description() -> None:
-    """The first title of several counts."""
+    """Of several titles, the first one is used."""
     found = parse(
         "<title lang=en>One &mdash; two</title><meta name=description content='Three'>"
         "<svg><title>Icon</title></svg>"

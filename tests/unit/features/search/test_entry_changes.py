@@ -38,7 +38,7 @@ def test_edit_and_delete_in_the_same_batch_change_the_document() -> None:
 
 
 def test_changes_of_earlier_messages_are_kept_as_changes() -> None:
-    """Their documents are in the index already."""
+    """The index already has the documents of these messages."""
     found = changes_of(
         entry(9, "new text", "edit", target=1),
         entry(10, "", "edit", target=2, deleted=True),  # its text was replaced

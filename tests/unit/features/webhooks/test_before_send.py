@@ -35,7 +35,7 @@ class FakeClock:
 
 
 class StubApplication:
-    """A host application that responds when the test decides."""
+    """A host application whose responses the test sets."""
 
     def __init__(self) -> None:
         self.requests: list[messages.BeforeSend] = []

@@ -80,7 +80,7 @@ class FakeGateway:
         self.is_up = self.is_loaded = True
         self.is_redis_lost_on_read = False
         self.snapshots = self.summaries_read = self.pages = 0
-        # One object stands for everything a session reaches through its context.
+        # One object replaces all dependencies in the context of a session.
         self.container = self.presence = self.requests = self.hot = self.chats = self
         self.sync = self.warm = self
         self.missed: list[Missed] = []

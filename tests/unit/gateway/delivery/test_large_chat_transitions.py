@@ -106,7 +106,7 @@ def test_channel_without_a_position_starts_recovery_if_entries_were_missed() -> 
 
 
 def test_channel_without_a_position_after_forgotten_transitions_starts_recovery() -> None:
-    """The forgotten transitions may have contained entries."""
+    """The chat may have had entries in a large period that is no longer recorded."""
     device = Device()
 
     async def test(world: World) -> None:

@@ -100,7 +100,7 @@ async def test_byes_without_drain_time_are_sent_at_once() -> None:
 
 
 async def test_poll_until_ends_at_its_condition_or_timeout() -> None:
-    """The condition or the timeout ends the poll, whichever comes first."""
+    """A poll also ends if its condition is never true."""
     results = iter([False, True])
 
     await poll_until(lambda: next(results), 60)

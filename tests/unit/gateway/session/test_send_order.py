@@ -58,7 +58,7 @@ class Unlimited:
 
 
 class FakeGateway:
-    """A gateway of one session, whose commits complete when the test decides."""
+    """A gateway with one session; the test completes its commits."""
 
     def __init__(self) -> None:
         self.settings = Gateway()
@@ -66,7 +66,7 @@ class FakeGateway:
         self.committed: list[str] = []
         self.in_flight: collections.deque[frames.Send] = collections.deque()
         self.is_overloaded = False
-        # One object stands for everything a session reaches through its context.
+        # One object replaces all dependencies in the context of a session.
         self.tasks = self.container = self.messaging = self.hot = self.channels = self
         self.whole_epoch = Epoch("E1")
 

@@ -51,7 +51,7 @@ class FakeConnection:
 
 
 class FakeGateway:
-    """A gateway of one session, whose snapshots complete when the test decides."""
+    """A gateway with one session; the test completes its snapshots."""
 
     def __init__(self) -> None:
         self.settings = Gateway()
@@ -60,7 +60,7 @@ class FakeGateway:
         self.recoveries = asyncio.Semaphore(RECOVERIES_MAX)
         self.snapshot: asyncio.Future[frames.Reset] = asyncio.get_running_loop().create_future()
         self.state = InboxState(NEW, Seq(0), Seq(1), is_known=True)
-        # One object stands for all that a session reaches through its context.
+        # One object replaces all dependencies in the context of a session.
         self.container = self.presence = self.requests = self.channels = self
         self.hot = self
         self.whole_epoch = NEW

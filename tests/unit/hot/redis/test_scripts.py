@@ -76,7 +76,7 @@ def test_script_header_has_summary_parameters_and_reply(script: Script) -> None:
 
     assert re.match(r"#!lua( flags=\S+)?\n-- [A-Z].*", script.source)
     assert re.search(r"^-- returns ", script.source, re.MULTILINE), head
-    # Two scripts run arbitrary commands and take the keys of those.
+    # Two scripts run arbitrary commands and have the keys of these commands.
     assert script.keys or script.item_keys or script.name in {"snapshot", "transaction"}
 
 

@@ -38,7 +38,7 @@ class ScriptRunner:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.keys = Keys(1)
-        # its replies are typed for sync and async at once
+        # Any, because replies are typed for both the sync and the async client
         self.redis: Any = fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True)
 
     def run(

@@ -124,7 +124,7 @@ def test_deliver_starts_after_the_given_seq(scripts: ScriptRunner) -> None:
 
 
 def test_deliver_after_an_earlier_seq_does_not_move_back(scripts: ScriptRunner) -> None:
-    """The last delivery counts if it is above the given seq."""
+    """A last delivery above the given seq takes precedence."""
     deliver(scripts, 4)
 
     assert deliver(scripts, 5, after=2) == [1, 5, ""]

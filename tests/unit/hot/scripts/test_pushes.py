@@ -231,7 +231,7 @@ def test_claim_due_pushes_without_the_lease_claims_nothing(scripts: ScriptRunner
 
 
 def test_finish_due_push_removes_the_chat(scripts: ScriptRunner) -> None:
-    """A finished chat is not due again, and its next message starts anew."""
+    """A finished chat is not due until its next message."""
     scripts.hold_lease(TOKEN)
     record(scripts, "10-0", {CHAT: 3})
     scripts.clock.advance_ms(DELAY_MS)

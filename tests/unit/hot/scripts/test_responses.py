@@ -142,7 +142,7 @@ def test_finish_response_of_an_older_message_changes_nothing(scripts: ScriptRunn
 
 
 def test_stop_response_applies_to_the_current_message_only(scripts: ScriptRunner) -> None:
-    """The next message is answered in spite of an earlier stop."""
+    """An earlier stop does not affect the next message."""
     assert stop(scripts) == 0
     request(scripts, newest=4)
     start(scripts)

@@ -266,7 +266,7 @@ def test_publish_presence_returns_subscribed_gateways_until_they_expire(
 
 
 def test_subscribe_presence_returns_the_state(scripts: ScriptRunner) -> None:
-    """A subscriber starts with the state, and sees the expiry of the user's gateway."""
+    """The state includes the expiry of the user's gateway."""
     extend(scripts, "gw1")
     published = publish(scripts, "gw1", "online")
     online = subscribe(scripts, "gw9")

@@ -196,7 +196,7 @@ def test_load_user_loads_large_chats(scripts: ScriptRunner) -> None:
 
 
 def test_load_user_keeps_a_newer_large_chat_transition(scripts: ScriptRunner) -> None:
-    """A transition of this epoch counts until the directory has a later version."""
+    """A transition of this epoch is used until the directory has a later version."""
     scripts.redis.hset(scripts.keys.box(ALICE), f"l:{CHAT}", "5 E2")
 
     load_user(scripts, directory_item(since="40", version=4))

@@ -106,7 +106,7 @@ def test_tiers_with_the_same_revision_and_different_content_are_reported() -> No
 
 
 def test_expiring_message_in_the_archive_may_have_no_body() -> None:
-    """Its body is only in the warm tier, until it expires."""
+    """Only the warm tier has the body of an expiring message."""
     ends = {"expires_at": 99}
     archived = {1: entry(1, body="", deleted=True, **ends)}
 

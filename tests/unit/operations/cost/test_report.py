@@ -85,7 +85,7 @@ def test_most_expensive_chats_come_first_with_an_error_bound() -> None:
 
 
 def test_sum_days_adds_units_chats_and_messages() -> None:
-    """The sum of no days is empty, and has no cost per message."""
+    """The sum of zero days is empty and has no cost per message."""
     both = costs.sum_days([USAGE, USAGE])
 
     assert both.units["history", "messages", "read"] == 18_000_000.0

@@ -41,7 +41,7 @@ def show(history: StatsHistory, now_ms: int, after_ms: int = 0) -> Overview:
 
 
 def test_point_is_the_sum_of_the_last_snapshots() -> None:
-    """Gauges and rates add up, percentiles cover all values, the backlog counts once."""
+    """Gauges and rates are summed, percentiles cover all values, and the backlog is not summed."""
     history = StatsHistory()
     fast, slow = {0.001: 99}, {0.001: 0, 1.0: 99}
     first = {"sends:ok": 10.0, "sends:dup": 2.0, "sends:rate_limited": 4.0}
@@ -111,7 +111,7 @@ def test_history_with_many_processes_is_bounded() -> None:
 
 
 def test_chats_and_counts_cover_the_last_minute() -> None:
-    """Earlier activity does not count; the longest queue comes first."""
+    """Earlier activity is not included; the longest queue comes first."""
     history = StatsHistory()
     history.add(received(0, "a", "worker", chats={"old": 500}, counts={"write_units:persist": 9.0}))
     for at_ms in range(2000, 64_000, 2000):

@@ -1,4 +1,4 @@
-"""Message trace: a bounded search, and results in spite of tiers that fail."""
+"""Message trace: a bounded search, and results even if a tier fails."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_search_continues_after_a_tier_fails_and_reports_it_once() -> None
 
     assert trace.found.chat == "c70"
     assert trace.problems == ["S3 is down", "DynamoDB is down"]
-    assert trace.is_persisted is None  # no tier that answered knows
+    assert trace.is_persisted is None  # unknown, because DynamoDB is down
 
 
 async def test_search_in_a_given_chat_covers_all_time() -> None:
@@ -104,6 +104,6 @@ async def test_search_in_a_given_chat_covers_all_time() -> None:
 
 
 async def test_trace_with_an_invalid_mid_is_refused() -> None:
-    """It is refused before any tier is read."""
+    """No tier is read."""
     with pytest.raises(BadRequest, match="mid"):
         await trace_in(FakeTiers(chats=1)).trace("M1", None, None)

@@ -20,7 +20,7 @@ async def test_create_chat_again_after_changes_returns_the_current_chat() -> Non
 
 
 async def test_create_chat_again_by_a_former_member_is_not_found() -> None:
-    """A former member must not see the members."""
+    """A former member must not get the list of members."""
     warm = Warm(version=3, users={ALICE, BOB, CAROL})
 
     with pytest.raises(NotFound):

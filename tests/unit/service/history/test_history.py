@@ -148,7 +148,7 @@ def test_history_page_before_ends_just_below_the_position(
 def test_history_page_after_begins_just_above_the_position(
     tier: Tiers, after: int, limit: int, is_hinted: bool
 ) -> None:
-    """The page is contiguous, and says whether there are more messages."""
+    """The page is contiguous, and `has_more` is correct."""
     page, seqs = read(tier, after=after, limit=limit, ts=with_hint(after, is_hinted))
 
     assert seqs == list(range(after + 1, after + 1 + len(seqs)))
@@ -283,7 +283,7 @@ def test_history_page_above_the_join_reads_no_periods() -> None:
 
 
 def test_history_page_without_available_periods_is_returned() -> None:
-    """The page says that there is more; a request for more is refused temporarily."""
+    """`has_more` is true, and a request for the next page is refused temporarily."""
     membership, tier = FakeMembership(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
     membership.error = Unavailable("directory")
 

@@ -54,7 +54,7 @@ def test_view_prefers_a_stored_message_that_is_newer() -> None:
 
 
 def test_view_removes_the_text_of_a_replaced_edit() -> None:
-    """The overlay only says that the edit was replaced."""
+    """The overlay has only the revision that replaced the edit."""
     view = View({8: b"11"}, frozenset())
 
     assert view.render_message(EDIT, NOW) == tombstone_of(EDIT, 11)

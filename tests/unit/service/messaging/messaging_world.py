@@ -1,4 +1,4 @@
-"""Fakes around messaging; the test decides when each call completes."""
+"""Fakes for the dependencies of messaging; tests complete each call."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Client:
 
 
 class Commits:
-    """Keeps drafts in the order of `submit` until the test decides their outcome."""
+    """Queues drafts in the order of `submit` until the test sets their outcomes."""
 
     def __init__(self) -> None:
         self.queue: collections.deque[tuple[PendingDraft, Audience]] = collections.deque()

@@ -64,7 +64,7 @@ class Stored:
 
 @pytest.mark.parametrize("first", [1, 2, 3])
 async def test_unapplied_entries_are_applied_in_order(first: int) -> None:
-    """They are applied to messages that were read with them and to older ones."""
+    """Changes are applied to messages of the same read and to older ones."""
     entries = [
         entry(1),
         entry(2),

@@ -350,7 +350,7 @@ async def test_waiting_send_with_a_full_commit_queue_is_refused(unloaded: World)
     assert unloaded.client.errors() == ["overloaded", "overloaded"]
 
 
-# a chat that turns out to be closed
+# a chat that was closed after its audience was loaded
 
 
 async def test_send_to_closed_chat_is_loaded_and_sent_again_in_order(world: World) -> None:

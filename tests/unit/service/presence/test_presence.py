@@ -22,7 +22,7 @@ from chatserver.service.presence.service import UserPresence
 from tests.support.servers.processes import eventually
 
 ALICE, BOB = UserId("alice"), UserId("bob")
-AWAY_S, GRACE_S = 0.16, 0.08  # short, so that checks are frequent; the test sets the clock
+AWAY_S, GRACE_S = 0.16, 0.08  # short, so that checks are frequent
 SUBSCRIBER = GatewayId("gw-remote")
 
 

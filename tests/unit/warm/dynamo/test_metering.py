@@ -45,7 +45,7 @@ def test_batch_is_divided_by_number_and_size_of_the_items() -> None:
 
 
 def test_unprocessed_items_of_a_batch_are_not_charged() -> None:
-    """They are charged and counted as stored when a retry writes them."""
+    """An item is charged and counted as stored when a retry writes it."""
     writes = [put("a"), put("b"), put("c")]
     left = {"UnprocessedItems": {MESSAGES: writes[1:]}}
 
@@ -55,7 +55,7 @@ def test_unprocessed_items_of_a_batch_are_not_charged() -> None:
 
 
 def test_marker_is_charged_to_its_chat_and_is_not_a_message() -> None:
-    """Markers have a partition next to the one of their chat."""
+    """The markers of a chat have a partition of their own."""
     marker = put("a#gone")
     del marker["PutRequest"]["Item"]["status"]
 

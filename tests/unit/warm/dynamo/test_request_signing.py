@@ -1,4 +1,4 @@
-"""Signatures of DynamoDB requests, compared with those of the SDK."""
+"""Signatures of DynamoDB requests equal the signatures of the SDK."""
 
 from __future__ import annotations
 

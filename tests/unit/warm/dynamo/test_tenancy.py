@@ -229,6 +229,6 @@ def test_invalid_tenant_is_refused(tenant: str) -> None:
 
 
 def test_tenant_of_s3_is_not_a_setting() -> None:
-    """It cannot differ from the tenant of DynamoDB."""
+    """The tenant of S3 cannot differ from the tenant of DynamoDB."""
     with pytest.raises(ValueError, match=r"cold\.tenant"):
         Settings.model_validate({"warm": {"tenant": "a"}, "cold": {"tenant": "a"}})

@@ -165,7 +165,7 @@ async def test_pages_of_a_sharded_chat_contain_each_row_once_in_order(
             break
         assert len(page.items) == limit
         assert start["chatid"] == "c", "tokens contain no shard"
-        if moves:  # a period that begins after all rows
+        if moves:  # add a period that begins after all rows
             ahead, shards = moves.pop()
             now = table.layouts.of("c")
             begin = max(LAST, now.from_ts) + ahead
@@ -180,7 +180,7 @@ async def test_pages_of_a_sharded_chat_contain_each_row_once_in_order(
 async def test_list_of_a_sharded_chat_returns_the_first_rows(
     layout: Layout, stamps: list[int], count: int, is_ascending: bool, cut: int
 ) -> None:
-    """The result equals that of a Query on one partition."""
+    """A Query on one partition would return the same rows."""
     table = Table(layout, stamps, frozenset(), cut)
     span = span_of(0, LAST, is_status=False)
     query = span.query(Warm()) | {"ScanIndexForward": is_ascending}

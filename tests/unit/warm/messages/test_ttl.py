@@ -26,7 +26,7 @@ def test_item_expires_after_retention_and_archiving_time() -> None:
 
 
 def test_item_written_after_the_retention_has_no_ttl() -> None:
-    """There would be no time to archive it."""
+    """TTL would remove the item before it could be archived."""
     ts = message(1).ts
 
     assert RETENTION.compute_ttl(ts, SENT_S + 30 * DAY_S) == SENT_S + 32 * DAY_S
@@ -34,7 +34,7 @@ def test_item_written_after_the_retention_has_no_ttl() -> None:
 
 
 def test_item_of_an_expiring_message_has_the_message_expiry_as_ttl() -> None:
-    """Its body is never archived, so the retention does not apply."""
+    """The body of an expiring message is never archived, so the retention does not apply."""
     ending = PersistItem(message(1, expires_at=SENT_S + 400 * DAY_S), None)
 
     item = encode_item(ending, removed_at=SENT_S + 32 * DAY_S)

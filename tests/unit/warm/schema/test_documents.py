@@ -95,7 +95,7 @@ _KINDS = {"HASH": "PartitionKey", "RANGE": "SortKey"}
 
 
 def test_model_has_the_keys_and_indexes_of_the_server() -> None:
-    """It also has the types of projected attributes."""
+    """The model also has the types of projected attributes."""
     workbench = json.loads((FOLDER / "nosql-workbench.json").read_bytes())
     for table, model in zip(TABLES, workbench["DataModel"], strict=True):
         create_request = make_create_request(table, Warm())

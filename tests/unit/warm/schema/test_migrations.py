@@ -110,7 +110,7 @@ async def test_rate_limiter_allows_no_more_than_its_rate() -> None:
     for _ in range(50):
         await limiter.acquire(2.0)
         moments.append(clock.now)
-        limiter.adjust(1.0)  # each really costs three units
+        limiter.adjust(1.0)  # each write costs three units, one more than estimated
 
     assert moments[-1] == pytest.approx(49 * 0.3)
     assert all(b - a == pytest.approx(0.3) for a, b in itertools.pairwise(moments))

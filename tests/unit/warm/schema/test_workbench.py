@@ -156,7 +156,7 @@ def test_model_follows_the_published_format(model: Model) -> None:
                 assert all(each == types[name] for name, each in found.items() if name in keys)
                 mixed |= {name for name, each in found.items() if each != types[name]}
                 assert keys.keys() <= item.keys()
-    # The model has one type per name. These are numbers in some rows, and text in others.
+    # The model has one type per name, but these attributes are numbers in some rows.
     assert mixed <= {"first", "last", "progress", "version"}
 
 

@@ -226,7 +226,7 @@ def test_each_record_is_handled_in_order_after_parents(
     for index, record in enumerate(stream.handled):
         first.setdefault(record, index)
     for part in stream.parts:
-        indexes = [first[part.shard.name, n] for n in range(part.count)]  # each, at least once
+        indexes = [first[part.shard.name, n] for n in range(part.count)]  # each at least once
         assert indexes == sorted(indexes)
         parent = next((p for p in stream.parts if p.shard.name == part.shard.parent_name), None)
         if parent is not None and parent.count and indexes:

@@ -41,7 +41,7 @@ def test_put_beyond_the_bound_drops_the_oldest_batches() -> None:
 
 
 def test_put_of_a_batch_again_replaces_it() -> None:
-    """A batch that was read again does not count twice."""
+    """The size of a batch that was read again is not added twice."""
     cache = BatchCache(3 * size_of([work_of("a", 1)]))
     cache.put("1-0", batch())
     cache.put("1-0", batch())

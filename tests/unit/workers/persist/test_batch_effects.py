@@ -112,7 +112,7 @@ def test_coalesce_distinguishes_chats() -> None:
     ],
 )
 def test_tombstone_keeps_readable_fields(tail: bytes, expected: tuple[str, ...]) -> None:
-    """It always has its position; nothing is parsed from the body."""
+    """A tombstone always has its position; nothing is parsed from the body."""
     left = tombstone_in_place_of(CommittedMessage(Seq(4), Ts(9), None, tail))
 
     assert left is not None

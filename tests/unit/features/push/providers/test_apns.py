@@ -109,7 +109,7 @@ async def test_missing_apns_setting_is_named_before_a_worker_starts(missing: str
     ],
 )
 def test_invalid_apns_setting_is_refused_without_its_value(name: str, value: str) -> None:
-    """One of them is a private key."""
+    """The error does not print the value, because one of the settings is a private key."""
     with pytest.raises(ConfigError, match=rf"notify\.{name}: ") as error:
         check_apns(Notify(**{**SETTINGS, name: value}))
 

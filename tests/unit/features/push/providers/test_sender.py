@@ -139,7 +139,7 @@ async def test_service_that_hangs_delays_only_its_own_pushes(services: FakeServi
 async def test_pushes_beyond_the_waiting_limit_are_dropped(
     services: FakeServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are dropped at once, not kept."""
+    """A push that finds the queue full is dropped at once."""
     monkeypatch.setattr(module, "WAITING_MAX", 3)
     services.blocked["stuck"] = asyncio.Event()
     futures = [services.sender.deliver(device(f"s{n}", "stuck"), NOTICE) for n in range(5)]
@@ -153,7 +153,7 @@ async def test_pushes_beyond_the_waiting_limit_are_dropped(
 async def test_circuit_opens_after_repeated_failures_of_a_service(
     services: FakeServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An open circuit delays nothing: waiting pushes count as attempted."""
+    """While the circuit is open, pushes to the service are dropped at once."""
     monkeypatch.setattr(module, "OPEN_S", 3600.0)
     services.results = {f"d{n}": [SendResult(Outcome.UNKNOWN)] for n in range(module.FAILURES_MAX)}
     for n in range(module.FAILURES_MAX):
@@ -177,7 +177,7 @@ async def test_busy_device_does_not_delay_other_devices(services: FakeServices) 
 
 
 async def test_deleted_device_has_the_time_of_its_deletion(services: FakeServices) -> None:
-    """It is the time from the service, or else the registration at the start of this push."""
+    """The time comes from the service, or else from the registration that the push used."""
     services.results = {
         "with-time": [SendResult(Outcome.GONE, gone_ms=7)],
         "without-time": [SendResult(Outcome.GONE)],
@@ -192,7 +192,7 @@ async def test_deleted_device_has_the_time_of_its_deletion(services: FakeService
 
 
 async def test_retry_after_of_a_service_is_respected(services: FakeServices) -> None:
-    """It applies to all pushes of the service."""
+    """The delay applies to all pushes of the service."""
     services.results = {"d": [SendResult(Outcome.BUSY, retry_after_s=0.3), SENT]}
     clock = asyncio.get_running_loop()
     started = clock.time()
