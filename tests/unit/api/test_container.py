@@ -7,7 +7,7 @@ from chatserver.domain.ids import ChatId, Seq
 from tests.support.apiparts import open_offline_container
 
 
-async def test_waits_for_stored_end_with_the_redis_epoch() -> None:
+async def test_stored_waits_end_in_a_new_redis_epoch() -> None:
     """A seq may belong to another message in the next epoch, so the result is unknown."""
     results: list[str] = []
     settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))

@@ -263,7 +263,7 @@ def test_error_does_not_contain_the_token() -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_unauthenticated(text: str) -> None:
+def test_any_text_as_a_token_is_unauthenticated(text: str) -> None:
     """No input raises any other error."""
     verify_error(text)
 

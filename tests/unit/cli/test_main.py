@@ -189,7 +189,7 @@ def test_load_without_a_secret_names_the_missing_settings_file(
 
 
 @pytest.mark.parametrize("has_dev_folder", [True, False])
-def test_command_without_settings_suggests_those_of_a_dev_run(
+def test_command_without_settings_suggests_the_settings_of_a_dev_run(
     has_dev_folder: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

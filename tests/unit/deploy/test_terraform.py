@@ -136,7 +136,7 @@ def test_resources_have_valid_arguments(name: str) -> None:
         problems = [f"{where}.{each}: unknown" for each in given.keys() - known.keys()]
         for argument, kind in known.items():
             if argument == "id":
-                continue  # the parser sets its own id; `terraform test` checks ours
+                continue  # the parser sets its own id; `terraform test` checks the real one
             blocks = as_list(given.get(argument)) if isinstance(kind, dict) else []
             if kind == "required" and given.get(argument) is None:
                 problems.append(f"{where}.{argument}: is required")
@@ -181,8 +181,8 @@ def test_policies_equal_those_of_deploy_iam(name: str) -> None:
     for statement in without_tenant["Statement"]:
         statement.pop("Condition", None)
 
-    def actual(plan: str) -> Any:
-        return json.loads(evaluated(plan)[f'aws_iam_policy.this["{name}"]']["policy"])
+    def actual(case: str) -> Any:
+        return json.loads(evaluated(case)[f'aws_iam_policy.this["{name}"]']["policy"])
 
     assert actual("terraform-provisioned") == json.loads(expected)
     assert actual("terraform-default") == without_tenant

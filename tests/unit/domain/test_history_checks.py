@@ -42,7 +42,7 @@ def test_missing_ranges_are_the_gaps_between_overlapping_ranges() -> None:
 
 
 @given(seqs_of_a_chat)
-def test_repeated_yields_every_occurrence_after_the_first(seqs: list[int]) -> None:
+def test_iter_repeats_yields_every_occurrence_after_the_first(seqs: list[int]) -> None:
     """Three equal values are two repetitions."""
     assert len(list(iter_repeats(seqs))) == len(seqs) - len(set(seqs))
 

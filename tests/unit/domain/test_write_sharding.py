@@ -37,7 +37,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 @settings(deadline=None)
 @given(layouts(), st.integers(0, 80))
-def test_partition_follows_from_the_period_of_a_ts(layout: Layout, ts: int) -> None:
+def test_partition_is_chosen_by_the_sharding_period_of_a_ts(layout: Layout, ts: int) -> None:
     """The last period that has begun applies; before the first period, there is one shard."""
     begun = [period.shards for period in layout.periods if period.from_ts <= ts]
     shards = begun[-1] if begun else 1
@@ -162,11 +162,11 @@ def test_merge_returns_each_row_once_in_order(
             # As in DynamoDB, a full page has a next page, even if that one is empty.
             upto = page[-1][0] if len(page) == size else None
             merge.add_rows(number, [(ts, ts) for ts, is_kept in page if is_kept], upto)
-        taken = merge.pop_rows(data.draw(st.integers(1, 7), "rows taken"))
-        merged += taken
-        if merge.upto is not None and taken:
+        rows_read = merge.pop_rows(data.draw(st.integers(1, 7), "rows read"))
+        merged += rows_read
+        if merge.upto is not None and rows_read:
             # A read that continues after `upto`, or after the last row, has no gap or repeat.
-            position = taken[-1][0] if merge.has_rows else merge.upto
+            position = rows_read[-1][0] if merge.has_rows else merge.upto
             seen = [ts for ts, is_kept in rows if is_kept and sign * ts <= sign * position]
             assert [ts for ts, _ in merged] == seen
         if merge.upto is None and not merge.has_rows:

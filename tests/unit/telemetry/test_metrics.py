@@ -108,13 +108,13 @@ def test_every_label_has_few_values() -> None:
 
 
 @pytest.mark.parametrize(("value", "times"), [(0.5, 1), (1.0, 2), (1.5, 3), (99.0, 1)])
-def test_tallied_histogram_equals_the_prometheus_histogram(value: float, times: int) -> None:
+def test_fast_histogram_equals_the_prometheus_histogram(value: float, times: int) -> None:
     """Both export the same text for the same values."""
     fast_registry, plain_registry = CollectorRegistry(), CollectorRegistry()
-    tallied = FastHistogram("x", "of x", (1, 2), fast_registry)
+    fast = FastHistogram("x", "of x", (1, 2), fast_registry)
     plain = Histogram("x", "of x", buckets=(1, 2), registry=plain_registry)
 
-    tallied.observe(value, times)
+    fast.observe(value, times)
     for _ in range(times):
         plain.observe(value)
 

@@ -81,7 +81,7 @@ def test_cleared_texts_are_not_in_the_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_page_of_a_cleared_chat(
+def test_page_of_a_cleared_chat_omits_cleared_entries(
     tmp_path: Path, changes: list[Any], expected: tuple[list[int], bool] | None
 ) -> None:
     """The newest page after three entries and these changes; None: not cached."""

@@ -121,7 +121,7 @@ def test_filter_and_key_condition_apply_to_old_entries() -> None:
     assert [each["PK"]["S"] for each in answer["Items"]] == ["b"]
 
 
-def test_count_and_projection_are_those_of_the_request() -> None:
+def test_count_and_projection_match_the_request() -> None:
     """The server returns complete entries, because the keys are needed."""
     names = {"#owner": "owner", "#n": "n"}
     request = query(ProjectionExpression="#n", ExpressionAttributeNames=names)

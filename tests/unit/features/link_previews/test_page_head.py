@@ -65,7 +65,7 @@ def test_page_without_open_graph_has_its_title_and_description() -> None:
         ("text/html", "", "utf-8"),
     ],
 )
-def test_charset_is_that_of_the_header_or_of_the_page(
+def test_charset_is_read_from_the_header_or_the_page(
     content_type: str, head: str, codec: str
 ) -> None:
     """Old pages declare it in their head."""

@@ -105,7 +105,7 @@ def test_channel_without_a_position_starts_recovery_if_entries_were_missed() -> 
     assert (up_to_date.received, up_to_date.recoveries) == ([], [])
 
 
-def test_channel_without_a_position_after_forgotten_transitions_starts_recovery() -> None:
+def test_channel_without_a_position_after_unrecorded_transitions_starts_recovery() -> None:
     """The chat may have had entries in a large period that is no longer recorded."""
     device = Device()
 

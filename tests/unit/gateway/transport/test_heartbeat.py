@@ -86,7 +86,7 @@ def test_wheel_never_reports_peers_that_answer(setting: tuple[float, float], cou
             peer.pinged_at = None
 
 
-def test_wheel_forgets_removed_connections() -> None:
+def test_wheel_drops_removed_connections() -> None:
     """A removed connection is neither pinged nor overdue; a second removal has no effect."""
     wheel = HeartbeatWheel(25, 10)
     kept, removed = add_peers(wheel, 2)

@@ -60,7 +60,7 @@ def attempt(
     return Attempt(*reply)
 
 
-def test_take_tokens_at_most_those_in_the_bucket(scripts: ScriptRunner) -> None:
+def test_take_tokens_returns_at_most_the_tokens_in_the_bucket(scripts: ScriptRunner) -> None:
     """A burst is allowed once; then tokens come back at the rate."""
     assert take(scripts, 3) == [3, 0]
     assert take(scripts, 3) == [2, 500]

@@ -158,7 +158,7 @@ def test_revoke_tokens_ban_stays_until_it_ends(scripts: ScriptRunner) -> None:
     assert scripts.redis.ttl(scripts.keys.revoked(ALICE)) == TOKEN_TTL_S
 
 
-def test_register_sessions_newer_session_replaces_that_of_its_device(
+def test_register_sessions_newer_session_replaces_the_older_one_of_its_device(
     scripts: ScriptRunner,
 ) -> None:
     """A device has one session over all gateways; other devices keep their sessions."""

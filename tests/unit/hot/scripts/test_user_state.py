@@ -268,7 +268,7 @@ def test_load_hidden_merges_with_newer_ones(scripts: ScriptRunner) -> None:
     assert (hidden(scripts), hidden(scripts, OTHER)) == ("11,1,7", "2")
 
 
-def test_load_hidden_up_to_a_seq_keeps_only_what_is_above(scripts: ScriptRunner) -> None:
+def test_load_hidden_up_to_a_seq_keeps_only_later_seqs(scripts: ScriptRunner) -> None:
     """A chat that is cleared repeatedly needs no more space; an older clear changes nothing."""
     load_hidden(scripts, {CHAT: "3,9,12"})
 

@@ -82,7 +82,7 @@ def test_displayed_formula_has_the_displayed_value(formula: str, values: tuple[i
     assert math.isclose(shown, found.value, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def test_names_in_returns_each_name_once_in_order() -> None:
+def test_list_names_returns_each_name_once_in_order() -> None:
     """Function names are not included."""
     assert list_names("max(b, a) * b + ceil(c)") == ("b", "a", "c")
 

@@ -55,20 +55,20 @@ def defaults(**changes: float) -> dict[str, float]:
     return found | changes
 
 
-def plan(removal: Any = "worker", **changes: float) -> Plan:
+def build_plan(removal: Any = "worker", **changes: float) -> Plan:
     """Return a plan with the constants and prices of the package."""
     return make_plan(defaults(**changes), removal, CONSTANTS, [], PRICES)
 
 
-def values_of(made: Plan) -> dict[str, float]:
+def values_of(plan: Plan) -> dict[str, float]:
     """Return the value of each row."""
-    return {line.name: line.value for line in made.lines}
+    return {line.name: line.value for line in plan.lines}
 
 
 def test_every_constant_has_a_source_and_is_used() -> None:
     """Each constant says how it was measured and occurs in a formula."""
-    made = plan()
-    read = {name for line in made.lines for name in list_names(line.formula)}
+    plan = build_plan()
+    read = {name for line in plan.lines for name in list_names(line.formula)}
 
     assert set(CONSTANTS) - read == set()
     assert all(each.how and each.value is not None for each in CONSTANTS.values())
@@ -109,8 +109,8 @@ def test_more_users_never_need_less_and_linear_values_scale(
         "messages_per_user_day": messages,
         "retention": retention,
     }
-    less = values_of(plan(users=users, **others))
-    more = values_of(plan(users=users * times, **others))
+    less = values_of(build_plan(users=users, **others))
+    more = values_of(build_plan(users=users * times, **others))
 
     # Fewer, larger nodes are a little cheaper per byte; partitions are per deployment.
     fewer = {"usd_per_user", "partitions", "masters", "redis_nodes"}
@@ -126,8 +126,8 @@ def test_more_users_never_need_less_and_linear_values_scale(
 @pytest.mark.parametrize("users", [1, 10_000, 10_000_000, 1_000_000_000, 1e11])
 def test_plan_of_any_size_is_consistent(users: float) -> None:
     """From 1 user to 100 billion: enough whole machines, and a total that is the sum."""
-    made = plan(users=users)
-    found = values_of(made)
+    plan = build_plan(users=users)
+    found = values_of(plan)
 
     assert found["gateways"] >= 2
     assert found["gateways"] * 50_000 >= found["connections"]
@@ -137,18 +137,25 @@ def test_plan_of_any_size_is_consistent(users: float) -> None:
     assert 1 <= found["partitions"] <= 1024
     assert found["redis_nodes"] <= found["deployments"] * 500
     assert found["masters"] / found["deployments"] <= found["partitions"]
-    assert made.usd_per_month["total"] == pytest.approx(
-        sum(usd for tier, usd in made.usd_per_month.items() if tier != "total")
+    assert plan.usd_per_month["total"] == pytest.approx(
+        sum(usd for tier, usd in plan.usd_per_month.items() if tier != "total")
     )
 
 
 def test_plan_beyond_a_limit_has_a_warning() -> None:
     """A small plan has no warnings about limits; a large one names each."""
-    small = " ".join(plan(users=1000).warnings)
-    large = " ".join(plan(users=1e9).warnings)
-    busy = " ".join(plan(users=100, chats_per_user=1, group_share=1, messages_per_user_day=1e5,
-                         group_size=100, peak=100).warnings)  # fmt: skip
-    wide = " ".join(plan(group_size=1000).warnings)
+    small = " ".join(build_plan(users=1000).warnings)
+    large = " ".join(build_plan(users=1e9).warnings)
+    busy_plan = build_plan(
+        users=100,
+        chats_per_user=1,
+        group_share=1,
+        messages_per_user_day=1e5,
+        group_size=100,
+        peak=100,
+    )
+    busy = " ".join(busy_plan.warnings)
+    wide = " ".join(build_plan(group_size=1000).warnings)
 
     assert "quota" not in small.lower() and "deployments" not in small
     assert "Service Quotas" in large
@@ -158,7 +165,7 @@ def test_plan_beyond_a_limit_has_a_warning() -> None:
 
 
 def test_ttl_removal_saves_the_amount_of_the_warning() -> None:
-    worker, ttl = plan(users=1e7), plan("ttl", users=1e7)
+    worker, ttl = build_plan(users=1e7), build_plan("ttl", users=1e7)
     units = values_of(worker)["write_units_message"] * values_of(worker)["messages_per_s"]
 
     saved = values_of(worker)["write_units_per_s"] - values_of(ttl)["write_units_per_s"]
@@ -173,7 +180,10 @@ def test_ttl_removal_saves_the_amount_of_the_warning() -> None:
 
 def test_long_message_bodies_are_stored_in_s3() -> None:
     """A pointer to S3 costs one write unit; an inline body costs one per KB."""
-    inline, long = values_of(plan(message_bytes=30_000)), values_of(plan(message_bytes=100_000))
+    inline, long = (
+        values_of(build_plan(message_bytes=30_000)),
+        values_of(build_plan(message_bytes=100_000)),
+    )
 
     assert inline["write_units_direct"] == pytest.approx(math.ceil(30_234 / 1024) + 3.02)
     assert long["write_units_direct"] == pytest.approx(4.02)
@@ -199,11 +209,13 @@ def test_results_of_the_load_tool_override_constants(tmp_path: Path) -> None:
     }
     constants, used = load_constants(write(tmp_path / "r.json", json.dumps(results)))
 
-    made = make_plan(defaults(), "worker", constants, used, PRICES)
+    plan = make_plan(defaults(), "worker", constants, used, PRICES)
 
-    assert used == made.from_results == ["gateway_cpu_us_per_message"]
+    assert used == plan.from_results == ["gateway_cpu_us_per_message"]
     assert constants["redis_cpu_us_per_message"] == CONSTANTS["redis_cpu_us_per_message"]
-    assert values_of(made)["gateway_us"] == pytest.approx(values_of(plan())["gateway_us"] + 11)
+    assert values_of(plan)["gateway_us"] == pytest.approx(
+        values_of(build_plan())["gateway_us"] + 11
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,7 +249,7 @@ def test_invalid_results_file_is_refused_by_name(
 def test_example_in_the_docs_equals_the_computed_plan() -> None:
     """The table of docs/capacity.md, cell by cell."""
     text = (Path(__file__).parents[4] / "docs" / "capacity.md").read_text("utf-8")
-    plans = [{line.name: line for line in plan(users=n).lines} for n in (1e6, 1e8, 1e9)]
+    plans = [{line.name: line for line in build_plan(users=n).lines} for n in (1e6, 1e8, 1e9)]
     rows = re.findall(r"^\| `(\w+)` \((.+?)\) \| (.+) \|$", text, re.M)
 
     assert len(rows) > 20

@@ -155,7 +155,7 @@ async def sent(world: World, reader: UserId | None = BOB) -> Page[Message]:
     return (await world.queries().list_sent(reader, BOB, TimeRange(), 10, None)).page
 
 
-async def test_unpersisted_edit_is_shown_and_unpersisted_deletion_hides() -> None:
+async def test_unpersisted_edits_and_deletions_are_applied() -> None:
     """The overlay has changes that the warm tier does not have yet."""
     edited = message(1, body="edited", rev=5, edited_ts=9, edited_seq=5)
     world = World([message(1), message(2)])

@@ -33,7 +33,7 @@ def test_member_encoded_and_decoded_is_equal() -> None:
     assert Member.decode(member.encode()) == member
 
 
-def test_keys_of_the_records_are_those_of_the_data_model() -> None:
+def test_keys_of_the_records_match_the_data_model() -> None:
     """Queries depend on these keys."""
     keys = [
         (item["PK"]["S"], item["SK"]["S"])

@@ -89,7 +89,7 @@ async def test_reads_of_one_tick_share_a_call_and_each_gets_its_own_items() -> N
     assert len(dynamo.calls) == 1
 
 
-async def test_reads_of_many_keys_take_calls_of_at_most_a_hundred() -> None:
+async def test_reads_of_many_keys_use_calls_of_at_most_a_hundred() -> None:
     """The limit holds for the keys of one caller too."""
     dynamo = FakeDynamo()
 

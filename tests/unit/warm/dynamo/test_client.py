@@ -60,7 +60,7 @@ def error_response(code: str, status: int = 400, **more: Any) -> ClientError:
         (NoCredentialsError(), ConfigError),
     ],
 )
-def test_translate_returns_an_own_error_with_the_endpoint(
+def test_translate_returns_a_product_error_with_the_endpoint(
     failure: Exception, expected: type[ChatError]
 ) -> None:
     """No botocore error leaves the package."""

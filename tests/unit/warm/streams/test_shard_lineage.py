@@ -75,7 +75,7 @@ def test_shards_are_balanced_over_live_readers() -> None:
     assert [each.id for each in other.to_claim] == ["s4", "s5"]
 
 
-def test_lag_is_that_of_the_slowest_shard() -> None:
+def test_lag_is_the_lag_of_the_slowest_shard() -> None:
     """Shards without a reader count; completed shards have no lag."""
     rows = known(
         progress("a", read_to_ms=0, is_done=True),
