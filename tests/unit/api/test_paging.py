@@ -17,7 +17,7 @@ CURSORS = Cursors(SecretStr("0123456789abcdef0123456789abcdef"))
 
 @given(st.text(max_size=64), st.text(max_size=100))
 def test_cursor_opened_for_its_own_list_returns_the_position(list_name: str, position: str) -> None:
-    """A valid position is returned unchanged."""
+    """A signed position is returned unchanged."""
     assert CURSORS.open(list_name, CURSORS.sign(list_name, position), str) == position
 
 

@@ -103,7 +103,7 @@ class FakeServer:
         return {"type": "stored", "chat": chat, "upto": self.stored[chat]}
 
     def rewind(self, lost_max: int) -> None:
-        """Lose the inbox, and up to `lost_max` entries of each chat that are not stored."""
+        """Lose all inbox events and up to `lost_max` unstored entries of each chat."""
         self.epoch += 1
         self.inbox, self.first = [], 1
         for chat, log in self.logs.items():
@@ -199,7 +199,7 @@ def make_event(entry: Fields) -> Fields:
 
 
 class FakeSession:
-    """A connection whose frames wait in both directions until a test moves them."""
+    """A connection that queues frames in both directions until a test moves them."""
 
     def __init__(self, server: FakeServer, hello: Fields) -> None:
         self._server = server

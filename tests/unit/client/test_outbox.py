@@ -160,7 +160,7 @@ def test_hide_is_kept_until_its_own_retry_is_acked_as_stored() -> None:
 
 
 def test_operation_whose_probe_is_refused_waits_for_a_new_epoch() -> None:
-    """It may belong to a past epoch; it is sent again in the next one."""
+    """The operation may belong to a past epoch; it is sent again in the next one."""
     outbox = outbox_of("a")
     next_refs(outbox)
     outbox.record_ack("a", position(1), 0.0, is_stored=False)

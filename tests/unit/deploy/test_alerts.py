@@ -70,7 +70,7 @@ def dashboard_queries() -> Iterator[tuple[str, str, str]]:
 
 
 def expressions() -> dict[str, str]:
-    """Return all PromQL expressions by where they are used."""
+    """Return all PromQL expressions by the place of their use."""
     found = {f"alert {name}": rule["expr"] for name, rule in rules().items()}
     for alert_test in alert_tests():
         found |= {

@@ -1,4 +1,4 @@
-"""Hidden seqs of a user: single ones, and all up to a seq."""
+"""Hidden seqs of a user: single seqs, and all seqs up to a cleared one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a message under its reference."""
+"""The stored record of a message's position, and the digest of its content."""
 
 from __future__ import annotations
 

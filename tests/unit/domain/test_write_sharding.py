@@ -1,4 +1,4 @@
-"""Write sharding: the partitions of entries, and merging of their streams."""
+"""Write sharding: the partitions of entries, and reads that merge partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slow server does not change when requests are due: no coordinated omission."""
+"""Requests are due at fixed times even if the server is slow (no coordinated omission)."""
 
 from __future__ import annotations
 

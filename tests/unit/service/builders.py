@@ -1,4 +1,4 @@
-"""Audiences and small fakes that several tests of use cases share."""
+"""Audiences and fakes for the tests of use cases."""
 
 from __future__ import annotations
 

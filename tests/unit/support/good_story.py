@@ -207,7 +207,7 @@ class GoodStory:
         return True
 
     def _seen(self, user: str, chat: str, *, is_whole: bool = False) -> Iterator[Shown]:
-        """Iterate over what a member may read, since the last join or `is_whole`."""
+        """Yield the entries since a member's last join; with `is_whole`, all that they may read."""
         since, earlier = self.since[chat, user], self.earlier[chat, user] if is_whole else []
         for entry in self.logs[chat]:
             if entry.seq < since and not any(entry.seq in period for period in earlier):

@@ -1,4 +1,4 @@
-"""A gateway is ready while the records that it sends to itself return."""
+"""A gateway is ready while it receives the records that it sends to itself."""
 
 from __future__ import annotations
 

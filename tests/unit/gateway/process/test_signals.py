@@ -1,4 +1,4 @@
-"""Signals are not stored: a slow device gets fewer of them, and events come first."""
+"""Signals to a slow device are dropped, and its events are not."""
 
 from __future__ import annotations
 

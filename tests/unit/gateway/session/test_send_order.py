@@ -198,7 +198,7 @@ class World:
                 self.gateway.is_overloaded = count % 2 == 0
 
     def finish(self) -> None:
-        """Answer everything, and let the client repeat until no send is unanswered."""
+        """Complete all sends; the client repeats refused ones until no send is unanswered."""
         self.gateway.is_overloaded = False
         for _ in range(500):
             self.refill()

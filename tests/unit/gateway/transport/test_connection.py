@@ -80,7 +80,7 @@ class FakeServer:
         self.dirty.append(connection)
 
     def handle_message(self, payload: bytes) -> None:
-        """Nothing is answered."""
+        """Send no response."""
 
     def handle_disconnect(self) -> None:
         self.is_lost = True

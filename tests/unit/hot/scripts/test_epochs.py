@@ -1,4 +1,4 @@
-"""ensure_epoch.lua: a Redis that lost data starts a new epoch, greater than all before."""
+"""ensure_epoch.lua: a Redis that lost data starts a new epoch, greater than all earlier ones."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_expiring_message_in_the_archive_may_have_no_body() -> None:
 
 
 def test_seq_marked_as_lost_may_still_get_its_message() -> None:
-    """A late message replaces the marker; a dead letter's tombstone tiers another revision."""
+    """A late message replaces the marker; a dead letter's tombstone has another revision."""
     lost = item(1, kind="lost", mid="lost-1", ts=9, deleted=True, body="")
     dead_letter = item(1, deleted=True, body="", rev=1, mid="-")
 

@@ -15,7 +15,7 @@ from chatserver.operations.trace.service import MessageTrace
 
 
 class FakeTiers:
-    """The warm and cold tiers in memory; one chat may have the message, calls may fail."""
+    """The warm and cold tiers in memory: one chat may have the message, and calls may fail."""
 
     def __init__(self, chats: int, has: int | None = None, *, is_broken: bool = False) -> None:
         self.chats = [ChatId(f"c{number}") for number in range(chats)]

@@ -1,4 +1,4 @@
-"""Sync: list_missed inbox entries with their messages, contiguous or refused."""
+"""Sync: missed inbox entries with their messages, contiguous or refused."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Warm:
 
 
 def test_messages_not_in_the_hot_tier_are_read_from_the_warm_tier() -> None:
-    """An idle chat was evicted; a device that reconnects late still gets what it list_missed."""
+    """An idle chat was evicted; a device that reconnects late still gets what it missed."""
     entries = inbox_of([0, 1, 0, -1, 0])
     hot = Hot(entries, trimmed=frozenset((CHATS[0], seq) for seq in (1, 2)))
     warm = Warm()

@@ -35,7 +35,7 @@ class Scenario:
         self._is_closed = False
 
     async def run(self, script: list[str]) -> None:
-        """Run the script, and then let everything complete."""
+        """Run the script, then complete all pending work."""
         for step in script:
             await self._run_step(step)
         while self.world.commits.queue or self.world.audiences.loading:

@@ -34,7 +34,7 @@ def operations_of(service: str) -> set[str]:
 
 
 def called_operations() -> set[str]:
-    """Return the operations of AWS services in the code, as strings or methods."""
+    """Return the AWS operations that the code names in strings or methods."""
     known = operations_of("dynamodb") | operations_of("dynamodbstreams") | operations_of("s3")
     # The packages of the clients, and the workers.
     package = ROOT / "chatserver"

@@ -100,7 +100,7 @@ class StreamShard:
 
 @dataclasses.dataclass
 class HeldLease:
-    """A lease that a reader assumes to have."""
+    """A lease that a reader may have lost."""
 
     token: int
     position: int
