@@ -30,8 +30,7 @@ from tests.support.story import (
     load_story,
 )
 from tests.support.storycheck import check_story, find_undelivered_entries
-from tests.unit.support.good_story import CHOICES, make_story
-from tests.unit.support.planted_faults import (
+from tests.unit.support.injected_faults import (
     FAULTS,
     all_of,
     change,
@@ -42,20 +41,21 @@ from tests.unit.support.planted_faults import (
     undo_deletion,
     undo_edit,
 )
+from tests.unit.support.valid_story import CHOICES, make_story
 
 replace = msgspec.structs.replace
 S = TypeVar("S")
 
 
 @functools.cache
-def _make_good_story() -> Story:
+def _make_valid_story() -> Story:
     return make_story(5, random.Random(3).choices(CHOICES, k=300))
 
 
 @pytest.fixture
-def good() -> Story:
+def story() -> Story:
     """A copy of a valid story with many scenes of every kind."""
-    original = _make_good_story()
+    original = _make_valid_story()
     return Story(original.chats, original.devices, list(original.scenes))
 
 
@@ -75,11 +75,13 @@ def test_check_valid_story_passes(seed: int, choices: list[str]) -> None:
     assert not violations, report(violations)
 
 
-def test_check_good_story_has_every_action(good: Story) -> None:
+def test_check_sample_story_has_every_action(story: Story) -> None:
     """The story that the fault tests start from is valid and contains every action."""
-    assert not check_story(good), report(check_story(good))
-    assert {a.kind for a in all_of(good, Asked)} == set(get_args(Kind))
-    assert any(len(periods) > 1 for periods in periods_of(good).of.values()), "no user joined again"
+    assert not check_story(story), report(check_story(story))
+    assert {a.kind for a in all_of(story, Asked)} == set(get_args(Kind))
+    assert any(len(periods) > 1 for periods in periods_of(story).of.values()), (
+        "no user joined again"
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,28 +146,28 @@ def test_check_raw_device_may_get_a_removal_again_after_a_reset(
     assert is_repeat_reported is not is_valid
 
 
-def test_story_dumped_and_loaded_is_equal(good: Story) -> None:
+def test_story_dumped_and_loaded_is_equal(story: Story) -> None:
     """A story saved after a failure can be checked again."""
-    assert load_story(dump_story(good)) == good
+    assert load_story(dump_story(story)) == story
 
 
-def test_find_undelivered_entries_reports_a_missing_delivery(good: Story) -> None:
+def test_find_undelivered_entries_reports_a_missing_delivery(story: Story) -> None:
     """Tests use it to wait until every entry is delivered."""
-    logs = {scene.chat: scene.entries for scene in all_of(good, Stored)}
-    assert not find_undelivered_entries(good, logs)
+    logs = {scene.chat: scene.entries for scene in all_of(story, Stored)}
+    assert not find_undelivered_entries(story, logs)
 
-    good.scenes.remove(delivery_in(good))
+    story.scenes.remove(delivery_in(story))
 
-    assert [violation.rule for violation in find_undelivered_entries(good, logs)] == ["P4"]
+    assert [violation.rule for violation in find_undelivered_entries(story, logs)] == ["P4"]
 
 
-def test_check_device_that_started_over_may_read_instead_of_receive(good: Story) -> None:
+def test_check_device_that_started_over_may_read_instead_of_receive(story: Story) -> None:
     """A device that was disconnected for too long reads its chats instead of events."""
-    delivery = delivery_in(good)
-    change(good, delivery, Restarted(delivery.t, delivery.user, delivery.device, False),
+    delivery = delivery_in(story)
+    change(story, delivery, Restarted(delivery.t, delivery.user, delivery.device, False),
            replace(delivery, is_read=True))  # fmt: skip
 
-    assert not check_story(good), report(check_story(good))
+    assert not check_story(story), report(check_story(story))
 
 
 # injected faults
@@ -173,30 +175,30 @@ def test_check_device_that_started_over_may_read_instead_of_receive(good: Story)
 
 @pytest.mark.parametrize(("rule", "inject"), FAULTS, ids=[inject.__name__ for _, inject in FAULTS])
 def test_check_injected_fault_is_reported(
-    good: Story, rule: str, inject: Callable[[Story], None]
+    story: Story, rule: str, inject: Callable[[Story], None]
 ) -> None:
     """Each fault is reported with the promise that it breaks."""
-    inject(good)
+    inject(story)
 
-    assert rule in rules_of(good)
+    assert rule in rules_of(story)
 
 
 @pytest.mark.parametrize("where", [Stored, Final, Kept])
 @pytest.mark.parametrize("transform", [undo_edit, remove_reaction, undo_deletion])
 def test_check_message_without_its_change_is_reported(
-    good: Story,
+    story: Story,
     where: type[Stored] | type[Final] | type[Kept],
     transform: Callable[[tuple[Shown, ...]], tuple[Shown, ...]],
 ) -> None:
     """An unapplied change is found in DynamoDB, in histories and on devices."""
-    change_entries(good, where, transform)
+    change_entries(story, where, transform)
 
-    assert rules_of(good) == {"P10"}
+    assert rules_of(story) == {"P10"}
 
 
 @pytest.mark.parametrize("kind", [Stored, Final, Line, Answered])
-def test_check_story_without_its_end_is_void(good: Story, kind: type[Scene]) -> None:
+def test_check_story_without_its_end_is_void(story: Story, kind: type[Scene]) -> None:
     """An incomplete story proves nothing."""
-    good.scenes = [scene for scene in good.scenes if not isinstance(scene, kind)]
+    story.scenes = [scene for scene in story.scenes if not isinstance(scene, kind)]
 
-    assert "VOID" in rules_of(good)
+    assert "VOID" in rules_of(story)

@@ -41,7 +41,7 @@ class Device:
     pending: list[Sent] = dataclasses.field(default_factory=list)
 
 
-class GoodRun:
+class ValidRunModel:
     """Applies choices to a correct server and records what the clients observe."""
 
     def __init__(self, seed: int) -> None:
@@ -206,7 +206,7 @@ CHOICES = (
 
 def make_run(seed: int, choices: list[str]) -> Run:
     """Return a valid run of these choices; `seed` selects users and chats."""
-    run = GoodRun(seed)
+    run = ValidRunModel(seed)
     for choice in choices:
         match choice:
             case "push":

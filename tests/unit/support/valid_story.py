@@ -1,6 +1,6 @@
 """A model of a correct chat server with membership changes.
 
-Like `good_run`, for stories: a list of choices drives it, so that a property test can search
+Like `valid_run`, for stories: a list of choices drives it, so that a property test can search
 for a valid story that the checker wrongly refuses.
 """
 
@@ -52,7 +52,7 @@ CHOICES = (
 )
 
 
-class GoodStory:
+class ValidStoryModel:
     """Applies choices to a correct server and records what every device observes."""
 
     def __init__(self, seed: int) -> None:
@@ -255,7 +255,7 @@ class GoodStory:
 
 def make_story(seed: int, choices: list[str]) -> Story:
     """Return a valid story of these choices; `seed` selects users and chats."""
-    story = GoodStory(seed)
+    story = ValidStoryModel(seed)
     for choice in choices:
         story.play(choice)
     return story.finish()
