@@ -82,21 +82,21 @@ async def test_client_config_by_default_has_gateway_and_no_demo_users(client: Cl
 async def test_demo_login_without_demo_users_is_not_found(client: Client) -> None:
     """A production API has no such route, for any request body."""
     for body in (b'{"user":"alice"}', b"", b"{"):
-        answer = await (await client()).post("/v1/dev/login", content=body)
-        assert answer.status_code == 404
-        assert answer.json()["code"] == "not_found"
+        response = await (await client()).post("/v1/dev/login", content=body)
+        assert response.status_code == 404
+        assert response.json()["code"] == "not_found"
 
 
 async def test_demo_login_returns_a_valid_token(client: Client) -> None:
     """The token is for the demo user of the request."""
-    answer = await (await client("alice", "bob")).post("/v1/dev/login", json={"user": "bob"})
+    response = await (await client("alice", "bob")).post("/v1/dev/login", json={"user": "bob"})
 
-    assert answer.status_code == 200
-    login = answer.json()
+    assert response.status_code == 200
+    login = response.json()
     claims = Tokens(Auth(secret=SecretStr(SECRET)), SystemClock()).verify(login["token"])
     assert (login["user"], login["expires_at"]) == ("bob", claims.expires_at)
     assert claims.user == "bob"
-    assert answer.headers["cache-control"] == "no-store"
+    assert response.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ async def test_demo_login_with_invalid_body_returns_a_problem(
     client: Client, body: bytes, status: int, code: str
 ) -> None:
     """Each invalid body gets a problem document with a code."""
-    answer = await (await client("alice", "bob")).post(
+    response = await (await client("alice", "bob")).post(
         "/v1/dev/login", content=body, headers={"Content-Type": "application/json"}
     )
 
-    problem = answer.json()
-    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
-    assert answer.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert (response.status_code, problem["status"], problem["code"]) == (status, status, code)
+    assert response.headers["content-type"] == "application/problem+json"
     assert problem["type"] == "about:blank"
     assert problem["title"] and problem["detail"]
     assert problem["temporary"] is False
@@ -132,9 +132,9 @@ async def test_demo_login_with_invalid_body_returns_a_problem(
 
 async def test_problem_names_the_invalid_field(client: Client) -> None:
     """The caller can correct the request without guessing."""
-    answer = await (await client("alice", "bob")).post("/v1/dev/login", json={"user": "a#b"})
+    response = await (await client("alice", "bob")).post("/v1/dev/login", json={"user": "a#b"})
 
-    assert "user" in answer.json()["detail"]
+    assert "user" in response.json()["detail"]
 
 
 async def test_api_without_a_secret_does_not_start() -> None:
@@ -147,25 +147,25 @@ async def test_api_without_a_secret_does_not_start() -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 async def test_unsupported_method_returns_a_problem(client: Client, method: str) -> None:
     """The response is 405 with a problem document."""
-    answer = await (await client()).request(method, "/healthz")
+    response = await (await client()).request(method, "/healthz")
 
-    assert answer.status_code == 405
-    assert answer.json()["code"] == "bad_request"
+    assert response.status_code == 405
+    assert response.json()["code"] == "bad_request"
 
 
 async def test_health_of_a_running_api_is_ok(client: Client) -> None:
     """`/healthz` returns 200 while the process serves requests, even if its stores are down."""
-    answer = await (await client()).get("/healthz")
+    response = await (await client()).get("/healthz")
 
-    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
 async def test_readiness_without_redis_is_unavailable_and_names_redis(client: Client) -> None:
     """A load balancer sends requests elsewhere, and an operator reads what is unavailable."""
-    answer = await (await client()).get("/readyz")
+    response = await (await client()).get("/readyz")
 
-    problem = answer.json()
-    assert (answer.status_code, problem["code"]) == (503, "unavailable")
+    problem = response.json()
+    assert (response.status_code, problem["code"]) == (503, "unavailable")
     assert problem["detail"].startswith("redis at ")
     assert problem["temporary"] is True
 
@@ -176,10 +176,10 @@ async def test_metrics_count_responses_by_route_and_not_by_path(client: Client) 
     await http_client.get("/unknown-path")
     await http_client.get("/healthz")
 
-    answer = await http_client.get("/metrics")
+    response = await http_client.get("/metrics")
     text = generate_latest().decode()
 
-    assert answer.status_code == 404  # metrics have their own port, closed to clients
+    assert response.status_code == 404  # metrics have their own port, closed to clients
     assert 'chatserver_http_requests_total{route="/healthz",status="200"}' in text
     assert "unknown-path" not in text
 
@@ -211,6 +211,6 @@ async def test_hsts_is_sent_only_behind_tls(
     wrapped = CommonHeaders(app, Api.model_validate(settings))
     transport = httpx.ASGITransport(wrapped, client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
-        answer = await client.get("/healthz", headers=headers)
+        response = await client.get("/healthz", headers=headers)
 
-    assert answer.headers.get("strict-transport-security") == expected
+    assert response.headers.get("strict-transport-security") == expected

@@ -80,10 +80,10 @@ async def test_requests_of_one_user_leave_slots_for_others() -> None:
     assert sorted(api.started) == ["busy", "busy", "busy", "other"]
 
     api.may_end.set()
-    answers = await asyncio.gather(*flood, *others)
-    assert [answer.status_code for answer in answers].count(429) == 1
-    assert [answer.status_code for answer in answers].count(200) == 7
-    (refused,) = [answer for answer in answers if answer.status_code == 429]
+    responses = await asyncio.gather(*flood, *others)
+    assert [response.status_code for response in responses].count(429) == 1
+    assert [response.status_code for response in responses].count(200) == 7
+    (refused,) = [response for response in responses if response.status_code == 429]
     assert refused.json()["code"] == "rate_limited"
     assert refused.headers["retry-after"] == "1"
 
@@ -93,6 +93,6 @@ async def test_finished_requests_release_their_slots() -> None:
     api = SlowApi(FairSemaphore(total_max=1, user_max=1, waiting_max=50, requests="requests"))
     api.may_end.set()
 
-    answers = await asyncio.gather(*(api.send_request(f"u{n % 3}") for n in range(12)))
+    responses = await asyncio.gather(*(api.send_request(f"u{n % 3}") for n in range(12)))
 
-    assert {answer.status_code for answer in answers} == {200}
+    assert {response.status_code for response in responses} == {200}

@@ -205,9 +205,9 @@ def test_list_operation_is_paged(api: Api) -> None:
             assert {"next", "more"} & fields.keys(), path
 
 
-def fields_of(api: Api, answer: dict[str, Any]) -> dict[str, Any]:
+def fields_of(api: Api, response: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a response's JSON object."""
-    schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
+    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
     named = api.document["components"]["schemas"].get(schema.get("$ref", "").rpartition("/")[2])
     fields: dict[str, Any] = (named or schema).get("properties", {})
     return fields

@@ -28,10 +28,10 @@ def test_missing_setting_is_unavailable_and_named_only_in_the_log() -> None:
     missing = "S3 at AWS: Unable to locate credentials: set cold.access_key"
 
     with capture_logs() as logs:
-        answer = on_chat_error(RequestFactory().post("/v1/files"), ConfigError([missing]))
+        response = on_chat_error(RequestFactory().post("/v1/files"), ConfigError([missing]))
 
-    problem = answer.content
-    assert (answer.status_code, problem.code, problem.temporary) == (503, "unavailable", True)
+    problem = response.content
+    assert (response.status_code, problem.code, problem.temporary) == (503, "unavailable", True)
     assert "not configured for this" in problem.detail
     assert "S3" not in problem.detail
     assert [line["problems"] for line in logs] == [[missing]]
@@ -39,11 +39,11 @@ def test_missing_setting_is_unavailable_and_named_only_in_the_log() -> None:
 
 def test_lost_race_is_a_temporary_conflict() -> None:
     """The same call may succeed later: the problem says so, and when to retry."""
-    answer = on_chat_error(RequestFactory().post("/v1/sessions"), LostRace("changed meanwhile"))
+    response = on_chat_error(RequestFactory().post("/v1/sessions"), LostRace("changed meanwhile"))
 
-    problem = answer.content
-    assert (answer.status_code, problem.code, problem.temporary) == (409, "conflict", True)
-    assert (problem.retry_after_ms, answer.headers["Retry-After"]) == (100, "1")
+    problem = response.content
+    assert (response.status_code, problem.code, problem.temporary) == (409, "conflict", True)
+    assert (problem.retry_after_ms, response.headers["Retry-After"]) == (100, "1")
 
 
 def test_rate_limited_request_is_not_logged() -> None:
@@ -51,7 +51,7 @@ def test_rate_limited_request_is_not_logged() -> None:
     request = RequestFactory().post("/v1/sessions")
 
     with capture_logs() as logs:
-        answers = [
+        responses = [
             on_chat_error(request, error)
             for error in (
                 RateLimited("too many logins", retry_after_ms=500),
@@ -59,7 +59,7 @@ def test_rate_limited_request_is_not_logged() -> None:
             )
         ]
 
-    assert [answer.status_code for answer in answers] == [429, 400]
+    assert [response.status_code for response in responses] == [429, 400]
     assert [line["code"] for line in logs] == ["bad_request"]
 
 

@@ -67,13 +67,13 @@ async def test_file_is_served_with_its_type_and_revalidated(
     client: httpx.AsyncClient, path: str, content_type: str
 ) -> None:
     """Browsers accept scripts and styles of the right type only; HEAD has the same headers."""
-    answer, head = await client.get(path), await client.head(path)
+    response, head = await client.get(path), await client.head(path)
 
-    assert (answer.status_code, head.status_code) == (200, 200)
-    assert answer.headers["content-type"] == content_type
-    assert answer.headers["cache-control"] == "no-cache"
-    assert int(answer.headers["content-length"]) == len(answer.content) > 0
-    assert (head.headers["etag"], head.content) == (answer.headers["etag"], b"")
+    assert (response.status_code, head.status_code) == (200, 200)
+    assert response.headers["content-type"] == content_type
+    assert response.headers["cache-control"] == "no-cache"
+    assert int(response.headers["content-length"]) == len(response.content) > 0
+    assert (head.headers["etag"], head.content) == (response.headers["etag"], b"")
 
 
 async def test_every_client_route_serves_the_index(client: httpx.AsyncClient) -> None:
@@ -85,10 +85,10 @@ async def test_every_client_route_serves_the_index(client: httpx.AsyncClient) ->
     assert len(routes) > 10
     assert tuple(listed) == CLIENT_PAGES
     for path in ["/", "/index.html", "/settings/profile", "/people/a~b/", *sorted(routes)]:
-        answer = await client.get(path.replace(":", "d-"))
-        assert (answer.status_code, answer.text) == (200, PAGE), path
-        assert answer.headers["content-type"] == "text/html; charset=utf-8"
-        assert answer.headers["cache-control"] == "no-cache"
+        response = await client.get(path.replace(":", "d-"))
+        assert (response.status_code, response.text) == (200, PAGE), path
+        assert response.headers["content-type"] == "text/html; charset=utf-8"
+        assert response.headers["cache-control"] == "no-cache"
 
 
 @pytest.mark.parametrize("accept", ["gzip, br", "br;q=0.5, gzip;q=0.1"])
@@ -149,31 +149,33 @@ async def test_unlisted_path_is_not_found(client: httpx.AsyncClient, path: str) 
     request = httpx.Request("GET", "http://127.0.0.1:8080/")
     request.url = request.url.copy_with(raw_path=path.encode())
 
-    answer = await client.send(request)
+    response = await client.send(request)
 
-    assert answer.status_code == 404
-    assert answer.json()["code"] == "not_found"
+    assert response.status_code == 404
+    assert response.json()["code"] == "not_found"
 
 
 async def test_share_without_service_worker_redirects_to_the_share_page(
     client: httpx.AsyncClient,
 ) -> None:
     """The page asks the user to share again; the server does not read the shared data."""
-    answer = await client.post("/share", data={"text": "private"}, files={"files": b"x" * 100_000})
+    response = await client.post(
+        "/share", data={"text": "private"}, files={"files": b"x" * 100_000}
+    )
 
-    assert (answer.status_code, answer.content) == (303, b"")
-    assert answer.headers["location"] == "/share?missed"
-    assert answer.headers["cache-control"] == "no-store"
-    assert (await client.get(answer.headers["location"])).text == PAGE
+    assert (response.status_code, response.content) == (303, b"")
+    assert response.headers["location"] == "/share?missed"
+    assert response.headers["cache-control"] == "no-store"
+    assert (await client.get(response.headers["location"])).text == PAGE
 
 
 async def test_index_without_a_build_names_the_build_commands(tmp_path: Path) -> None:
     """A checkout without a built client still serves a page."""
     async with open_client(tmp_path) as client:
-        answer = await client.get("/")
+        response = await client.get("/")
 
-    assert answer.status_code == 200
-    assert "npm" in answer.text and "make run" in answer.text
+    assert response.status_code == 200
+    assert "npm" in response.text and "make run" in response.text
 
 
 async def test_content_security_policy_allows_only_what_the_client_needs(

@@ -290,11 +290,11 @@ class FakeSession:
             error = {"type": "error", "code": "unavailable", "message": "", "temporary": True}
             self.to_client.append({**error, "id": frame["id"], "retry_after_ms": 100})
             return
-        answer = self._handle(frame)
-        if answer is not None:
+        response = self._handle(frame)
+        if response is not None:
             self.push_pending()
-            self.to_client.append(answer)
-            if answer.get("dup"):
+            self.to_client.append(response)
+            if response.get("dup"):
                 self.push_stored(self._server.store(frame["chat"]))
 
     def _handle(self, frame: Fields) -> Fields | None:

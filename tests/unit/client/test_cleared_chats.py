@@ -104,7 +104,7 @@ async def test_positions_are_loaded_by_page_after_a_connection(
     """A temporary error is retried; any other error ends the load."""
     monkeypatch.setattr(cleared_chats, "RETRY_S", 0.0)
     requested: list[str | None] = []
-    answers: list[PreferencesPage | ChatError] = [
+    responses: list[PreferencesPage | ChatError] = [
         PreferencesPage([ChatPreferences("c1")], "c1"),
         Unavailable("busy"),
         PreferencesPage([ChatPreferences("c2")], None),
@@ -113,13 +113,13 @@ async def test_positions_are_loaded_by_page_after_a_connection(
 
     async def list_page(*, after: str | None, limit: int) -> PreferencesPage:
         requested.append(after)
-        answer = answers.pop(0)
-        if isinstance(answer, ChatError):
-            raise answer
-        return answer
+        response = responses.pop(0)
+        if isinstance(response, ChatError):
+            raise response
+        return response
 
     await load_cleared_chats(list_page)
     await load_cleared_chats(list_page)
 
     assert requested == [None, "c1", "c1", None]
-    assert answers == []
+    assert responses == []

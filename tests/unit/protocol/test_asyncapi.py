@@ -54,15 +54,15 @@ def test_document_has_every_frame(document: dict[str, Any], cls: type[msgspec.St
 def test_document_lists_the_answers_of_each_request(
     document: dict[str, Any], cls: type[msgspec.Struct]
 ) -> None:
-    """A frame with an `id` has answers, `error` among them; one without has none."""
+    """A frame with an `id` has responses, `error` among them; one without has none."""
     operation = document["operations"][tag_of(cls)]
 
     is_request = "id" in cls.__struct_encode_fields__ or tag_of(cls) == "hello"
-    answers = [ref["$ref"] for ref in operation.get("reply", {}).get("messages", [])]
-    assert bool(answers) == is_request
+    responses = [ref["$ref"] for ref in operation.get("reply", {}).get("messages", [])]
+    assert bool(responses) == is_request
     if is_request:
-        assert answers[-1] == "#/channels/chat/messages/Error"
-        assert len(answers) >= 2
+        assert responses[-1] == "#/channels/chat/messages/Error"
+        assert len(responses) >= 2
 
 
 def test_document_has_every_error_code_and_close_code(document: dict[str, Any]) -> None:

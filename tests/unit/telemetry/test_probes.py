@@ -15,8 +15,8 @@ from tests.support.servers.processes import free_port
 def get(port: int, path: str) -> tuple[int, str]:
     """Return status and text."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
-            return answer.status, answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as response:
+            return response.status, response.read().decode()
     except urllib.error.HTTPError as exc:
         return exc.code, exc.read().decode()
 
@@ -45,14 +45,14 @@ def test_probe_of_a_stuck_loop_reports_the_duration() -> None:
         def age_s(self) -> float:
             return STUCK_S + 2
 
-    answers: list[str] = []
+    statuses: list[str] = []
 
     def start_response(status: str, _: list[tuple[str, str]]) -> None:
-        answers.append(status)
+        statuses.append(status)
 
     (text,) = make_app(str, Stuck())({"PATH_INFO": "/healthz"}, start_response)
 
-    assert answers == ["503 Service Unavailable"]
+    assert statuses == ["503 Service Unavailable"]
     assert text == b"the event loop has been stuck for 12 s\n"
 
 

@@ -49,10 +49,10 @@ def run_query(items: dict[str, dict[str, Any]], request: dict[str, Any]) -> dict
             and (int(each["n"]["N"]), each["PK"]["S"]) != position
         ]
     limit = request.get("Limit", 100)
-    answer: dict[str, Any] = {"Items": found[:limit], "Count": len(found[:limit])}
+    response: dict[str, Any] = {"Items": found[:limit], "Count": len(found[:limit])}
     if len(found) >= limit and found:
-        answer["LastEvaluatedKey"] = found[limit - 1]
-    return answer
+        response["LastEvaluatedKey"] = found[limit - 1]
+    return response
 
 
 def query(**more: Any) -> dict[str, Any]:
@@ -100,10 +100,10 @@ def test_added_changed_moved_and_removed_items_have_their_old_entries() -> None:
     new = {each["PK"]["S"]: each for each in (row("a", 1), row("b", 9), row("c", 3, "other"))}
     pending = {("t", (name,)): old.get(name) for name in "abcd"}
 
-    answer = apply_lag(query(), run_query(new, query()), TABLE, INDEX, pending)
+    response = apply_lag(query(), run_query(new, query()), TABLE, INDEX, pending)
 
-    assert answer["Items"] == [INDEX.project(old[name]) for name in "bcd"]
-    assert answer["Count"] == 3
+    assert response["Items"] == [INDEX.project(old[name]) for name in "bcd"]
+    assert response["Count"] == 3
 
 
 def test_filter_and_key_condition_apply_to_old_entries() -> None:
@@ -116,9 +116,9 @@ def test_filter_and_key_condition_apply_to_old_entries() -> None:
         ("t", ("c",)): row("c", 4, "other"),
     }
 
-    answer = apply_lag(request, {"Items": [], "Count": 0}, TABLE, INDEX, pending)
+    response = apply_lag(request, {"Items": [], "Count": 0}, TABLE, INDEX, pending)
 
-    assert [each["PK"]["S"] for each in answer["Items"]] == ["b"]
+    assert [each["PK"]["S"] for each in response["Items"]] == ["b"]
 
 
 def test_count_and_projection_match_the_request() -> None:
@@ -128,12 +128,12 @@ def test_count_and_projection_match_the_request() -> None:
     pending = {("t", ("a",)): row("a", 1)}
 
     sent = prepare_query(request)
-    answer = apply_lag(request, {"Items": [], "Count": 0}, TABLE, INDEX, pending)
+    response = apply_lag(request, {"Items": [], "Count": 0}, TABLE, INDEX, pending)
     counted = apply_lag(query(Select="COUNT"), {"Items": []}, TABLE, INDEX, pending)
 
     assert "ProjectionExpression" not in sent
     assert sent["ExpressionAttributeNames"] == {"#owner": "owner"}
-    assert answer["Items"] == [{"n": {"N": "1"}}]
+    assert response["Items"] == [{"n": {"N": "1"}}]
     assert counted["Count"] == 1 and "Items" not in counted
 
 

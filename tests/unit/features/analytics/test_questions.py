@@ -97,14 +97,14 @@ def test_document_has_ten_questions() -> None:
 @pytest.mark.parametrize(("number", "sql"), QUESTIONS)
 def test_question_has_the_expected_answer(folder: Path, number: str, sql: str) -> None:
     """The data is eleven messages of two weeks."""
-    answer = query_folder(folder, sql)
+    result = query_folder(folder, sql)
 
     found = [
         tuple(each.date() if isinstance(each, datetime.datetime) else each for each in line)
-        for line in without_decimals(answer.rows)
+        for line in without_decimals(result.rows)
     ]
     assert found == ANSWERS[number]
-    assert not answer.is_cut
+    assert not result.is_cut
 
 
 @pytest.mark.parametrize(("number", "sql"), QUESTIONS)
@@ -131,9 +131,9 @@ def test_condition_on_the_date_skips_other_files(folder: Path) -> None:
     keys = [str(path.relative_to(folder)) for path in folder.rglob("*.parquet")]
     sql = "SELECT count(*) FROM messages WHERE date = '2026-11-02'"
 
-    answer = run_query(Snapshot(keys, {}, read).open(), sql, 10)
+    result = run_query(Snapshot(keys, {}, read).open(), sql, 10)
 
-    assert answer.rows == [(3,)]
+    assert result.rows == [(3,)]
     assert {key.split("/")[2] for key in opened} == {"date=2026-11-02"}
 
 

@@ -44,7 +44,7 @@ def texts(memory: UserMemory) -> set[str]:
 
 
 def test_repeated_extraction_adds_nothing() -> None:
-    """After a crash, the same messages are read again, perhaps with another answer."""
+    """After a crash, the same messages are read again, perhaps with another response."""
     first = extract(EMPTY, A, 1, 4, "Name: Lin")
 
     assert extract(first, A, 1, 4, "The user is called Lin") == first
@@ -78,12 +78,12 @@ def test_number_of_entries_is_limited_and_the_oldest_is_dropped() -> None:
 def test_changes_are_parsed_by_line_and_other_lines_are_ignored() -> None:
     """Numbers refer to the notes that the model got."""
     notes = extract(EMPTY, A, 1, 4, "Lives in Berlin", "Has a cat").list_current(2_000)
-    answer = (
+    response = (
         "Here are the changes:\nADD Plays chess\n- UPDATE 1: Lives in Paris\nDELETE 2\n"
         "DELETE 9\nUPDATE x y\nSUMMARY Moving\nNONE\nADD   \n"
     )
 
-    assert parse_changes(answer, notes) == [
+    assert parse_changes(response, notes) == [
         Change("add", "Plays chess"),
         Change("update", "Lives in Paris", notes[0].id),
         Change("delete", "", notes[1].id),

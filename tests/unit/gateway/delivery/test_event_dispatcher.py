@@ -77,7 +77,7 @@ class FakeBackend:
     """Fake stream writer and warm calls that record what they receive."""
 
     sent: list[tuple[GatewayId, AnyRecord]] = dataclasses.field(default_factory=list)
-    answers: list[CallResult] = dataclasses.field(default_factory=list)
+    results: list[CallResult] = dataclasses.field(default_factory=list)
     device_epochs: dict[Epoch, Epoch] = dataclasses.field(default_factory=dict)
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
@@ -90,7 +90,7 @@ class FakeBackend:
         return EPOCH
 
     def handle_result(self, result: CallResult) -> None:
-        self.answers.append(result)
+        self.results.append(result)
 
 
 @dataclasses.dataclass
@@ -264,13 +264,13 @@ def test_handle_record_reaches_local_devices(world: World) -> None:
     assert world.backend.sent == []
 
 
-def test_handle_answer_passes_it_to_the_warm_calls(world: World) -> None:
+def test_handle_result_passes_it_to_the_warm_calls(world: World) -> None:
     """Answers of rpc workers go to the pending calls."""
-    answer = CallResult("id", "", b"payload")
+    result = CallResult("id", "", b"payload")
 
-    world.dispatcher.handle(answer)
+    world.dispatcher.handle(result)
 
-    assert world.backend.answers == [answer]
+    assert world.backend.results == [result]
 
 
 async def test_handle_stored_update_ends_waits_and_notifies_the_sender(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Draining: each session gets `bye` once, spread over time, after its pending answers."""
+"""Draining: each session gets `bye` once, spread over time, after its pending responses."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_byes_are_sent_once_with_evenly_spread_retry_times() -> None:
     assert all(50 < count < 150 for count in tenths), tenths
 
 
-async def test_bye_to_a_busy_session_waits_for_its_answers() -> None:
+async def test_bye_to_a_busy_session_waits_for_its_responses() -> None:
     """A session with unanswered sends is closed after the others."""
     order: list[FakeSession] = []
 

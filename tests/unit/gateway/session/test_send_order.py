@@ -73,7 +73,9 @@ class FakeGateway:
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *_: object) -> None:
         raise AssertionError(f"no task is needed: {name}")
 
-    def submit(self, sender: UserId, frame: frames.Send, on_answer: object, files: object) -> None:
+    def submit(
+        self, sender: UserId, frame: frames.Send, on_response: object, files: object
+    ) -> None:
         if self.is_overloaded:
             raise Overloaded("too many messages are waiting")
         self.committed.append(frame.ref)
@@ -88,7 +90,7 @@ class World:
 
     def __init__(self) -> None:
         self.gateway, self.allowance = FakeGateway(), Allowance()
-        self.answers: collections.deque[dict[str, Any]] = collections.deque()
+        self.responses: collections.deque[dict[str, Any]] = collections.deque()
         self.phase, self.peer = Phase.OPEN, "192.0.2.1"
         self.handler = CommandHandler(
             context=cast(Any, self.gateway),
@@ -115,7 +117,7 @@ class World:
         """No deadline expires in these tests."""
 
     def send_text(self, payload: bytes) -> None:
-        self.answers.append(msgspec.json.decode(payload))
+        self.responses.append(msgspec.json.decode(payload))
 
     def close(self, code: int, reason: str) -> None:
         self.phase = Phase.CLOSED
@@ -132,13 +134,13 @@ class World:
         self.sent += 1
 
     def read(self, count: int) -> None:
-        """Read `count` answers, and mark the refused sends."""
-        for _ in range(min(count, len(self.answers))):
-            answer = self.answers.popleft()
-            ref = str(answer["id"])
-            if answer["type"] == "error":
-                assert answer["temporary"], answer
-                assert answer["retry_after_ms"] > 0
+        """Read `count` responses, and mark the refused sends."""
+        for _ in range(min(count, len(self.responses))):
+            response = self.responses.popleft()
+            ref = str(response["id"])
+            if response["type"] == "error":
+                assert response["temporary"], response
+                assert response["retry_after_ms"] > 0
                 self.unanswered[ref] = True
             else:
                 del self.unanswered[ref]
@@ -160,8 +162,8 @@ class World:
     def refill(self) -> None:
         self.allowance.tokens = 1_000
         waiting, self.allowance.waiting = self.allowance.waiting, []
-        for on_answer in waiting:
-            on_answer()
+        for on_response in waiting:
+            on_response()
 
     def hold(self) -> None:
         self.session.state.is_held = True
@@ -237,7 +239,7 @@ def test_sends_of_any_burst_are_committed_in_the_order_sent(
 
 
 def errors_of(world: World) -> list[dict[str, Any]]:
-    return [answer for answer in world.answers if answer["type"] == "error"]
+    return [response for response in world.responses if response["type"] == "error"]
 
 
 async def test_send_after_a_refused_one_is_refused_until_its_retry() -> None:

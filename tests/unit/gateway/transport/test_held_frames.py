@@ -172,7 +172,7 @@ async def test_held_frame_is_processed_when_the_snapshot_fails() -> None:
 
 
 async def test_session_whose_snapshot_crashes_is_closed_with_bye(world: World) -> None:
-    """After a bug in the server, no session may stay open without events and answers."""
+    """After a bug in the server, no session may stay open without events and responses."""
     await world.begin_snapshot()
 
     world.gateway.snapshot.set_exception(ValueError("a bug"))

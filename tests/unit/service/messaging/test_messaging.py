@@ -150,9 +150,9 @@ async def test_send_with_a_known_ref_and_another_body_is_a_conflict(world: World
 
     draft.owner.known(draft, format_place(4, 40, "M-first", "0123abcd"))
 
-    (answer,) = world.client.outcomes_received
-    assert isinstance(answer, Refused)
-    assert isinstance(answer.error, Conflict)
+    (outcome,) = world.client.outcomes_received
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, Conflict)
 
 
 async def test_send_of_non_member_is_not_found_and_drops_the_audience(world: World) -> None:

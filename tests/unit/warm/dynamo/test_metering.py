@@ -115,8 +115,8 @@ def test_transaction_is_divided_by_its_actions() -> None:
     meter = Meter(Warm())
     consumed = [{"TableName": DIRECTORY, "CapacityUnits": 8.0}]
 
-    answer = {"ConsumedCapacity": consumed}
-    meter.record("membership", "transact_write_items", {"TransactItems": actions}, answer)
+    response = {"ConsumedCapacity": consumed}
+    meter.record("membership", "transact_write_items", {"TransactItems": actions}, response)
 
     found = meter.usage.drain()
     assert found.chats["write"] == {"a": 2.0, "b": 2.0}

@@ -97,13 +97,13 @@ class Rows:
         first = 0 if start is None else int(start["ts"]["N"]) + 1
         rows = self._rows[first : first + min(request["Limit"], self._cut)]
         self.scanned += [int(row["ts"]["N"]) for row in rows]
-        answer: dict[str, Any] = {
+        response: dict[str, Any] = {
             "Items": [row for row in rows if int(row["ts"]["N"]) not in self._filtered],
             "ScannedCount": len(rows),
         }
         if rows and len(rows) == min(request["Limit"], self._cut):
-            answer["LastEvaluatedKey"] = rows[-1]
-        return answer
+            response["LastEvaluatedKey"] = rows[-1]
+        return response
 
 
 def _row(ts: int) -> Item:

@@ -209,8 +209,8 @@ def test_batches_and_transactions_round_trip(items: list[dict[str, Any]]) -> Non
     left = {"UnprocessedItems": put["RequestItems"]}
     assert TENANCY.strip_response("batch_write_item", {}, left)["UnprocessedItems"] == writes
     found = {"Responses": {MESSAGES: sent}, "UnprocessedKeys": got["RequestItems"]}
-    answer = TENANCY.strip_response("batch_get_item", {}, found)
-    assert (answer["Responses"], answer["UnprocessedKeys"]) == ({MESSAGES: items}, keys)
+    response = TENANCY.strip_response("batch_get_item", {}, found)
+    assert (response["Responses"], response["UnprocessedKeys"]) == ({MESSAGES: items}, keys)
     stored = TENANCY.strip_stored("transact_write_items", {"TransactItems": actions}, sent)
     assert stored == items
 

@@ -31,11 +31,11 @@ class Rows:
 
     async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         await self._wait(operation)
-        answer = getattr(self, operation)(request)
+        response = getattr(self, operation)(request)
         await self._wait(operation)
-        if isinstance(answer, Exception):
-            raise answer
-        return cast(dict[str, Any], answer)
+        if isinstance(response, Exception):
+            raise response
+        return cast(dict[str, Any], response)
 
     def get_item(self, request: dict[str, Any]) -> dict[str, Any]:
         assert request["ConsistentRead"]
@@ -62,9 +62,9 @@ class Rows:
 
     def transact_write_items(self, request: dict[str, Any]) -> dict[str, Any] | ConditionFailed:
         horizon, layouts = (action["Update"] for action in request["TransactItems"])
-        answer = self.update_item(horizon)
-        if isinstance(answer, Exception):
-            return answer
+        response = self.update_item(horizon)
+        if isinstance(response, Exception):
+            return response
         names, values = layouts["ExpressionAttributeNames"], layouts["ExpressionAttributeValues"]
         item = {**self.layouts, "changed": values[":next"]}
         for field, value in (("chats", ":layout"), ("floors", ":floor")):

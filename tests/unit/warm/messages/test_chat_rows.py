@@ -72,13 +72,13 @@ class Table:
         size = min(request["Limit"], self._cut)
         assert size > 0, "DynamoDB refuses a limit of 0"
         page = rows[:size]
-        answer: dict[str, Any] = {
+        response: dict[str, Any] = {
             "Items": [row for row in page if int(row["ts"]["N"]) not in self._filtered],
             "ScannedCount": len(page),
         }
         if len(page) == size:
-            answer["LastEvaluatedKey"] = page[-1]
-        return answer
+            response["LastEvaluatedKey"] = page[-1]
+        return response
 
 
 def _of(value: dict[str, str]) -> int:

@@ -142,10 +142,10 @@ async def test_response_closed_early_closes_the_provider() -> None:
             finally:
                 closed.set()
 
-    answer = stream_response(
+    response = stream_response(
         EndlessModel(), request_for("any"), LIMITS, BodyBounds(), SystemClock()
     )
-    async with contextlib.aclosing(answer) as pieces:
+    async with contextlib.aclosing(response) as pieces:
         async for _ in pieces:
             break
 
