@@ -37,7 +37,7 @@ def run(*arguments: str, is_pure: bool) -> str:
 
 @pytest.mark.usefixtures("build")
 def test_processes_run_compiled_modules_by_default() -> None:
-    """With the sources a process is half as fast, which no other test would notice."""
+    """A process with the sources is half as fast, and no other test would find this."""
     assert run("-c", PRINT_MODULE_FILE, is_pure=False).endswith("chatserver.domain.ids.so")
     assert run("-c", PRINT_MODULE_FILE, is_pure=True).endswith("ids.py")
     assert not compiled.is_active()  # tests replace parts of hot modules

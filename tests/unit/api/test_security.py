@@ -88,7 +88,7 @@ def test_token_is_read_from_the_header(header: str) -> None:
     "headers", [[], [""], ["abc"], ["Basic abc"], ["Bearer"], ["Bearer "], ["Bearer a", "Bearer b"]]
 )
 def test_missing_or_malformed_token_is_unauthenticated(headers: list[str]) -> None:
-    """No token, another scheme and two tokens are all refused."""
+    """A request without a token, with another scheme or with two tokens is refused."""
     with pytest.raises(Unauthenticated):
         read_token(headers)
 

@@ -221,7 +221,7 @@ def test_claims_that_are_not_strict_json_are_refused(payload: bytes) -> None:
     ],
 )
 def test_header_of_any_other_form_is_refused(header: object) -> None:
-    """One algorithm, one type of token, and no key from the token itself."""
+    """Only one algorithm and one token type are accepted, and no key from the token itself."""
     assert verify_error(sign(claims(), header)).startswith("token: ")
 
 
@@ -264,7 +264,7 @@ def test_error_does_not_contain_the_token() -> None:
 
 @given(st.text(max_size=200))
 def test_any_text_as_a_token_is_unauthenticated(text: str) -> None:
-    """No input raises any other error."""
+    """Every input raises the same type of error."""
     verify_error(text)
 
 

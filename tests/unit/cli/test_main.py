@@ -88,7 +88,7 @@ def test_gateway_without_a_secret_exits_with_2(
 def test_missing_config_file_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a wrong `--config`, the command does not start with default settings."""
+    """A command with a wrong `--config` ends instead of using the default settings."""
     monkeypatch.setenv("CHAT_CONFIG", "")  # so that monkeypatch undoes what the command sets
     monkeypatch.setattr(sys, "argv", ["chatserver", "--config", "/no/such.toml", "api"])
 

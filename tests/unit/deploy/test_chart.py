@@ -135,7 +135,7 @@ def test_every_process_accepts_its_settings(values: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_pods_have_minimal_rights(values: str) -> None:
-    """Not root, writes only to /tmp, no service account token, no service variables."""
+    """Pods do not run as root, write only to /tmp, and get no token and no service variables."""
     for name, pod in pods(values):
         (container,) = pod["containers"]
         assert pod["securityContext"]["runAsNonRoot"] is True, name

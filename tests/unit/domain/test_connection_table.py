@@ -44,7 +44,7 @@ def test_table_above_a_share_closes_the_oldest_of_the_address() -> None:
 def test_table_closes_idle_and_early_connections_first(
     stages: tuple[Stage, ...], expected: Stage | None
 ) -> None:
-    """Idle first, then the earlier stage; never one with a running request."""
+    """Idle connections come first, then earlier stages; a running request is never closed."""
     table: ConnectionTable[str] = ConnectionTable(len(stages) - 1, 100)
     for stage in stages:
         assert table.put(stage.name, stage.name, stage) is None

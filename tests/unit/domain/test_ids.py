@@ -42,7 +42,7 @@ def test_parse_id_of_a_valid_id_returns_it(name: str) -> None:
     ],
 )
 def test_parse_id_of_an_invalid_id_is_refused_with_the_field(text: str) -> None:
-    """No character with a meaning in a key of any store is accepted."""
+    """Ids cannot contain characters that are special in the keys of a store."""
     with pytest.raises(BadRequest, match="chat: must be 1 to 64 characters"):
         ids.parse_id(text, "chat")
 

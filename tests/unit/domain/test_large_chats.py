@@ -53,7 +53,7 @@ def test_inbox_spans_have_each_entry_written_while_the_chat_was_small(
 def test_transition_lasts_until_all_earlier_entries_are_delivered(
     done: int, expected: bool
 ) -> None:
-    """Until then, notifications also deliver the earlier entries."""
+    """During a transition, notifications also deliver the earlier entries."""
     audience = dataclasses.replace(
         audience_of(ALICE, BOB, is_large=True, done=done), transitions=(8,)
     )

@@ -155,7 +155,7 @@ def test_owner_cannot_remove_themselves() -> None:
 
 
 def test_set_role_transfers_ownership_in_one_change() -> None:
-    """At no time are there two owners, or none."""
+    """The group always has exactly one owner."""
     assert plan_set_role(group_of(), OWNER, MEMBER, "owner") == {MEMBER: "owner", OWNER: "admin"}
 
 

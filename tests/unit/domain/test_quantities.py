@@ -45,7 +45,7 @@ BOUNDS: dict[Kind, tuple[float, float]] = {
     ],
 )
 def test_quantity_is_parsed_with_its_unit(text: str, kind: Kind, value: float) -> None:
-    """Upper or lower case, with or without a space."""
+    """A unit may be in upper or lower case and follow a space."""
     assert parse_quantity(text, kind, "--x", *BOUNDS[kind]) == pytest.approx(value)
 
 

@@ -68,7 +68,7 @@ def test_parse_body_limit_in_characters_is_exact(char: str) -> None:
 
 
 def test_parse_body_default_limit_in_bytes_never_applies_first() -> None:
-    """No 4,000 characters of UTF-8 reach 16,384 bytes."""
+    """4,000 characters of UTF-8 have at most 16,000 bytes, below the limit of 16,384."""
     longest = "🙂" * BODY_CHARS_MAX
 
     assert len(parse_body(longest).encode()) == 4 * BODY_CHARS_MAX <= BODY_BYTES_MAX

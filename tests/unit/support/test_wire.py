@@ -36,17 +36,17 @@ def parse_by_library(data: bytes) -> PeerFrame:
 
 
 def test_build_frame_masked_hello_is_the_example_of_the_rfc() -> None:
-    """The masked "Hello" of RFC 6455, section 5.7."""
+    """The example is the masked "Hello" of RFC 6455, section 5.7."""
     assert build_frame(TEXT, b"Hello").hex() == "818537fa213d7f9f4d5158"
 
 
 def test_build_frame_unmasked_fragment_is_the_example_of_the_rfc() -> None:
-    """The first fragment "Hel" of RFC 6455, section 5.7."""
+    """The example is the first fragment "Hel" of RFC 6455, section 5.7."""
     assert build_frame(TEXT, b"Hel", fin=False, mask=None).hex() == "010348656c"
 
 
 def test_build_request_accept_is_the_example_of_the_rfc() -> None:
-    """The key and accept value of RFC 6455, section 1.3."""
+    """The example is the key and accept value of RFC 6455, section 1.3."""
     _, accept = build_request("localhost", key="dGhlIHNhbXBsZSBub25jZQ==")
 
     assert accept == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="

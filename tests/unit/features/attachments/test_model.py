@@ -132,7 +132,7 @@ def test_content_of_another_type_is_refused() -> None:
 
 
 def test_names_types_and_checksums_are_normalized() -> None:
-    """NFC, lower case, no parameters; S3 encodes checksums differently."""
+    """Names are in NFC, types in lower case without parameters, and checksums in lower case."""
     assert parse_file_name("  Cafe\u0301.PNG ") == "Caf\u00e9.PNG"
     assert parse_file_name("👨\u200d👩\u200d👧.png") == "👨\u200d👩\u200d👧.png"
     assert parse_type("Text/HTML; charset=utf-8") == "text/html"

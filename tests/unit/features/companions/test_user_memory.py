@@ -59,7 +59,7 @@ def test_equal_facts_are_stored_once() -> None:
 
 
 def test_number_of_entries_is_limited_and_the_oldest_is_dropped() -> None:
-    """At most 64 entries of 500 characters, of which 8 are summaries."""
+    """A memory has at most 64 entries of 500 characters; at most 8 of them are summaries."""
     memory = EMPTY
     for number in range(1, ENTRIES_MAX + 10):
         times = ExtractionTimes(number, 365 * DAY_MS)

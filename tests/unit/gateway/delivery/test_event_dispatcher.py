@@ -297,7 +297,7 @@ async def test_handle_stored_update_of_an_offline_user_ends_waits(world: World) 
 
 
 async def test_handle_stored_update_of_another_epoch_is_dropped(world: World) -> None:
-    """In another epoch the seq may have been another message, which may be lost."""
+    """In another epoch, the seq may belong to another message, which may be lost."""
     completed: list[str] = []
     world.stored.add(ChatId("c1"), Seq(7), lambda: completed.append("stored"), lambda: None)
 

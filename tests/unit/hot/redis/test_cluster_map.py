@@ -101,7 +101,7 @@ def test_claims_of_a_new_slot_owner_override_outdated_views() -> None:
 
 @given(st.text(max_size=20))
 def test_slot_of_equals_the_slot_of_redis(key: str) -> None:
-    """Also for keys with complete, empty or unclosed hash tags."""
+    """Keys may have complete, empty or unclosed hash tags."""
     assert slot_of(key) == slot_of(key.encode()) == key_slot(key.encode())
     assert 0 <= slot_of(key) < SLOTS
 

@@ -39,7 +39,7 @@ def test_add_dynamodb_usage_adds_each_part_once(scripts: ScriptRunner) -> None:
 
 
 def test_add_dynamodb_usage_keeps_the_heaviest_chats(scripts: ScriptRunner) -> None:
-    """Above twice `size`, the rest is removed, and all lose the units of the first one removed."""
+    """Above twice `size`, chats are removed; the others lose the units of the largest of these."""
     units = {"c1": "9", "c2": "7", "c3": "3", "c4": "2", "c5": "1"}
     writes = [("writes", chat, amount) for chat, amount in units.items()]
 

@@ -293,7 +293,7 @@ def test_set_online_lists_gateways_until_they_expire(scripts: ScriptRunner) -> N
 
 
 def test_set_online_returns_the_state_of_the_inbox(scripts: ScriptRunner) -> None:
-    """Newest seq, oldest entry, and whether the user was loaded in this epoch."""
+    """The state has the newest seq, the oldest entry, and whether this epoch loaded the user."""
     empty = set_online(scripts, "gw1")
     scripts.redis.hset(scripts.keys.seqs(0), ALICE, 9)
     scripts.redis.xadd(scripts.keys.inbox(ALICE), {"c1": "1"}, id="4-0")

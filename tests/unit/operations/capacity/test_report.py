@@ -125,7 +125,7 @@ def test_more_users_never_need_less_and_linear_values_scale(
 
 @pytest.mark.parametrize("users", [1, 10_000, 10_000_000, 1_000_000_000, 1e11])
 def test_plan_of_any_size_is_consistent(users: float) -> None:
-    """From 1 user to 100 billion: enough whole machines, and a total that is the sum."""
+    """For 1 user to 100 billion, the plan has enough whole machines and a correct total."""
     plan = build_plan(users=users)
     found = values_of(plan)
 

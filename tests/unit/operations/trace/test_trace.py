@@ -104,6 +104,6 @@ async def test_search_in_a_given_chat_covers_all_time() -> None:
 
 
 async def test_trace_with_an_invalid_mid_is_refused() -> None:
-    """No tier is read."""
+    """An invalid mid is an error before any tier is read."""
     with pytest.raises(BadRequest, match="mid"):
         await trace_in(FakeTiers(chats=1)).trace("M1", None, None)

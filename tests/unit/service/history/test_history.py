@@ -213,7 +213,7 @@ def read_as(membership: FakeMembership, tier: Tiers, **fields: int) -> tuple[Pag
 def test_history_walk_contains_exactly_the_membership_of_the_reader(
     tier: Tiers, first: int, head: int, limit: int, is_upwards: bool
 ) -> None:
-    """In both directions, from the join to the last seq as a member."""
+    """A walk in either direction returns the seqs from the join to the last one as a member."""
     head = min(head, tier.top)
     membership, seen = FakeMembership(first, head), list[int]()
     page, seqs = read_as(membership, tier, limit=limit, **({"after": 0} if is_upwards else {}))

@@ -79,7 +79,7 @@ class Tiers:
 async def test_message_in_any_tier_is_found_by_its_ts(
     top: int, stored: int, log_from: int, data: st.DataObject
 ) -> None:
-    """Stored or not, archived or not, with a long or a short log."""
+    """The message may be stored or not, archived or not, and in the log or not."""
     stored, log_from = min(stored, top), min(log_from, stored, top)
     archived, seq = data.draw(st.integers(0, stored)), data.draw(st.integers(1, top))
     tiers = Tiers(top, stored, log_from, archived)

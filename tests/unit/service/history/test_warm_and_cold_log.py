@@ -189,7 +189,7 @@ def test_position_known_to_be_archived_is_not_searched_in_the_warm_tier() -> Non
 
 
 def test_restored_range_is_read_from_the_warm_tier() -> None:
-    """In both directions, even if the archive is down; pages continue after the range."""
+    """Reads in both directions work while the archive is down; pages continue after the range."""
     kept = frozenset(range(11, 21))
     tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(range_of(11, 20),))
     older = OlderTiers(tiers, tiers)

@@ -195,7 +195,7 @@ async def test_poll_pauses_while_nothing_waits_and_resumes_with_a_wait() -> None
 
 
 async def test_wait_returns_when_the_message_is_stored() -> None:
-    """The awaitable form of `add`."""
+    """`wait` is the awaitable form of `add`."""
     waits = StoredWaits(NEVER_S)
     waiting = asyncio.ensure_future(waits.wait(CHAT, Seq(5)))
     await asyncio.sleep(0)

@@ -63,7 +63,7 @@ def error_response(code: str, status: int = 400, **more: Any) -> ClientError:
 def test_translate_returns_a_product_error_with_the_endpoint(
     failure: Exception, expected: type[ChatError]
 ) -> None:
-    """No botocore error leaves the package."""
+    """Callers of the package never get a botocore error."""
     error = translate(failure, ENDPOINT)
 
     assert type(error) is expected

@@ -127,7 +127,7 @@ def test_unknown_expression_form_is_refused(condition: str) -> None:
 
 @pytest.mark.parametrize("operation", ["execute_statement", "transact_something", "delete_table"])
 def test_unknown_operation_is_refused(operation: str) -> None:
-    """For example PartiQL statements would bypass the prefix."""
+    """Without this check, PartiQL statements would bypass the prefix, for example."""
     with pytest.raises(AssertionError):
         TENANCY.prefix_request(operation, {})
 
@@ -177,7 +177,7 @@ def test_scan_is_filtered_and_its_start_key_is_unchanged() -> None:
 
 @pytest.mark.parametrize("chat", ["d-1", "zeta/d-1", "acmed-1", "acme2/d-1"])
 def test_item_of_another_tenant_is_never_returned(chat: str) -> None:
-    """In a query it is an error; in a scan of all tenants it is skipped."""
+    """Such an item is an error in a query, and is skipped in a scan of all tenants."""
     item = {"chatid": {"S": chat}, "ts": {"N": "1"}}
 
     with pytest.raises(CorruptData):

@@ -137,7 +137,7 @@ async def test_every_process_uses_the_same_partition_for_an_entry(
 
 
 async def test_simulation_changes_the_sharding_often() -> None:
-    """Otherwise the property test above would prove nothing."""
+    """Without frequent changes, the property test above would prove nothing."""
     outcomes: list[str] = []
     sharded = raced = 0
     for seed in range(8):
@@ -249,7 +249,7 @@ async def test_reshard_is_repeated_after_a_concurrent_write() -> None:
 
 
 async def test_sharding_period_begins_at_the_horizon_without_earlier_changes() -> None:
-    """Until then, other changes have to wait."""
+    """Other changes wait until the period has begun."""
     rows, time = Rows(), Time()
     shards, now = list_of(rows, time), now_of(time)
     start = int(time.time() * US)
@@ -277,7 +277,7 @@ async def test_readers_know_a_sharding_period_before_it_has_entries() -> None:
 
 
 async def test_reshard_without_the_newest_ts_waits() -> None:
-    """Without the chat in Redis, its next timestamp is unknown."""
+    """The next timestamp of a chat that is not in Redis is unknown."""
     rows, time = Rows(), Time()
 
     async def unknown() -> None:
