@@ -339,10 +339,6 @@ class ChatLog:
         seqs = sorted(seq for seq in known if seq <= upto)
         return {seq: known[seq] for seq in seqs[-IDENTITIES_SAVED:]}
 
-    def list_pending_hidden(self) -> list[int]:
-        """Return the hidden messages that are not delivered yet, to hide them in a new process."""
-        return sorted(seq for seq in self._hidden if self.is_unverified or seq > (self.shown or 0))
-
     def put_cached(self, entries: list[Entry]) -> None:
         """Store entries from the cache: delivered ones, without a gap up to `shown`."""
         for entry in entries:

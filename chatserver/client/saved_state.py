@@ -51,7 +51,6 @@ class SavedChatPosition(
     is_large: bool = False
     is_unverified: bool = False
     is_backfill_pending: bool = False  # a comparison with the server was pending
-    hidden: list[int] = []  # not delivered yet
 
 
 class SavedPosition(msgspec.Struct, frozen=True):
@@ -117,7 +116,6 @@ def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) 
             chat.is_large,
             chat.log.is_unverified,
             state.catch_up.is_scheduled(chat),
-            chat.log.list_pending_hidden(),
         )
         for chat in state.chats.values()
         if chat.id in shown
@@ -230,5 +228,4 @@ def _restore_position(state: ClientState, position: SavedPosition) -> None:
         chat.log.restore(saved.shown, saved.top, saved.mids)
         if saved.is_unverified:
             chat.mark_unverified()
-        chat.log.hide(saved.hidden)
         state.catch_up.schedule(chat, is_forced=saved.is_backfill_pending)

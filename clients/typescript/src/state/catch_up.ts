@@ -1,5 +1,8 @@
 // Backfill of missing entries: gaps after a disconnect, and log comparison in a new epoch.
 //
+// After a `too_long` or `reset`, the stored entries of chats that are not in the snapshot are read
+// again: only the snapshot and the history have the messages that the user deleted for themselves.
+//
 // At most `REQUESTS_MAX` page requests are open at a time. A gap that cannot be read in
 // `ATTEMPTS_MAX` attempts, or that exceeds `fillMax` entries, is reported as `skipped`. Therefore,
 // an unavailable storage tier delays the new messages of a chat by seconds only.
@@ -31,6 +34,7 @@ interface Job {
   isForced: boolean; // send one request even if no gap is known
   isRequested: boolean;
   before: number | null; // where the comparison continues
+  refreshBefore: number | null; // stored entries below this seq must be read again
   read: number;
   attempts: number;
   notBeforeS: number;
@@ -57,16 +61,19 @@ export class CatchUp {
     this.#fillMax = fillMax;
   }
 
-  /** Schedule a backfill of `chat` if it is incomplete. */
+  /** Schedule a backfill of `chat` if it is incomplete; if forced, refresh its entries too. */
   schedule(chat: ChatState, isForced = false): void {
     if (!(chat.log.isUnverified || chat.log.hasGap || isForced)) return;
     let job = this.#jobs.get(chat.id);
     if (job === undefined) {
       const start = { isRequested: false, before: null, read: 0, attempts: 0, notBeforeS: 0 };
-      job = { chat, isForced, ...start, waitsFor: null };
+      job = { chat, isForced, ...start, refreshBefore: null, waitsFor: null };
       this.#jobs.set(chat.id, job);
     }
-    job.isForced = job.isForced || isForced;
+    if (isForced) {
+      job.isForced = true;
+      job.refreshBefore = Math.max(chat.log.newest, chat.log.shown ?? 0) + 1;
+    }
     if (job.waitsFor !== null && chat.log.pushed >= job.waitsFor) {
       job.waitsFor = null;
       job.notBeforeS = 0;
@@ -79,9 +86,9 @@ export class CatchUp {
   }
 
   /** Restart the backfill of a chat in a new epoch. */
-  restart(chat: ChatState): void {
+  restart(chat: ChatState, isForced = false): void {
     this.#jobs.delete(chat.id);
-    this.schedule(chat);
+    this.schedule(chat, isForced);
   }
 
   /** Cancel the backfill of a chat that was evicted. */
@@ -115,7 +122,7 @@ export class CatchUp {
       job.isRequested = true;
       this.#sendRequest(
         fields,
-        (frame, when) => this.#onPage(job, frame as unknown as HistoryPage, when),
+        (frame, when) => this.#onPage(job, fields, frame as unknown as HistoryPage, when),
         (error, when) => this.#onError(job, error, when),
         nowS,
       );
@@ -126,17 +133,24 @@ export class CatchUp {
     const { log } = job.chat;
     const page: Fields = { type: "history", chat: job.chat.id, limit: PAGE };
     if (log.isUnverified) return job.before === null ? page : { ...page, before: job.before };
-    if (log.shown === null || !(log.hasGap || job.isForced)) return null;
-    if (log.top - log.shown > this.#fillMax) this.#skip(job, log.top - this.#fillMax);
-    return { ...page, after: log.shown };
+    if (log.shown === null) return null;
+    if (log.hasGap || job.isForced) {
+      if (log.top - log.shown > this.#fillMax) this.#skip(job, log.top - this.#fillMax);
+      return { ...page, after: log.shown };
+    }
+    const { refreshBefore } = job;
+    const isStale = refreshBefore !== null && log.bottom > 0 && log.bottom < refreshBefore;
+    return isStale ? { ...page, before: refreshBefore } : null;
   }
 
-  #onPage(job: Job, frame: HistoryPage, nowS: number): void {
+  #onPage(job: Job, request: Fields, frame: HistoryPage, nowS: number): void {
     if (this.#jobs.get(job.chat.id) !== job) return; // requested before a new epoch
     job.isRequested = false;
     this.#touch(job.chat);
-    if (job.chat.log.isUnverified) this.#compare(job, frame.messages, frame.more ?? false);
-    else this.#fill(job, frame.messages, nowS, frame.more ?? false);
+    const { messages, more = false } = frame;
+    if (job.chat.log.isUnverified) this.#compare(job, messages, more);
+    else if ("after" in request) this.#fill(job, messages, nowS, more);
+    else this.#refresh(job, messages, more);
   }
 
   #onError(job: Job, error: ChatError, nowS: number): void {
@@ -172,6 +186,12 @@ export class CatchUp {
     else if (log.hasGap) this.#scheduleRetry(job, nowS, 0);
   }
 
+  #refresh(job: Job, page: Entry[], hasOlder: boolean): void {
+    job.attempts = 0;
+    job.refreshBefore = hasOlder ? (page[0]?.seq ?? null) : null;
+    this.#emit(job.chat.refresh(page));
+  }
+
   #compare(job: Job, page: Entry[], hasOlder: boolean): void {
     const { chat } = job;
     job.read += page.length;
@@ -194,6 +214,7 @@ export class CatchUp {
   #abort(job: Job): void {
     const { chat } = job;
     job.isForced = false;
+    job.refreshBefore = null;
     job.attempts = 0;
     if (chat.log.isUnverified) this.#emit(chat.applyVerification(chat.log.abortVerification()));
     else if (chat.log.hasGap) this.#skip(job, chat.log.findGapEnd());

@@ -325,6 +325,17 @@ export class ChatState {
     return this.releaseEvents();
   }
 
+  /**
+   * Replace stored entries with newer copies; ignore entries that are not stored.
+   *
+   * A message that became deleted without a delete entry was deleted only for the user.
+   */
+  refresh(page: Entry[]): ChatEvent[] {
+    const hidden = page.filter((copy) => this.log.isHiddenBy(copy)).map(({ seq }) => seq);
+    this.log.refresh(page);
+    return hidden.length > 0 ? this.hide(hidden) : [];
+  }
+
   /** Return the events for all entries up to the next gap. */
   releaseEvents(): ChatEvent[] {
     const events: ChatEvent[] = [];

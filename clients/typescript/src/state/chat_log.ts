@@ -70,6 +70,13 @@ export class ChatLog {
     return lowest;
   }
 
+  /** The newest seq kept, delivered or not; 0 if there is none. */
+  get newest(): number {
+    let highest = 0;
+    for (const seq of this.#entries.keys()) highest = Math.max(highest, seq);
+    return highest;
+  }
+
   /** Return the current version of an entry; null if it is not kept or not delivered. */
   find(seq: number): Entry | null {
     let entry = this.#entries.get(seq);
@@ -185,6 +192,13 @@ export class ChatLog {
   /** Return whether the user deleted a kept message for themselves, or cleared it. */
   isHidden(seq: number): boolean {
     return seq <= this.#clearedUpto || this.#hidden.has(seq);
+  }
+
+  /** Return whether the server's copy shows that the user deleted a visible message. */
+  isHiddenBy(copy: Entry): boolean {
+    const stored = this.find(copy.seq);
+    const isDeleted = copy.deleted === true && getRev(copy) <= (this.shown ?? 0);
+    return isDeleted && stored !== null && stored.deleted !== true;
   }
 
   /** Show these messages as deleted, even if an earlier page has their text. */
@@ -305,8 +319,7 @@ export class ChatLog {
     if (page.length > 0 && hasOlder && first > oldest) return null;
     // All comparable entries differ; entries before them are assumed to be unchanged.
     const matchSeq = Math.min(oldest - 1, this.#newestCompared, this.#findFirstMoved() - 1);
-    const isExact = matchSeq <= 0 || seqs.length === 0;
-    return this.#finishVerification(Math.max(matchSeq, first - 1), isExact);
+    return this.#finishVerification(Math.max(matchSeq, first - 1), matchSeq <= 0);
   }
 
   /**

@@ -433,8 +433,9 @@ export class ClientState {
     this.#emit([{ type: "restarted", isNewEpoch: isNew, chats: incomplete.map(({ id }) => id) }]);
     for (const chat of [...this.chats.values()]) {
       if (chat.log.shown !== null) chat.log.recordPushed(listed.get(chat.id) ?? 0);
-      if (isNew) this.catchUp.restart(chat);
-      else if (chat.log.shown !== null) this.catchUp.schedule(chat, !listed.has(chat.id));
+      const isForced = !listed.has(chat.id);
+      if (isNew) this.catchUp.restart(chat, isForced);
+      else if (chat.log.shown !== null) this.catchUp.schedule(chat, isForced);
     }
   }
 
