@@ -258,7 +258,7 @@ setup_web() {
     PATH="$root/$tools/node/bin:$PATH"
     export PATH
     if ! has npm; then
-        say "no npm: the web client is not built; install Node.js 20 or later"
+        say "no npm: the web client is not built; install Node.js 20.19 or later"
         return
     fi
     log=$root/$log
