@@ -57,7 +57,7 @@ NOT_BUILT: Final = b"""<!doctype html>
 <html lang="en">
 <title>tierchat</title>
 <h1>The web client is not built</h1>
-<p>Install Node.js 20 or later with npm, then run <code>make run</code> again.</p>
+<p>Install Node.js 20.19 or later with npm, then run <code>make run</code> again.</p>
 <p>The API works without it: <a href="/docs">API reference</a>.</p>
 """
 
