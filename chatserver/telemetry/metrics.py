@@ -18,7 +18,7 @@ CONNECTIONS = Gauge(
 )
 SESSIONS = Gauge("chatserver_sessions", "Connections after hello")
 CLOSES = Counter(
-    "chatserver_closes", "Closed connections by close code; see `close_label`", ["code"]
+    "chatserver_closes", "Closed connections by close code; unknown codes are `other`", ["code"]
 )
 SENDS = Counter("chatserver_sends", "Sends by result: ok, dup, or an error code", ["result"])
 ACKS = Counter("chatserver_acks", "Acks of sends: hot or stored", ["durability"])
@@ -59,7 +59,7 @@ COMMIT_BATCH = FastHistogram(
 )
 FAN_OUT = FastHistogram(
     "chatserver_fan_out_recipients",
-    "Inboxes that a message is written to: the first chat of each commit script call",
+    "Inboxes to which a message is written: the first chat of each commit script call",
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 16_384, 65_536, 131_072),
 )
 BACKLOG_LENGTH = Gauge(
@@ -125,7 +125,7 @@ REPAIRED = Counter("chatserver_repaired_chats", "Fan-outs that the repair worker
 EVICTED = Counter("chatserver_evicted_chats", "Idle chats that left the hot tier")
 CHAT_SHARDS = Gauge(
     "chatserver_chat_shards",
-    "Chats that have been sharded, by their number of shards",
+    "Chats that were sharded at any time, by their current number of shards",
     ["shards"],
 )
 SHARD_MOVES = Counter(
@@ -150,7 +150,7 @@ ARCHIVE_PASS = Gauge(
     "Unix time of the last complete pass of the archive worker",
     ["partition"],
 )
-ANALYTICS_ROWS = Counter("chatserver_analytics_rows", "Rows of exported units, unchanged included")
+ANALYTICS_ROWS = Counter("chatserver_analytics_rows", "Exported rows, including unchanged ones")
 ANALYTICS_FILES = Counter(
     "chatserver_analytics_files", "Parquet files put: written (new), rewritten, compacted", ["what"]
 )
