@@ -56,7 +56,13 @@ def list_keys() -> None:
 
 @keys.command()
 @click.argument("key")
-@click.option("--overlap", "overlap_s", default=3600, show_default=True, help="In seconds.")
+@click.option(
+    "--overlap",
+    "overlap_s",
+    default=3600,
+    show_default=True,
+    help="Seconds for which the old secret stays valid.",
+)
 def rotate(key: str, overlap_s: int) -> None:
     """Create a new secret for a key and print it; the old secret stays valid for the overlap."""
 

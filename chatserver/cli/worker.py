@@ -16,7 +16,7 @@ WORKERS = list_workers()
 
 def _describe_workers() -> str:
     lines = [f"{name:<10}{each.help}{_describe_all(each)}" for name, each in WORKERS.items()]
-    return "\n".join(["\b", *lines, "all       runs all of these"])
+    return "\n".join(["\b", *lines, "all       runs all of these, except as noted"])
 
 
 def _describe_all(worker: Worker) -> str:

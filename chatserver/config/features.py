@@ -65,7 +65,7 @@ class Notify(Section):
         SecretStr(""), description="JSON of the Google service account for FCM"
     )
     apns_key: SecretStr = Field(
-        SecretStr(""), description="Content of the .p8 key for APNs; unset: iOS pushes go by FCM"
+        SecretStr(""), description="Content of the .p8 key for APNs; unset: FCM sends iOS pushes"
     )
     apns_key_id: str = Field("", description="Key id of `apns_key`")
     apns_team_id: str = Field("", description="Apple team id of `apns_key`")

@@ -48,7 +48,7 @@ class Gateway(Section):
         50_000, ge=1, description="Maximum connections of one process; more are refused"
     )
     online_ttl_s: float = Field(
-        60.0, gt=1, description="Presence of a dead gateway expires after this time"
+        60.0, gt=1, description="Time for which users of a dead gateway appear online"
     )
     drain_s: float = Field(
         10.0, ge=0, description="Time for clients to disconnect from a stopping process"

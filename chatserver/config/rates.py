@@ -51,7 +51,7 @@ class Limits(Section):
 
     sends: _Rate = Field(RateLimit(50, 500), description="Messages sent by one user")
     requests: Annotated[_Rate, _at_least(REQUESTS_BURST_MIN)] = Field(
-        RateLimit(50, 500), description="Cost of other frames and HTTP requests of one user"
+        RateLimit(50, 500), description="Tokens of one user for other frames and HTTP requests"
     )
     connections: _Rate = Field(
         RateLimit(100, 1000), description="WebSocket handshakes from one address"

@@ -19,14 +19,14 @@ class Redis(TenantSection):
     cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
     sentinels: list[str] = Field(
         default_factory=list,
-        description="Sentinels to query for the master, redis://host:26379; the login is in `url`",
+        description="Sentinels that report the master, redis://host:26379; the login is in `url`",
     )
     sentinel_master: str = Field("mymaster", description="Name of the master in Sentinel")
     partitions: int = Field(
         1,
         ge=1,
         le=1024,
-        description="Number of partitions; fixed at the first start; 64 or more for a cluster",
+        description="Number of partitions; fixed at the first start; for a cluster 64 or more",
     )
     wait_replicas: int = Field(
         0, ge=0, le=5, description="Replicas that must have a message before it is acknowledged"
@@ -68,7 +68,7 @@ class Encryption(Section):
     """Client-side encryption of message bodies in DynamoDB and S3; the same in all processes."""
 
     provider: Literal["none", "file", "kms"] = Field(
-        "none", description="What wraps the data keys: a key file or an AWS KMS key"
+        "none", description="Encrypts the data keys: a key file or AWS KMS; `none`: no encryption"
     )
     key_file: Path | None = Field(None, description="Key file, for `file` and for older data keys")
     kms_key_id: str = Field(

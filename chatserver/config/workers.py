@@ -36,7 +36,9 @@ class Archive(Section):
     )
     sweep_interval_s: float = Field(3600.0, gt=0, description="Time between two sweeps")
     wait_s: int = Field(
-        86_400, ge=0, description="A segment below `segment_entries_min` is written after this time"
+        86_400,
+        ge=0,
+        description="Messages below `segment_entries_min` are archived after this time",
     )
     segment_entries_min: int = Field(
         200,

@@ -27,19 +27,19 @@ def webhooks() -> None:
     help="Maximum number of events to print.",
 )
 def list_dead(limit: int) -> None:
-    """Print the dead letters, oldest first: place, attempts, reason, event."""
+    """Print the dead letters, oldest first: id, attempts, reason, event."""
     settings = prepare("webhooks")
     require_redis(settings.redis)
     run(_list(settings, limit))
 
 
 @webhooks.command()
-@click.argument("places", nargs=-1)
+@click.argument("places", metavar="[ID]...", nargs=-1)
 @click.option("--all", "is_all", is_flag=True, help="Replay all dead letters.")
 def replay(places: tuple[str, ...], is_all: bool) -> None:
-    """Deliver dead letters again. PLACES are the places that `list` prints."""
+    """Deliver the dead letters with these IDs, which `list` prints."""
     if bool(places) == is_all:
-        raise click.UsageError("specify PLACES or --all")
+        raise click.UsageError("specify IDs or --all")
     settings = prepare("webhooks")
     require_redis(settings.redis)
     run(_replay(settings, None if is_all else set(places)))

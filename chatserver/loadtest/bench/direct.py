@@ -3,6 +3,7 @@
 One gateway process and Redis share one core; the load generator has another. Each run starts new
 servers and measures, in this order:
 
+\b
 1. memory of idle sessions
 2. the highest rate of single messages in an open loop
 3. latencies at half of that rate
@@ -74,7 +75,11 @@ PERSIST_START_S = 30
 @click.option("--aof-rewrite", is_flag=True, help="Allow Redis to rewrite its append-only file.")
 @click.option("--with-persist", is_flag=True, help="Measure again with the persist worker.")
 @click.option(
-    "--target", type=click.Choice(["gateway", "stub"]), default="gateway", show_default=True
+    "--target",
+    type=click.Choice(["gateway", "stub"]),
+    default="gateway",
+    show_default=True,
+    help="Measure the gateway, or a stub server that checks the benchmark itself.",
 )
 @click.option(
     "--fault",

@@ -134,7 +134,7 @@ class Listener(Connection):
 
 
 @click.command(help=(__doc__ or "").replace("\n\n", "\n\n\b\n", 1))
-@click.option("--members", default=500, show_default=True)
+@click.option("--members", default=500, show_default=True, help="Members of the group.")
 @click.option("--senders", default=16, show_default=True, help="Messages in flight.")
 @click.option("--large/--inboxes", default=False, help="Measure a large chat, without inboxes.")
 @run_options

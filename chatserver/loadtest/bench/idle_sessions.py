@@ -63,9 +63,15 @@ def _get_redis_bytes(stack: Stack) -> int:
 
 
 @click.command()
-@click.option("--sessions", default=5000, show_default=True, type=click.IntRange(1))
-@click.option("--server-core", default=0, show_default=True)
-@click.option("--load-core", default=1, show_default=True)
+@click.option(
+    "--sessions",
+    default=5000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of idle sessions.",
+)
+@click.option("--server-core", default=0, show_default=True, help="CPU core of the servers.")
+@click.option("--load-core", default=1, show_default=True, help="CPU core of the load generator.")
 def idle(sessions: int, server_core: int, load_core: int) -> None:
     """Measure the memory of an idle session."""
     prepare_process(load_core)

@@ -168,7 +168,13 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
 
 
 @click.command(help=__doc__)
-@click.option("--users", default=2000, show_default=True, type=click.IntRange(100))
+@click.option(
+    "--users",
+    default=2000,
+    show_default=True,
+    type=click.IntRange(100),
+    help="Users of each phase.",
+)
 @click.option("--chats", default=5, show_default=True, help="Chats of each stored user.")
 @click.option(
     "--restricted", is_flag=True, help="Flag the users as possibly having logins or blocks."
@@ -180,10 +186,14 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
     show_default=True,
     help="Connected sessions when Redis loses its data; 0: this phase is skipped.",
 )
-@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 20))
-@click.option("--server-core", default=0, show_default=True)
-@click.option("--load-core", default=1, show_default=True)
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--runs", default=1, show_default=True, type=click.IntRange(1, 20), help="Number of runs."
+)
+@click.option("--server-core", default=0, show_default=True, help="CPU core of the servers.")
+@click.option("--load-core", default=1, show_default=True, help="CPU core of the load generator.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write all results as JSON."
+)
 def logins(
     users: int,
     chats: int,

@@ -159,11 +159,26 @@ def _measure_worker(
 
 
 @click.command(help=__doc__)
-@click.option("--messages", default=500_000, show_default=True, type=click.IntRange(10_000))
-@click.option("--against", type=click.Choice(["stub", "dynamodb"]), default="stub")
-@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20))
+@click.option(
+    "--messages",
+    default=500_000,
+    show_default=True,
+    type=click.IntRange(10_000),
+    help="Messages in the backlog.",
+)
+@click.option(
+    "--against",
+    type=click.Choice(["stub", "dynamodb"]),
+    default="stub",
+    help="Write to the DynamoDB stub, or to the DynamoDB API server.",
+)
+@click.option(
+    "--runs", default=3, show_default=True, type=click.IntRange(1, 20), help="Number of runs."
+)
 @click.option("--encrypt", is_flag=True, help="Encrypt bodies with a key file.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write all results as JSON."
+)
 def persist(messages: int, against: str, runs: int, *, encrypt: bool, out: Path | None) -> None:
     found = []
     for run in range(runs):

@@ -21,8 +21,10 @@ _OPTIONS = (
     click.option(
         "--runs", default=3, show_default=True, help="Number of runs; the result is their median."
     ),
-    click.option("--server-core", default=0, show_default=True),
-    click.option("--load-core", default=1, show_default=True),
+    click.option("--server-core", default=0, show_default=True, help="CPU core of the servers."),
+    click.option(
+        "--load-core", default=1, show_default=True, help="CPU core of the load generator."
+    ),
     click.option("--calm", default=0.0, help="Maximum seconds to wait for idle cores."),
     click.option(
         "--profile",

@@ -65,7 +65,7 @@ def trace(
     """Show the state of message MID: committed, delivered, persisted, archived.
 
     The command queries Redis, DynamoDB and S3, and reports each tier that does not respond.
-    Read-only.
+    It changes nothing.
     """
     try:
         parse_mid(mid)
