@@ -102,13 +102,13 @@ class Api(Section):
     connections_max: int = Field(
         2000,
         ge=16,
-        description="Maximum connections of one process; another one closes the longest idle",
+        description="Maximum connections of one process; a further one closes an idle one",
     )
     idle_timeout_s: float = Field(
         75.0,
         gt=0,
         le=3600,
-        description="Idle connections close after this time; set it above the load balancer's",
+        description="Idle connections close after this time; must exceed the load balancer's",
     )
     tls_in_front: bool = Field(
         False, description="Clients use HTTPS even if the proxy sends no X-Forwarded-Proto"

@@ -92,7 +92,7 @@ class Companions(Section):
         365,
         ge=1,
         le=3650,
-        description="Time after which a companion forgets a fact that is not repeated",
+        description="Time after which a companion forgets a fact that is not updated",
     )
     openai_url: str = Field(
         "https://api.openai.com/v1",

@@ -85,7 +85,10 @@ class Chats(Section):
         BODY_BYTES_MAX, ge=4, le=BODY_TOP, description="Maximum UTF-8 bytes of a message"
     )
     fanout_members_max: int = Field(
-        256, ge=2, le=10_000, description="A chat with more members is large: it has no inboxes"
+        256,
+        ge=2,
+        le=10_000,
+        description="Maximum members of a chat that uses inboxes; above it, a large chat",
     )
     per_user_max: int = Field(
         2_000, ge=1, le=2_000, description="Maximum groups of a user, and maximum direct chats"

@@ -99,7 +99,7 @@ class Telemetry(Section):
         description="Port of /metrics, /healthz and /readyz; unset: not served",
     )
     metrics_host: str = Field(
-        "127.0.0.1", description="Address of that port; must not be reachable by clients"
+        "127.0.0.1", description="Address of the metrics port; must not be reachable by clients"
     )
     traces: Literal["off", "otlp"] = Field(
         "off", description="Traces of messages, sent by OTLP over HTTP; needs the extra `otel`"

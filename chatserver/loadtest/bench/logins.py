@@ -176,9 +176,7 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
     help="Users of each phase.",
 )
 @click.option("--chats", default=5, show_default=True, help="Chats of each stored user.")
-@click.option(
-    "--restricted", is_flag=True, help="Flag the users as possibly having logins or blocks."
-)
+@click.option("--restricted", is_flag=True, help="Store the users as after a logout or a block.")
 @click.option("--in-flight", default=256, show_default=True, help="Concurrent logins.")
 @click.option(
     "--lost-sessions",
