@@ -53,7 +53,7 @@ INPUTS: Final = (
     Input("attachments", "share", "2%", 0, 1, "share of messages with a file"),
     Input("attachment_bytes", "bytes", "200KB", 1, 1e12, "mean size of a file"),
     Input("replicas", "number", "1", 0, 5, "replicas per Redis master"),
-    Input("utilisation", "share", "50%", 0.01, 1, "CPU utilization at the peak"),
+    Input("utilization", "share", "50%", 0.01, 1, "CPU utilization at the peak"),
     Input("inbox_max", "number", "1000", 10, 1e6, "CHAT_REDIS_INBOX_MAX: events kept per user"),
     Input("log_max", "number", "1000", 10, 1e6, "CHAT_REDIS_LOG_MAX: messages kept per chat"),
     Input(

@@ -79,7 +79,7 @@ GATEWAYS = (
         "gateway_cores",
         "cores by messages",
         "",
-        "peak_messages_per_s * gateway_us / 1000000 / utilisation",
+        "peak_messages_per_s * gateway_us / 1000000 / utilization",
     ),
     Row(
         "gateways",
@@ -119,7 +119,7 @@ REDIS = (
         "redis_cores",
         "cores",
         "",
-        "peak_messages_per_s * redis_us / 1000000 / utilisation",
+        "peak_messages_per_s * redis_us / 1000000 / utilization",
     ),
     Row(
         "redis",
@@ -209,7 +209,7 @@ WORKERS = (
         "persist_cores",
         "cores: persist",
         "",
-        "peak_messages_per_s * worker_cpu_us_per_message / 1000000 / utilisation",
+        "peak_messages_per_s * worker_cpu_us_per_message / 1000000 / utilization",
     ),
     Row(
         "workers",
@@ -217,14 +217,14 @@ WORKERS = (
         "cores: archive",
         "",
         "is_archived * messages_per_s * (is_removed_by_worker * archive_cpu_us_by_worker"
-        " + (1 - is_removed_by_worker) * archive_cpu_us_by_ttl) / 1000000 / utilisation",
+        " + (1 - is_removed_by_worker) * archive_cpu_us_by_ttl) / 1000000 / utilization",
     ),
     Row(
         "workers",
         "rpc_cores",
         "cores: older history",
         "",
-        "users * pages_per_user_day / 86400 * peak * page_cpu_us / 1000000 / utilisation",
+        "users * pages_per_user_day / 86400 * peak * page_cpu_us / 1000000 / utilization",
     ),
     Row(
         "workers",
