@@ -53,13 +53,13 @@ def _with_inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     "--region-prices",
     "prices_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file of prices that override those of the package (docs/cost.md).",
+    help="TOML file of prices that override the built-in prices (docs/cost.md).",
 )
 @click.option(
     "--constants",
     "constants_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Results file of `chatserver load`; its constants override those of the package.",
+    help="Results file of `chatserver load`; its constants override the built-in ones.",
 )
 @click.option("--explain", is_flag=True, help="Print each formula with its numbers and constants.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")

@@ -35,7 +35,7 @@ CHATS_SHOWN_MAX = 500
     "--prices",
     "prices_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file of prices that override those of the package (docs/cost.md).",
+    help="TOML file of prices that override the built-in prices (docs/cost.md).",
 )
 @click.option(
     "--chats",

@@ -95,7 +95,7 @@ def _format_line(each: TenantLine) -> str:
 @click.option(
     "--prices",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file of prices that override those of the package (docs/cost.md).",
+    help="TOML file of prices that override the built-in prices (docs/cost.md).",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 @units_option
