@@ -352,3 +352,37 @@ def test_older_page_across_a_membership_gap_is_kept() -> None:
     assert (log.bottom, log.shown, log.has_gap) == (3, 21, False)
     device.event(1, 22)
     assert [message.seq for message in log.messages()] == [3, 4, 20, 21, 22]
+
+
+def test_chat_outside_of_a_snapshot_hides_messages_deleted_on_another_device() -> None:
+    """The snapshot lists the hidden messages of its own chats only; the history has the others."""
+    device = Device(entries_max=2)
+    for seq in range(1, 4):
+        device.event(seq, seq)
+    device.receive(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[])
+    (request,) = device.sent("history")
+    assert request["after"] == 3
+    device.receive(**page(request))
+    (request,) = device.sent("history")
+    assert request["before"] == 4
+
+    deleted = {"body": "", "deleted": True}
+    names = {"type": "page", "id": request["id"], "chat": "c1", "tier": "hot", "more": True}
+    device.receive(**names, messages=[entry(1, **deleted), entry(2, **deleted), entry(3)])
+
+    assert device.events_of(events.MessagesHidden) == [events.MessagesHidden("c1", (2,))]
+    kept = device.state.chats["c1"].log.messages()
+    assert [(message.seq, message.body) for message in kept] == [(2, ""), (3, "text 3")]
+    assert device.sent("history") == []
+
+
+def test_chat_without_known_entries_reports_skipped_ones_in_a_new_epoch() -> None:
+    """Nothing can be compared: any message up to the previous position may be a new one."""
+    device = Device(large=({"chat": "big", "seq": 4},))
+    device.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=[])
+    (request,) = device.sent("history")
+
+    device.receive(**page(request, 2, 3, 4, 5, more=True))
+
+    assert device.events_of(events.Skipped) == [events.Skipped("big", 0, 4)]
+    assert device.bodies() == ["text 5"]

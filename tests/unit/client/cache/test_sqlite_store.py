@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chatserver.client.cache.cached_state import load_chats
 from chatserver.client.cache.changes import (
     ChatsUnverified,
     Delivered,
@@ -20,6 +21,7 @@ from chatserver.client.cache.store_file import VERSION
 from chatserver.client.model import Entry, parse_entry
 from chatserver.client.store import Saved
 from chatserver.errors import Conflict, CorruptData
+from chatserver.protocol.frames import Cursor
 from tests.unit.client.device import entry as fields_of
 
 
@@ -191,3 +193,27 @@ def test_chat_read_from_its_first_visible_entry_is_complete(tmp_path: Path) -> N
     assert evicted is not None and evicted.has_more
     assert bodies(small, before=7) is None
     small.close()
+
+
+def test_hidden_seq_is_another_message_in_a_new_epoch(tmp_path: Path) -> None:
+    """The list of hidden messages is cleared, even if none of them is cached."""
+    store = filled_store(tmp_path / "a.db", Hidden("c1", (1,)), ChatsUnverified(epoch="e2"))
+
+    store.save_changes(Saved(), [Delivered("c1", entry(1))], {}, 0.0)
+
+    assert bodies(store) == ["text 1"]
+    store.close()
+
+
+def test_entries_of_a_newer_epoch_are_not_restored_as_delivered(tmp_path: Path) -> None:
+    """After a crash, the cache may be ahead of the saved position; its seqs are other messages."""
+    new = [ChatsUnverified(epoch="e2"), Delivered("c1", entry(1))]
+    store = filled_store(tmp_path / "a.db", *new)
+    shown: dict[str, int | None] = {"c1": 1}
+
+    (older,) = load_chats(store, Cursor("e1", 7), shown, 0.0)
+    (same,) = load_chats(store, Cursor("e2", 7), shown, 0.0)
+
+    assert older.entries == []
+    assert [entry.body for entry in same.entries] == ["text 1"]
+    store.close()
