@@ -9,7 +9,8 @@ _CORE = {
         "workers.persist.worker:run_persist", "moves messages from Redis to DynamoDB"
     ),
     "repair": Worker(
-        "workers.repair:run_repair", "completes deliveries that a dead gateway left unfinished"
+        "workers.delivery_repair:run_repair",
+        "completes deliveries that a dead gateway left unfinished",
     ),
     "rpc": Worker("workers.rpc:run_rpc", "serves the gateways' calls to DynamoDB"),
     "archive": Worker(

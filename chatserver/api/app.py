@@ -17,7 +17,7 @@ from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from chatserver.acceptor import Acceptor
+from chatserver.connection_acceptor import Acceptor
 from chatserver.api.authentication import make_authentication
 from chatserver.api.blocked_tenant import BlockedTenant
 from chatserver.api.http_connection import HttpConnection, HttpLimits

@@ -25,7 +25,7 @@ from chatserver.features.registry import list_features, load
 from chatserver.protocol.entry_rules import shredded_tombstone_of
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.warm.api_keys import KeyRow
-from chatserver.warm.archive import manifests, markers, restored_ranges
+from chatserver.warm.archive import expired_markers, manifests, restored_ranges
 from chatserver.warm.chats import legal_holds, records
 from chatserver.warm.chats.invitations import TRUST_PREFIX, encode_invitation
 from chatserver.warm.chats.logins import encode_login
@@ -123,7 +123,7 @@ def _make_messages() -> Iterable[Item]:
     yield encode_item(PersistItem(restored, "alice")) | restored_until
     lost = shredded_tombstone_of(_make_message(10, "bob", "text", "Lost with its key"))
     yield encode_item(PersistItem(lost, "alice"))
-    yield markers.encode_marker(direct[4])
+    yield expired_markers.encode_marker(direct[4])
     yield legal_holds.encode_copy(_make_message(1, "alice", "text", "Hello, Bo"))
     yield from _make_group_messages()
 

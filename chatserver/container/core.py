@@ -14,15 +14,15 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.features.registry import Feature, list_features, load
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
-from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.direct_contacts import DirectChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck, PeriodSource
+from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
 from chatserver.hot.chats.undelivered import UndeliveredChats
-from chatserver.hot.key_sets import KeySets
+from chatserver.hot.jwks_cache import KeySets
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
@@ -31,10 +31,10 @@ from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, Limits
 from chatserver.hot.users.revocations import Revocations
 from chatserver.protocol.memory_costs import Charge
 from chatserver.service.chats.service import ChatDirectory, Chats
+from chatserver.service.history.reader_views import Views
 from chatserver.service.history.service import History, WarmHistory
-from chatserver.service.history.views import Views
-from chatserver.service.messaging.amendments import MessageAmendments
 from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.message_changes import MessageChangeService
 from chatserver.service.messaging.service import Messaging
 from chatserver.service.presence.service import LAST_SEEN_TTL_S
 from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
@@ -59,7 +59,7 @@ class CoreContainer(abc.ABC):
         self.inboxes = Inboxes(hot)
         self.chat_log = ChatLog(hot)
         self.hidden_messages = Hidden(hot)
-        self.hot_amendments = Amendments(hot, gateway)
+        self.change_committer = ChangeCommitter(hot, gateway)
         self.hot_membership = HotMembership(hot)
         self.blocks = Blocks(hot)
         self.key_sets = KeySets(hot)
@@ -205,9 +205,9 @@ class CoreContainer(abc.ABC):
         return self.get_port(ports.RESOLVE_FILES)
 
     @cached_property
-    def message_amendments(self) -> MessageAmendments:
-        return MessageAmendments(
-            commits=self.hot_amendments,
+    def message_change_service(self) -> MessageChangeService:
+        return MessageChangeService(
+            commits=self.change_committer,
             hidden=self.hidden_messages,
             audiences=self.audiences,
             log=self.chat_log,

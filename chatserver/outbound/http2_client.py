@@ -22,7 +22,7 @@ from yarl import URL
 from chatserver import __version__
 from chatserver.config import Outbound as OutboundSettings
 from chatserver.errors import BadRequest
-from chatserver.outbound.destinations import Destinations, parse_url
+from chatserver.outbound.allowed_destinations import Destinations, parse_url
 from chatserver.outbound.http2_connection import Http2Connection
 from chatserver.outbound.http_client import NOT_ALLOWED, Answer, Lookup, NotReached, system_lookup
 

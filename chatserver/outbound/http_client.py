@@ -1,7 +1,7 @@
 """HTTP client for all outbound requests of the server.
 
-The client connects only to addresses that `chatserver.outbound.destinations` allows. It resolves
-the host name once, checks all addresses and connects to one of them. The address is checked again
+The client connects only to addresses that `allowed_destinations` allows. It resolves the
+host name once, checks all addresses and connects to one of them. The address is checked again
 when the socket is created. Redirects are returned like other responses, and never followed. Proxy
 environment variables and cookies are ignored.
 """
@@ -22,7 +22,7 @@ from yarl import URL
 from chatserver import __version__
 from chatserver.config import Outbound as OutboundSettings
 from chatserver.errors import BadRequest, Unavailable
-from chatserver.outbound.destinations import Destinations, parse_url
+from chatserver.outbound.allowed_destinations import Destinations, parse_url
 
 CONNECTIONS_MAX = 200  # of one process
 CONNECTIONS_PER_HOST_MAX = 32

@@ -1,8 +1,8 @@
 """Entry rules: how an edit, delete or reaction entry changes its target message.
 
 Later entries in a chat change a message. They are applied in seq order, each only if its seq is
-above the message's `rev`. The hot tier's overlay (`amend.lua` has these rules in Lua), the warm
-tier and clients get the same result.
+above the message's `rev`. The hot tier's overlay (the same rules, in `commit_change.lua`),
+the warm tier and clients get the same result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from chatserver.protocol.frames import ENTRY_KINDS, Message
 
-AMENDING: Final = frozenset({"edit", "delete", "reaction"})
+CHANGE_KINDS: Final = frozenset({"edit", "delete", "reaction"})
 REACTIONS_MAX: Final = 1_000  # per message
 
 

@@ -28,12 +28,12 @@ from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
-from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.chats.membership import HotMembership
+from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
@@ -44,7 +44,7 @@ from chatserver.protocol.memory_costs import (
     cost_of_send,
 )
 from chatserver.service.chats.service import Chats
-from chatserver.service.messaging.amendments import MessageAmendments
+from chatserver.service.messaging.message_changes import MessageChangeService
 from chatserver.service.messaging.service import Messaging, deliver_to_all
 from tests.support.servers.processes import eventually
 
@@ -112,8 +112,8 @@ class Day:
             large_chats=fakes,
             charge=self._charge,
         )
-        self.amendments = MessageAmendments(
-            commits=Amendments(hot, GATEWAY),
+        self.message_changes = MessageChangeService(
+            commits=ChangeCommitter(hot, GATEWAY),
             hidden=Hidden(hot),
             audiences=self.audiences,
             log=log,
@@ -221,7 +221,7 @@ class Day:
     async def change(self, frame: frames.Edit | frames.React | frames.Delete) -> int:
         """Edit, delete or react; return the seq of the entry."""
         self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
-        ack = await self.amendments.change(HOSTILE, frame)
+        ack = await self.message_changes.change(HOSTILE, frame)
         await self.persist()
         return ack.seq
 

@@ -3,7 +3,8 @@
     python -m tests.benchmarks.redis_client [--runs 3] [--out F.json]
 
 Both make the same calls on the same Redis, with the same number in flight, and await the replies:
-`accept.lua` with batches of new messages in 200 direct chats. The calls are recorded beforehand.
+`commit_messages.lua` with batches of new messages in 200 direct chats. The calls are recorded
+beforehand.
 from `GroupCommit`. Redis has one core, this process the other. The relevant figure is the caller's
 Prints the CPU time of the client per call, which a gateway cannot use for its sessions.
 """
@@ -138,7 +139,7 @@ async def measure(
         for arguments in waiting:
             reply = await call(arguments)
             if reply[0] != 1:
-                raise RuntimeError(f"accept.lua returned {reply[:8]!r}")
+                raise RuntimeError(f"commit_messages.lua returned {reply[:8]!r}")
 
     gc.collect()
     gc.freeze()  # the recorded calls are many objects, which no gateway would have

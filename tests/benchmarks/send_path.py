@@ -27,7 +27,7 @@ BODY = b"x" * 100
 
 
 def make_ticks(world: World, round_: int, count: int) -> list[tuple[list[bytes], list[Any]]]:
-    """Return the frames of the first device of each pair, and the replies of accept.lua."""
+    """Return the frames of the first device of each pair, and the replies of the commit."""
     ticks = []
     for tick in range(count):
         frames: list[bytes] = []

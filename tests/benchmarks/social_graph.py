@@ -54,7 +54,7 @@ from chatserver.features.companions.model import Changes
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import Info, Post, PostIds, PostRef
-from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.fanouts import SHARDS, shard_of
 from chatserver.features.social.warm.profiles import encode_info
 from chatserver.features.social.worker import counters, timeline_fanout

@@ -50,8 +50,8 @@ SMALL = {  # so that logs and inboxes overflow, and chats become large and small
     "CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN": "1",
     "CHAT_ARCHIVE_SEGMENT_ENTRIES_MAX": "50",
     "CHAT_ARCHIVE_WAIT_S": "0",
-    "workers.repair.REPAIR_AFTER_MS": "500",
-    "workers.repair.INTERVAL_MS": "200",
+    "workers.delivery_repair.REPAIR_AFTER_MS": "500",
+    "workers.delivery_repair.INTERVAL_MS": "200",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8"]),
     # A busy machine is not a fault: each refusal costs seconds until everything is retried.
     "CHAT_REDIS_CALL_TIMEOUT_S": "2",

@@ -154,14 +154,14 @@ async def test_file_of_a_deleted_or_left_message_is_not_found(
     for reader in (bob, carol):
         await store.download(reader, file.id, seq=ack.seq)
 
-    await store.api.message_amendments.change(carol, frames.Delete(0, chat, ack.seq, "h", "me"))
+    await store.api.message_change_service.change(carol, frames.Delete(0, chat, ack.seq, "h", "me"))
     await store.api.membership.change(bob, frames.Leave(0, chat, "l"))
 
     for reader in (bob, carol):
         with pytest.raises(NotFound):
             await store.download(reader, file.id, seq=ack.seq)
     assert (await store.download(alice, file.id, seq=ack.seq))[1] == b"secret"
-    await store.api.message_amendments.change(alice, frames.Delete(0, chat, ack.seq, "d"))
+    await store.api.message_change_service.change(alice, frames.Delete(0, chat, ack.seq, "d"))
     with pytest.raises(NotFound):
         await store.download(alice, file.id, seq=ack.seq)
 

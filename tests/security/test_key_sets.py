@@ -15,7 +15,7 @@ from chatserver.auth.host_keys import parse_jwks
 from chatserver.auth.tokens import Tokens
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import Unauthenticated, Unavailable
-from chatserver.hot.key_sets import KeySets
+from chatserver.hot.jwks_cache import KeySets
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.revocations import Revocations

@@ -234,7 +234,7 @@ _OTHERS = (
     b'{"type":"send","id":9,"chat":"?","ref":"r","body":"b"}',
     b'{"type":"state","state":"bg"}',
 )
-# Codes of accept.lua that need no chat to be loaded again.
+# Codes of commit_messages.lua that need no chat to be loaded again.
 _OUTCOMES = ("committed", "committed", "committed", "known", "full", "chat_full", "restrained", "")
 
 
@@ -274,7 +274,7 @@ def run_random(seed: int, steps: int) -> None:
 
 
 def make_reply(world: World, rng: random.Random, call: bytes) -> list[Any]:
-    """Return a reply of accept.lua to a call, with random outcomes."""
+    """Return a reply of commit_messages.lua to a call, with random outcomes."""
     reply: list[Any] = []
     reader = hiredis.Reader()
     reader.feed(call)

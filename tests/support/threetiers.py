@@ -19,13 +19,13 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.domain.messages import Audience
-from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
+from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import frames
+from chatserver.service.history.reader_views import Views
 from chatserver.service.history.service import History, Page
-from chatserver.service.history.views import Views
 from chatserver.warm.messages.store import PersistItem
 from tests.integration.workers.support import Gateway, make_direct
 

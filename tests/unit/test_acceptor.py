@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from chatserver import acceptor
-from chatserver.acceptor import ACCEPTED_IN_TICK_MAX, Acceptor
+from chatserver.connection_acceptor import ACCEPTED_IN_TICK_MAX, Acceptor
 
 BURST = 20 * ACCEPTED_IN_TICK_MAX
 

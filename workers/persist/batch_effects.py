@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.hot.chats.backlog import CommittedMessage
-from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
+from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, tombstone_of
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.messages.store import PersistItem
 
@@ -66,7 +66,7 @@ def coalesce(works: Sequence[Work], batch_size: int) -> BatchEffects:
     at = {Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)}
     for number, work in enumerate(works):
         entry, committed = work.item.message, work.committed
-        if entry.kind not in AMENDING or not committed.target_ts or work.why:
+        if entry.kind not in CHANGE_KINDS or not committed.target_ts or work.why:
             continue
         target = Place(entry.chat, committed.target_ts)
         index = at.get(target)

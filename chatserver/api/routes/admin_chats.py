@@ -109,7 +109,7 @@ def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 async def _delete(container: StorageContainer, chat: ChatId, seq: int, ref: Ref) -> None:
     """Delete a message as an owner or admin of its group, or as the sender in a direct chat.
 
-    Members see an ordinary deletion, and the rules of the chat apply (`amend.lua`).
+    Members see an ordinary deletion, and the rules of the chat apply (`commit_change.lua`).
 
     Raises:
         NotFound: the message does not exist, or none of these users may delete it.
@@ -118,7 +118,7 @@ async def _delete(container: StorageContainer, chat: ChatId, seq: int, ref: Ref)
     privileged = [user for user, role in seniority if role in ("owner", "admin")]
     for user in (privileged or [user for user, _ in seniority])[:DELETERS_MAX]:
         try:
-            await container.message_amendments.change(
+            await container.message_change_service.change(
                 UserId(user), frames.Delete(0, chat, seq, ref)
             )
         except (Forbidden, NotFound):

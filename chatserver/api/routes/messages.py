@@ -121,7 +121,7 @@ def _change_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         frame = frame_of(frames.Edit, data, request, chat=chat, seq=seq)
         if container.check_edit is not None:
             frame = await container.check_edit(actor, frame)
-        return _make_placed(await container.message_amendments.change(actor, frame))
+        return _make_placed(await container.message_change_service.change(actor, frame))
 
     @put("/v1/chats/{chat:str}/messages/{seq:int}/reaction", opt=CHANGE)
     async def react(
@@ -133,7 +133,7 @@ def _change_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Placed:
         """Set the user's reaction to a message; an empty reaction removes it."""
         frame = frame_of(frames.React, data, request, chat=chat, seq=seq)
-        return _make_placed(await container.message_amendments.change(actor, frame))
+        return _make_placed(await container.message_change_service.change(actor, frame))
 
     @delete("/v1/chats/{chat:str}/messages/{seq:int}", status_code=200, opt=CHANGE)
     async def delete_message(
@@ -146,7 +146,7 @@ def _change_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Placed:
         """Delete a message for everyone, or only for the user."""
         frame = frames.Delete(0, chat, seq, ref_of(ref, request), reach)
-        return _make_placed(await container.message_amendments.change(actor, frame))
+        return _make_placed(await container.message_change_service.change(actor, frame))
 
     return [edit, react, delete_message]
 

@@ -24,7 +24,7 @@ from chatserver.api.security import ANYONE
 
 CLIENT_FOLDER: Final = Path(chatserver.__file__).parent / "web_client"
 REFERENCE_FOLDER: Final = Path(chatserver.__file__).parent / "api" / "reference_page"
-# First segments of the pages of the client's router, also in clients/web/src/pages.ts.
+# First segments of the pages of the client's router, also in clients/web/src/page_paths.ts.
 CLIENT_PAGES: Final = (
     "chats",
     "companions",

@@ -17,7 +17,7 @@ FEATURE = Feature(
             "exports messages as Parquet files for SQL queries",
             is_in_all=False,  # it stores a second copy of message data
             all_if="analytics.export",
-            check="chatserver.features.analytics.extra:check_extra",
+            check="chatserver.features.analytics.dependencies:check_extra",
         ),
     },
     commands={

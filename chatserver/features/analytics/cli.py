@@ -23,7 +23,7 @@ import click
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.errors import BadRequest, NotFound
-from chatserver.features.analytics.extra import check_extra
+from chatserver.features.analytics.dependencies import check_extra
 
 if TYPE_CHECKING:
     from chatserver.features.analytics.query import Result

@@ -18,9 +18,9 @@ from chatserver.features.chat_preferences.model import (
     without_ended_mute,
 )
 from chatserver.features.chat_preferences.warm import PreferenceRows
-from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
+from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.frames import ChatPreferences, PinnedChats

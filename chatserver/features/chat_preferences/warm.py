@@ -10,7 +10,7 @@ One Query thus returns the preferences of many chats. They are not part of the `
 written with each read mark and read with all members of a chat, so a draft would make it expensive.
 
 Pushes need `quiet` in the `Member` item (`chatserver.warm.chats.muted_chats`), and reads need
-`hidden` (`chatserver.domain.amendments.HiddenSeqs`). These two are written in one transaction with
+`hidden` (`HiddenSeqs`). These two are written in one transaction with
 `muted_until` and `cleared`. The pinned chats are one item, so their order and number are exact.
 """
 

@@ -23,7 +23,7 @@ FEATURE = Feature(
         "assistant": Worker(
             "chatserver.features.companions.worker.assistant:run_assistant",
             "answers users' messages to AI companions",
-            prepare="chatserver.features.companions.worker.preload:preload_sdks",
+            prepare="chatserver.features.companions.worker.provider_imports:preload_sdks",
         ),
     },
     commands={

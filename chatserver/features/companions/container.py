@@ -9,12 +9,12 @@ from chatserver.container import storage_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.service.companions import CompanionCatalog, Companions
-from chatserver.features.companions.service.memories import Memories
 from chatserver.features.companions.service.sessions import CompanionSessions, SessionOpener
+from chatserver.features.companions.service.user_memories import Memories
 from chatserver.features.companions.warm.companions import CompanionRows
-from chatserver.features.companions.warm.memories import MemoryRows
 from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.features.companions.warm.summaries import Summaries
+from chatserver.features.companions.warm.user_memories import MemoryRows
 from chatserver.hot.chats.backlog import BacklogEntry
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from chatserver.errors import BadRequest, ChatError, TooLarge
-from chatserver.outbound.destinations import URL_CHARS_MAX, parse_url
+from chatserver.outbound.allowed_destinations import URL_CHARS_MAX, parse_url
 
 TOOLS_MAX: Final = 16
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_000

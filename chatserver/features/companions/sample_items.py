@@ -10,9 +10,9 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.features.companions.model import Companion, CompanionSession, SessionSummary
 from chatserver.features.companions.user_memory import FINISHED, Entry, Source, UserMemory
 from chatserver.features.companions.warm.companions import encode_head, encode_version
-from chatserver.features.companions.warm.memories import encode_memory
 from chatserver.features.companions.warm.sessions import encode_session
 from chatserver.features.companions.warm.summaries import encode_summary
+from chatserver.features.companions.warm.user_memories import encode_memory
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, Table
 

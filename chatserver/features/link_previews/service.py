@@ -33,7 +33,7 @@ from chatserver.features.link_previews.model import (
 )
 from chatserver.features.link_previews.page_head import parse_page
 from chatserver.hot.users.rate_limits import TOO_MUCH, Limits
-from chatserver.outbound.destinations import parse_url
+from chatserver.outbound.allowed_destinations import parse_url
 from chatserver.outbound.http_client import Answer, Lookup, open_outbound, system_lookup
 
 log = structlog.get_logger()

@@ -1,7 +1,7 @@
 """Pinned messages: a bounded list per chat, which managers change and all members see.
 
 Start with `service.py`. `warm.py` has the DynamoDB items. Pinning also adds an entry to the chat
-(`chatserver.service.messaging.amendments`), which notifies the members in order.
+(`chatserver.service.messaging.message_changes`), which notifies the members in order.
 """
 
 from chatserver.features.registry import Feature

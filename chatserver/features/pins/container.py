@@ -26,7 +26,7 @@ class PinContainer:
             members=self._core.members,
             history=self._core.history,
             views=self._core.views,
-            amendments=self._core.message_amendments,
+            message_changes=self._core.message_change_service,
             stored_waits=self._core.stored_acks,
             clock=self._core.clock,
             page_bytes_max=self._core.settings.chats.page_bounds.bytes_max,

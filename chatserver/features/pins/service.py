@@ -2,7 +2,7 @@
 
 ::
 
-    pin ──► checks ──► directory: pin, count, flag ──► amend.lua: entry `pin` ──► fan-out
+    pin ──► checks ──► directory: pin, count, flag ──► commit_change.lua: entry `pin` ──► fan-out
                           (one transaction)               role and message checked again
 
 Table `directory` has the pins; the chat entry notifies members in order. If a process crashes
@@ -22,10 +22,10 @@ from typing import Final
 
 import structlog
 
-from chatserver.domain.amendments import HiddenSeqs
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.membership import NOT_A_MEMBER, Group
+from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.moderation import WriteRestriction, refusal_of
 from chatserver.errors import Conflict, Forbidden, NotFound, TooLarge, Unavailable
 from chatserver.features.pins.model import PINS_MAX, Pin, PinOutcome, digest_of_request
@@ -34,9 +34,9 @@ from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import is_message
+from chatserver.service.history.reader_views import Views
 from chatserver.service.history.service import History
-from chatserver.service.history.views import Views
-from chatserver.service.messaging.amendments import NO_MESSAGE, MessageAmendments, PinChange
+from chatserver.service.messaging.message_changes import NO_MESSAGE, MessageChangeService, PinChange
 from chatserver.service.messaging.stored_acks import StoredWaits
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.memberships import Memberships
@@ -67,7 +67,7 @@ class Pins:
         members: MemberCheck,
         history: History,
         views: Views,
-        amendments: MessageAmendments,
+        message_changes: MessageChangeService,
         stored_waits: StoredWaits,
         clock: Clock,
         page_bytes_max: int,
@@ -78,7 +78,7 @@ class Pins:
         self._members = members
         self._history = history
         self._views = views
-        self._amendments = amendments
+        self._message_changes = message_changes
         self._stored_waits = stored_waits
         self._clock = clock
         self._page_bytes_max = page_bytes_max
@@ -200,7 +200,7 @@ class Pins:
     async def _add_entry(self, user: UserId, change: PinChange, changed: Pin | None) -> None:
         """Add the chat entry. If it is rejected, revert the stored change of pin `changed`."""
         try:
-            await self._amendments.change(user, change)
+            await self._message_changes.change(user, change)
         except (Conflict, Forbidden, NotFound):
             if changed is not None:
                 await self._undo(change, changed)

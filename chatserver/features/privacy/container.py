@@ -58,7 +58,7 @@ class PrivacyContainer:
     @cached_property
     def eraser(self) -> TextEraser:
         return TextEraser(
-            commits=self._core.hot_amendments,
+            commits=self._core.change_committer,
             audiences=self._core.audiences,
             messages=self.user_messages,
             system=SYSTEM_USER,

@@ -24,7 +24,7 @@ from chatserver.features.push.model import (
     subscription_id,
 )
 from chatserver.features.push.webpush_validation import check_endpoint, check_keys
-from chatserver.outbound.destinations import Destinations
+from chatserver.outbound.allowed_destinations import Destinations
 
 
 class PushKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

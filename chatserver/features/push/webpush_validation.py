@@ -18,7 +18,7 @@ from chatserver.features.push.model import (
     P256DH_BYTES,
     parse_key,
 )
-from chatserver.outbound.destinations import Destinations, parse_url
+from chatserver.outbound.allowed_destinations import Destinations, parse_url
 
 
 def check_endpoint(endpoint: str, allowed: Destinations) -> str:

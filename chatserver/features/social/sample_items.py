@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from chatserver.features.social.model import Info, Post, PostId, PostRef
-from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.fanouts import MERGED, encode_job
 from chatserver.features.social.warm.profiles import encode_info
 from chatserver.warm.chats.records import row_key, user_key

@@ -59,9 +59,9 @@ class Requests:
         match frame:
             case frames.Edit() if (check_edit := self._container.check_edit) is not None:
                 frame = await check_edit(user, frame)
-                return await self._container.message_amendments.change(user, frame)
+                return await self._container.message_change_service.change(user, frame)
             case frames.Edit() | frames.Delete() | frames.React():
-                return await self._container.message_amendments.change(user, frame)
+                return await self._container.message_change_service.change(user, frame)
             case frames.Mark():
                 return await self._mark(user, frame)
             case frames.Typing():

@@ -13,7 +13,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from chatserver.acceptor import Acceptor
+from chatserver.connection_acceptor import Acceptor
 from chatserver.errors import ConfigError
 
 SEND_BUFFER_BYTES = 262_144  # by default, the kernel buffers megabytes for a slow socket

@@ -22,7 +22,7 @@ from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.membership_notices import MembershipNotice, parse_notices
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
-from chatserver.hot.redis.packed_call import pack
+from chatserver.hot.redis.resp_encoding import pack
 from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_load
 
 CACHE_MAX = 20_000

@@ -29,8 +29,8 @@ from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, 
 from chatserver.hot.chats.backlog import AWAITED
 from chatserver.hot.chats.expiry_times import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.redis.packed_call import pack, pack_count
 from chatserver.hot.redis.replies import translate_reply_error
+from chatserver.hot.redis.resp_encoding import pack, pack_count
 from chatserver.hot.redis.scripts import Packed, load_script
 from chatserver.hot.redis.wire import Reply
 from chatserver.telemetry import metrics
@@ -68,7 +68,7 @@ class GroupCommit:
         self._is_scheduled = False
         self._is_reloading = False
         self._returned: list[list[Submission]] = []
-        self._script = load_script("accept")
+        self._script = load_script("commit_messages")
         self._tracer = tracer()
         self._backlog = hot.keys.backlog(partition)
         self._epoch, self._epoch_packed = Epoch(""), b""  # of the last call
@@ -304,7 +304,7 @@ class GroupCommit:
             why = "too many messages of this chat are not stored yet; wait, then try again"
             draft.owner.failed(draft, RateLimited(why, retry_after_ms=1000))
         else:
-            draft.owner.failed(draft, CorruptData(f"accept.lua returned {code!r}"))
+            draft.owner.failed(draft, CorruptData(f"commit_messages.lua returned {code!r}"))
 
     # Redis lost the script: queue all drafts again in order, load the script, and resume
 

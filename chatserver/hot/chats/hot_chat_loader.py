@@ -176,7 +176,7 @@ class HotChatLoader:
         return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "seq") or 0))
 
     async def record_unfinished(self, chat: ChatId) -> None:
-        """Record a membership change that `workers.repair` must finish."""
+        """Record a membership change that worker `repair` must finish."""
         await HotMembership(self._hot).begin(chat, 0)
 
     def epoch_of_chat(self, chat: ChatId) -> Epoch:

@@ -2,7 +2,7 @@
 
 Data: ``{pN}:members:<chat>`` has the members, ``{pN}:turnover:<chat>`` the pending notices of joins
 and leaves, and ``{pN}:changing`` the changes in progress. If a process dies after writing a change
-to the `directory` table but before writing it to Redis, `workers.repair` finishes the change.
+to the `directory` table but before writing it to Redis, worker `repair` finishes the change.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class HotMembership:
         await self._hot.call("ZREM", key, name)
 
     async def record_unstored(self, chat: ChatId) -> None:
-        """Record that entries may not be stored yet; `workers.repair` checks in `UNSTORED_S`."""
+        """Record that entries may not be stored yet; worker `repair` checks in `UNSTORED_S`."""
         key = self._keys.changing(self._keys.partition_of(chat))
         due_ms = await self._hot.get_time_ms(key) + int(UNSTORED_S * 1000)
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")

@@ -34,7 +34,7 @@ class UndeliveredChats:
     def finish_soon(self, chat: ChatId, upto: Seq) -> None:
         """Remove a chat from the list after this tick's records have been sent.
 
-        A failure is logged; `workers.repair` then removes the chat.
+        A failure is logged; worker `repair` then removes the chat.
         """
         if not self._soon:
             loop = asyncio.get_running_loop()
@@ -61,7 +61,7 @@ class UndeliveredChats:
         """Remove chats after their records have been sent. A chat with newer commits stays listed.
 
         Raises:
-            Unavailable: Redis does not respond, or records were lost; `workers.repair` retries.
+            Unavailable: Redis does not respond, or records were lost; worker `repair` retries.
         """
         if not self._hot.is_ordered:
             await self._gateway_stream_writer.wait_written()

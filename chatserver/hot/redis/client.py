@@ -163,7 +163,7 @@ class HotClient(abc.ABC):
     async def snapshot(self, *calls: tuple[Value, ...]) -> list[Any]:
         """Run read-only calls on keys of one partition atomically; see `transaction`."""
         replies: list[Any] = await self._wait_for_reply(
-            functools.partial(self._send_script, load_script("snapshot")), calls
+            functools.partial(self._send_script, load_script("read_only_transaction")), calls
         )
         return replies
 

@@ -14,7 +14,7 @@
 -- key turnover     hash     pending notices, until they are delivered: "version:user" to "in:seq"
 --                           or "out:seq:after", or to "in:seq:0:1" or "out:seq:after:1" if the chat
 --                           was large; "version:+" to "up:seq" or "down:seq": notify all members
--- key refs_even    hash     reference to place, even generations; see accept.lua
+-- key refs_even    hash     reference to place, even generations; see commit_messages.lua
 -- key asides       zset     seqs of entries that never count as unread, the newest 500
 -- key refs_odd     hash     like `refs_even`, odd generations
 -- arg epoch        string   current epoch of the partition
@@ -147,7 +147,7 @@ if not is_logged and count > 0 then
   call('XADD', KEYS[4], '*', unpack(entry))
   call('ZREMRANGEBYRANK', KEYS[9], 0, -501)
   call('HINCRBY', KEYS[5], 'waiting', count)
-  -- `gate` matches no cached value until every inbox has these entries; see accept.lua
+  -- `gate` matches no cached value until every inbox has these entries; see commit_messages.lua
   pending = ':p'
   call('ZADD', KEYS[6], 'NX', format('%.0f', now / 1000), chat)
 end

@@ -12,7 +12,7 @@
 -- key revs     zset    seq of an entry in `over`, score: seq of its last change
 -- key asides   zset    seqs of entries that never count as unread
 -- key epoch    hash    `epoch`: epoch that this Redis holds
--- key refs_even hash   reference to place, even generations; see accept.lua
+-- key refs_even hash   reference to place, even generations; see commit_messages.lua
 -- key refs_odd hash    like `refs_even`, odd generations
 -- key turnover hash    pending notices of joins, leaves and large-chat transitions; see
 --                      change_members.lua. A transition of an earlier epoch is deleted: it is

@@ -30,7 +30,7 @@ for a = 2, #ARGV, 6 do
   local had = call('HGET', KEYS[1], 'l:' .. chat) or '0 '
   local had_version, had_epoch = string.match(had, '^(%d+) (.*)$')
   if had_epoch < chat_epoch then
-    -- A transition that notify_transition.lua recorded in an earlier epoch is sent again unless the
+    -- A transition that notify_large_chat_transition.lua recorded in an earlier epoch is sent again unless the
     -- `directory` table has it.
     local newest = string.match(call('HGET', KEYS[2], chat) or '', '^[^;]*')
     if since == '' then

@@ -78,7 +78,7 @@ class Inboxes:
             Idempotent: entries are appended once, whatever the order of calls.
             Cost: one script call per partition.
         """
-        script = load_script("deliver")
+        script = load_script("append_to_inboxes")
         places: list[AppendResult] = []
         for partition, group in self._by_partition([d.user for d in deliveries]):
             chosen = [deliveries[i] for i in group]
@@ -186,7 +186,7 @@ class Inboxes:
             Atomic: a user's large chats and inbox change together.
             Idempotent: a transition that is not newer than the last one has no effect.
         """
-        script = load_script("notify_transition")
+        script = load_script("notify_large_chat_transition")
         places: list[AppendResult] = []
         for partition, group in self._by_partition([user for user, *_ in entries]):
             chosen = [entries[i] for i in group]
@@ -244,7 +244,7 @@ class Inboxes:
         partition = self._keys.partition_of(user)
         top, _, own, _ = await self._read_head(user, chat)
         reply = await self._hot.run(
-            load_script("move_marks"),
+            load_script("move_read_marks"),
             {
                 "box": self._keys.box(user),
                 "backlog": self._keys.backlog(partition),

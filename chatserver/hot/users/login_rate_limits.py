@@ -91,7 +91,7 @@ class LoginRateLimits:
             "wanted": 1,
             "owed": 0,
         }
-        taken, wait_ms = await self._hot.run(load_script("take_tokens"), items=[item])
+        taken, wait_ms = await self._hot.run(load_script("consume_rate_limits"), items=[item])
         if not int(taken):
             raise self._entries.add(bucket, int(wait_ms))
 

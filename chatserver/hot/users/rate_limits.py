@@ -246,7 +246,7 @@ class Limits:
                 }
             )
         try:
-            reply = await self._hot.run(load_script("take_tokens"), items=items)
+            reply = await self._hot.run(load_script("consume_rate_limits"), items=items)
         except ChatError as exc:
             log.warning("limits.check_failed", error=exc.message)
             reply = [part for _, _, wanted in requests for part in (max(0, wanted), 0)]

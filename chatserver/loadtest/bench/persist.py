@@ -64,7 +64,7 @@ def _run_dynamodb(against: str, folder: Path, core: int) -> Iterator[str]:
 
 
 def fill_backlog(client: redis_py.Redis, keys: Keys, count: int) -> None:
-    """Write a backlog in the format of `accept.lua`, evenly over the chats."""
+    """Write a backlog in the format of `commit_messages.lua`, evenly over the chats."""
     pairs = [(UserId(f"a{n}"), UserId(f"b{n}")) for n in range(_CHATS)]
     chats = [(direct_chat_id(*pair), *pair) for pair in pairs]
     now_us, done = int(time.time() * 1e6), 0

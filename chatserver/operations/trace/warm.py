@@ -17,7 +17,7 @@ from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.operations.trace.model import Found, InWarm
 from chatserver.protocol.frames import Message
-from chatserver.warm.archive import markers
+from chatserver.warm.archive import expired_markers
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.chats.directory import Directory
@@ -75,7 +75,7 @@ class WarmTrace:
 
         Cost: a Query over the entries of the chat in that interval, at most `ROWS_MAX`.
         """
-        for partition in (chat, markers.partition_of(chat)):
+        for partition in (chat, expired_markers.partition_of(chat)):
             item = await self._find_row(partition, mid, from_ts, to_ts)
             if item is not None:
                 is_marker = partition != chat
@@ -134,7 +134,7 @@ class WarmTrace:
 
     async def find_state(self, chat: ChatId, ts: Ts) -> InWarm | None:
         """Return the state of the item or marker at `ts`, or None."""
-        for partition in (chat, markers.partition_of(chat)):
+        for partition in (chat, expired_markers.partition_of(chat)):
             span = Span(MESSAGES, partition, between=(ts, ts))
             request = {**span.query(self._settings), "ConsistentRead": True}
             rows = await self._rows.list(span, request, 1)
@@ -143,7 +143,7 @@ class WarmTrace:
         return None
 
     async def _describe(self, item: Item, *, is_marker: bool) -> InWarm:
-        message = markers.decode_marker(item) if is_marker else decode_item(item)
+        message = expired_markers.decode_marker(item) if is_marker else decode_item(item)
         key = None if is_marker else object_of(item)
         size = len(message.body.encode())
         if key is not None:

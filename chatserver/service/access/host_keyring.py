@@ -23,7 +23,7 @@ from chatserver.config import Auth
 from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, CorruptData, Unavailable
-from chatserver.hot.key_sets import KeySets
+from chatserver.hot.jwks_cache import KeySets
 
 log = structlog.get_logger()
 

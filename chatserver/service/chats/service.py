@@ -24,8 +24,8 @@ from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.memory_costs import MARK_BYTES, NEW_INBOX_BYTES, Charge, charge_nobody
+from chatserver.service.history.reader_views import NO_CHANGES, View, Views
 from chatserver.service.history.service import WarmHistory
-from chatserver.service.history.views import NO_CHANGES, View, Views
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 SNAPSHOT_CHATS = 50

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
-from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.service.membership.change_records import is_large_in_inboxes

@@ -1,7 +1,7 @@
 """Log of large chats: entries as event bodies for gateway channels, in ascending seq.
 
-Expired entries have no text. All acked changes are applied (`chatserver.service.history.views`), so
-no reader gets deleted text.
+Expired entries have no text. All acked changes are applied (`reader_views`), so no reader
+gets deleted text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.messages import LogEntry
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol import codec
-from chatserver.service.history.views import ALL, NO_CHANGES, NOTHING, View, Views, has_changes
+from chatserver.service.history.reader_views import (
+    ALL,
+    NO_CHANGES,
+    NOTHING,
+    View,
+    Views,
+    has_changes,
+)
 
 
 class ChannelEntry(NamedTuple):

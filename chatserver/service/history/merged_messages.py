@@ -33,8 +33,8 @@ from chatserver.service.chats.service import Chats
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.chat_streams import ChatStream, ChatTiers
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.query_view import QueryView
-from chatserver.service.history.views import Views
+from chatserver.service.history.message_query_view import QueryView
+from chatserver.service.history.reader_views import Views
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token, check_limit

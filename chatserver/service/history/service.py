@@ -24,7 +24,7 @@ from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
-from chatserver.service.history.views import NO_CHANGES, View, Views
+from chatserver.service.history.reader_views import NO_CHANGES, View, Views
 from chatserver.telemetry import metrics
 
 Tier = Literal["hot", "warm", "cold"]

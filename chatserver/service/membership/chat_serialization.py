@@ -40,7 +40,7 @@ class ChatSerializer:
         return self._queues.setdefault(chat, _Queue())
 
     async def propagate(self, queue: _Queue, record: Chat) -> bool:
-        """Propagate a change that is in Redis. Return False if `workers.repair` must do it.
+        """Propagate a change that is in Redis. Return False if worker `repair` must do it.
 
         Guarantees:
             Concurrency: one propagation at a time, which includes all earlier changes.

@@ -14,8 +14,8 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, MembershipChange
 from chatserver.domain.membership_periods import FormerMember, Period
-from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import codec
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.chats.memberships import Memberships

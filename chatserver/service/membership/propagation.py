@@ -213,7 +213,7 @@ class MembershipPropagation:
             await self.deliver(record)
 
     async def try_deliver(self, record: Chat) -> bool:
-        """Call `deliver`. On failure, log the error and return False; `workers.repair` retries."""
+        """Call `deliver`. On failure, log the error and return False; worker `repair` retries."""
         try:
             await self.deliver(record)
         except ChatError as exc:

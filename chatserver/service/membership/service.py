@@ -7,7 +7,7 @@ stores, so a change has ordered steps, and another process completes an interrup
     (1)       (2) one transaction                        (3)                  (4)        (5)
 
 1. A marker in Redis records that a change may be in progress. If it is not removed in time,
-   `workers.repair` completes the change.
+   worker `repair` completes the change.
 2. The transaction checks the version of the items that the change is based on. After it commits,
    the change is final. The chat's item has the content of the change until (5).
 3. `change_members.lua` updates membership, write policy and entries together. This happens before
@@ -19,7 +19,7 @@ stores, so a change has ordered steps, and another process completes an interrup
 
 If a process dies between (2) and (3), it has not reported success. The change is in the item and is
 completed by the next change of the chat, a retry of the request, a load of the chat into an empty
-Redis, or `workers.repair`. Redis is therefore never more than one change behind.
+Redis, or worker `repair`. Redis is therefore never more than one change behind.
 """
 
 from __future__ import annotations

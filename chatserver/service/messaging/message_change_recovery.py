@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from chatserver.domain.ids import ChatId, Epoch, epoch_start_ms
 from chatserver.protocol import frames
-from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
+from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, tombstone_of
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.messages.message_changes import MessageChanges
 
@@ -44,7 +44,9 @@ class UnappliedChanges:
         lost_before = epoch_start_ms(epoch) * 1000 + CLOCKS_APART_S_MAX * 1_000_000
         by_target: dict[int, list[frames.Message]] = {}
         for entry in newest:
-            is_change = entry.kind in AMENDING and entry.target is not None and not entry.deleted
+            is_change = (
+                entry.kind in CHANGE_KINDS and entry.target is not None and not entry.deleted
+            )
             if is_change and entry.ts < lost_before:
                 by_target.setdefault(entry.target or 0, []).append(entry)
         targets = list(by_target)

@@ -2,11 +2,11 @@
 
 ::
 
-    message ─► delete entry ─► amend.lua, without a membership check ─► overlay, log, backlog
+    message ─► delete entry ─► commit_change.lua, no membership check ─► overlay, log, backlog
                   ▲ │ the message is not in the hot tier                   │
                   └─┴ read it in the warm tier, retry                      ▼ workers.persist.worker
 
-All devices and tiers apply the deletion like any other; `workers.repair` does the fan-out. The
+All devices and tiers apply the deletion like any other; worker `repair` does the fan-out. The
 deletion's `ref` is derived from the message's seq, so a repeated erasure has no effect.
 """
 
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import msgspec
 
-from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
+from chatserver.domain.message_changes import MessageChange, Outcome
 from chatserver.domain.messages import digest_of
 from chatserver.errors import CorruptData, Unavailable
-from chatserver.hot.chats.amendments import Amendments
 from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import is_message
 from chatserver.service.history.user_messages import UserMessages
@@ -40,7 +40,7 @@ class TextEraser:
     def __init__(
         self,
         *,
-        commits: Amendments,
+        commits: ChangeCommitter,
         audiences: Audiences,
         messages: UserMessages,
         system: UserId,
@@ -64,11 +64,11 @@ class TextEraser:
         """
         chat, base, head = ChatId(message.chat), b"", 0
         target = message if message.kind != "edit" else _make_placeholder(message)
-        amendment = self._make(chat, target.seq)
+        change = self._make(chat, target.seq)
         await self._audiences.get(chat)
         for _ in range(TRIES_MAX):
-            amended = await self._commits.amend(amendment, base, head, user)
-            match amended.outcome:
+            changed = await self._commits.commit_change(change, base, head, user)
+            match changed.outcome:
                 case Outcome.COMMITTED | Outcome.KNOWN:
                     return True
                 case Outcome.DELETED | Outcome.NO_MESSAGE:
@@ -77,14 +77,12 @@ class TextEraser:
                     found = await self._find(message, target)
                     if found is None:
                         return False
-                    base, head = codec.encode(found), amended.seq
+                    base, head = codec.encode(found), changed.seq
                 case Outcome.CLOSED:
                     self._audiences.drop(chat)
                     await self._audiences.get(chat)
                 case _ as refusal:
-                    raise CorruptData(
-                        f"erasing {chat}/{target.seq}: amend.lua: unexpected outcome {refusal}"
-                    )
+                    raise CorruptData(f"erasing {chat}/{target.seq}: unexpected outcome {refusal}")
         raise Unavailable(f"erasing {chat}/{target.seq}: the message keeps changing; try again")
 
     async def _find(self, message: frames.Message, target: frames.Message) -> frames.Message | None:
@@ -92,11 +90,11 @@ class TextEraser:
             return target
         return await self._messages.find_entry(message.chat, message.ts)
 
-    def _make(self, chat: ChatId, seq: int) -> Amendment:
+    def _make(self, chat: ChatId, seq: int) -> MessageChange:
         mid, ref = self._mids.next(), Ref(f"erase-{seq}")
         tail = codec.encode_entry_tail(chat, mid, self._system, ref, "delete", "", Seq(seq))
         digest = digest_of("delete", "", Seq(seq))
-        return Amendment(chat, self._system, ref, mid, digest, "delete", Seq(seq), "", tail)
+        return MessageChange(chat, self._system, ref, mid, digest, "delete", Seq(seq), "", tail)
 
 
 def _make_placeholder(edit: frames.Message) -> frames.Message:

@@ -7,7 +7,7 @@
 
 After a commit, the message is in every inbox (`committed`), or only in the chat's log
 (`undelivered`). In the second case, this process delivers it to the inboxes. If the process dies
-first, `workers.repair` does.
+first, worker `repair` does.
 
 `send` awaits the outcome. `submit` reports the outcome by callback, without a task per message.
 """

@@ -5,7 +5,7 @@ changes a direct chat without adding an entry to it::
 
     marker ─► directory: block, chat item (version+1) ─► Redis: write policy ─► delete marker
 
-If the process dies after writing to the `directory` table, `workers.repair` finds the marker in
+If the process dies after writing to the `directory` table, worker `repair` finds the marker in
 Redis and applies the write policy. From then on, no commit accepts messages from either user.
 """
 

@@ -18,7 +18,7 @@ from chatserver.errors import CorruptData, Unavailable
 from chatserver.protocol import message_expiry
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.archive import markers
+from chatserver.warm.archive import expired_markers
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_rows import ChatRows
@@ -130,8 +130,8 @@ class ArchivableMessages:
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
     ) -> list[CheckedItem]:
         """Return the markers in ``[from_ts, to_ts]`` as tombstones; see `list_checked`."""
-        items = await self._read(markers.partition_of(chat), from_ts, to_ts, limit)
-        return [_check(item, markers.decode_marker) for item in items]
+        items = await self._read(expired_markers.partition_of(chat), from_ts, to_ts, limit)
+        return [_check(item, expired_markers.decode_marker) for item in items]
 
     async def list_run(
         self, chat: str, after_seq: int, after_ts: int, to_ts: int, limit: int
@@ -147,8 +147,8 @@ class ArchivableMessages:
         is_cut = len(items) == limit or len(fitting) < len(items)
         end = int(fitting[-1][Field.TS]["N"]) if is_cut else to_ts
         held = {message.seq: message for message in await decode_items(fitting, self._bodies)}
-        gone = await self._read(markers.partition_of(chat), after_ts + 1, end, None)
-        held = {message.seq: message for message in map(markers.decode_marker, gone)} | held
+        gone = await self._read(expired_markers.partition_of(chat), after_ts + 1, end, None)
+        held = {message.seq: message for message in map(expired_markers.decode_marker, gone)} | held
         run: list[Message] = []
         while len(run) < limit and (found := held.get(after_seq + 1 + len(run))) is not None:
             run.append(found)

@@ -24,7 +24,7 @@ from chatserver.domain.access.logins import Login
 from chatserver.errors import CorruptData, NotFound
 from chatserver.warm.chats import records
 from chatserver.warm.chats.records import User
-from chatserver.warm.chats.restricted_mark import mark_restricted
+from chatserver.warm.chats.restriction_flag import mark_restricted
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
 from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.errors import CorruptData, NotFound
-from chatserver.warm.chats.restricted_mark import mark_restricted
+from chatserver.warm.chats.restriction_flag import mark_restricted
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally

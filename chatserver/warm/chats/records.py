@@ -73,7 +73,7 @@ class User:
     banned_ms: int | None = None
     before: int = 0  # tokens without a login issued up to this time (s) are invalid
     erased_ms: int | None = None  # the user is erased; the item reserves the id
-    is_restricted: bool = False  # there may be ended logins or blocks; see `restricted_mark`
+    is_restricted: bool = False  # there may be ended logins or blocks; see `restriction_flag`
     words: tuple[str, ...] = ()  # by which the user may be found; see feature `accounts`
 
     def encode(self) -> Item:

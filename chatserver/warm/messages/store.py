@@ -30,7 +30,7 @@ consecutive entries; `chatserver.service.history` adds the entries in Redis.
 
 Once a message has expired, even before TTL deletes its item, queries by time skip it, and reads by
 seq return a tombstone. So readers can distinguish expired messages from missing ones. After the
-item is deleted, its marker (`chatserver.warm.archive.markers`) has the same effect.
+item is deleted, its marker (`chatserver.warm.archive.expired_markers`) has the same effect.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
 from chatserver.protocol.entry_rules import is_message, shredded_tombstone_of
 from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
-from chatserver.warm.archive import markers
+from chatserver.warm.archive import expired_markers
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span, check_limit
@@ -298,7 +298,7 @@ class MessageRepository:
             for item in items
         }
         marked = {
-            (item.message.chat, item.message.ts): markers.encode_marker(item.message)
+            (item.message.chat, item.message.ts): expired_markers.encode_marker(item.message)
             for item in items
             if item.message.expires_at is not None
         }
@@ -322,10 +322,10 @@ class MessageRepository:
         """
         probe = Probe(ts - 1, is_newest_first=True)
         if not await self._read(chat, probe) and not await self._read(
-            markers.partition_of(chat), probe
+            expired_markers.partition_of(chat), probe
         ):
             return False
-        marker = markers.encode_marker(markers.lost_message(chat, seq, ts))
+        marker = expired_markers.encode_marker(expired_markers.lost_message(chat, seq, ts))
         await put_items(self._client, self._table, [marker])
         return True
 
@@ -343,10 +343,10 @@ class MessageRepository:
         async with self._client.deadline():
             probe = Probe(TS_MAX, is_newest_first=True)
             items, gone = await asyncio.gather(
-                self._read(chat, probe), self._read(markers.partition_of(chat), probe)
+                self._read(chat, probe), self._read(expired_markers.partition_of(chat), probe)
             )
         if gone and (not items or _place_of(items[0]).seq < _place_of(gone[0]).seq):
-            return markers.decode_marker(gone[0])
+            return expired_markers.decode_marker(gone[0])
         return (
             message_expiry.apply_expiry(decode_item(items[0]), self._clock.time())
             if items
@@ -414,7 +414,7 @@ class MessageRepository:
             known = [_place_of(item) for item in items]
         place = await self._search(chat, target, known)
         if place is None:
-            place = await self._search(markers.partition_of(chat), target, ())
+            place = await self._search(expired_markers.partition_of(chat), target, ())
         if place is None:
             return []
         probe = Probe(place.ts, is_newest_first, limit)
@@ -430,8 +430,10 @@ class MessageRepository:
         run = _run(held, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
             # A message is missing. If it has expired, a marker exists.
-            gone = await self._read(markers.partition_of(chat), probe)
-            held = {_place_of(item).seq: markers.decode_marker(item) for item in gone} | held
+            gone = await self._read(expired_markers.partition_of(chat), probe)
+            held = {
+                _place_of(item).seq: expired_markers.decode_marker(item) for item in gone
+            } | held
             run = _run(held, target, step, probe.count)
         return run
 

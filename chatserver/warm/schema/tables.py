@@ -89,7 +89,7 @@ class SessionField:
 
 
 class SocialField:
-    """Attributes of `social`; see `chatserver.features.social.warm.rows`."""
+    """Attributes of `social`; see `chatserver.features.social.warm.social_items`."""
 
     PK: Final = "PK"
     SK: Final = "SK"

@@ -8,11 +8,11 @@ from typing import Any
 
 from chatserver import config
 from chatserver.domain.access.login_attempt import LoginAttempt
-from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, SessionId, UserId
 from chatserver.domain.inboxes import Delivery, ListedChat
 from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
+from chatserver.domain.message_changes import MessageChange, Outcome
 from chatserver.domain.messages import PendingDraft, digest_of
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.errors import Unavailable
@@ -33,7 +33,6 @@ from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredR
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.bus.rpc_queue import CallQueue
-from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry
 from chatserver.hot.chats.eviction import Eviction
@@ -42,8 +41,9 @@ from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
+from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
 from chatserver.hot.chats.undelivered import UndeliveredChats
-from chatserver.hot.key_sets import KeySets
+from chatserver.hot.jwks_cache import KeySets
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
@@ -123,7 +123,7 @@ async def use_everything(hot: HotClient) -> None:
         assert await listener.answers.get() == ("committed" if is_near else "undelivered")
         ExpiringMessages(hot).add(chat, {1: 9_000_000_000})
         await use_inboxes(hot, chat, users, is_settled=number > 0)
-        await use_amendments(hot, chat, users[0])
+        await use_message_changes(hot, chat, users[0])
         await use_backlog(hot, keys.partition_of(chat), chat)
         await use_membership(hot, chat, users, audiences)
         await use_pushes(hot, chat, users)
@@ -259,16 +259,16 @@ async def use_inboxes(
     await inboxes.append_transition(chat, 3, news, is_large=False, epoch=epoch)
 
 
-async def use_amendments(hot: HotClient, chat: ChatId, user: UserId) -> None:
+async def use_message_changes(hot: HotClient, chat: ChatId, user: UserId) -> None:
     """Hide the first message for oneself, edit it twice, then delete it for everyone."""
     await Hidden(hot).hide(user, chat, Seq(1))
     await Hidden(hot).open_hidden(user, {chat: [1], ChatId("other"): [2]})
     for number, kind in enumerate(("edit", "edit", "delete")):
         ref, mid = Ref(f"a{number}"), Mid("M")
         tail = codec.encode_entry_tail(chat, mid, user, ref, kind, "x", 1)
-        made = Amendment(chat, user, ref, mid, "dd", kind, Seq(1), "x", tail)
-        amended = await Amendments(hot, GATEWAY).amend(made)
-        assert amended.outcome is Outcome.COMMITTED
+        made = MessageChange(chat, user, ref, mid, "dd", kind, Seq(1), "x", tail)
+        changed = await ChangeCommitter(hot, GATEWAY).commit_change(made)
+        assert changed.outcome is Outcome.COMMITTED
 
 
 async def use_membership(

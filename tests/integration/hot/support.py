@@ -148,7 +148,7 @@ class Scripts:
         partition: int = 0,
     ) -> list[Answer]:
         """Commit a batch; return the answer for each message."""
-        script, names = load_script("accept"), self.keys
+        script, names = load_script("commit_messages"), self.keys
         key_list, arg_list = script.bind(
             {
                 "backlog": names.backlog(partition),
@@ -280,7 +280,7 @@ class Scripts:
     ) -> tuple[int, int, str]:
         """Deliver to one inbox; return the number appended, its head, and the user's gateways."""
         appended, seq, gateways = self.run(
-            "deliver",
+            "append_to_inboxes",
             self.heads(),
             {"inbox_max": inbox_max},
             items=[

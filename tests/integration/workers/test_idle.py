@@ -13,8 +13,8 @@ from chatserver.features.social.hot import PostWakeUp
 from chatserver.hot.redis.client import HotClient
 from tests.integration.workers.support import running, with_attributes
 from tests.support.servers.processes import eventually
-from workers import repair
-from workers.repair import RepairWorker
+from workers import delivery_repair
+from workers.delivery_repair import RepairWorker
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -61,7 +61,7 @@ async def test_idle_repair_worker_sends_few_redis_calls(
 ) -> None:
     """A lease renewal and two reads each second; an eviction check every five seconds."""
     clock = VirtualClock()
-    monkeypatch.setattr(repair, "sleep_aligned", clock.sleep)
+    monkeypatch.setattr(delivery_repair, "sleep_aligned", clock.sleep)
     worker = RepairWorker(with_attributes(container, clock=clock), 0, "w1")
     calls = count_calls(container.hot, monkeypatch)
 
@@ -84,7 +84,7 @@ async def test_repair_worker_with_a_pending_fan_out_checks_every_half_second(
         waits.append(seconds)
         raise Elapsed
 
-    monkeypatch.setattr(repair, "sleep_aligned", sleep)
+    monkeypatch.setattr(delivery_repair, "sleep_aligned", sleep)
 
     with pytest.raises(Elapsed):
         await RepairWorker(container, 0, "w1").run()
@@ -103,8 +103,8 @@ async def test_standby_repair_worker_claims_the_lease_every_half_second(
         waits.append(seconds)
         raise Elapsed
 
-    monkeypatch.setattr(repair, "sleep_aligned", sleep)
-    monkeypatch.setattr(repair, "LEASE_S", 60.0)
+    monkeypatch.setattr(delivery_repair, "sleep_aligned", sleep)
+    monkeypatch.setattr(delivery_repair, "LEASE_S", 60.0)
 
     with pytest.raises(Elapsed):
         await RepairWorker(container, 0, "w2").run()

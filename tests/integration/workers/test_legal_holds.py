@@ -14,7 +14,7 @@ from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.protocol import codec, frames
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import Tables
-from tests.integration.workers.persist.test_message_changes import amend, persist
+from tests.integration.workers.persist.test_message_changes import commit_change, persist
 from tests.integration.workers.support import ALICE, BOB, Gateway, make_group
 from workers import legal_holds
 from workers.legal_holds import LegalHoldWorker
@@ -74,13 +74,13 @@ async def test_hold_copies_every_changed_or_deleted_version(
     await add_hold(container, team)
     if not is_one_batch:
         await persist(container)
-    await amend(container, team.chat, ALICE, "edit", 2, "first, edited")
+    await commit_change(container, team.chat, ALICE, "edit", 2, "first, edited")
     if not is_one_batch:
         await persist(container)
-    await amend(container, team.chat, ALICE, "edit", 2, "first, edited again")
-    await amend(container, team.chat, ALICE, "delete", 2)
-    await amend(container, team.chat, ALICE, "delete", 3)
-    await amend(container, team.chat, BOB, "reaction", 1, "+")
+    await commit_change(container, team.chat, ALICE, "edit", 2, "first, edited again")
+    await commit_change(container, team.chat, ALICE, "delete", 2)
+    await commit_change(container, team.chat, ALICE, "delete", 3)
+    await commit_change(container, team.chat, BOB, "reaction", 1, "+")
     await persist(container)
 
     copied = await list_copied_bodies(container, team)
@@ -97,8 +97,8 @@ async def test_chat_without_a_hold_copies_nothing(
     """Changed and deleted texts are not copied."""
     await gateway.send(team, "first", "second")
     await persist(container)
-    await amend(container, team.chat, ALICE, "edit", 1, "edited")
-    await amend(container, team.chat, ALICE, "delete", 2)
+    await commit_change(container, team.chat, ALICE, "edit", 1, "edited")
+    await commit_change(container, team.chat, ALICE, "delete", 2)
     await persist(container)
 
     assert await list_copied_bodies(container, team) == []
@@ -145,7 +145,7 @@ async def test_ended_hold_leaves_no_copies_and_can_be_created_again(
     await gateway.send(team, "first", "second", "third")
     await add_hold(container, team)
     for seq in (1, 2, 3):
-        await amend(container, team.chat, ALICE, "delete", seq)
+        await commit_change(container, team.chat, ALICE, "delete", seq)
     await persist(container)
     keeper = LegalHoldWorker(container, "w1")
     await keeper.sweep()

@@ -31,7 +31,7 @@ from tests.integration.workers.support import (
     running,
 )
 from tests.support.servers.processes import eventually
-from workers.repair import RepairWorker
+from workers.delivery_repair import RepairWorker
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 

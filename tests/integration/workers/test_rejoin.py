@@ -8,7 +8,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Period, Periods
 from chatserver.domain.messages import Audience
-from chatserver.hot.chats.amendments import Hidden
+from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import frames
 from tests.integration.workers.support import (
     ALICE,

@@ -132,7 +132,7 @@ def test_reference_tests_import_only_public_clients(path: Path) -> None:
     "source",
     [
         "import chatserver",
-        "import workers.repair as repair",
+        "import workers.delivery_repair as repair",
         "def f():\n    from chatserver.domain import ids",
         "import importlib",
         "from . import support",

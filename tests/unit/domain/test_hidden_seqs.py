@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.amendments import HiddenSeqs
+from chatserver.domain.message_changes import HiddenSeqs
 
 
 @given(st.sets(st.integers(1, 30)), st.sets(st.integers(1, 30)))

@@ -18,7 +18,7 @@ from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.features.accounts.search_words import list_search_words
 from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.social.warm.profiles import SocialProfiles
-from chatserver.features.social.warm.rows import INFO
+from chatserver.features.social.warm.social_items import INFO
 from chatserver.warm.chats import records
 from chatserver.warm.chats.logins import LoginRows, Value, encode_login, make_update
 from chatserver.warm.chats.records import User

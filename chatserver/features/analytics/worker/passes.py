@@ -22,7 +22,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import CorruptData, LostRace, Unavailable
 from chatserver.features.analytics.container import AnalyticsContainer
-from chatserver.features.analytics.extra import check_extra
+from chatserver.features.analytics.dependencies import check_extra
 from chatserver.features.analytics.model import Unit, list_changes
 from chatserver.features.analytics.warm import NewSegment
 from chatserver.features.analytics.worker.compaction import Compactor

@@ -10,7 +10,7 @@ the chat, the next access creates it.
     end      change record ─► ended item, active item and "ended" in the chat's item
              ─► Redis: chat version ─► devices notified
 
-If a process dies before Redis records the end of a session, the repair worker (`workers.repair`)
+If a process dies before Redis records the end of a session, worker `repair`
 finds the change record and completes the work.
 """
 

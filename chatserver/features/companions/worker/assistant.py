@@ -33,7 +33,6 @@ from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession
 from chatserver.features.companions.providers.registry import Providers, open_models
-from chatserver.features.companions.worker.memory import SessionMemory
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor
 from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.responder import (
@@ -43,14 +42,15 @@ from chatserver.features.companions.worker.responder import (
     RetryLater,
     get_call_limits,
 )
+from chatserver.features.companions.worker.session_summaries import SessionMemory
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
+from chatserver.hot.chats.message_changes import Hidden
+from chatserver.service.history.reader_views import Views
 from chatserver.service.history.service import History
-from chatserver.service.history.views import Views
 from chatserver.service.messaging.service import Messaging
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint

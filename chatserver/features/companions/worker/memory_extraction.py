@@ -51,13 +51,13 @@ from chatserver.features.companions.user_memory import (
     parse_changes,
     render_notes,
 )
-from chatserver.features.companions.warm.memories import MemoryRows
 from chatserver.features.companions.warm.sessions import SessionRows
-from chatserver.features.companions.worker.memory import split_parts
+from chatserver.features.companions.warm.user_memories import MemoryRows
 from chatserver.features.companions.worker.prompt_context import (
     PromptMessage,
     build_prompt_messages,
 )
+from chatserver.features.companions.worker.session_summaries import split_parts
 from chatserver.protocol import codec, frames
 from chatserver.service.history.service import History
 from chatserver.telemetry import metrics

@@ -54,7 +54,6 @@ from chatserver.features.companions.providers.token_estimates import estimate_to
 from chatserver.features.companions.service.companions import CompanionCatalog
 from chatserver.features.companions.user_memory import UserMemory
 from chatserver.features.companions.worker.generation import Generation
-from chatserver.features.companions.worker.memory import SessionMemory
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor, render_memory
 from chatserver.features.companions.worker.prompt_context import (
     CONTEXT_MESSAGES_MAX,
@@ -65,6 +64,7 @@ from chatserver.features.companions.worker.prompt_context import (
 )
 from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.response_publisher import ResponsePublisher
+from chatserver.features.companions.worker.session_summaries import SessionMemory
 from chatserver.features.companions.worker.tool_calls import ToolRunner
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership

@@ -28,7 +28,7 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.errors import Conflict, CorruptData, LostRace, NotFound, RateLimited
 from chatserver.features.privacy.model import Job, Kind, ReceiptLine, State
-from chatserver.features.social.warm.rows import INFO
+from chatserver.features.social.warm.social_items import INFO
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item

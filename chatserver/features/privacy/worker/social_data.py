@@ -16,7 +16,7 @@ from chatserver.features.privacy.model import ReceiptLine
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import Post, PostRef
 from chatserver.features.social.warm.likes import parse_link
-from chatserver.features.social.warm.rows import LIKED_PREFIX
+from chatserver.features.social.warm.social_items import LIKED_PREFIX
 from chatserver.telemetry.failpoints import failpoint
 
 STEP = "social"

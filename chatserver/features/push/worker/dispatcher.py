@@ -34,14 +34,14 @@ from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushStat
 from chatserver.features.push.model import Notice, Subscription, find_mentions
 from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
-from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.presence_subscriptions import ALIVE_SHARE
 from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
-from chatserver.service.history.views import View
+from chatserver.service.history.reader_views import View
 from chatserver.task_groups import open_task_group
 from chatserver.warm.chats.muted_chats import MutedChats
 

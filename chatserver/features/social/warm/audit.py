@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.features.social.model import Counts, PostId
-from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.likes import SocialLikes
-from chatserver.features.social.warm.rows import SocialTable
+from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.items import iter_pages, write_conditionally
 from chatserver.warm.schema.tables import SocialField as Field

@@ -1,4 +1,4 @@
-"""Batched counts in table `social`; see `chatserver.features.social.warm.rows`.
+"""Batched counts in table `social`; see `chatserver.features.social.warm.social_items`.
 
 Counts of likes, followers and followed users are not written in the transaction that writes the
 edge, because concurrent transactions on one count item would conflict. The changes go into a queue
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from chatserver.config import Warm
-from chatserver.features.social.warm import rows as social
-from chatserver.features.social.warm.rows import SocialTable
+from chatserver.features.social.warm import social_items as social
+from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.schema.tables import SocialField as Field
 

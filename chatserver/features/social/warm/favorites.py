@@ -1,4 +1,4 @@
-"""Favorites in table `social`; see `chatserver.features.social.warm.rows`.
+"""Favorites in table `social`; see `chatserver.features.social.warm.social_items`.
 
 A favorite is two items in the user's own partition, written and deleted in one transaction. The
 `favorite` item sorts by the time of saving and refers to the post or message. The `reference` item
@@ -18,8 +18,8 @@ from chatserver.config import Warm
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import CorruptData, TooLarge
 from chatserver.features.social.model import FAVORITES_MAX, PostId, PostRef, get_created_ms
-from chatserver.features.social.warm import rows as social
-from chatserver.features.social.warm.rows import SocialTable
+from chatserver.features.social.warm import social_items as social
+from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item

@@ -1,4 +1,4 @@
-"""Follow edges in table `social`; see `chatserver.features.social.warm.rows`.
+"""Follow edges in table `social`; see `chatserver.features.social.warm.social_items`.
 
 A follow is one transaction that writes both edges. The transaction requires that no edge exists and
 that neither user blocks the other (items of `directory`). A retry therefore changes nothing. After
@@ -16,8 +16,8 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.errors import Forbidden, NotFound
 from chatserver.features.social.model import GraphEdge
-from chatserver.features.social.warm import rows as social
-from chatserver.features.social.warm.rows import SocialTable
+from chatserver.features.social.warm import social_items as social
+from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.chats.moderation import block_key
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.batches import get_items

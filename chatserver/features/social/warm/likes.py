@@ -1,4 +1,4 @@
-"""Likes and their counts in table `social`; see `chatserver.features.social.warm.rows`.
+"""Likes and their counts in table `social`; see `chatserver.features.social.warm.social_items`.
 
 A like is an edge, stored with the post. The same transaction writes a link in the user's own
 partition of `directory`, ``u#<user>`` / ``liked#<ulid>#<author>``, through which an erasure of the
@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.features.social.model import GraphEdge, PostId, PostRef
-from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.counts import CountResult, add_changes, batch_of
-from chatserver.features.social.warm.rows import LIKED_PREFIX, SocialTable
+from chatserver.features.social.warm.social_items import LIKED_PREFIX, SocialTable
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.batches import get_items

@@ -1,4 +1,4 @@
-"""Posts in table `social`; see `chatserver.features.social.warm.rows`.
+"""Posts in table `social`; see `chatserver.features.social.warm.social_items`.
 
 A post is created in one transaction with its author's count, its own like count, and its fan-out
 job (`chatserver.features.social.warm.fanouts`), so every post reaches the timelines. A post is
@@ -14,9 +14,9 @@ from typing import Any
 from chatserver.config import Warm
 from chatserver.errors import Conflict, NotFound
 from chatserver.features.social.model import Post, PostId, PostRef
-from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.fanouts import JobKind, encode_job
-from chatserver.features.social.warm.rows import SocialTable
+from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item

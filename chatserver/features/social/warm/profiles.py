@@ -1,4 +1,4 @@
-"""Public profiles in table `social`; see `chatserver.features.social.warm.rows`.
+"""Public profiles in table `social`; see `chatserver.features.social.warm.social_items`.
 
 `info` repeats the name and the description from the user's item in `directory`, so that a profile
 costs one Query. A change of that item updates `info` in the same transaction
@@ -14,8 +14,8 @@ from typing import Any
 from chatserver.config import Warm
 from chatserver.errors import NotFound, Unavailable
 from chatserver.features.social.model import Counts, Info
-from chatserver.features.social.warm import rows as social
-from chatserver.features.social.warm.rows import SocialTable
+from chatserver.features.social.warm import social_items as social
+from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.warm.chats import records
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import get_items

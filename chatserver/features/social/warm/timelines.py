@@ -1,4 +1,4 @@
-"""Timelines in table `social`; see `chatserver.features.social.warm.rows`.
+"""Timelines in table `social`; see `chatserver.features.social.warm.social_items`.
 
 An entry refers to a post and its author, and does not contain the post's content. Entries expire
 (`ttl`). DynamoDB deletes expired items with a delay, so reads filter them.
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.features.social.model import PostRef
-from chatserver.features.social.warm import rows as social
-from chatserver.features.social.warm.rows import SocialTable
+from chatserver.features.social.warm import social_items as social
+from chatserver.features.social.warm.social_items import SocialTable
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item

@@ -11,7 +11,7 @@ import type { ChatEvent } from "../state/events.js";
 import { ChatList } from "./chat_list.js";
 import { MessageWindow } from "./message_window.js";
 import { CompanionProgress, PresenceTable, TypingTable } from "./signals.js";
-import { Topics } from "./topics.js";
+import { Topics } from "./topic_listeners.js";
 
 const WINDOWS_MAX = 20; // message windows without a component
 

@@ -40,14 +40,14 @@ export const DEFAULT_BOUNDS: Readonly<Bounds> = {
   eventsMax: 2_000,
 };
 
-const AMENDING: ReadonlySet<string> = new Set(["edit", "delete", "reaction"]);
+const CHANGE_KINDS: ReadonlySet<string> = new Set(["edit", "delete", "reaction"]);
 const SESSION_CHAT = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/;
 /** `muted_until` of a member who was unmuted. */
 export const MUTE_ENDED = 1;
 
 /** Return whether an entry changes a message. */
-export function isAmending(entry: Entry): boolean {
-  return AMENDING.has(entry.kind);
+export function isChange(entry: Entry): boolean {
+  return CHANGE_KINDS.has(entry.kind);
 }
 
 /** Return whether an entry is a message, not a change. */

@@ -18,7 +18,7 @@ import { CompanionResponses } from "./companion_responses.js";
 import { ChatError } from "./errors.js";
 import { findChangedChat, parseSignal, type ChatEvent, type QueuedEvent } from "./events.js";
 import { DEFAULT_BOUNDS, type Bounds, type Cursor, type Fields } from "./model.js";
-import { Operations } from "./operations.js";
+import { OutboxSender } from "./outbox_sender.js";
 import { isStoredRequired, Outbox, type OutboxEntry } from "./outbox.js";
 import { checkText, Requests, buildUserFrames, type Answer } from "./requests.js";
 
@@ -45,7 +45,7 @@ export class ClientState {
   /** Chats that changed since the owner of this set last cleared it. */
   readonly touched = new Set<string>();
   readonly #requests: Requests;
-  readonly #operations: Operations;
+  readonly #operations: OutboxSender;
   #connection = 0;
   #unstoredInHello: Record<string, number> = {}; // acked operations named in the last `hello`
   readonly #startedByWelcome = new Map<string, number>(); // chat → first seq
@@ -69,7 +69,7 @@ export class ClientState {
     const touch = (chat: ChatState): void => void this.touched.add(chat.id);
     this.catchUp = new CatchUp(send, emit, touch, this.bounds.fillMax);
     this.companionResponses = new CompanionResponses(send, emit);
-    this.#operations = new Operations(this.outbox, this.#requests, this.chats, emit);
+    this.#operations = new OutboxSender(this.outbox, this.#requests, this.chats, emit);
   }
 
   // outputs

@@ -123,8 +123,10 @@ async def test_message_keeps_its_files_after_edit_and_reaction(store: FileStack)
     ack = await store.send(alice, chat, file.id, body="look")
     before = (await store.read(bob, chat, ack.seq)).attachments
 
-    await store.api.message_amendments.change(bob, frames.React(0, chat, ack.seq, "x", "👍"))
-    await store.api.message_amendments.change(alice, frames.Edit(0, chat, ack.seq, "y", "look!"))
+    await store.api.message_change_service.change(bob, frames.React(0, chat, ack.seq, "x", "👍"))
+    await store.api.message_change_service.change(
+        alice, frames.Edit(0, chat, ack.seq, "y", "look!")
+    )
 
     assert (await store.read(bob, chat, ack.seq)).attachments == before
     await store.persist()
@@ -142,7 +144,7 @@ async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: F
         await store.send(bob, chat, body="and a word")
         await store.persist()
     gone = frames.Delete(0, chat, seqs[1], new_id())
-    await store.api.message_amendments.change(alice, gone)
+    await store.api.message_change_service.change(alice, gone)
 
     first = await queries.list_files(bob, chat, TimeRange(), 2, None)
     rest = await queries.list_files(bob, chat, TimeRange(), 2, first.next)

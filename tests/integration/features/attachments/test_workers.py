@@ -287,11 +287,11 @@ async def test_file_is_removed_with_its_last_message(store: FileStack) -> None:
     await store.persist()
     sweeper = Sweeper(store.worker, "test")
 
-    await store.api.message_amendments.change(alice, frames.Delete(0, chat, first.seq, "d1"))
+    await store.api.message_change_service.change(alice, frames.Delete(0, chat, first.seq, "d1"))
     await store.persist()
     await sweeper.sweep()
     assert (await store.download(bob, file.id, seq=second.seq))[1] == b"twice"
-    await store.api.message_amendments.change(alice, frames.Delete(0, chat, second.seq, "d2"))
+    await store.api.message_change_service.change(alice, frames.Delete(0, chat, second.seq, "d2"))
     await store.persist()
 
     async def is_gone() -> bool:

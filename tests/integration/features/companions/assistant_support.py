@@ -14,9 +14,9 @@ import msgspec
 from chatserver import config
 from chatserver.config import Warm
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, Seq, UserId
+from chatserver.domain.message_changes import MessageChange, Outcome
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.response_stream import Deltas
@@ -24,8 +24,8 @@ from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Changes
 from chatserver.features.companions.worker.assistant import run_assistant
 from chatserver.hot.bus.gateway_stream import UserSignal
-from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
 from chatserver.protocol import codec, frames
 from tests.integration.workers.support import (
     Gateway,
@@ -38,6 +38,7 @@ from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
 _RESPONDER = "chatserver.features.companions.worker.responder."
+_SUMMARIES = "chatserver.features.companions.worker.session_summaries."
 FAST: dict[str, Any] = {
     "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": 1,
     "chatserver.features.companions.worker.assistant.LEASE_S": 15.0,
@@ -50,7 +51,7 @@ _CONSTANTS = {
     "context_messages_max": "chatserver.features.companions.worker.prompt_context"
     ".CONTEXT_MESSAGES_MAX",
     "memory_messages": "chatserver.features.companions.worker.memory_extraction.MEMORY_MESSAGES",
-    "summary_tokens_max": "chatserver.features.companions.worker.memory.SUMMARY_TOKENS_MAX",
+    "summary_tokens_max": f"{_SUMMARIES}SUMMARY_TOKENS_MAX",
     **{
         name: f"{_RESPONDER}{name.upper()}"
         for name in ("between_s", "first_delta_s", "attempts_max", "join_s")
@@ -105,9 +106,9 @@ class AssistantWorld:
         """Edit or delete a message of Alice's."""
         ref, mid = Ref(f"c{next(_numbers)}"), Mid("M")
         tail = codec.encode_entry_tail(chat, mid, self.alice, ref, kind, text, seq)
-        made = Amendment(chat, self.alice, ref, mid, "dd", kind, Seq(seq), text, tail)
-        amended = await Amendments(self.hot, GatewayId("gw")).amend(made)
-        assert amended.outcome is Outcome.COMMITTED
+        made = MessageChange(chat, self.alice, ref, mid, "dd", kind, Seq(seq), text, tail)
+        changed = await ChangeCommitter(self.hot, GatewayId("gw")).commit_change(made)
+        assert changed.outcome is Outcome.COMMITTED
 
     async def hide(self, chat: ChatId, seq: int) -> None:
         """Delete a message for Alice only."""

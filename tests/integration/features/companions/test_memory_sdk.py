@@ -16,7 +16,7 @@ from chatserver.features.companions.user_memory import (
     UserMemory,
     apply_changes,
 )
-from chatserver.features.companions.warm.memories import MemoryRows
+from chatserver.features.companions.warm.user_memories import MemoryRows
 from chatserver.warm.dynamo.client import open_dynamodb
 from tests.integration.features.companions.support import make_companion
 from tests.support.rawchat import RawChat

@@ -13,7 +13,7 @@ from chatserver.features.companions.model import Changes, session_chat_id
 from chatserver.features.companions.service.sessions import Opened
 from chatserver.protocol import frames
 from tests.integration.workers.support import ALICE, BOB, Gateway
-from workers.repair import RepairWorker
+from workers.delivery_repair import RepairWorker
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 

@@ -24,8 +24,8 @@ from chatserver.features.companions.user_memory import (
     Source,
     apply_changes,
 )
-from chatserver.features.companions.warm.memories import MemoryRows
 from chatserver.features.companions.warm.summaries import Summaries
+from chatserver.features.companions.warm.user_memories import MemoryRows
 from chatserver.protocol import frames
 from chatserver.warm.dynamo.client import open_dynamodb
 from tests.integration.features.companions.support import make_companion

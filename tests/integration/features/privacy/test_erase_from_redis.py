@@ -1,4 +1,4 @@
-"""`amend.lua` for the system user: erases messages of a user in any chat."""
+"""`commit_change.lua` for the system user: erases messages of a user in any chat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatserver.features.privacy.hot import contains_user_text
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
-from tests.integration.workers.amend_support import Chat
+from tests.integration.workers.change_support import Chat
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
@@ -32,11 +32,11 @@ def contains(chat: Chat, text: str) -> bool:
 def test_erasure_of_an_edited_message_removes_all_its_texts(chat: Chat) -> None:
     """Of the message and all its edits, although its author is not a member any more."""
     seq = chat.say(ALICE, "first secret")
-    chat.amend(ALICE, "edit", seq, "second secret")
-    chat.amend(ALICE, "edit", seq, "third secret")
+    chat.commit_change(ALICE, "edit", seq, "second secret")
+    chat.commit_change(ALICE, "edit", seq, "third secret")
     chat.scripts.redis.hdel(chat.scripts.keys.members(CHAT), ALICE)
 
-    code, *_ = chat.amend(SYSTEM, "delete", seq, author=ALICE)
+    code, *_ = chat.commit_change(SYSTEM, "delete", seq, author=ALICE)
 
     assert code == 1
     assert not contains(chat, "secret")
@@ -49,8 +49,8 @@ def test_erasure_of_an_expired_message_removes_its_text(chat: Chat) -> None:
     """Users cannot read or delete an expired message, but it is still in the log."""
     seq = chat.say(ALICE, "a secret", expires_at=1)
 
-    refused, *_ = chat.amend(ALICE, "delete", seq)
-    code, *_ = chat.amend(SYSTEM, "delete", seq, author=ALICE)
+    refused, *_ = chat.commit_change(ALICE, "delete", seq)
+    code, *_ = chat.commit_change(SYSTEM, "delete", seq, author=ALICE)
 
     assert (refused, code) == (9, 1)
     assert not contains(chat, "a secret")
@@ -60,7 +60,7 @@ def test_erasure_keeps_messages_of_other_users(chat: Chat) -> None:
     """The script compares the author of the message."""
     seq = chat.say(BOB, "of bob")
 
-    code, *_ = chat.amend(SYSTEM, "delete", seq, author=ALICE)
+    code, *_ = chat.commit_change(SYSTEM, "delete", seq, author=ALICE)
 
     assert code == 8
     assert contains(chat, "of bob")
@@ -70,7 +70,7 @@ def test_delete_by_a_non_member_without_author_is_refused(chat: Chat) -> None:
     """The system user has no other rights than to erase."""
     seq = chat.say(ALICE)
 
-    assert chat.amend(SYSTEM, "delete", seq) == [5]
+    assert chat.commit_change(SYSTEM, "delete", seq) == [5]
 
 
 def test_webhook_event_contains_text_of_its_sender_or_reporter_only() -> None:

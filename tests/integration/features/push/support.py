@@ -11,15 +11,15 @@ from typing import Any
 from chatserver import config
 from chatserver.config import Warm
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import GatewayId, Mid, Ref, Seq, UserId
+from chatserver.domain.message_changes import MessageChange, Outcome
 from chatserver.domain.messages import Audience
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.worker.notify import run_notify
-from chatserver.hot.chats.amendments import Amendments
+from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.protocol import codec
 from tests.integration.workers.support import (
@@ -71,9 +71,9 @@ class PushWorld:
         """Edit a message of Alice's, which appends an entry that is not a message."""
         ref, mid = Ref(f"edit-{seq}"), Mid(f"E{seq}")
         tail = codec.encode_entry_tail(chat.chat, mid, self.alice, ref, "edit", text, seq)
-        made = Amendment(chat.chat, self.alice, ref, mid, "dd", "edit", Seq(seq), text, tail)
-        amended = await Amendments(self.hot, GatewayId("gw")).amend(made)
-        assert amended.outcome is Outcome.COMMITTED
+        made = MessageChange(chat.chat, self.alice, ref, mid, "dd", "edit", Seq(seq), text, tail)
+        changed = await ChangeCommitter(self.hot, GatewayId("gw")).commit_change(made)
+        assert changed.outcome is Outcome.COMMITTED
 
     async def subscribe(self, user: UserId, service: PushService | None = None) -> Browser:
         """Register a new browser of a user, as the API does."""

@@ -14,7 +14,7 @@ from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.redis.packed_call import pack
+from chatserver.hot.redis.resp_encoding import pack
 from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, Scripts, Sending, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 

@@ -15,7 +15,7 @@ from chatserver.errors import Overloaded, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.redis.packed_call import pack
+from chatserver.hot.redis.resp_encoding import pack
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec
 from tests.integration.hot.chats.group_commit_support import (

@@ -1,4 +1,4 @@
-"""notify_transition.lua and subscribe_large_chats.lua: large-chat transitions in inboxes."""
+"""Large-chat transitions in inboxes, and the gateways subscribed to large chats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def notify(
     """Notify users of a transition; return the script's reply."""
     keys = scripts.keys
     reply: list[int | bytes] = scripts.run(
-        "notify_transition",
+        "notify_large_chat_transition",
         scripts.heads(),
         {
             "inbox_max": 3,

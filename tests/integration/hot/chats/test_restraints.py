@@ -1,4 +1,4 @@
-"""accept.lua, amend.lua and set_write_policy.lua: blocks, mutes and slow mode."""
+"""commit_messages.lua, commit_change.lua and set_write_policy.lua: blocks, mutes and slow mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.hot.support import (
     Scripts,
     Sending,
 )
-from tests.integration.workers.amend_support import Chat
+from tests.integration.workers.change_support import Chat
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
@@ -87,7 +87,7 @@ def test_restrict_chat_of_another_epoch_is_closed(scripts: Scripts) -> None:
     assert restrict(scripts, ":b", epoch="E2") == CLOSED
 
 
-def test_accept_retry_of_a_message_from_before_the_block_is_known(scripts: Scripts) -> None:
+def test_commit_retry_of_a_message_from_before_the_block_is_known(scripts: Scripts) -> None:
     """A retry of an acked message is not refused (invariant I11)."""
     scripts.open_chat(ALICE, BOB)
     assert send(scripts, ALICE, "r1").code == COMMITTED
@@ -101,7 +101,7 @@ def test_accept_retry_of_a_message_from_before_the_block_is_known(scripts: Scrip
 
 
 @pytest.mark.parametrize("until", [0, FAR_FUTURE_S])
-def test_accept_muted_member_is_refused_and_others_are_not(scripts: Scripts, until: int) -> None:
+def test_commit_muted_member_is_refused_and_others_are_not(scripts: Scripts, until: int) -> None:
     """For a time or permanently; the answer has the remaining time."""
     scripts.open_chat(ALICE, BOB)
     set_member(scripts, BOB, f"member:0:{until}m")
@@ -114,7 +114,7 @@ def test_accept_muted_member_is_refused_and_others_are_not(scripts: Scripts, unt
 
 
 @pytest.mark.parametrize("value", ["member:0:1m", "admin:0:0m", "owner:0:0m", "member:0"])
-def test_accept_member_with_expired_mute_or_moderator_is_committed(
+def test_commit_member_with_expired_mute_or_moderator_is_committed(
     scripts: Scripts, value: str
 ) -> None:
     """An expired mute has no effect, and moderators are never muted."""
@@ -124,7 +124,7 @@ def test_accept_member_with_expired_mute_or_moderator_is_committed(
     assert send(scripts, BOB, "r1").code == COMMITTED
 
 
-def test_accept_muted_member_with_stale_audience_is_refused(scripts: Scripts) -> None:
+def test_commit_muted_member_with_stale_audience_is_refused(scripts: Scripts) -> None:
     """The chat version differs, so the script checks the mute."""
     scripts.open_chat(ALICE, BOB, version=2)
     set_member(scripts, BOB, "member:0:0m")
@@ -137,7 +137,7 @@ def test_accept_muted_member_with_stale_audience_is_refused(scripts: Scripts) ->
 # slow mode
 
 
-def test_accept_slow_mode_limits_members_to_one_message_per_interval(scripts: Scripts) -> None:
+def test_commit_slow_mode_limits_members_to_one_message_per_interval(scripts: Scripts) -> None:
     """The second message gets the time to wait; other members and moderators are not affected."""
     scripts.open_chat(ALICE, BOB)
     set_member(scripts, ALICE, "owner:0")
@@ -153,7 +153,7 @@ def test_accept_slow_mode_limits_members_to_one_message_per_interval(scripts: Sc
     assert send(scripts, ALICE, "r4").code == COMMITTED
 
 
-def test_accept_slow_mode_counts_messages_within_one_batch(scripts: Scripts) -> None:
+def test_commit_slow_mode_counts_messages_within_one_batch(scripts: Scripts) -> None:
     """The second message of one call is refused."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":s600")
@@ -170,7 +170,7 @@ def test_accept_slow_mode_counts_messages_within_one_batch(scripts: Scripts) -> 
     assert codes == [COMMITTED, RESTRICTED]
 
 
-def test_accept_slow_mode_accepts_the_next_message_after_the_interval(scripts: Scripts) -> None:
+def test_commit_slow_mode_accepts_the_next_message_after_the_interval(scripts: Scripts) -> None:
     """The interval starts at the timestamp of the previous message."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":s600")
@@ -181,7 +181,7 @@ def test_accept_slow_mode_accepts_the_next_message_after_the_interval(scripts: S
     assert send(scripts, BOB, "r2").code == COMMITTED
 
 
-def test_accept_slow_mode_applies_during_a_pending_fan_out(scripts: Scripts) -> None:
+def test_commit_slow_mode_applies_during_a_pending_fan_out(scripts: Scripts) -> None:
     """The second message is refused, too."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":s600")
@@ -195,24 +195,24 @@ def test_accept_slow_mode_applies_during_a_pending_fan_out(scripts: Scripts) -> 
 
 
 @pytest.mark.parametrize("kind", ["edit", "reaction"])
-def test_amend_by_a_muted_member_is_refused(scripts: Scripts, kind: str) -> None:
+def test_change_by_a_muted_member_is_refused(scripts: Scripts, kind: str) -> None:
     """Edits and reactions count as writing."""
     chat = Chat(scripts)
     chat.say(BOB)
     set_member(scripts, BOB, "member:0:0m")
 
-    assert chat.amend(BOB, kind, 1, "x") == [12, WriteRestriction.MUTED.value]
+    assert chat.commit_change(BOB, kind, 1, "x") == [12, WriteRestriction.MUTED.value]
 
 
-def test_amend_in_a_blocked_chat_allows_only_deletes(scripts: Scripts) -> None:
+def test_change_in_a_blocked_chat_allows_only_deletes(scripts: Scripts) -> None:
     """Neither user may edit or react; both may still delete their own messages."""
     chat = Chat(scripts)
     chat.say(BOB)
     restrict(scripts, ":b", version=int(scripts.head()["gate"].split(":")[1]) + 1)
 
-    assert chat.amend(BOB, "edit", 1, "x") == [12, WriteRestriction.BLOCKED.value]
-    assert chat.amend(ALICE, "reaction", 1, "x") == [12, WriteRestriction.BLOCKED.value]
-    assert chat.amend(BOB, "delete", 1)[0] == 1
+    assert chat.commit_change(BOB, "edit", 1, "x") == [12, WriteRestriction.BLOCKED.value]
+    assert chat.commit_change(ALICE, "reaction", 1, "x") == [12, WriteRestriction.BLOCKED.value]
+    assert chat.commit_change(BOB, "delete", 1)[0] == 1
 
 
 # retention
@@ -221,7 +221,7 @@ def test_amend_in_a_blocked_chat_allows_only_deletes(scripts: Scripts) -> None:
 @pytest.mark.parametrize(
     ("known", "now"), [("", ":r60"), (":r60", ""), (":r60", ":r90"), ("", ":r60:s5")]
 )
-def test_accept_message_with_another_retention_is_returned(
+def test_commit_message_with_another_retention_is_returned(
     scripts: Scripts, known: str, now: str
 ) -> None:
     """A gateway that does not know about the change cannot commit a message with another expiry."""
@@ -234,7 +234,7 @@ def test_accept_message_with_another_retention_is_returned(
     assert scripts.head()["seq"] == "0"
 
 
-def test_accept_older_version_with_the_same_retention_is_committed(scripts: Scripts) -> None:
+def test_commit_older_version_with_the_same_retention_is_committed(scripts: Scripts) -> None:
     """Only the members have changed: the message is left to a fan-out, as always."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":r60", version=2)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
-from chatserver.hot.chats.amendments import Amendments
+from chatserver.domain.message_changes import MessageChange, Outcome
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import codec
@@ -26,9 +26,9 @@ async def delete(hot: HotClient, target: int) -> None:
     """Delete a message for all."""
     ref, mid = Ref(f"d{target}"), Mid("M")
     tail = codec.encode_entry_tail(CHAT, mid, ALICE, ref, "delete", "", target)
-    made = Amendment(CHAT, ALICE, ref, mid, "dd", "delete", Seq(target), "", tail)
-    amended = await Amendments(hot, GatewayId("gw")).amend(made)
-    assert amended.outcome is Outcome.COMMITTED
+    made = MessageChange(CHAT, ALICE, ref, mid, "dd", "delete", Seq(target), "", tail)
+    changed = await ChangeCommitter(hot, GatewayId("gw")).commit_change(made)
+    assert changed.outcome is Outcome.COMMITTED
 
 
 @pytest.fixture

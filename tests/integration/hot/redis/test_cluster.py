@@ -83,7 +83,7 @@ async def test_cluster_client_finds_every_partition_and_loads_scripts_everywhere
     # Each partition has an epoch, a lease, and the hashes of inbox seqs and of gateways.
     assert sum(sizes) == 4 * PARTITIONS
     assert all(sizes)
-    sha = load_script("accept").sha
+    sha = load_script("commit_messages").sha
     assert all(node.ask("SCRIPT", "EXISTS", sha) == [1] for node in empty.masters())
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chatserver.domain.amendments import Hide
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.hot.chats.amendments import Hidden
+from chatserver.domain.message_changes import Hide
 from chatserver.hot.chats.backlog import Backlog, HideEntry
+from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.redis.client import HotClient
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
 

@@ -1,4 +1,4 @@
-"""move_marks.lua: marks move forward, never behind own messages, and are persisted."""
+"""move_read_marks.lua: marks move forward, never behind own messages, and are persisted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 def mark(scripts: Scripts, read: int = 0, received: int = 0, own: int = 0) -> list[int] | None:
     """Move alice's marks; `own` is her last message. Return (moved, read, received)."""
     reply: list[int] | None = scripts.run(
-        "move_marks",
+        "move_read_marks",
         {
             "box": scripts.keys.box(ALICE),
             "backlog": scripts.keys.backlog(0),

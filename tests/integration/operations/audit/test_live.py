@@ -33,7 +33,7 @@ from tests.integration.operations.audit.support import (
     summary,
 )
 from tests.integration.workers.archive.support import World
-from tests.integration.workers.persist.test_message_changes import amend
+from tests.integration.workers.persist.test_message_changes import commit_change
 from tests.integration.workers.support import (
     Gateway,
     is_drained,
@@ -87,7 +87,9 @@ async def test_audit_during_sends_edits_and_archiving_has_no_findings(aging: Wor
                 for kind in ("edit", "reaction", "delete", "edit"):
                     target = dice.randint(1, head) if sent % 3 else dice.randint(1, 10)
                     with contextlib.suppress(ClientError):  # the target is an edit, or is deleted
-                        await amend(container, pair.chat, ann, kind, target, dice.choice("xyz"))
+                        await commit_change(
+                            container, pair.chat, ann, kind, target, dice.choice("xyz")
+                        )
                 sent = head
                 await asyncio.sleep(0.02)
 
@@ -117,7 +119,7 @@ async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(aging:
     container = aging.container
     async with live_chat(aging) as (pair, gateway, ann):
         await gateway.send(pair, *(f"text {n}" for n in range(1, 9)), sender=ann)
-        await amend(container, pair.chat, ann, "edit", 2, "better")
+        await commit_change(container, pair.chat, ann, "edit", 2, "better")
         unstored = await audited(aging)
         await persist(aging)
         await gateway.send(pair, "nine", "ten", "eleven", sender=ann)

@@ -32,7 +32,7 @@ from tests.integration.workers.support import (
 )
 from tests.integration.workers.test_membership import asked, inbox_of, list_entry_roles
 from tests.support.servers.processes import eventually
-from workers.repair import RepairWorker
+from workers.delivery_repair import RepairWorker
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 

@@ -22,8 +22,8 @@ from chatserver.encryption.key_ring import KeyRing
 from chatserver.errors import ConfigError
 from chatserver.features.companions.model import SessionSummary
 from chatserver.features.companions.user_memory import Entry
-from chatserver.features.companions.warm.memories import MemoryRows
 from chatserver.features.companions.warm.summaries import Summaries
+from chatserver.features.companions.warm.user_memories import MemoryRows
 from chatserver.features.social.model import Post
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.operations.tenants.stores import settings_of

@@ -18,7 +18,7 @@ from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.messages.long_bodies_support import INLINE_MAX, LONG, LongBodyWorld
 from tests.integration.workers.archive.support import Crashed, encoded
-from tests.integration.workers.persist.test_message_changes import amend
+from tests.integration.workers.persist.test_message_changes import commit_change
 from tests.integration.workers.support import (
     Gateway,
     is_drained,
@@ -108,7 +108,7 @@ async def test_sweep_keeps_objects_of_entries_that_are_not_persisted_yet(
     async with running(persister_of(world.container).run()):
         await eventually(lambda: is_drained(world.container))
         long_edit = LONG + "edited"
-        await amend(world.container, team.chat, sender, "edit", 1, long_edit)
+        await commit_change(world.container, team.chat, sender, "edit", 1, long_edit)
         await eventually(lambda: is_drained(world.container))
 
     assert swept == 0

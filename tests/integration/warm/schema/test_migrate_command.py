@@ -23,11 +23,11 @@ from click.testing import CliRunner
 from chatserver.cli.main import cli
 from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import SECRET_KEY
-from chatserver.domain.amendments import Amendment
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import Mid, Ref, Seq
+from chatserver.domain.message_changes import MessageChange
 from chatserver.domain.messages import Audience
-from chatserver.hot.chats.amendments import Amendments
+from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
 from chatserver.warm.schema import migrations
@@ -140,7 +140,7 @@ class Clients:
         self._container = container
         self._gateway = gateway
         self._dice = random.Random(5)
-        self._amendments = Amendments(container.hot, GATEWAY)
+        self._message_changes = ChangeCommitter(container.hot, GATEWAY)
         self.groups = groups
         self.sent = dict.fromkeys((group.chat for group in groups), 0)
 
@@ -151,18 +151,18 @@ class Clients:
                 await self._gateway.send(group, f"text {self.sent[group.chat]}", tail=as_reply)
                 self.sent[group.chat] += 1
                 if self._dice.random() < 0.5:
-                    await self._amend(group)
+                    await self._commit_change(group)
             await asyncio.sleep(0.01)
 
-    async def _amend(self, group: Audience) -> None:
+    async def _commit_change(self, group: Audience) -> None:
         kind = self._dice.choice(("edit", "delete", "edit"))
         body = "" if kind == "delete" else "edited"
         ref, mid = Ref(f"c{self._dice.getrandbits(40):x}"), Mid("M")
         target = self._dice.randint(1, self.sent[group.chat])
         tail = codec.encode_entry_tail(group.chat, mid, ALICE, ref, kind, body, target)
-        made = Amendment(group.chat, ALICE, ref, mid, "dd", kind, Seq(target), body, tail)
-        amended = await self._amendments.amend(made)
-        self.sent[group.chat] = max(self.sent[group.chat], amended.seq)
+        made = MessageChange(group.chat, ALICE, ref, mid, "dd", kind, Seq(target), body, tail)
+        changed = await self._message_changes.commit_change(made)
+        self.sent[group.chat] = max(self.sent[group.chat], changed.seq)
 
 
 @pytest.mark.timeout(600)

@@ -26,7 +26,7 @@ from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.social.model import PostId, PostRef
 from chatserver.features.social.warm.favorites import SocialFavorites
 from chatserver.features.social.warm.likes import SocialLikes
-from chatserver.features.social.warm.rows import LIKED_PREFIX
+from chatserver.features.social.warm.social_items import LIKED_PREFIX
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
 from chatserver.warm.archive.user_positions import UserPositions

@@ -16,7 +16,7 @@ from chatserver.cold.archive import SegmentObjects
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import Unavailable
-from chatserver.hot.chats.amendments import Hidden
+from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.service.history import chat_query_pages

@@ -28,7 +28,7 @@ from chatserver.warm.dynamo import client
 from chatserver.warm.dynamo.client import open_dynamodb
 from tests.integration.warm.messages.shard_support import read_layout
 from tests.integration.warm.support import Tables
-from tests.integration.workers.persist.test_message_changes import amend
+from tests.integration.workers.persist.test_message_changes import commit_change
 from tests.integration.workers.persist.test_persist import swap
 from tests.integration.workers.support import (
     ALICE,
@@ -107,12 +107,12 @@ class ExpectedMessages:
             self._record(chat, body)
 
     async def edit(self, chat: Audience, target: int, body: str) -> None:
-        await amend(self._container, chat.chat, ALICE, "edit", target, body)
+        await commit_change(self._container, chat.chat, ALICE, "edit", target, body)
         self._record(chat, body)
         self.bodies[chat.chat, target] = body
 
     async def delete(self, chat: Audience, target: int) -> None:
-        await amend(self._container, chat.chat, ALICE, "delete", target)
+        await commit_change(self._container, chat.chat, ALICE, "delete", target)
         self._record(chat, "")
         self.bodies[chat.chat, target] = ""
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.amendments import Amended, Amendment, Hide
 from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
+from chatserver.domain.message_changes import ChangeResult, Hide, MessageChange
 from chatserver.domain.messages import Audience, digest_of
 from chatserver.errors import Unavailable
-from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.membership import HotMembership
+from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
 from chatserver.protocol import codec, frames
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import MESSAGES
@@ -40,19 +40,19 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 Entry = tuple[bytes, list[bytes]]
 
 
-async def amend(
+async def commit_change(
     container: StorageContainer,
     chat: ChatId,
     sender: UserId,
     kind: str,
     target: int,
     body: str = "",
-) -> Amended:
+) -> ChangeResult:
     """Commit a change under a new ref."""
     ref, mid = Ref(f"c{random.getrandbits(40):x}"), Mid("M")
     tail = codec.encode_entry_tail(chat, mid, sender, ref, kind, body, target)
-    made = Amendment(chat, sender, ref, mid, "dd", kind, Seq(target), body, tail)
-    return await Amendments(container.hot, GATEWAY).amend(made)
+    made = MessageChange(chat, sender, ref, mid, "dd", kind, Seq(target), body, tail)
+    return await ChangeCommitter(container.hot, GATEWAY).commit_change(made)
 
 
 async def make_history(container: StorageContainer, gateway: Gateway, team: Audience) -> None:
@@ -66,7 +66,7 @@ async def make_history(container: StorageContainer, gateway: Gateway, team: Audi
             kind = dice.choice(("edit", "edit", "reaction", "reaction", "delete"))
             sender = user if kind == "reaction" else ALICE
             if kind != "delete" or dice.random() < 0.4:
-                await amend(container, team.chat, sender, kind, target, dice.choice("xyz"))
+                await commit_change(container, team.chat, sender, kind, target, dice.choice("xyz"))
 
 
 async def list_backlog(container: StorageContainer) -> list[Entry]:
@@ -165,9 +165,9 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
     team = await make_group(container, ALICE, BOB, CAROL)
     chat = team.chat
     await gateway.send(team, "one")
-    await amend(container, chat, ALICE, "edit", 1, "two")
+    await commit_change(container, chat, ALICE, "edit", 1, "two")
     await persist(container)
-    await amend(container, chat, ALICE, "edit", 1, "three")
+    await commit_change(container, chat, ALICE, "edit", 1, "three")
 
     async def fail(*_: object) -> None:
         raise Unavailable("simulated failure")
@@ -202,8 +202,8 @@ async def test_text_deleted_before_it_was_persisted_is_never_written(
     """The deleted text is in no request to DynamoDB (I15)."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "secret one")
-    await amend(container, team.chat, ALICE, "edit", 1, "secret two")
-    await amend(container, team.chat, ALICE, "delete", 1)
+    await commit_change(container, team.chat, ALICE, "edit", 1, "secret two")
+    await commit_change(container, team.chat, ALICE, "delete", 1)
     faults = Faults(container.messages._client)
 
     await persist(container)
@@ -225,8 +225,8 @@ async def test_deleted_message_is_not_active(
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "one", "two")
     await persist(container)
-    await amend(container, team.chat, ALICE, "delete", 1)
-    await amend(container, team.chat, BOB, "reaction", 2, "x")
+    await commit_change(container, team.chat, ALICE, "delete", 1)
+    await commit_change(container, team.chat, BOB, "reaction", 2, "x")
 
     await persist(container)
 
@@ -246,7 +246,7 @@ async def test_change_of_a_deleted_item_is_ignored(
     await gateway.send(team, "one")
     await persist(container)
     (item,) = (await items_of(tables)).values()
-    await amend(container, team.chat, ALICE, "edit", 1, "two")
+    await commit_change(container, team.chat, ALICE, "edit", 1, "two")
     key = {name: item[name] for name in MESSAGES.key.names}
     table = MESSAGES.name_in(tables.settings)
     await tables.client.call("delete_item", {"TableName": table, "Key": key})
@@ -337,9 +337,9 @@ async def test_refs_survive_a_loss_of_redis(container: StorageContainer, gateway
     """A retry of a changed message or of a change creates no duplicate (invariant I10)."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "one", "two", "three")  # r1, r2, r3
-    await amend(container, team.chat, ALICE, "edit", 1, "uno")
-    await amend(container, team.chat, ALICE, "delete", 2)
-    reacted = await amend(container, team.chat, BOB, "reaction", 3, "x")
+    await commit_change(container, team.chat, ALICE, "edit", 1, "uno")
+    await commit_change(container, team.chat, ALICE, "delete", 2)
+    reacted = await commit_change(container, team.chat, BOB, "reaction", 3, "x")
     await persist(container)
     stored = await container.messages.list_after(team.chat, 0, 10)
     lost = container.hot.epoch_of(0)

@@ -138,7 +138,7 @@ def test_keys_of_one_user_share_a_slot(count: int, user: str) -> None:
 
 @given(partitions, ids)
 def test_keys_of_inboxes_have_the_user_at_a_fixed_offset(count: int, user: str) -> None:
-    """accept.lua cuts the user id out of the inbox key to access `seqs` and `where`."""
+    """commit_messages.lua cuts the user id out of the inbox key to access `seqs` and `where`."""
     keys, name = Keys(count), UserId(user)
 
     prefix_length = len(keys.seqs(keys.partition_of(name))) + 2

@@ -98,6 +98,6 @@ def test_script_declares_whether_it_runs_on_a_full_redis() -> None:
     reading = {name for name, line in flags.items() if line == "#!lua flags=no-writes"}
     draining = {name for name, line in flags.items() if line == "#!lua flags=allow-oom"}
 
-    assert refused == {"accept", "amend", "hide_message", "move_marks"}
+    assert refused == {"accept", "change", "hide_message", "move_marks"}
     assert reading == {"find_push_targets", "snapshot"}
     assert refused | reading | draining == flags.keys()

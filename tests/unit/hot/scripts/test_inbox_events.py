@@ -1,4 +1,4 @@
-"""deliver.lua, append_event.lua and notify_transition.lua: each event is in an inbox once."""
+"""Scripts that append to inboxes: each event is in an inbox once."""
 
 from __future__ import annotations
 

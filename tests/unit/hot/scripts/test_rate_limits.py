@@ -1,4 +1,4 @@
-"""Rate limits: take_tokens.lua, count_login_attempt.lua and consume_group_quota.lua."""
+"""Rate limits: consume_rate_limits.lua, count_login_attempt.lua and consume_group_quota.lua."""
 
 from __future__ import annotations
 

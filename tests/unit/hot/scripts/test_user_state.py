@@ -1,4 +1,4 @@
-"""move_marks.lua, load_user.lua, hide_message.lua and load_hidden.lua: the state of one user."""
+"""Scripts of the state of one user: read marks, hidden messages, and the loading of both."""
 
 from __future__ import annotations
 

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from chatserver.domain.amendments import HiddenSeqs
 from chatserver.domain.archive_segments import NOTHING_ARCHIVED, ArchiveTop
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.membership_periods import Period, Periods
+from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.messages import ChatHead
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_queries import MessageQueries
-from chatserver.service.history.views import Views
+from chatserver.service.history.reader_views import Views
 from chatserver.warm.dynamo.paging import Page
 from tests.unit.service.builders import ALICE, BOB
 

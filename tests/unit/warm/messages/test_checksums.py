@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatserver.protocol.entry_rules import apply_entry, tombstone_of
 from chatserver.protocol.frames import Ai, Attachment, Message
-from chatserver.warm.archive import markers
+from chatserver.warm.archive import expired_markers
 from chatserver.warm.messages.checksums import checksum_of, verify
 from chatserver.warm.messages.store import PersistItem, decode_item, encode_item
 from chatserver.warm.schema.tables import MessageField as Field
@@ -95,11 +95,11 @@ def test_item_without_a_checksum_of_this_form_and_revision_is_unverified(held: s
 
 def test_marker_has_the_checksum_of_its_tombstone() -> None:
     """The checksum of a marker covers its position."""
-    marker = markers.encode_marker(msgspec.structs.replace(SENT, expires_at=1_795_000_060))
+    marker = expired_markers.encode_marker(msgspec.structs.replace(SENT, expires_at=1_795_000_060))
     moved = marker | {Field.SEQ: {"N": "8"}}
 
-    assert verify(marker, markers.decode_marker(marker)) == "right"
-    assert verify(moved, markers.decode_marker(moved)) == "wrong"
+    assert verify(marker, expired_markers.decode_marker(marker)) == "right"
+    assert verify(moved, expired_markers.decode_marker(moved)) == "wrong"
 
 
 def test_checksum_of_revision_one_equals_the_sent_message() -> None:

@@ -63,7 +63,7 @@ class World:
         await gate
 
     def commit(self) -> int:
-        """Assign a timestamp, as `accept.lua` does."""
+        """Assign a timestamp, as `commit_messages.lua` does."""
         self.last_ts = max(self.last_ts + 1, int(self.time.time() * US))
         return self.last_ts
 

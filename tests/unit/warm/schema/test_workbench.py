@@ -24,16 +24,16 @@ from chatserver.features.analytics import warm as analytics
 from chatserver.features.attachments.warm import decode_file
 from chatserver.features.chat_preferences.warm import decode_pinned, decode_preferences
 from chatserver.features.companions.warm.companions import decode_version
-from chatserver.features.companions.warm.memories import decode_memory
 from chatserver.features.companions.warm.sessions import decode_session
+from chatserver.features.companions.warm.user_memories import decode_memory
 from chatserver.features.pins import warm as pins
 from chatserver.features.privacy.warm.jobs import decode_job
 from chatserver.features.push.warm.subscriptions import decode_subscription
 from chatserver.features.social.warm import fanouts, favorites
-from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm import social_items as social
 from chatserver.warm.api_keys import KeyRow
+from chatserver.warm.archive.expired_markers import decode_marker
 from chatserver.warm.archive.manifests import decode_segment
-from chatserver.warm.archive.markers import decode_marker
 from chatserver.warm.archive.restored_ranges import decode_range
 from chatserver.warm.chats.invitations import decode_invitation
 from chatserver.warm.chats.legal_holds import decode_copy

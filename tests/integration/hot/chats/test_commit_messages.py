@@ -1,4 +1,4 @@
-"""accept.lua: seqs and timestamps, refs, and refused messages."""
+"""commit_messages.lua: seqs and timestamps, refs, and refused messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OTHER = ChatId("c2")
 # seqs and timestamps
 
 
-def test_accept_first_messages_number_from_one_without_gap(scripts: Scripts) -> None:
+def test_commit_first_messages_number_from_one_without_gap(scripts: Scripts) -> None:
     """A chat's seqs are 1, 2, 3 over batches of any size."""
     scripts.open_chat(ALICE, BOB)
 
@@ -48,7 +48,7 @@ def test_accept_first_messages_number_from_one_without_gap(scripts: Scripts) -> 
     assert scripts.head()["seq"] == "5"
 
 
-def test_accept_batch_of_two_chats_numbers_each_separately(scripts: Scripts) -> None:
+def test_commit_batch_of_two_chats_numbers_each_separately(scripts: Scripts) -> None:
     """Chats in one batch have independent seqs."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER, seq=41)
@@ -65,7 +65,7 @@ def test_accept_batch_of_two_chats_numbers_each_separately(scripts: Scripts) -> 
     assert (scripts.head()["done"], scripts.head(OTHER)["done"]) == ("2", "43")
 
 
-def test_accept_timestamps_rise_and_follow_the_clock(scripts: Scripts) -> None:
+def test_commit_timestamps_rise_and_follow_the_clock(scripts: Scripts) -> None:
     """Messages of one batch have different timestamps, in microseconds."""
     scripts.open_chat(ALICE, BOB)
     before = time.time()
@@ -79,7 +79,7 @@ def test_accept_timestamps_rise_and_follow_the_clock(scripts: Scripts) -> None:
     assert scripts.head()["ts"] == str(stamps[-1])
 
 
-def test_accept_clock_behind_the_chat_still_gives_rising_timestamps(scripts: Scripts) -> None:
+def test_commit_clock_behind_the_chat_still_gives_rising_timestamps(scripts: Scripts) -> None:
     """If the clock of Redis is behind, timestamps continue one microsecond above the last one."""
     ahead = int((time.time() + 86_400) * 1e6)
     scripts.open_chat(ALICE, BOB, ts=ahead)
@@ -89,7 +89,7 @@ def test_accept_clock_behind_the_chat_still_gives_rising_timestamps(scripts: Scr
     assert [answer.ts for answer in answers] == [ahead + 1, ahead + 2, ahead + 3]
 
 
-def test_accept_keeps_blob_under_seq_and_timestamp(scripts: Scripts) -> None:
+def test_commit_keeps_blob_under_seq_and_timestamp(scripts: Scripts) -> None:
     """The log holds the message byte for byte."""
     scripts.open_chat(ALICE, BOB)
 
@@ -98,7 +98,7 @@ def test_accept_keeps_blob_under_seq_and_timestamp(scripts: Scripts) -> None:
     assert scripts.log() == [(1, answer.ts, 'bob\n"body":"näive 🙂\\n"}')]
 
 
-def test_accept_batch_adds_one_backlog_entry_of_its_committed_messages(scripts: Scripts) -> None:
+def test_commit_batch_adds_one_backlog_entry_of_its_committed_messages(scripts: Scripts) -> None:
     """The entry has the new messages in order, and the gateway; a retry is not in it."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1", tail="one"))
@@ -120,7 +120,7 @@ def test_accept_batch_adds_one_backlog_entry_of_its_committed_messages(scripts: 
 # refs
 
 
-def test_accept_same_ref_in_later_batch_returns_the_first_message(scripts: Scripts) -> None:
+def test_commit_same_ref_in_later_batch_returns_the_first_message(scripts: Scripts) -> None:
     """A retry gets seq, timestamp, mid and digest of the first message, and changes nothing."""
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r", mid="M1", digest="abcd"))
@@ -132,7 +132,7 @@ def test_accept_same_ref_in_later_batch_returns_the_first_message(scripts: Scrip
     assert scripts.waiting() == 1
 
 
-def test_accept_same_ref_twice_in_one_batch_commits_once(scripts: Scripts) -> None:
+def test_commit_same_ref_twice_in_one_batch_commits_once(scripts: Scripts) -> None:
     """A client that sends a message twice at once has one message."""
     scripts.open_chat(ALICE, BOB)
 
@@ -145,7 +145,7 @@ def test_accept_same_ref_twice_in_one_batch_commits_once(scripts: Scripts) -> No
     assert later.seq == 2
 
 
-def test_accept_same_ref_with_another_body_returns_the_digest_of_the_first(
+def test_commit_same_ref_with_another_body_returns_the_digest_of_the_first(
     scripts: Scripts,
 ) -> None:
     """The caller detects a conflict by the digest."""
@@ -157,7 +157,7 @@ def test_accept_same_ref_with_another_body_returns_the_digest_of_the_first(
     assert again.place.endswith(":f1")
 
 
-def test_accept_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scripts) -> None:
+def test_commit_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scripts) -> None:
     """A ref is unique per sender and chat."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
@@ -168,7 +168,7 @@ def test_accept_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scr
     assert [answer.code for answer in answers] == [COMMITTED, COMMITTED]
 
 
-def test_accept_ref_of_the_previous_generation_is_known(scripts: Scripts) -> None:
+def test_commit_ref_of_the_previous_generation_is_known(scripts: Scripts) -> None:
     """A retry is recognized in the next generation of refs, too."""
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r"))
@@ -181,7 +181,7 @@ def test_accept_ref_of_the_previous_generation_is_known(scripts: Scripts) -> Non
     assert again == Answer(KNOWN, place=f"1:{first.ts}:M1:d1")
 
 
-def test_accept_ref_expires_after_its_time(scripts: Scripts) -> None:
+def test_commit_ref_expires_after_its_time(scripts: Scripts) -> None:
     """Refs expire together, after at least their TTL and at most twice that."""
     scripts.open_chat(ALICE, BOB)
 
@@ -195,7 +195,7 @@ def test_accept_ref_expires_after_its_time(scripts: Scripts) -> None:
 # refusals
 
 
-def test_accept_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
+def test_commit_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
     """A chat that is not in Redis must be loaded; nothing is written for it."""
     answers = scripts.accept(*sends(2))
 
@@ -205,7 +205,7 @@ def test_accept_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
 
 
 @pytest.mark.parametrize("gate", [GATE, "E2:1"])
-def test_accept_chat_of_another_epoch_is_closed(scripts: Scripts, gate: str) -> None:
+def test_commit_chat_of_another_epoch_is_closed(scripts: Scripts, gate: str) -> None:
     """A chat must be loaded again in each epoch, whichever version the sender knows."""
     scripts.open_chat(ALICE, BOB, epoch=EPOCH)
 
@@ -215,14 +215,14 @@ def test_accept_chat_of_another_epoch_is_closed(scripts: Scripts, gate: str) -> 
     assert scripts.log() == []
 
 
-def test_accept_epoch_with_the_same_prefix_is_closed(scripts: Scripts) -> None:
+def test_commit_epoch_with_the_same_prefix_is_closed(scripts: Scripts) -> None:
     """E1 is not E10."""
     scripts.open_chat(ALICE, BOB, epoch="E10")
 
     assert scripts.accept(Sending(ALICE, "r"), epoch="E1") == [Answer(CLOSED)]
 
 
-def test_accept_member_with_stale_audience_is_committed_and_left_undelivered(
+def test_commit_member_with_stale_audience_is_committed_and_left_undelivered(
     scripts: Scripts,
 ) -> None:
     """With outdated recipients nothing is delivered, and the chat is listed as undelivered."""
@@ -239,7 +239,7 @@ def test_accept_member_with_stale_audience_is_committed_and_left_undelivered(
 
 
 @pytest.mark.parametrize("to", [(), (ALICE, BOB)])
-def test_accept_non_member_with_stale_audience_is_refused(
+def test_commit_non_member_with_stale_audience_is_refused(
     scripts: Scripts, to: tuple[UserId, ...]
 ) -> None:
     """A user who left after the audience was read is refused (promise P7)."""
@@ -252,7 +252,7 @@ def test_accept_non_member_with_stale_audience_is_refused(
     assert scripts.waiting() == 0
 
 
-def test_accept_sender_outside_the_audience_is_checked(scripts: Scripts) -> None:
+def test_commit_sender_outside_the_audience_is_checked(scripts: Scripts) -> None:
     """A matching chat version does not replace membership."""
     scripts.open_chat(ALICE, BOB)
 
@@ -262,7 +262,7 @@ def test_accept_sender_outside_the_audience_is_checked(scripts: Scripts) -> None
     assert scripts.inbox(ALICE) == []
 
 
-def test_accept_retry_of_a_former_member_finds_the_committed_message(scripts: Scripts) -> None:
+def test_commit_retry_of_a_former_member_finds_the_committed_message(scripts: Scripts) -> None:
     """The ack was lost before the sender left: refusing the retry would deny a message (P2)."""
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r"))
@@ -276,7 +276,7 @@ def test_accept_retry_of_a_former_member_finds_the_committed_message(scripts: Sc
     assert len(scripts.log()) == 1
 
 
-def test_accept_full_backlog_refuses_and_counts_correctly_afterwards(scripts: Scripts) -> None:
+def test_commit_full_backlog_refuses_and_counts_correctly_afterwards(scripts: Scripts) -> None:
     """Refused messages are not counted; sends continue when there is space."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*sends(3), backlog_max=5)
@@ -290,7 +290,7 @@ def test_accept_full_backlog_refuses_and_counts_correctly_afterwards(scripts: Sc
     assert scripts.waiting() == 5
 
 
-def test_accept_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
+def test_commit_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
     """One chat cannot fill the backlog; its sends continue when some messages are stored."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
@@ -307,7 +307,7 @@ def test_accept_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
     assert scripts.waiting() == 5
 
 
-def test_accept_mixed_batch_counts_only_committed_messages(scripts: Scripts) -> None:
+def test_commit_mixed_batch_counts_only_committed_messages(scripts: Scripts) -> None:
     """Retries, non-members and closed chats do not change the count of the backlog."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r"))

@@ -1,4 +1,4 @@
-"""Message changes: the amendment that is committed, the reads for it and the response."""
+"""Message changes: the change that is committed, the reads for it and the response."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
-from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import AppendResult
+from chatserver.domain.message_changes import ChangeResult, Hide, MessageChange, Outcome
 from chatserver.domain.messages import ChatHead, format_place
 from chatserver.errors import (
     BadRequest,
@@ -24,10 +24,10 @@ from chatserver.errors import (
 )
 from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
-from chatserver.service.messaging.amendments import TRIES_MAX, AnyChange, MessageAmendments
+from chatserver.service.messaging.message_changes import TRIES_MAX, AnyChange, MessageChangeService
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
-DONE = Amended(Outcome.COMMITTED, 8, 1008)
+DONE = ChangeResult(Outcome.COMMITTED, 8, 1008)
 EDIT = frames.Edit(1, CHAT, 5, "r1", "two")
 
 
@@ -44,10 +44,12 @@ class Audiences(KnownAudiences):
 class World:
     """The dependencies of the use case; `outcomes` are the results of the commits, in order."""
 
-    outcomes: list[Amended] = dataclasses.field(default_factory=lambda: [DONE])
+    outcomes: list[ChangeResult] = dataclasses.field(default_factory=lambda: [DONE])
     stored: list[frames.Message] = dataclasses.field(default_factory=list)
     outcome: Hide = Hide.NEW
-    amendments: list[tuple[Amendment, bytes, int]] = dataclasses.field(default_factory=list)
+    message_changes: list[tuple[MessageChange, bytes, int]] = dataclasses.field(
+        default_factory=list
+    )
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     fanned_out: list[tuple[ChatId, Seq, UserId]] = dataclasses.field(default_factory=list)
     hidden: list[tuple[UserId, ChatId, Seq]] = dataclasses.field(default_factory=list)
@@ -57,8 +59,10 @@ class World:
         default_factory=lambda: Audiences(audience_of(ALICE, BOB))
     )
 
-    async def amend(self, amendment: Amendment, base: bytes = b"", asked: int = 0) -> Amended:
-        self.amendments.append((amendment, base, asked))
+    async def commit_change(
+        self, change: MessageChange, base: bytes = b"", asked: int = 0
+    ) -> ChangeResult:
+        self.message_changes.append((change, base, asked))
         return self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
 
     async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide:
@@ -89,7 +93,7 @@ class World:
     def change(self, frame: AnyChange, user: UserId = ALICE) -> frames.Ack:
         """Change a message."""
         fake: Any = self
-        amendments = MessageAmendments(
+        message_changes = MessageChangeService(
             commits=fake,
             hidden=fake,
             audiences=self.audiences,
@@ -99,7 +103,7 @@ class World:
             inboxes=fake,
             devices=fake,
         )
-        return asyncio.run(amendments.change(user, frame))
+        return asyncio.run(message_changes.change(user, frame))
 
 
 def test_change_is_committed_fanned_out_and_acked() -> None:
@@ -108,18 +112,18 @@ def test_change_is_committed_fanned_out_and_acked() -> None:
 
     ack = world.change(EDIT)
 
-    ((amendment, base, asked),) = world.amendments
-    assert (amendment.kind, amendment.target, amendment.body, base, asked) == (
+    ((change, base, asked),) = world.message_changes
+    assert (change.kind, change.target, change.body, base, asked) == (
         "edit",
         5,
         "two",
         b"",
         0,
     )
-    entry = codec.decode_message(codec.join_message(8, 1008, amendment.tail))
+    entry = codec.decode_message(codec.join_message(8, 1008, change.tail))
     assert (entry.kind, entry.target, entry.body, entry.sender) == ("edit", 5, "two", ALICE)
     assert world.fanned_out == [(CHAT, 8, ALICE)]
-    assert ack == frames.Ack(1, "r1", amendment.mid, 8, 1008, False, "hot")
+    assert ack == frames.Ack(1, "r1", change.mid, 8, 1008, False, "hot")
 
 
 @pytest.mark.parametrize(
@@ -139,26 +143,26 @@ def test_change_of_each_type_commits_an_entry_of_its_kind(
 
     world.change(frame)
 
-    assert (world.amendments[0][0].kind, world.amendments[0][0].body) == (kind, body)
+    assert (world.message_changes[0][0].kind, world.message_changes[0][0].body) == (kind, body)
 
 
 def test_change_of_a_cold_message_is_repeated_with_the_stored_message() -> None:
     """The commit gets the head from before the read, to detect a concurrent change."""
     stored = frames.Message(5, 1005, CHAT, "M", ALICE, "r", "text", "one")
-    world = World([Amended(Outcome.ELSEWHERE, 7), DONE], [stored])
+    world = World([ChangeResult(Outcome.ELSEWHERE, 7), DONE], [stored])
 
     world.change(EDIT)
 
     assert world.reads == [(CHAT, 6, None, 1)]
-    assert world.amendments[1][1:] == (codec.encode(stored), 7)
-    assert world.amendments[0][0] is world.amendments[1][0]
+    assert world.message_changes[1][1:] == (codec.encode(stored), 7)
+    assert world.message_changes[0][0] is world.message_changes[1][0]
 
 
 @pytest.mark.parametrize("seqs", [[], [4]])
 def test_change_of_an_unknown_message_is_not_found(seqs: list[int]) -> None:
     """If no tier has the message, the commit is not repeated."""
     stored = [frames.Message(seq, seq, CHAT, "M", ALICE, "r", "text", "x") for seq in seqs]
-    world = World([Amended(Outcome.ELSEWHERE, 7)], stored)
+    world = World([ChangeResult(Outcome.ELSEWHERE, 7)], stored)
 
     with pytest.raises(NotFound, match="seq: the chat has no such message"):
         world.change(EDIT)
@@ -167,17 +171,17 @@ def test_change_of_an_unknown_message_is_not_found(seqs: list[int]) -> None:
 def test_change_that_always_loses_the_race_is_unavailable() -> None:
     """The attempts are limited, and the error is temporary."""
     stored = frames.Message(5, 1005, CHAT, "M", ALICE, "r", "text", "one")
-    world = World([Amended(Outcome.ELSEWHERE, 7)], [stored])
+    world = World([ChangeResult(Outcome.ELSEWHERE, 7)], [stored])
 
     with pytest.raises(Unavailable):
         world.change(EDIT)
-    assert len(world.amendments) == TRIES_MAX
+    assert len(world.message_changes) == TRIES_MAX
     assert not world.fanned_out
 
 
 def test_change_in_a_closed_chat_is_repeated_after_a_load() -> None:
     """The audience is dropped and loaded again, as for a send."""
-    world = World([Amended(Outcome.CLOSED), DONE])
+    world = World([ChangeResult(Outcome.CLOSED), DONE])
 
     assert world.change(EDIT).seq == 8
     assert world.audiences.dropped == 1
@@ -197,7 +201,7 @@ def test_refused_change_has_error_and_reason(
     outcome: Outcome, error: type[ChatError], message: str
 ) -> None:
     """Each outcome of the commit has its error and message."""
-    world = World([Amended(outcome)])
+    world = World([ChangeResult(outcome)])
 
     with pytest.raises(error, match=message):
         world.change(EDIT)
@@ -207,9 +211,9 @@ def test_refused_change_has_error_and_reason(
 def test_repeated_change_gets_the_first_ack() -> None:
     """A repeat is not fanned out again."""
     world = World()
-    digest = world.change(EDIT) and world.amendments[0][0].digest
+    digest = world.change(EDIT) and world.message_changes[0][0].digest
     place = format_place(3, 1003, "M3", digest)
-    world = World([Amended(Outcome.KNOWN, place=place)])
+    world = World([ChangeResult(Outcome.KNOWN, place=place)])
 
     assert world.change(EDIT) == frames.Ack(1, "r1", "M3", 3, 1003, True, "hot")
     assert not world.fanned_out
@@ -227,8 +231,8 @@ def test_change_with_the_ref_of_another_change_is_a_conflict(other: AnyChange) -
     """Text, target and type of the change must be equal."""
     world = World()
     world.change(EDIT)
-    place = format_place(3, 1003, "M3", world.amendments[0][0].digest)
-    world = World([Amended(Outcome.KNOWN, place=place)])
+    place = format_place(3, 1003, "M3", world.message_changes[0][0].digest)
+    world = World([ChangeResult(Outcome.KNOWN, place=place)])
 
     with pytest.raises(Conflict, match="ref: already used"):
         world.change(other)
@@ -236,7 +240,7 @@ def test_change_with_the_ref_of_another_change_is_a_conflict(other: AnyChange) -
 
 def test_repeated_change_without_a_digest_is_acked() -> None:
     """A removed text cannot be compared, so the retry is accepted."""
-    world = World([Amended(Outcome.KNOWN, place=format_place(3, 1003, "M3", ""))])
+    world = World([ChangeResult(Outcome.KNOWN, place=format_place(3, 1003, "M3", ""))])
 
     assert world.change(EDIT).dup
 
@@ -250,7 +254,7 @@ def test_change_with_invalid_text_is_not_committed(frame: AnyChange) -> None:
 
     with pytest.raises(BadRequest):
         world.change(frame)
-    assert not world.amendments
+    assert not world.message_changes
 
 
 # deletion for one user
@@ -271,7 +275,7 @@ def test_delete_for_me_notifies_own_devices_once(
     assert ack == frames.Ack(1, "r1", "", 5, 0, not is_new, durability)
     assert world.notified == ([ALICE] if is_new else [])
     assert [user for user, _ in world.events] == ([ALICE] if is_new else [])
-    assert not world.amendments and not world.fanned_out
+    assert not world.message_changes and not world.fanned_out
 
 
 @pytest.mark.parametrize(("user", "seq"), [(CAROL, 5), (ALICE, 8)])

@@ -11,7 +11,7 @@ from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Amendment:
+class MessageChange:
     """An entry that changes the message at `target`."""
 
     chat: ChatId
@@ -27,7 +27,7 @@ class Amendment:
 
 
 class Outcome(enum.Enum):
-    """Outcome of a commit; the values are those of `amend.lua`."""
+    """Outcome of a commit; the values are those of `commit_change.lua`."""
 
     COMMITTED = 1
     KNOWN = 3
@@ -50,10 +50,10 @@ class Hide(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Amended:
-    """Result of committing an amendment.
+class ChangeResult:
+    """Result of committing a change.
 
-    `seq` is the chat seq of the amendment. For `ELSEWHERE`, it is the chat's newest seq; for
+    `seq` is the chat seq of the change. For `ELSEWHERE`, it is the chat's newest seq; for
     `RESTRICTED`, a value of `chatserver.domain.moderation.WriteRestriction`. `size_bytes` is the
     size of the changed message in Redis.
     """

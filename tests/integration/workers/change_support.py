@@ -1,4 +1,4 @@
-"""Helper of the amendment tests: a group on the Redis scripts alone."""
+"""Helper of the change tests: a group on the Redis scripts alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Chat:
     def gate(self) -> str:
         return self.scripts.head()["gate"].removesuffix(":p")
 
-    def amend(
+    def commit_change(
         self,
         sender: UserId,
         kind: str,
@@ -54,12 +54,12 @@ class Chat:
         epoch: str = EPOCH,
         author: str = "",
     ) -> list[Any]:
-        """Run the script `amend`; return its reply."""
+        """Run the script `change`; return its reply."""
         self._count += 1
         ref = ref or f"a{self._count}"
         keys = self.scripts.keys
         reply: list[Any] = self.scripts.run(
-            "amend",
+            "change",
             {
                 "chat": keys.chat(CHAT),
                 "members": keys.members(CHAT),

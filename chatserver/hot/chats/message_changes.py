@@ -1,7 +1,7 @@
-"""Message amendments (edits, deletes, reactions), and messages that users delete for themselves.
+"""Message changes (edits, deletes, reactions), and messages that users delete for themselves.
 
-Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each amended entry;
-``{pN}:revs:<chat>`` (zset) has the seqs of their last amendments. Bound: at most two amended
+Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each changed entry;
+``{pN}:revs:<chat>`` (zset) has the seqs of their last changes. Bound: at most two changed
 entries for each entry in the log and the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) has
 the messages that a user deleted for themselves (`HiddenSeqs`), at most `HIDDEN_MAX` per chat. Its
 field ``!`` is the id of the newest backlog entry for such a message.
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from chatserver.domain.amendments import Amended, Amendment, HiddenSeqs, Hide, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
+from chatserver.domain.message_changes import ChangeResult, HiddenSeqs, Hide, MessageChange, Outcome
 from chatserver.domain.messages import REF_TTL_S, format_name, generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.redis.client import HotClient
@@ -26,21 +26,21 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _BACKLOG_FULL = "the backlog is full; wait until messages are persisted"
 
 
-class Amendments:
-    """Commits amendments for one gateway."""
+class ChangeCommitter:
+    """Commits changes for one gateway."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId) -> None:
         self._hot = hot
         self._gateway = gateway
 
-    async def amend(
-        self, amendment: Amendment, base: bytes = b"", asked: int = 0, author: str = ""
-    ) -> Amended:
-        """Commit an amendment, or return why it was rejected.
+    async def commit_change(
+        self, change: MessageChange, base: bytes = b"", asked: int = 0, author: str = ""
+    ) -> ChangeResult:
+        """Commit a change, or return why it was rejected.
 
         `base` is the target message's JSON from the warm tier, or empty. It is used only if the hot
         tier has no newer version. `asked` is the chat's head seq before `base` was read. `author`
-        is set for an erasure: the amendment deletes a message of this user, and the sender need
+        is set for an erasure: the change deletes a message of this user, and the sender need
         not be a member.
 
         Guarantees:
@@ -49,15 +49,15 @@ class Amendments:
             Cost: one script call.
 
         Raises:
-            Unavailable: Redis did not respond; the amendment may be committed. Retry with the same
+            Unavailable: Redis did not respond; the change may be committed. Retry with the same
                 ref.
             Overloaded: the backlog is full.
         """
         keys, settings = self._hot.keys, self._hot.settings
-        chat, sender = amendment.chat, amendment.sender
+        chat, sender = change.chat, change.sender
         partition = keys.partition_of(chat)
         code, *rest = await self._hot.run(
-            load_script("amend"),
+            load_script("commit_change"),
             {
                 "chat": keys.chat(chat),
                 "members": keys.members(chat),
@@ -79,17 +79,17 @@ class Amendments:
                 "reactions_max": REACTIONS_MAX,
                 "chat_id": chat,
                 "sender": sender,
-                "name": format_name(amendment.mid, amendment.digest),
-                "kind": amendment.kind,
-                "target": amendment.target,
-                "body": amendment.body,
-                "tail": amendment.tail,
+                "name": format_name(change.mid, change.digest),
+                "kind": change.kind,
+                "target": change.target,
+                "body": change.body,
+                "tail": change.tail,
                 "base": base,
                 "asked": asked,
                 "author": author,
-                "ref": reference_key(sender, amendment.ref),
+                "ref": reference_key(sender, change.ref),
                 "phase": generation_phase(chat),
-                "readable": "1" if amendment.is_of_earlier_period else "",
+                "readable": "1" if change.is_of_earlier_period else "",
             },
             is_commit=True,
         )
@@ -97,16 +97,16 @@ class Amendments:
             raise Overloaded(_BACKLOG_FULL)
         outcome = _OUTCOMES.get(code)
         if outcome is None:
-            raise CorruptData(f"amend.lua returned {code!r}")
+            raise CorruptData(f"commit_change.lua returned {code!r}")
         match outcome:
             case Outcome.COMMITTED:
-                return Amended(outcome, rest[0], rest[1], size_bytes=rest[2])
+                return ChangeResult(outcome, rest[0], rest[1], size_bytes=rest[2])
             case Outcome.KNOWN:
-                return Amended(outcome, place=rest[0])
+                return ChangeResult(outcome, place=rest[0])
             case Outcome.ELSEWHERE | Outcome.RESTRICTED:
-                return Amended(outcome, rest[0])
+                return ChangeResult(outcome, rest[0])
             case _:
-                return Amended(outcome)
+                return ChangeResult(outcome)
 
 
 class Hidden:

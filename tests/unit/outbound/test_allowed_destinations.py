@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.errors import BadRequest
-from chatserver.outbound.destinations import METADATA, Destinations, is_public, parse_url
+from chatserver.outbound.allowed_destinations import METADATA, Destinations, is_public, parse_url
 
 PRIVATE = [
     "0.0.0.0",

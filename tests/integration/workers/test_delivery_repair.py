@@ -29,8 +29,8 @@ from tests.integration.workers.support import (
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
 from tests.support.stack import Stack, bring_up
-from workers import repair
-from workers.repair import RepairWorker
+from workers import delivery_repair
+from workers.delivery_repair import RepairWorker
 
 pytest_plugins = [
     "tests.integration.warm.fixtures",
@@ -100,8 +100,8 @@ async def open_pair(
 
 def test_repair_defaults_deliver_within_two_seconds() -> None:
     """Time until overdue plus check interval; the rest is one or two round trips."""
-    assert repair.REPAIR_AFTER_MS + repair.INTERVAL_MS <= 1500
-    assert repair.LEASE_S <= 2.0
+    assert delivery_repair.REPAIR_AFTER_MS + delivery_repair.INTERVAL_MS <= 1500
+    assert delivery_repair.LEASE_S <= 2.0
 
 
 async def test_repair_completes_the_fan_out_of_a_crashed_gateway(
@@ -177,10 +177,10 @@ async def container(
 ) -> AsyncIterator[StorageContainer]:
     """A worker's components; fan-outs are overdue after a tenth of a second."""
     # Long enough that nothing expires if this process is blocked.
-    monkeypatch.setattr(repair, "CHAT_S_MAX", 60.0)
-    monkeypatch.setattr(repair, "LEASE_S", 60.0)
-    monkeypatch.setattr(repair, "REPAIR_AFTER_MS", 100)
-    monkeypatch.setattr(repair, "INTERVAL_MS", 50)
+    monkeypatch.setattr(delivery_repair, "CHAT_S_MAX", 60.0)
+    monkeypatch.setattr(delivery_repair, "LEASE_S", 60.0)
+    monkeypatch.setattr(delivery_repair, "REPAIR_AFTER_MS", 100)
+    monkeypatch.setattr(delivery_repair, "INTERVAL_MS", 50)
     monkeypatch.setattr(client, "ATTEMPTS_MAX", 1)
     async with open_container(redis_url, tables.settings) as made:
         yield made
@@ -252,7 +252,7 @@ async def test_repair_skips_chats_that_cannot_be_loaded_and_retries_them(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later chat is repaired even if more older chats than fit in a page cannot be loaded."""
-    monkeypatch.setattr(repair, "CHATS_MAX", 2)
+    monkeypatch.setattr(delivery_repair, "CHATS_MAX", 2)
     unloaded = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(5)]
     loaded = await make_direct(container)
     for team in unloaded:

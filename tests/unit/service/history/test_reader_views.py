@@ -10,7 +10,7 @@ from chatserver.domain.messages import LogEntry
 from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import apply_entry, tombstone_of
 from chatserver.protocol.frames import Message
-from chatserver.service.history.views import NO_CHANGES, View
+from chatserver.service.history.reader_views import NO_CHANGES, View
 
 MESSAGE = Message(5, 1005, "c", "M5", "alice", "r5", "text", "one")
 EDIT = Message(8, 1008, "c", "M8", "alice", "r8", "edit", "two", target=5)

@@ -1,4 +1,4 @@
-"""amend.lua: edits, reactions, pins and deletes: permission, log entry and overlay."""
+"""commit_change.lua: edits, reactions, pins and deletes: permission, log entry and overlay."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatserver.domain.amendments import Outcome
 from chatserver.domain.ids import UserId
+from chatserver.domain.message_changes import Outcome
 from chatserver.domain.messages import format_place, reference_key
 from chatserver.protocol import codec, frames
-from chatserver.protocol.entry_rules import AMENDING, apply_entry
+from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry
 from tests.integration.hot.support import (
     ALICE,
     BOB,
@@ -26,11 +26,11 @@ from tests.integration.hot.support import (
     Scripts,
     Sending,
 )
-from tests.integration.workers.amend_support import Chat
+from tests.integration.workers.change_support import Chat
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
-FULL = 6  # code of amend.lua for a full backlog
+FULL = 6  # code of commit_change.lua for a full backlog
 DONE = Outcome.COMMITTED.value
 
 
@@ -43,11 +43,11 @@ def chat(scripts: Scripts) -> Chat:
 # committed changes
 
 
-def test_amend_edit_has_a_log_entry_and_an_overlay(chat: Chat) -> None:
+def test_change_edit_has_a_log_entry_and_an_overlay(chat: Chat) -> None:
     """The log has the edit, and the overlay the changed message."""
     target = chat.say(body="one")
 
-    code, seq, ts, _ = chat.amend(ALICE, "edit", target, "two")
+    code, seq, ts, _ = chat.commit_change(ALICE, "edit", target, "two")
 
     assert (code, seq) == (DONE, target + 1)
     assert [row[0] for row in chat.scripts.log()] == [target, seq]
@@ -58,12 +58,12 @@ def test_amend_edit_has_a_log_entry_and_an_overlay(chat: Chat) -> None:
     assert chat.scripts.head()["ts"] == str(ts)
 
 
-def test_amend_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
+def test_change_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
     """The entry is listed like an undelivered message."""
     target = chat.say()
     waiting = chat.scripts.waiting()
 
-    _, seq, ts, _ = chat.amend(BOB, "reaction", target, "👍")
+    _, seq, ts, _ = chat.commit_change(BOB, "reaction", target, "👍")
 
     assert chat.scripts.undelivered() == [CHAT]
     assert chat.scripts.head()["gate"] == f"{GATE}:p"
@@ -74,11 +74,11 @@ def test_amend_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
     assert blob.startswith(f' {target_ts} 0\n"chat":'.encode())
 
 
-def test_amend_timestamps_are_exact(chat: Chat) -> None:
+def test_change_timestamps_are_exact(chat: Chat) -> None:
     """Lua's number format does not round a timestamp."""
     target = chat.say()
-    _, first, edited_ts, _ = chat.amend(ALICE, "edit", target, "two")
-    chat.amend(BOB, "reaction", target, "👍")
+    _, first, edited_ts, _ = chat.commit_change(ALICE, "edit", target, "two")
+    chat.commit_change(BOB, "reaction", target, "👍")
 
     over = chat.over(target)
 
@@ -90,44 +90,44 @@ def test_amend_timestamps_are_exact(chat: Chat) -> None:
 @pytest.mark.parametrize(
     "body", ['"quoted" \\ /', "line\nbreak\ttab", "\U0001f600 ünï", "x" * 4000]
 )
-def test_amend_keeps_the_body_unchanged(chat: Chat, body: str) -> None:
+def test_change_keeps_the_body_unchanged(chat: Chat, body: str) -> None:
     """The script encodes the body again without changing it."""
     target = chat.say(body=body)
-    chat.amend(BOB, "reaction", target, "👍")
+    chat.commit_change(BOB, "reaction", target, "👍")
     over = chat.over(target)
 
-    chat.amend(ALICE, "edit", target, body + "!")
+    chat.commit_change(ALICE, "edit", target, body + "!")
 
     edited = chat.over(target)
     assert over is not None and edited is not None
     assert (over.body, edited.body) == (body, body + "!")
 
 
-def test_amend_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -> None:
+def test_change_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -> None:
     """After a loss of Redis another entry may have the seq of a lost edit; its ts differs."""
     target = chat.say(body="one")
     other = chat.say(BOB, body="other")
-    chat.amend(ALICE, "edit", target, "two")
+    chat.commit_change(ALICE, "edit", target, "two")
     keys, lost_ts = chat.scripts.keys, 77
     stale = json.loads(chat.scripts.redis.hget(keys.over(CHAT), str(target)))
     stale |= {"edited_seq": other, "edited_ts": lost_ts}
     chat.scripts.redis.hset(keys.over(CHAT), str(target), json.dumps(stale))
 
-    assert chat.amend(ALICE, "edit", target, "three")[0] == DONE
+    assert chat.commit_change(ALICE, "edit", target, "three")[0] == DONE
 
     assert chat.over(other) is None
     assert other in [row[0] for row in chat.scripts.log()]
     assert f" {lost_ts}\n".encode() not in chat.backlog()[-1][1]
 
 
-def test_amend_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
+def test_change_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
     """No text of a deleted message or its edits is left in the log or the overlay (I15)."""
     target = chat.say(body="secret one")
-    chat.amend(ALICE, "edit", target, "secret two")
-    edit = chat.amend(ALICE, "edit", target, "secret three")[1]
-    chat.amend(BOB, "reaction", target, "👍")
+    chat.commit_change(ALICE, "edit", target, "secret two")
+    edit = chat.commit_change(ALICE, "edit", target, "secret three")[1]
+    chat.commit_change(BOB, "reaction", target, "👍")
 
-    seq = chat.amend(ALICE, "delete", target)[1]
+    seq = chat.commit_change(ALICE, "delete", target)[1]
 
     over = chat.over(target)
     assert over is not None
@@ -148,12 +148,12 @@ def test_amend_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
     assert "secret" not in left
 
 
-def test_amend_second_edit_removes_the_text_of_the_first(chat: Chat) -> None:
+def test_change_second_edit_removes_the_text_of_the_first(chat: Chat) -> None:
     """Only the newest edit has text; the backlog entry refers to the older one."""
     target = chat.say()
-    _, first, first_ts, _ = chat.amend(ALICE, "edit", target, "two")
+    _, first, first_ts, _ = chat.commit_change(ALICE, "edit", target, "two")
 
-    seq = chat.amend(ALICE, "edit", target, "three")[1]
+    seq = chat.commit_change(ALICE, "edit", target, "three")[1]
 
     blanked = chat.over(first)
     assert blanked is not None
@@ -164,40 +164,40 @@ def test_amend_second_edit_removes_the_text_of_the_first(chat: Chat) -> None:
     ]
 
 
-def test_amend_reaction_replaces_the_user_s_earlier_one(chat: Chat) -> None:
+def test_change_reaction_replaces_the_user_s_earlier_one(chat: Chat) -> None:
     """Each user has one reaction; an empty one removes it."""
     target = chat.say()
     for user, emoji in ((BOB, "👍"), (CAROL, "🎉"), (BOB, "👎"), (CAROL, "")):
-        chat.amend(user, "reaction", target, emoji)
+        chat.commit_change(user, "reaction", target, emoji)
 
     over = chat.over(target)
 
     assert over is not None
     assert over.reactions == {BOB: "👎"}
-    chat.amend(BOB, "reaction", target, "")
+    chat.commit_change(BOB, "reaction", target, "")
     assert b"reactions" not in chat.scripts.redis.hget(chat.scripts.keys.over(CHAT), target)
 
 
-def test_amend_pin_adds_an_entry_and_does_not_change_the_message(chat: Chat) -> None:
+def test_change_pin_adds_an_entry_and_does_not_change_the_message(chat: Chat) -> None:
     """The overlay is not written again; a pin itself cannot be pinned."""
     target = chat.say()
-    chat.amend(ALICE, "edit", target, "two")
+    chat.commit_change(ALICE, "edit", target, "two")
     over = chat.over(target)
 
-    code, seq, _, size = chat.amend(CAROL, "pin", target)
+    code, seq, _, size = chat.commit_change(CAROL, "pin", target)
 
     assert (code, size) == (DONE, 0)
     assert chat.over(target) == over
     assert [row[0] for row in chat.scripts.log()][-2:] == [seq - 1, seq]
-    assert chat.amend(CAROL, "pin", seq) == [Outcome.NO_MESSAGE.value]
+    assert chat.commit_change(CAROL, "pin", seq) == [Outcome.NO_MESSAGE.value]
 
 
-def test_amend_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
+def test_change_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
     """An edit does not keep its text longer than the message."""
     expires_at = int(time.time()) + 100
     target = chat.say(expires_at=expires_at)
 
-    chat.amend(ALICE, "edit", target, "two")
+    chat.commit_change(ALICE, "edit", target, "two")
 
     entry = json.loads("{" + chat.scripts.log()[-1][2].partition("\n")[2])
     over = chat.over(target)
@@ -225,22 +225,22 @@ def test_amend_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
         (ALICE, "unpin", "member", Outcome.FORBIDDEN),
     ],
 )
-def test_amend_is_allowed_by_role_and_sender(
+def test_change_is_allowed_by_role_and_sender(
     chat: Chat, sender: UserId, kind: str, role: str, outcome: Outcome
 ) -> None:
     """The sender edits; sender, owner or admin deletes; owner or admin pins; members react."""
     target = chat.say(ALICE)
     chat.set_role(sender, role, 0)
 
-    assert chat.amend(sender, kind, target, "x")[0] == outcome.value
+    assert chat.commit_change(sender, kind, target, "x")[0] == outcome.value
 
 
-def test_amend_that_is_refused_changes_nothing(chat: Chat) -> None:
+def test_change_that_is_refused_changes_nothing(chat: Chat) -> None:
     """It uses no seq, and writes no overlay, ref or backlog entry."""
     target = chat.say(ALICE)
     before = (chat.scripts.head(), chat.scripts.log(), chat.scripts.waiting(), chat.backlog())
 
-    assert chat.amend(BOB, "edit", target, "two", ref="r")[0] == Outcome.FORBIDDEN.value
+    assert chat.commit_change(BOB, "edit", target, "two", ref="r")[0] == Outcome.FORBIDDEN.value
 
     after = (chat.scripts.head(), chat.scripts.log(), chat.scripts.waiting(), chat.backlog())
     assert after == before
@@ -250,42 +250,42 @@ def test_amend_that_is_refused_changes_nothing(chat: Chat) -> None:
         assert not chat.scripts.redis.hexists(refs, reference_key(BOB, "r"))
 
 
-def test_amend_by_a_non_member_is_refused(chat: Chat) -> None:
+def test_change_by_a_non_member_is_refused(chat: Chat) -> None:
     """The script checks membership when it assigns the seq (promise P7)."""
     target = chat.say()
 
-    assert chat.amend(UserId("dave"), "reaction", target, "x") == [Outcome.NOT_MEMBER.value]
+    assert chat.commit_change(UserId("dave"), "reaction", target, "x") == [Outcome.NOT_MEMBER.value]
 
 
-@pytest.mark.parametrize("kind", sorted(AMENDING))
-def test_amend_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(CHANGE_KINDS))
+def test_change_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
     """A deleted message cannot be changed."""
     target = chat.say()
-    chat.amend(ALICE, "delete", target)
+    chat.commit_change(ALICE, "delete", target)
 
-    assert chat.amend(ALICE, kind, target, "x") == [Outcome.DELETED.value]
+    assert chat.commit_change(ALICE, kind, target, "x") == [Outcome.DELETED.value]
 
 
-def test_amend_of_an_expired_message_is_refused(chat: Chat) -> None:
+def test_change_of_an_expired_message_is_refused(chat: Chat) -> None:
     """An expired message is deleted, even if a tier still has it."""
     target = chat.say(expires_at=int(time.time()) - 1)
 
-    assert chat.amend(BOB, "reaction", target, "x") == [Outcome.DELETED.value]
+    assert chat.commit_change(BOB, "reaction", target, "x") == [Outcome.DELETED.value]
 
 
-def test_amend_of_an_unknown_seq_or_of_a_change_is_refused(chat: Chat) -> None:
+def test_change_of_an_unknown_seq_or_of_a_change_is_refused(chat: Chat) -> None:
     """Only existing messages can be changed."""
     target = chat.say()
-    entry = chat.amend(BOB, "reaction", target, "x")[1]
+    entry = chat.commit_change(BOB, "reaction", target, "x")[1]
 
-    assert chat.amend(ALICE, "delete", entry) == [Outcome.NO_MESSAGE.value]
-    assert chat.amend(ALICE, "edit", entry + 1, "x") == [Outcome.NO_MESSAGE.value]
+    assert chat.commit_change(ALICE, "delete", entry) == [Outcome.NO_MESSAGE.value]
+    assert chat.commit_change(ALICE, "edit", entry + 1, "x") == [Outcome.NO_MESSAGE.value]
 
 
 @pytest.mark.parametrize(
     ("history", "outcome"), [("joined", Outcome.NO_MESSAGE), ("all", Outcome.COMMITTED)]
 )
-def test_amend_of_a_message_before_the_join_needs_full_history(
+def test_change_of_a_message_before_the_join_needs_full_history(
     chat: Chat, history: str, outcome: Outcome
 ) -> None:
     """A member cannot react to a message that they may not read."""
@@ -293,48 +293,48 @@ def test_amend_of_a_message_before_the_join_needs_full_history(
     chat.scripts.redis.hset(chat.scripts.keys.chat(CHAT), "history", history)
     chat.set_role(BOB, "member", target + 1)
 
-    assert chat.amend(BOB, "reaction", target, "x")[0] == outcome.value
+    assert chat.commit_change(BOB, "reaction", target, "x")[0] == outcome.value
 
 
-def test_amend_reactions_are_bounded(chat: Chat) -> None:
+def test_change_reactions_are_bounded(chat: Chat) -> None:
     """One more user is refused; users with a reaction may change it."""
     target = chat.say()
     for user in (ALICE, BOB):
-        chat.amend(user, "reaction", target, "1", reactions_max=2)
+        chat.commit_change(user, "reaction", target, "1", reactions_max=2)
 
-    assert chat.amend(CAROL, "reaction", target, "1", reactions_max=2) == [10]
-    assert chat.amend(CAROL, "reaction", target, "", reactions_max=2)[0] == DONE
-    assert chat.amend(BOB, "reaction", target, "2", reactions_max=2)[0] == DONE
+    assert chat.commit_change(CAROL, "reaction", target, "1", reactions_max=2) == [10]
+    assert chat.commit_change(CAROL, "reaction", target, "", reactions_max=2)[0] == DONE
+    assert chat.commit_change(BOB, "reaction", target, "2", reactions_max=2)[0] == DONE
 
 
-def test_amend_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
+def test_change_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
     """As for a send."""
     target = chat.say()
 
-    assert chat.amend(ALICE, "edit", target, "x", epoch="E2") == [Outcome.CLOSED.value]
-    assert chat.amend(ALICE, "edit", target, "x", backlog_max=1) == [FULL]
+    assert chat.commit_change(ALICE, "edit", target, "x", epoch="E2") == [Outcome.CLOSED.value]
+    assert chat.commit_change(ALICE, "edit", target, "x", backlog_max=1) == [FULL]
 
 
 # refs
 
 
-def test_amend_again_with_the_same_ref_returns_the_first_change(chat: Chat) -> None:
+def test_change_again_with_the_same_ref_returns_the_first_change(chat: Chat) -> None:
     """A retry changes nothing and gets the first result (promise P2)."""
     target = chat.say()
-    _, seq, ts, _ = chat.amend(ALICE, "edit", target, "two", ref="r")
-    chat.amend(ALICE, "delete", target)
+    _, seq, ts, _ = chat.commit_change(ALICE, "edit", target, "two", ref="r")
+    chat.commit_change(ALICE, "delete", target)
 
-    code, place = chat.amend(ALICE, "edit", target, "two", ref="r")
+    code, place = chat.commit_change(ALICE, "edit", target, "two", ref="r")
 
     assert (code, place) == (Outcome.KNOWN.value, format_place(seq, ts, "M2", "d2"))
 
 
-def test_amend_and_send_share_refs(chat: Chat) -> None:
+def test_change_and_send_share_refs(chat: Chat) -> None:
     """The ref of a message is known to a later change, and vice versa."""
     target = chat.say()  # its ref is s1
 
-    assert chat.amend(ALICE, "edit", target, "x", ref="s1")[0] == Outcome.KNOWN.value
-    chat.amend(ALICE, "edit", target, "x", ref="taken")
+    assert chat.commit_change(ALICE, "edit", target, "x", ref="s1")[0] == Outcome.KNOWN.value
+    chat.commit_change(ALICE, "edit", target, "x", ref="taken")
     (answer,) = chat.scripts.accept(Sending(ALICE, "taken", to=()))
     assert answer.code == KNOWN
 
@@ -348,56 +348,56 @@ def base_of(seq: int, **changes: Any) -> bytes:
     return codec.encode(frames.Message(seq, 1000 + seq, CHAT, **fields))
 
 
-def test_amend_of_an_old_message_requests_it_from_the_warm_tier(chat: Chat) -> None:
+def test_change_of_an_old_message_requests_it_from_the_warm_tier(chat: Chat) -> None:
     """A message that is no longer in the log is read from the warm tier once."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
 
-    assert chat.amend(ALICE, "edit", 1, "two") == [Outcome.ELSEWHERE.value, 5]
-    assert chat.amend(ALICE, "edit", 1, "two", base=base_of(1), asked=5)[:2] == [DONE, 6]
+    assert chat.commit_change(ALICE, "edit", 1, "two") == [Outcome.ELSEWHERE.value, 5]
+    assert chat.commit_change(ALICE, "edit", 1, "two", base=base_of(1), asked=5)[:2] == [DONE, 6]
     over = chat.over(1)
     assert over is not None
     assert (over.body, over.ts, over.rev) == ("two", 1001, 6)
 
 
-def test_amend_prefers_the_overlay_to_the_base(chat: Chat) -> None:
+def test_change_prefers_the_overlay_to_the_base(chat: Chat) -> None:
     """The message read in the warm tier may be older than the overlay."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
-    chat.amend(ALICE, "edit", 1, "newer", base=base_of(1), asked=5)
+    chat.commit_change(ALICE, "edit", 1, "newer", base=base_of(1), asked=5)
 
-    chat.amend(BOB, "reaction", 1, "x", base=base_of(1), asked=5)
+    chat.commit_change(BOB, "reaction", 1, "x", base=base_of(1), asked=5)
 
     over = chat.over(1)
     assert over is not None
     assert (over.body, over.reactions) == ("newer", {BOB: "x"})
 
 
-def test_amend_base_that_may_be_outdated_is_requested_again(chat: Chat) -> None:
+def test_change_base_that_may_be_outdated_is_requested_again(chat: Chat) -> None:
     """A change that was applied and trimmed between two calls is not undone."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
     stale, asked = base_of(1), 5
-    chat.amend(ALICE, "edit", 1, "newer", base=stale, asked=asked)
+    chat.commit_change(ALICE, "edit", 1, "newer", base=stale, asked=asked)
     for _ in range(5):
         chat.say()
     chat.trim(11, log_max=2)
     assert chat.over(1) is None
 
-    assert chat.amend(BOB, "reaction", 1, "x", base=stale, asked=asked) == [7, 11]
+    assert chat.commit_change(BOB, "reaction", 1, "x", base=stale, asked=asked) == [7, 11]
 
 
-def test_amend_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
+def test_change_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
     """The overlay marks the text of an edit in the warm tier as deleted."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
     base = base_of(1, rev=3, edited_seq=3, edited_ts=1003)
 
-    chat.amend(ALICE, "delete", 1, base=base, asked=5)
+    chat.commit_change(ALICE, "delete", 1, base=base, asked=5)
 
     assert chat.scripts.redis.hget(chat.scripts.keys.over(CHAT), 3) == b"6"
     assert chat.backlog()[-1][1].split(b"\n")[0] == b" 1001 1003"
@@ -406,22 +406,22 @@ def test_amend_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
 # trimming of the overlay
 
 
-def test_amend_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> None:
+def test_change_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> None:
     """The overlay has only the rev of such an edit, but it is still not a message."""
     target = chat.say()
-    _, edit, *_ = chat.amend(ALICE, "edit", target, "two")
+    _, edit, *_ = chat.commit_change(ALICE, "edit", target, "two")
     chat.scripts.redis.xdel(chat.scripts.keys.log(CHAT), f"{edit}-0")
-    chat.amend(ALICE, "edit", target, "three")
+    chat.commit_change(ALICE, "edit", target, "three")
 
-    answers = [chat.amend(ALICE, kind, edit, "x")[0] for kind in AMENDING]
+    answers = [chat.commit_change(ALICE, kind, edit, "x")[0] for kind in CHANGE_KINDS]
 
-    assert answers == [Outcome.NO_MESSAGE.value] * len(AMENDING)
+    assert answers == [Outcome.NO_MESSAGE.value] * len(CHANGE_KINDS)
 
 
 def test_overlay_stays_until_its_last_change_is_trimmed_from_the_log(chat: Chat) -> None:
     """Persisted is not enough: a reader may have read the warm tier before the change."""
     target = chat.say()
-    edit = chat.amend(ALICE, "edit", target, "two")[1]
+    edit = chat.commit_change(ALICE, "edit", target, "two")[1]
     for _ in range(8):
         chat.say()
 
@@ -451,7 +451,7 @@ def test_overlay_stays_until_its_last_change_is_trimmed_from_the_log(chat: Chat)
         max_size=8,
     )
 )
-def test_amend_agrees_with_the_rule_in_python(
+def test_change_agrees_with_the_rule_in_python(
     chat: Chat, steps: list[tuple[UserId, str, str]]
 ) -> None:
     """The script and `apply_entry` compute the same message from the same entries."""
@@ -459,7 +459,7 @@ def test_amend_agrees_with_the_rule_in_python(
     seq, ts, blob = chat.scripts.log()[-1]
     expected = codec.decode_message(codec.join_message(seq, ts, blob.partition("\n")[2].encode()))
     for sender, kind, body in steps:
-        code, *rest = chat.amend(sender, kind, target, body)
+        code, *rest = chat.commit_change(sender, kind, target, body)
         if code == COMMITTED:
             entry = frames.Message(
                 rest[0], rest[1], CHAT, "M2", sender, "r", kind, body, target=target

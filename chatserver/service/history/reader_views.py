@@ -16,14 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
-from chatserver.domain.amendments import HiddenSeqs
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
+from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import NotFound, Unavailable
-from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
+from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import codec, message_expiry
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import INT_MAX, Message

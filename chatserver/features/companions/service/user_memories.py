@@ -17,7 +17,7 @@ from chatserver.features.companions.user_memory import (
     set_enabled,
 )
 from chatserver.features.companions.warm.companions import CompanionRows
-from chatserver.features.companions.warm.memories import MemoryRows
+from chatserver.features.companions.warm.user_memories import MemoryRows
 
 
 class Memories:

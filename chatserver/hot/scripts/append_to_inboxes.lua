@@ -5,7 +5,7 @@
 -- key where      hash     user to gateways, comma-separated
 -- arg inbox_max  integer  events kept per inbox
 -- item key box     hash    user state: chats and marks
--- item key inbox   stream  references to messages, see accept.lua
+-- item key inbox   stream  references to messages, see commit_messages.lua
 -- item arg user    string
 -- item arg chat_id string
 -- item arg after   integer deliver only entries above this seq

@@ -2,7 +2,7 @@
 
 ::
 
-    edit ──► entry ──► amend.lua: order, permission, the new message ──► ack, fan-out
+    edit ──► entry ──► commit_change.lua: order, permission, the new message ──► ack, fan-out
                           ▲ │ the message is not in the hot tier
                           └─┴ read it in the warm tier, retry
 
@@ -17,9 +17,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NoReturn
 
-from chatserver.domain.amendments import Amendment, Hide, Outcome
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
 from chatserver.domain.membership import NOT_A_MEMBER
+from chatserver.domain.message_changes import Hide, MessageChange, Outcome
 from chatserver.domain.messages import digest_of, is_same_send, parse_place
 from chatserver.domain.moderation import refusal_of
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body, parse_emoji
@@ -31,10 +31,10 @@ from chatserver.errors import (
     TooLarge,
     Unavailable,
 )
-from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
+from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import REACTIONS_MAX
@@ -61,13 +61,13 @@ class PinChange:
 AnyChange = frames.Edit | frames.Delete | frames.React | PinChange
 
 
-class MessageAmendments:
+class MessageChangeService:
     """Message change use cases."""
 
     def __init__(
         self,
         *,
-        commits: Amendments,
+        commits: ChangeCommitter,
         hidden: Hidden,
         audiences: Audiences,
         log: ChatLog,
@@ -122,48 +122,48 @@ class MessageAmendments:
                 return await self._commit(user, frame, "delete", "")
 
     async def _commit(self, user: UserId, frame: AnyChange, kind: str, body: str) -> frames.Ack:
-        amendment = self._make(user, frame, kind, body)
-        chat, base, head = amendment.chat, b"", 0
+        change = self._make(user, frame, kind, body)
+        chat, base, head = change.chat, b"", 0
         audience = await self._audiences.get(chat)
         for _ in range(TRIES_MAX):
-            amended = await self._commits.amend(amendment, base, head)
-            match amended.outcome:
+            changed = await self._commits.commit_change(change, base, head)
+            match changed.outcome:
                 case Outcome.COMMITTED:
-                    tail_bytes, recipients = len(amendment.tail), len(audience.users)
-                    self._charge(user, cost_of_changed(amended.size_bytes, tail_bytes, recipients))
-                    self._messaging.fan_out(chat, Seq(amended.seq), user)
-                    return _make_ack(frame, amendment.mid, amended.seq, amended.ts, dup=False)
+                    tail_bytes, recipients = len(change.tail), len(audience.users)
+                    self._charge(user, cost_of_changed(changed.size_bytes, tail_bytes, recipients))
+                    self._messaging.fan_out(chat, Seq(changed.seq), user)
+                    return _make_ack(frame, change.mid, changed.seq, changed.ts, dup=False)
                 case Outcome.KNOWN:
-                    return _make_repeat_ack(frame, amendment, amended.place)
+                    return _make_repeat_ack(frame, change, changed.place)
                 case Outcome.ELSEWHERE:
-                    base, head = await self._read_base(amendment), amended.seq
+                    base, head = await self._read_base(change), changed.seq
                 case Outcome.RESTRICTED:
-                    raise refusal_of(amended.seq)
+                    raise refusal_of(changed.seq)
                 case Outcome.CLOSED:
                     self._audiences.drop(chat)
                     await self._audiences.get(chat)
                 case Outcome.NOT_MEMBER:
                     self._audiences.drop(chat)
                     raise NotFound(NOT_A_MEMBER)
-                case Outcome.NO_MESSAGE if await self._is_of_earlier_period(amendment):
-                    amendment = dataclasses.replace(amendment, is_of_earlier_period=True)
+                case Outcome.NO_MESSAGE if await self._is_of_earlier_period(change):
+                    change = dataclasses.replace(change, is_of_earlier_period=True)
                 case _ as refusal:
                     _refuse(refusal, kind)
         raise Unavailable("seq: the message keeps changing; try again")
 
-    async def _is_of_earlier_period(self, amendment: Amendment) -> bool:
+    async def _is_of_earlier_period(self, change: MessageChange) -> bool:
         """Return whether the target is from an earlier period in which the sender was a member."""
-        if self._members is None or amendment.is_of_earlier_period:
+        if self._members is None or change.is_of_earlier_period:
             return False
-        chat, user = amendment.chat, amendment.sender
+        chat, user = change.chat, change.sender
         span = await self._members.get_reader(chat, user)
-        if amendment.target >= span.first:
+        if change.target >= span.first:
             return False
-        return (await self._members.add_periods(chat, user, span)).is_readable(amendment.target)
+        return (await self._members.add_periods(chat, user, span)).is_readable(change.target)
 
-    def _make(self, user: UserId, frame: AnyChange, kind: str, body: str) -> Amendment:
+    def _make(self, user: UserId, frame: AnyChange, kind: str, body: str) -> MessageChange:
         mid = self._mids.next()
-        return Amendment(
+        return MessageChange(
             ChatId(frame.chat),
             user,
             Ref(frame.ref),
@@ -175,9 +175,9 @@ class MessageAmendments:
             codec.encode_entry_tail(frame.chat, mid, user, frame.ref, kind, body, frame.seq),
         )
 
-    async def _read_base(self, amendment: Amendment) -> bytes:
-        target = amendment.target
-        found = (await self._warm.read_run(amendment.chat, target + 1, None, 1, None)).messages
+    async def _read_base(self, change: MessageChange) -> bytes:
+        target = change.target
+        found = (await self._warm.read_run(change.chat, target + 1, None, 1, None)).messages
         if not found or found[-1].seq != target:
             # Every message up to the head is in some tier, unless it was permanently deleted.
             raise NotFound(NO_MESSAGE)
@@ -202,9 +202,9 @@ def _make_ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> fr
     return frames.Ack(frame.id, frame.ref, mid, seq, ts, dup, "hot")
 
 
-def _make_repeat_ack(frame: AnyChange, amendment: Amendment, place: bytes) -> frames.Ack:
+def _make_repeat_ack(frame: AnyChange, change: MessageChange, place: bytes) -> frames.Ack:
     seq, ts, mid, digest = parse_place(place)
-    if not is_same_send(digest, amendment.digest):
+    if not is_same_send(digest, change.digest):
         raise Conflict("ref: already used for another request")
     return _make_ack(frame, Mid(mid), seq, ts, dup=True)
 
@@ -224,4 +224,4 @@ def _refuse(outcome: Outcome, kind: str) -> NoReturn:
         case Outcome.NO_MESSAGE:
             raise NotFound(NO_MESSAGE)
         case _:
-            raise CorruptData(f"amend.lua returned {outcome}")
+            raise CorruptData(f"commit_change.lua returned {outcome}")

@@ -1,4 +1,4 @@
-"""accept.lua: delivery to inboxes, gateways to notify, and deliveries left to a fan-out."""
+"""commit_messages.lua: inboxes, gateways to notify, and deliveries left to a fan-out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OTHER = ChatId("c2")
 # inboxes
 
 
-def test_accept_puts_reference_into_every_inbox(scripts: Scripts) -> None:
+def test_commit_puts_reference_into_every_inbox(scripts: Scripts) -> None:
     """Each member's inbox has its own seqs, and refers to chat and seq."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(BOB, chat=OTHER)
@@ -47,7 +47,7 @@ def test_accept_puts_reference_into_every_inbox(scripts: Scripts) -> None:
     assert scripts.undelivered() == []
 
 
-def test_accept_records_the_delivered_seq_and_the_last_seq_of_each_sender(scripts: Scripts) -> None:
+def test_commit_records_the_delivered_seq_and_the_last_seq_of_each_sender(scripts: Scripts) -> None:
     """Sending moves the sender's read mark; user states are not changed."""
     scripts.open_chat(ALICE, BOB)
 
@@ -59,7 +59,7 @@ def test_accept_records_the_delivered_seq_and_the_last_seq_of_each_sender(script
     assert scripts.box(ALICE) == scripts.box(BOB) == {}
 
 
-def test_accept_left_undelivered_records_the_sender_and_no_delivery(
+def test_commit_left_undelivered_records_the_sender_and_no_delivery(
     scripts: Scripts,
 ) -> None:
     """`done` waits for the fan-out; the sender's own message is read at once."""
@@ -72,7 +72,7 @@ def test_accept_left_undelivered_records_the_sender_and_no_delivery(
     assert (head["seq"], head["done"], head[f"s:{BOB}"]) == ("2", "1", "2")
 
 
-def test_accept_alternating_chats_reach_inboxes_chat_by_chat(scripts: Scripts) -> None:
+def test_commit_alternating_chats_reach_inboxes_chat_by_chat(scripts: Scripts) -> None:
     """Chats that alternate within a batch keep their order and their own state."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
@@ -100,7 +100,7 @@ def test_accept_alternating_chats_reach_inboxes_chat_by_chat(scripts: Scripts) -
     ]
 
 
-def test_accept_chats_that_share_some_recipients_reach_all_inboxes(scripts: Scripts) -> None:
+def test_commit_chats_that_share_some_recipients_reach_all_inboxes(scripts: Scripts) -> None:
     """Retries and non-members between them shift no seq; other inboxes are not changed."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(BOB, CAROL, chat=OTHER)
@@ -145,7 +145,7 @@ def test_accept_chats_that_share_some_recipients_reach_all_inboxes(scripts: Scri
     assert scripts.waiting() == 6
 
 
-def test_accept_more_recipients_than_lua_unpacks_at_once_reaches_each(scripts: Scripts) -> None:
+def test_commit_more_recipients_than_lua_unpacks_at_once_reaches_each(scripts: Scripts) -> None:
     """A call with many chats may have more recipients than one HMGET allows (8,000)."""
     users = [UserId(f"u{n}") for n in range(9_000)]
     chats = {ChatId(f"chat{n}"): tuple(users[n * 300 : n * 300 + 350]) for n in range(30)}
@@ -178,7 +178,7 @@ def test_accept_more_recipients_than_lua_unpacks_at_once_reaches_each(scripts: S
     assert scripts.undelivered() == ["chat13"]
 
 
-def test_accept_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
+def test_commit_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
     """An inbox holds its newest events, and never fewer than its limit.
 
     It holds at most 15 more, and the other messages of the oldest entry.
@@ -193,7 +193,7 @@ def test_accept_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
         assert min(20, top) <= len(held) <= 35 + 9
 
 
-def test_accept_names_other_gateways_and_lists_the_chat_as_undelivered(scripts: Scripts) -> None:
+def test_commit_names_other_gateways_and_lists_the_chat_as_undelivered(scripts: Scripts) -> None:
     """The chat stays listed until users on other gateways are notified."""
     scripts.open_chat(ALICE, BOB)
     scripts.place(ALICE, GATEWAY)
@@ -206,7 +206,7 @@ def test_accept_names_other_gateways_and_lists_the_chat_as_undelivered(scripts: 
     assert scripts.head()["gate"] == GATE
 
 
-def test_accept_with_all_recipients_here_or_offline_does_not_list_the_chat(
+def test_commit_with_all_recipients_here_or_offline_does_not_list_the_chat(
     scripts: Scripts,
 ) -> None:
     """The caller notifies its own sessions; no other gateway needs a notification."""
@@ -218,7 +218,7 @@ def test_accept_with_all_recipients_here_or_offline_does_not_list_the_chat(
     assert scripts.undelivered() == []
 
 
-def test_accept_pending_fan_out_blocks_delivery_until_settled(scripts: Scripts) -> None:
+def test_commit_pending_fan_out_blocks_delivery_until_settled(scripts: Scripts) -> None:
     """No inbox may get a later message before an earlier undelivered one."""
     scripts.open_chat(ALICE, BOB, version=2)
     fresh = f"{EPOCH}:2"
@@ -235,7 +235,7 @@ def test_accept_pending_fan_out_blocks_delivery_until_settled(scripts: Scripts) 
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3"]
 
 
-def test_accept_pending_fan_out_blocks_all_of_a_later_batch(scripts: Scripts) -> None:
+def test_commit_pending_fan_out_blocks_all_of_a_later_batch(scripts: Scripts) -> None:
     """The chat is marked as pending once, for any number of messages; other chats continue."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
@@ -249,7 +249,7 @@ def test_accept_pending_fan_out_blocks_all_of_a_later_batch(scripts: Scripts) ->
     assert scripts.head(OTHER)["gate"] == GATE
 
 
-def test_accept_pending_fan_out_delivers_later_messages_too(scripts: Scripts) -> None:
+def test_commit_pending_fan_out_delivers_later_messages_too(scripts: Scripts) -> None:
     """A late delivery appends all missing entries, and none that the commit delivered."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"))
@@ -263,7 +263,7 @@ def test_accept_pending_fan_out_delivers_later_messages_too(scripts: Scripts) ->
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3"]
 
 
-def test_accept_chat_that_is_listed_as_undelivered_keeps_its_time(scripts: Scripts) -> None:
+def test_commit_chat_that_is_listed_as_undelivered_keeps_its_time(scripts: Scripts) -> None:
     """The list has the time of the oldest unfinished fan-out."""
     scripts.open_chat(ALICE, BOB)
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 5})
@@ -273,7 +273,7 @@ def test_accept_chat_that_is_listed_as_undelivered_keeps_its_time(scripts: Scrip
     assert scripts.redis.zscore(scripts.keys.undelivered(0), CHAT) == 5
 
 
-def test_accept_batch_of_the_largest_size_is_committed(scripts: Scripts) -> None:
+def test_commit_batch_of_the_largest_size_is_committed(scripts: Scripts) -> None:
     """1,024 messages, the maximum of the setting, fit into one call."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
@@ -290,7 +290,7 @@ def test_accept_batch_of_the_largest_size_is_committed(scripts: Scripts) -> None
 # large chats
 
 
-def test_accept_in_large_chat_reaches_no_inbox_and_names_subscribed_gateways(
+def test_commit_in_large_chat_reaches_no_inbox_and_names_subscribed_gateways(
     scripts: Scripts,
 ) -> None:
     """Members read the chat's log; it is listed until other gateways are notified."""
@@ -314,7 +314,7 @@ def test_accept_in_large_chat_reaches_no_inbox_and_names_subscribed_gateways(
     assert (scripts.head()["done"], scripts.head()["gate"]) == ("2", GATE)
 
 
-def test_accept_in_large_chat_without_other_subscriptions_does_not_list_it(
+def test_commit_in_large_chat_without_other_subscriptions_does_not_list_it(
     scripts: Scripts,
 ) -> None:
     """The caller notifies its own sessions."""

@@ -13,7 +13,7 @@
 -- key chat         hash    head of the chat
 -- key members      hash    user to "role:joined", with ":<until>m" appended if muted
 -- key log          stream  committed entries, entry id "<seq>-0", field: timestamp
--- key refs_even    hash    reference to place, even generations; see accept.lua
+-- key refs_even    hash    reference to place, even generations; see commit_messages.lua
 -- key over         hash    seq to current state of the entry, JSON
 -- key revs         zset    seq of an entry in `over`, score: seq of its last change
 -- key backlog      stream  entries that are not persisted yet

@@ -14,7 +14,7 @@ const PROBES_MAX = 4; // in flight: a probe may wait seconds for DynamoDB
 const IN_FLIGHT_MAX = 64; // unless the server has another limit
 
 /** The operations of one device on its current connection. */
-export class Operations {
+export class OutboxSender {
   readonly #outbox: Outbox;
   readonly #requests: Requests;
   readonly #chats: ReadonlyMap<string, ChatState>;

@@ -19,7 +19,7 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.views import View, Views
+from chatserver.service.history.reader_views import View, Views
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.messages.message_queries import MessageIndexes
 

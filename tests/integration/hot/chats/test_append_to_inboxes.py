@@ -1,4 +1,4 @@
-"""deliver.lua: missing entries of a chat are appended to inboxes once."""
+"""append_to_inboxes.lua: missing entries of a chat are appended to inboxes once."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_deliver_of_several_inboxes_in_one_call_answers_each(scripts: Scripts) -
         }
 
     reply = scripts.run(
-        "deliver",
+        "append_to_inboxes",
         scripts.heads(),
         {"inbox_max": 1000},
         [item("alice", 1), item("bob", 1), item("alice", 2), item("bob", 2)],
