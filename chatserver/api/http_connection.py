@@ -44,7 +44,7 @@ from uvicorn.server import ServerState
 
 from chatserver import config
 from chatserver.api.problems import MEDIA_TYPE, encode_problem
-from chatserver.domain.client_addresses import Network, client_address, is_in, subject_of
+from chatserver.domain.client_addresses import Network, client_address, get_subject, is_in
 from chatserver.domain.connection_table import ConnectionTable, Stage
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
@@ -138,7 +138,7 @@ class HttpConnection(H11Protocol):
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
         is_proxy = is_in(self._peer, self._limits.trusted)
-        address = None if is_proxy else subject_of(self._peer)
+        address = None if is_proxy else get_subject(self._peer)
         displaced = self._limits.table.put(self, address, Stage.HEAD)
         self._enter(Stage.HEAD, HEAD_TIMEOUT_S)
         if displaced is not None:
@@ -277,12 +277,12 @@ class HttpConnection(H11Protocol):
         if not is_in(self._peer, trusted):
             return None
         values = [v.decode("latin-1") for n, v in scope["headers"] if n == b"x-forwarded-for"]
-        return subject_of(client_address(self._peer, values, trusted))
+        return get_subject(client_address(self._peer, values, trusted))
 
     def _is_share_used_up(self, forwarded: str | None) -> bool:
         limits = self._limits
         if forwarded is None:
-            return limits.table.is_share_used_up(subject_of(self._peer))
+            return limits.table.is_share_used_up(get_subject(self._peer))
         return limits.forwarded[forwarded] >= CONNECTIONS_PER_ADDRESS_MAX
 
     async def _run(self, forwarded: str | None, scope: Scope, receive: Receive, send: Send) -> None:

@@ -70,7 +70,7 @@ def document_config() -> OpenAPIConfig:
 def make_document(app: Litestar) -> dict[str, Any]:
     """Return the OpenAPI document, without routes that are excluded from the schema."""
     document: dict[str, Any] = msgspec.to_builtins(app.openapi_schema.to_schema())
-    document["components"]["schemas"] |= _schema_of_problem()
+    document["components"]["schemas"] |= _build_problem_schema()
     for route in app.routes:
         item = document["paths"].get(route.path_format, {})
         for handler in getattr(route, "route_handlers", ()):
@@ -78,7 +78,7 @@ def make_document(app: Litestar) -> dict[str, Any]:
                 operation = item.get(method.lower())
                 if operation is not None:
                     name = handler.fn.__name__
-                    operation |= {"operationId": name, "tags": [_tag_of(route.path_format)]}
+                    operation |= {"operationId": name, "tags": [_get_tag(route.path_format)]}
                     operation["summary"] = name.replace("_", " ").capitalize()
                     _add_rule(operation, handler.opt["rule"])
                     if "requestBody" in operation:
@@ -88,14 +88,14 @@ def make_document(app: Litestar) -> dict[str, Any]:
     return document
 
 
-def _schema_of_problem() -> dict[str, Any]:
+def _build_problem_schema() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(
         [problems.Problem], ref_template="#/components/schemas/{name}"
     )
     return schemas
 
 
-def _tag_of(path: str) -> str:
+def _get_tag(path: str) -> str:
     """Return the tag of a path: its first word after the version."""
     words = [word for word in path.split("/")[1:] if not word.startswith("{")]
     return words[1] if words[0] == "v1" and len(words) > 1 else "health"

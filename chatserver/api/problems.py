@@ -164,13 +164,13 @@ def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
             else codec.format_validation_error(f"{message} - at `$.body`")
         )
     return (
-        codec.format_validation_error(f"{message} - at `$.{_name_of(request, key)}`")
+        codec.format_validation_error(f"{message} - at `$.{_get_parameter_name(request, key)}`")
         if key
         else message
     )
 
 
-def _name_of(request: Request[Any, Any, Any], parameter: str) -> str:
+def _get_parameter_name(request: Request[Any, Any, Any], parameter: str) -> str:
     """Return the request name of a handler parameter, which may differ from its Python name."""
     handler = request.scope.get("route_handler")
     known = {} if handler is None else handler.parsed_fn_signature.parameters

@@ -29,7 +29,9 @@ PathSeq = Annotated[int, PathParameter(ge=1, le=frames.INT_MAX)]
 RefQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
 
 
-def body_of(name: str, frame: type[msgspec.Struct], *from_path: str) -> type[msgspec.Struct]:
+def build_body_type(
+    name: str, frame: type[msgspec.Struct], *from_path: str
+) -> type[msgspec.Struct]:
     """Return the body type for a frame, without `id` and the fields `from_path`."""
     own: list[Any] = []
     for field in fields(frame):
@@ -56,17 +58,17 @@ def body_of(name: str, frame: type[msgspec.Struct], *from_path: str) -> type[msg
     )
 
 
-def frame_of(
+def build_frame(
     frame: type[F], body: msgspec.Struct, request: Request[Any, Any, Any], **from_path: Any
 ) -> F:
     """Return the WebSocket frame that is equivalent to a request."""
     given = {name: getattr(body, name) for name in body.__struct_fields__}
     if "ref" in given:
-        given["ref"] = ref_of(given["ref"], request)
+        given["ref"] = get_ref(given["ref"], request)
     return frame(id=0, **given, **from_path)
 
 
-def ref_of(given: str | None, request: Request[Any, Any, Any]) -> str:
+def get_ref(given: str | None, request: Request[Any, Any, Any]) -> str:
     """Return `given`, or else a `ref` derived from the idempotency key, or else a new `ref`."""
     if given is not None:
         return given

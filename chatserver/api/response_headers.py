@@ -24,7 +24,10 @@ def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) ->
     Inline code is blocked, so injected markup cannot run scripts. Framing, plugins and forms to
     other sites are blocked, too.
     """
-    gateway, files = _origin_of(gateway_url), "".join(f" {_origin_of(url)}" for url in files_urls)
+    gateway, files = (
+        _parse_origin(gateway_url),
+        "".join(f" {_parse_origin(url)}" for url in files_urls),
+    )
     rules = {
         "default-src": "'self'",
         "script-src": "'self'",
@@ -42,7 +45,7 @@ def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) ->
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-def _origin_of(url: str) -> str:
+def _parse_origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 

@@ -29,13 +29,13 @@ from msgspec import Struct
 
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.access.principals import ACT_AS, Principal
-from chatserver.domain.client_addresses import Network, client_address, subject_of
+from chatserver.domain.client_addresses import Network, client_address, get_subject
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
 from chatserver.hot.users.rate_limits import TOO_MUCH, Limits
 from chatserver.protocol.memory_costs import ANSWER_BYTES, ENTRY_BYTES
-from chatserver.protocol.request_costs import BASE, cost_of_frame, cost_of_route
+from chatserver.protocol.request_costs import BASE, compute_frame_cost, compute_route_cost
 from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry import metrics
@@ -107,7 +107,7 @@ class Guard:
         self, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
     ) -> None:
         """Allow the request, or raise the error to respond with."""
-        subject = subject_of(self.address_of(connection))
+        subject = get_subject(self.get_address(connection))
         connection.state.address = subject
         if not handler.opt.get("is_probe"):
             await self._limits.find("calls", subject).pay("many requests from this address")
@@ -123,14 +123,14 @@ class Guard:
         connection.state.principal = principal
         CALLER.set(principal.user or "")
         kind = handler.opt.get("limit", "requests")
-        cost = cost_of(connection, handler) if kind == "requests" else 1
+        cost = compute_cost(connection, handler) if kind == "requests" else 1
         payer = principal.user or str(principal.key)
         await self._limits.find(kind, payer).pay(f"many {kind}", cost)
         memory = _memory_cost(connection, handler)
         if memory and principal.user is not None:  # an API key without a user is trusted
             await self._limits.find("memory", principal.user).pay(TOO_MUCH, memory)
 
-    def address_of(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    def get_address(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
         """Return the client's address, resolved through trusted proxies."""
         peer = connection.client.host if connection.client is not None else ""
         forwarded = connection.headers.getall("x-forwarded-for", [])
@@ -175,11 +175,11 @@ def _body_bytes(connection: ASGIConnection[Any, Any, Any, Any]) -> int:
     return min(int(length), BODY_COST_MAX) if length and length.isdecimal() else BODY_COST_MAX
 
 
-def cost_of(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
+def compute_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
     """Return the rate limit tokens that a request costs before its body is read."""
     limit = connection.query_params.get("limit")
     method = str(connection.scope.get("method", "GET"))
-    return max(cost_of_route(method, path, limit) for path in handler.paths)
+    return max(compute_route_cost(method, path, limit) for path in handler.paths)
 
 
 def read_token(headers: Sequence[str]) -> str:
@@ -282,4 +282,4 @@ async def pay_for(limits: Limits, user: UserId, frame: Struct) -> None:
     Raises:
         RateLimited: too many requests.
     """
-    await limits.find("requests", user).pay("requests", cost_of_frame(frame) - BASE)
+    await limits.find("requests", user).pay("requests", compute_frame_cost(frame) - BASE)

@@ -68,11 +68,11 @@ def parse_key(text: str) -> ApiKey:
     return ApiKey(*found.groups())
 
 
-def digest_of(secret: str) -> str:
+def hash_secret(secret: str) -> str:
     """Return the digest that is stored instead of the secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def is_secret(secret: str, digest: str) -> bool:
     """Return whether a secret matches the digest, in constant time."""
-    return hmac.compare_digest(digest_of(secret), digest)
+    return hmac.compare_digest(hash_secret(secret), digest)

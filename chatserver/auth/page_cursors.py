@@ -64,22 +64,22 @@ class Cursors:
         self,
         what: str,
         found: Iterable[T],
-        place_of: Callable[[T], Place],
+        get_place: Callable[[T], Place],
         cursor: str | None,
         limit: int,
     ) -> tuple[list[T], str | None]:
         """Return `(page, next)`: a page of `found` and the cursor of the next page, or None.
 
-        `found` is the whole list, in any order. `place_of` returns an item's sort key, which must
+        `found` is the whole list, in any order. `get_place` returns an item's sort key, which must
         not change when other items are inserted or deleted.
 
         Raises:
             BadRequest: the cursor was not issued for this list.
         """
         after = self.open(what, cursor, tuple[int, str])
-        rest = [one for one in found if after is None or place_of(one) > after]
-        page = sorted(rest, key=place_of)[:limit]
-        return page, self.sign(what, place_of(page[-1])) if len(rest) > limit else None
+        rest = [one for one in found if after is None or get_place(one) > after]
+        page = sorted(rest, key=get_place)[:limit]
+        return page, self.sign(what, get_place(page[-1])) if len(rest) > limit else None
 
     def _mac(self, what: str, payload: bytes) -> bytes:
         text = what.encode()

@@ -19,7 +19,7 @@ from chatserver.cli.workbench_model import workbench
 from chatserver.config import Warm
 from chatserver.warm.schema import iam_policies
 from chatserver.warm.schema.active_version import make_schema_item
-from chatserver.warm.schema.provisioning import make_create_request, projection_of
+from chatserver.warm.schema.provisioning import build_projection, make_create_request
 from chatserver.warm.schema.tables import TABLES, Key, Table
 
 _NO_VALUE: Final = {"Ref": "AWS::NoValue"}
@@ -144,7 +144,7 @@ def _make_terraform_table(table: Table) -> dict[str, Any]:
             {
                 "name": index.name,
                 **_make_terraform_key(index.key),
-                "projection_type": projection_of(index)["ProjectionType"],
+                "projection_type": build_projection(index)["ProjectionType"],
                 "non_key_attributes": list(index.includes),
             }
             for index in table.indexes

@@ -103,6 +103,6 @@ def _sort_key(value: dict[str, Any]) -> tuple[int, str]:
 def _make_key_attributes(table: Table, key: Key) -> dict[str, Any]:
     kinds = ("PartitionKey", "SortKey")
     return {
-        kind: {"AttributeName": name, "AttributeType": table.type_of(name)}
+        kind: {"AttributeName": name, "AttributeType": table.get_type(name)}
         for kind, name in zip(kinds, key.names, strict=False)
     }

@@ -22,7 +22,7 @@ from chatserver.domain.write_sharding import Layout, ShardFloor, ShardingPeriod
 from chatserver.encryption.key_ring import StoredKey
 from chatserver.encryption.key_wrapping import WrappedKey
 from chatserver.features.registry import list_features, load
-from chatserver.protocol.entry_rules import shredded_tombstone_of
+from chatserver.protocol.entry_rules import build_shredded_tombstone
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.warm.api_keys import KeyRow
 from chatserver.warm.archive import expired_markers, manifests, restored_ranges
@@ -41,11 +41,11 @@ from chatserver.warm.chats.records import (
 )
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import PARTITION, encode_key
-from chatserver.warm.messages.active_days import ActiveDays, day_of, encode_days
+from chatserver.warm.messages.active_days import ActiveDays, encode_days, get_day
 from chatserver.warm.messages.long_bodies import pointer_to
 from chatserver.warm.messages.sharded_chats import HORIZON_KEY, LAYOUTS_KEY
 from chatserver.warm.messages.store import PersistItem, encode_item
-from chatserver.warm.schema.active_version import PROCESS_PREFIX, key_of, make_schema_item
+from chatserver.warm.schema.active_version import PROCESS_PREFIX, build_key, make_schema_item
 from chatserver.warm.schema.directory_attributes import (
     EncryptionField,
     SchemaField,
@@ -121,7 +121,7 @@ def _make_messages() -> Iterable[Item]:
     restored = _make_message(9, "bob", "text", "From long ago")
     restored_until = {MessageField.RESTORED: _make_number(S)}
     yield encode_item(PersistItem(restored, "alice")) | restored_until
-    lost = shredded_tombstone_of(_make_message(10, "bob", "text", "Lost with its key"))
+    lost = build_shredded_tombstone(_make_message(10, "bob", "text", "Lost with its key"))
     yield encode_item(PersistItem(lost, "alice"))
     yield expired_markers.encode_marker(direct[4])
     yield legal_holds.encode_copy(_make_message(1, "alice", "text", "Hello, Bo"))
@@ -168,7 +168,7 @@ def _make_users() -> Iterable[Item]:
 
 
 def _make_chats() -> Iterable[Item]:
-    day = day_of(TS)
+    day = get_day(TS)
     for chat, users in (
         (Chat(DIRECT, "direct", None, 1, MS, count=2, users=("alice", "bob")), ("alice", "bob")),
         (Chat(TEAM, "group", "Team", 4, MS, count=2), ("alice", "bob")),
@@ -205,7 +205,7 @@ def _make_archive() -> Iterable[Item]:
     dead = manifests.encode_segment(replaced) | {SegmentField.IS_DEAD: {"BOOL": True}}
     yield row_key(partition, manifests.orphan_sort(replaced)) | dead
     held = Restored(Seq(1), Seq(1000), _SEGMENT.first_ts, _SEGMENT.last_ts, S + 86_400, 400)
-    yield restored_ranges.key_of(OLD, held) | restored_ranges.encode_restored(held)
+    yield restored_ranges.build_key(OLD, held) | restored_ranges.encode_restored(held)
     for list_ in ("a#restored", "a#late"):
         yield row_key(list_, f"{list_}#{OLD}") | {SegmentField.AT: _make_number(MS)}
 
@@ -219,17 +219,17 @@ def _make_operations() -> Iterable[Item]:
     yield encode_record(TenantRecord("acme", "blocked", MS, "j3"))
     process = {SchemaField.ACTS_BY: _make_number(1), SchemaField.SEEN: _make_number(MS)}
     process[SchemaField.EXPIRES_AT] = _make_number(S + 86_400)
-    yield key_of(f"{PROCESS_PREFIX}api-1") | process
+    yield build_key(f"{PROCESS_PREFIX}api-1") | process
     lock = {
         SchemaField.HOLDER: {"S": "migrate-1"},
         SchemaField.HELD_UNTIL: _make_number(MS + 30_000),
     }
-    yield key_of(migrations.LOCK) | lock | {SchemaField.TURN: _make_number(3)}
+    yield build_key(migrations.LOCK) | lock | {SchemaField.TURN: _make_number(3)}
     run = {SchemaField.STATE: {"S": "running"}, SchemaField.STARTED: _make_number(MS)}
-    yield key_of(migrations.migration_key(2)) | run | {SchemaField.SEGMENTS: _make_number(4)}
+    yield build_key(migrations.migration_key(2)) | run | {SchemaField.SEGMENTS: _make_number(4)}
     progress = msgspec.json.encode(migrations.Segment(0, read=1200, filled=300)).decode()
     segment = {SchemaField.PROGRESS: {"S": progress}, SchemaField.TURN: _make_number(3)}
-    yield key_of(migrations.segment_key(2, 0)) | segment
+    yield build_key(migrations.segment_key(2, 0)) | segment
     layout = Layout((ShardingPeriod(TS, 4),)).encode()
     yield LAYOUTS_KEY | {
         ShardField.CHATS: {"M": {BUSY: {"S": layout}}},

@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from chatserver.client.model import Entry
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, is_message, tombstone_of
+from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, build_tombstone, is_message
 from chatserver.protocol.message_expiry import apply_expiry
 
 IDENTITIES_SAVED = 20  # of the newest entries, for the comparison after a process restart
@@ -83,7 +83,7 @@ class ChatLog:
         for change in sorted(self._changes.get(seq, ())):
             if self.shown is None or change <= self.shown:
                 entry = apply_entry(entry, self._entries[change])
-        return tombstone_of(entry, entry.rev) if self.is_hidden(seq) else entry
+        return build_tombstone(entry, entry.rev) if self.is_hidden(seq) else entry
 
     def entries(self, now_s: float | None = None) -> list[Entry]:
         """Return all visible entries in order; with `now_s`, without expired texts."""

@@ -21,7 +21,7 @@ from chatserver.cold.segments import (
 )
 from chatserver.config import Archive
 from chatserver.domain.archive_segments import Segment
-from chatserver.encryption.body_cipher import BodyCipher, version_of
+from chatserver.encryption.body_cipher import BodyCipher, get_key_version
 from chatserver.errors import CorruptData, TooLarge, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
@@ -61,7 +61,7 @@ class SegmentObjects:
         unpacked = await self._read_unpacked(segment)
         if unpacked.bodies is None:
             return not any(map(has_content, unpacked.entries))
-        return version_of(unpacked.bodies) == key.version
+        return get_key_version(unpacked.bodies) == key.version
 
     async def put(self, segment: Segment, data: bytes) -> None:
         """Write a segment's object. Idempotent."""

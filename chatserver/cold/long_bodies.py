@@ -35,7 +35,7 @@ class BodyFiles:
         """Write an object. Idempotent."""
         kind = "text/plain; charset=utf-8"
         if self._cipher is not None:
-            data = (await self._cipher.get_current()).encrypt(_place_of(key), data)
+            data = (await self._cipher.get_current()).encrypt(_build_place(key), data)
             kind = "application/octet-stream"
         await self._store.call("put_object", Key=key, Body=data, ContentType=kind)
 
@@ -58,7 +58,7 @@ class BodyFiles:
         found = await self._cipher.find_for(data)
         if found is None:
             raise ObjectMissing(f"{key}: its encryption key was deleted")
-        return found.decrypt(_place_of(key), data)
+        return found.decrypt(_build_place(key), data)
 
     async def remove(self, key: str) -> None:
         """Remove an object. Idempotent."""
@@ -89,5 +89,5 @@ def _to_unix_s(when: datetime.datetime) -> float:
     return when.timestamp()
 
 
-def _place_of(key: str) -> Place:
+def _build_place(key: str) -> Place:
     return ("object", key)

@@ -32,7 +32,7 @@ from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.encryption.body_cipher import DataKey, Place
 from chatserver.errors import CorruptData
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import shredded_tombstone_of
+from chatserver.protocol.entry_rules import build_shredded_tombstone
 from chatserver.protocol.frames import Message
 
 LEVEL: Final = 10  # written once, read for years
@@ -78,13 +78,13 @@ def encode_segment(
     _check_run(entries[0].chat, entries)
     first, last = entries[0], entries[-1]
     header = _Header(1, first.chat, first.seq, last.seq, first.ts, last.ts)
-    texts = [text for entry in entries if has_content(entry) for text in _texts_of(entry)]
+    texts = [text for entry in entries if has_content(entry) for text in _list_texts(entry)]
     if key is None or not texts:
         lines = [codec.encode(header), *map(codec.encode, entries), b""]
     else:
         header = msgspec.structs.replace(header, v=2)
         packed = zstandard.ZstdCompressor(level=LEVEL).compress(msgspec.json.encode(texts))
-        encrypted = msgspec.json.encode(key.encrypt(_place_of(header), packed))
+        encrypted = msgspec.json.encode(key.encrypt(_build_place(header), packed))
         public = (_without_texts(entry) for entry in entries)
         lines = [codec.encode(header), *map(codec.encode, public), encrypted, b""]
     raw = b"\n".join(lines)
@@ -113,7 +113,7 @@ def has_content(entry: Message) -> bool:
     return bool(entry.body or entry.attachments)
 
 
-def _texts_of(entry: Message) -> list[str]:
+def _list_texts(entry: Message) -> list[str]:
     return [entry.body, *(each.name for each in entry.attachments)]
 
 
@@ -136,7 +136,7 @@ def decode_segment(segment: Segment, data: bytes, key: DataKey | None = None) ->
 
 
 def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
-    """Return the entries with their texts; without `key`, as tombstones (`shredded_tombstone_of`).
+    """Return the entries with their texts; without `key`, as `build_shredded_tombstone`.
 
     CPU-bound: do not call on an event loop.
 
@@ -147,8 +147,8 @@ def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
     if encrypted is None:
         return entries
     if key is None:
-        return [shredded_tombstone_of(entry) if entry.shredded else entry for entry in entries]
-    packed = key.decrypt(_place_of(_header_of(segment)), encrypted)
+        return [build_shredded_tombstone(entry) if entry.shredded else entry for entry in entries]
+    packed = key.decrypt(_build_place(_build_header(segment)), encrypted)
     try:
         raw = zstandard.ZstdDecompressor().decompress(
             packed, max_output_size=RAW_BYTES_MAX, allow_extra_data=False
@@ -190,17 +190,20 @@ def unpack_segment(segment: Segment, data: bytes) -> Unpacked:
         entries = [codec.decode_message(line) for line in lines]
     except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise CorruptData(f"{segment.key}: not a segment: {exc}") from exc
-    if header not in (_header_of(segment), _header_of(segment, 2)) or len(entries) != segment.count:
+    if (
+        header not in (_build_header(segment), _build_header(segment, 2))
+        or len(entries) != segment.count
+    ):
         raise CorruptData(f"{segment.key}: contents do not match its header")
     _check_run(segment.chat, entries)
     return Unpacked(segment, entries, encrypted)
 
 
-def _place_of(header: _Header) -> Place:
+def _build_place(header: _Header) -> Place:
     return ("segment", header.chat, str(header.first), str(header.last))
 
 
-def _header_of(segment: Segment, v: int = 1) -> _Header:
+def _build_header(segment: Segment, v: int = 1) -> _Header:
     return _Header(v, segment.chat, segment.first, segment.last, segment.first_ts, segment.last_ts)
 
 

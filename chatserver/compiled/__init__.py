@@ -39,14 +39,14 @@ class CompiledFinder(importlib.abc.MetaPathFinder):
         return None if file is None else importlib.util.spec_from_file_location(fullname, file)
 
 
-def source_of(name: str) -> Path:
+def get_source_file(name: str) -> Path:
     """Return the source file of a module."""
     return ROOT.joinpath(*name.split(".")).with_suffix(".py")
 
 
 def hash_source(name: str) -> str:
     """Return the hash of a module's source, as in the manifest."""
-    return hashlib.sha256(source_of(name).read_bytes()).hexdigest()
+    return hashlib.sha256(get_source_file(name).read_bytes()).hexdigest()
 
 
 def is_active() -> bool:

@@ -55,7 +55,7 @@ def client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Networ
     return str(address)
 
 
-def subject_of(address: str) -> str:
+def get_subject(address: str) -> str:
     """Return the rate limit key of an address; an IPv6 /64 network has a single key."""
     parsed = parse_address(address)
     if parsed is None:
@@ -65,6 +65,6 @@ def subject_of(address: str) -> str:
     return f"4-{int(parsed):08x}"
 
 
-def network_of(subject: str) -> str:
-    """Return the network of a `subject_of` key: a /24 for IPv4, a /64 for IPv6."""
+def get_network(subject: str) -> str:
+    """Return the network of a `get_subject` key: a /24 for IPv4, a /64 for IPv6."""
     return subject[:-2] if subject.startswith("4-") else subject

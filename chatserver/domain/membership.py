@@ -90,7 +90,7 @@ class Group:
     roles: Mapping[UserId, Role]
     banned: Collection[UserId] = ()
 
-    def role_of(self, actor: UserId) -> Role:
+    def get_role(self, actor: UserId) -> Role:
         """Return the role of a member of a group.
 
         Raises:
@@ -105,8 +105,8 @@ class Group:
         return role
 
     def require_manager(self, actor: UserId) -> Role:
-        """Return the role of an owner or admin. Raises Forbidden, and the errors of `role_of`."""
-        role = self.role_of(actor)
+        """Return the role of an owner or admin. Raises Forbidden, and the errors of `get_role`."""
+        role = self.get_role(actor)
         if role not in _MANAGERS:
             raise Forbidden("chat: only the owner and admins may do this")
         return role
@@ -128,7 +128,7 @@ def plan_invite(
 def plan_join(group: Group, actor: UserId) -> Changes:
     """Return the changes when the actor joins; empty if they are already a member."""
     if actor in group.roles:
-        group.role_of(actor)
+        group.get_role(actor)
         return {}
     # A chat without members is closed: it would have no owner. A banned user gets the same error as
     # a stranger.
@@ -146,7 +146,7 @@ def plan_accept(
     The inviter's current role in `group.roles` limits the role that is assigned.
     """
     if actor in group.roles:
-        group.role_of(actor)
+        group.get_role(actor)
         return {}
     inviter_role = group.roles.get(inviter)
     is_closed = group.kind != "group" or inviter_role not in _MANAGERS
@@ -167,7 +167,7 @@ def plan_leave(group: Group, actor: UserId) -> Changes:
     If the actor is the owner, `group.roles` must have all members, ordered by join time.
     """
     changes: Changes = {actor: None}
-    if group.role_of(actor) == "owner":
+    if group.get_role(actor) == "owner":
         others = [user for user in group.roles if user != actor]
         admins = [user for user in others if group.roles[user] == "admin"]
         for successor in (admins or others)[:1]:
@@ -210,7 +210,7 @@ def plan_ban(group: Group, actor: UserId, user: UserId) -> Changes:
 
 def plan_set_role(group: Group, actor: UserId, user: UserId, role: Role) -> Changes:
     """Return the changed roles; empty if the member already has the role."""
-    if group.role_of(actor) != "owner":
+    if group.get_role(actor) != "owner":
         raise Forbidden("chat: only the owner may do this")
     if user not in group.roles:
         raise NotFound(f"user: {user} is not a member")

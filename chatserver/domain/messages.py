@@ -209,7 +209,7 @@ class ChatHead:
 _ANY_EXPIRY = "f" * 8  # longer than any message lifetime
 
 
-def digest_of(
+def compute_digest(
     kind: str,
     body: str,
     reply_to: int | None,
@@ -226,11 +226,11 @@ def digest_of(
     return f"{content:08x}{expires_s:08x}" if expires_s else f"{content:08x}"
 
 
-def stored_digest_of(
+def compute_stored_digest(
     kind: str, body: str, reply_to: int | None, attachments: Sequence[str], *, expires: bool
 ) -> str:
     """Return the digest of a stored message, whose requested `expires_s` is unknown."""
-    digest = digest_of(kind, body, reply_to, attachments)
+    digest = compute_digest(kind, body, reply_to, attachments)
     return digest + _ANY_EXPIRY if expires else digest
 
 

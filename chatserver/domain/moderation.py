@@ -48,7 +48,7 @@ class WriteRestriction(enum.Enum):
     ENDED = 4
 
 
-def refusal_of(restriction: int, wait_ms: int = 0) -> ClientError:
+def build_refusal(restriction: int, wait_ms: int = 0) -> ClientError:
     """Return the error for a message that was rejected at commit."""
     match WriteRestriction(restriction):
         case WriteRestriction.BLOCKED:
@@ -100,13 +100,13 @@ def is_session_ended(gate: str) -> bool:
     return gate.removesuffix(":p").endswith(":e")
 
 
-def slow_s_of(gate: str) -> int:
+def parse_slow_s(gate: str) -> int:
     """Return the slow mode seconds in a `gate`; 0 if slow mode is off."""
     _, _, last = gate.removesuffix(":p").rpartition(":")
     return int(last[1:]) if last.startswith("s") else 0
 
 
-def retention_s_of(gate: str) -> int:
+def parse_retention_s(gate: str) -> int:
     """Return the message retention in a `gate`, in seconds; 0 if unlimited."""
     found = _RETENTION.search(gate)
     return int(found[1]) if found else 0

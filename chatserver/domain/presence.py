@@ -24,7 +24,7 @@ class State(enum.StrEnum):
 _RANK = {State.ONLINE: 2, State.AWAY: 1, State.OFFLINE: 0}
 
 
-def best_of(states: Iterable[State]) -> State:
+def get_best_state(states: Iterable[State]) -> State:
     """Return the best state (online, away, offline); offline if `states` is empty."""
     return max(states, key=_RANK.__getitem__, default=State.OFFLINE)
 

@@ -141,7 +141,7 @@ def is_shards(number: int) -> bool:
     return 1 <= number <= SHARDS_MAX and number & (number - 1) == 0
 
 
-def shard_of(ts: int, shards: int) -> int:
+def get_shard(ts: int, shards: int) -> int:
     """Return the shard of an entry: a hash of its ts, which balances any write pattern."""
     mixed = ts * _GOLDEN & _MASK
     mixed = (mixed ^ mixed >> 32) * _GOLDEN & _MASK
@@ -153,7 +153,7 @@ def partitions(chat: str, shards: int) -> tuple[str, ...]:
     return (chat,) if shards == 1 else tuple(f"{chat}#{n}" for n in range(shards))
 
 
-def chat_of(partition: str) -> str:
+def get_partition_chat(partition: str) -> str:
     chat, mark, number = partition.rpartition("#")
     return chat if mark and number.isdecimal() else partition
 
@@ -168,17 +168,17 @@ class Layouts:
     def of(self, chat: str) -> Layout:
         return self.of_chats.get(chat, UNSHARDED)
 
-    def floor_of(self, chat: str, ts: int) -> int:
+    def get_shards_min(self, chat: str, ts: int) -> int:
         """Return the minimum number of shards for a chat's entries at `ts`."""
         floor = self.floors.get(chat)
         return 1 if floor is None or floor.until_ts < ts else floor.shards
 
-    def partition_of(self, chat: str, ts: int) -> str:
+    def get_partition(self, chat: str, ts: int) -> str:
         """Return the partition of a chat's entry at `ts`."""
         layout = self.of_chats.get(chat)
         if layout is None or (shards := layout.shards_at(ts)) == 1:
             return chat
-        return f"{chat}#{shard_of(ts, shards)}"
+        return f"{chat}#{get_shard(ts, shards)}"
 
 
 class ShardMerge(Generic[T]):

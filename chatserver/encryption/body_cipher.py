@@ -41,7 +41,7 @@ _HEADER_BYTES: Final = len(MAGIC) + VERSION_BYTES
 OVERHEAD_BYTES: Final = _HEADER_BYTES + _NONCE_BYTES + 16
 
 
-def header_of(version: int) -> bytes:
+def build_header(version: int) -> bytes:
     """Return the first bytes of all values that a version of the data key has encrypted."""
     return MAGIC + version.to_bytes(VERSION_BYTES, "big")
 
@@ -51,7 +51,7 @@ def is_encrypted(data: bytes) -> bool:
     return data[:1] == MAGIC[:1]
 
 
-def version_of(data: bytes) -> int:
+def get_key_version(data: bytes) -> int:
     """Return the version of the data key that encrypted a value. Raises CorruptData."""
     if data[: len(MAGIC)] != MAGIC or len(data) < OVERHEAD_BYTES:
         raise CorruptData("encrypted value: unknown format")
@@ -69,7 +69,7 @@ class DataKey:
             raise CorruptData(f"data key {version}: must have {KEY_BYTES} bytes")
         self.version = version
         self._tenant = tenant
-        self._header = header_of(version)
+        self._header = build_header(version)
         self._aead = AESGCM(hmac.digest(secret, b"chatserver encrypt v1", "sha256"))
         self._nonce_key = hmac.digest(secret, b"chatserver nonce v1", "sha256")
 

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import structlog
 
 from chatserver.domain.clock import Clock
-from chatserver.encryption.body_cipher import VERSION_MAX, DataKey, version_of
+from chatserver.encryption.body_cipher import VERSION_MAX, DataKey, get_key_version
 from chatserver.encryption.key_wrapping import Context, KeyWrappers, WrappedKey
 from chatserver.errors import Unavailable
 from chatserver.telemetry import metrics
@@ -95,7 +95,7 @@ class KeyRing:
 
     async def find_for(self, data: bytes) -> DataKey | None:
         """Return the key of an encrypted value; see `BodyCipher`."""
-        version = version_of(data)
+        version = get_key_version(data)
         held = self._cached.get(version)
         if held is None or self._clock.monotonic() >= held.renew_at:
             async with self._loading:
@@ -120,7 +120,7 @@ class KeyRing:
                 return newest
             if version > VERSION_MAX:
                 raise Unavailable("encryption: no more versions of the data key")
-            _, wrapped = await self._wrappers.create(self.context_of(version))
+            _, wrapped = await self._wrappers.create(self.build_context(version))
             made = StoredKey(version, wrapped, int(self._clock.time() * 1000))
             if await self._store.create(made):
                 log.info("encryption.key_created", version=version, by=wrapped.by)
@@ -130,9 +130,9 @@ class KeyRing:
     async def rewrap(self, key: StoredKey) -> WrappedKey:
         """Return a data key wrapped by the current KMS key or key file. Raises Unavailable."""
         assert key.wrapped is not None
-        return await self._wrappers.rewrap(key.wrapped, self.context_of(key.version))
+        return await self._wrappers.rewrap(key.wrapped, self.build_context(key.version))
 
-    def context_of(self, version: int) -> Context:
+    def build_context(self, version: int) -> Context:
         """Return the context that is authenticated with a wrapped key."""
         return {"tenant": self._tenant or "-", "version": str(version)}
 
@@ -155,7 +155,7 @@ class KeyRing:
     async def _unwrap(self, stored: StoredKey) -> DataKey | None:
         if stored.wrapped is None:
             return None
-        secret = await self._wrappers.unwrap(stored.wrapped, self.context_of(stored.version))
+        secret = await self._wrappers.unwrap(stored.wrapped, self.build_context(stored.version))
         return DataKey(self._tenant, stored.version, secret)
 
     async def _renew(

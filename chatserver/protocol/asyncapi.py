@@ -147,7 +147,7 @@ def build_document() -> dict[str, Any]:
     }
 
 
-def tag_of(cls: type[msgspec.Struct]) -> str:
+def get_tag(cls: type[msgspec.Struct]) -> str:
     """Return the `type` value of a frame type."""
     return str(cls.__struct_config__.tag)
 
@@ -175,7 +175,7 @@ def _requests() -> dict[str, Any]:
                 "channel": {"$ref": _CHANNEL},
                 "messages": [_in_channel(response) for response in responses],
             }
-        operations[tag_of(cls)] = operation
+        operations[get_tag(cls)] = operation
     return operations
 
 
@@ -203,7 +203,7 @@ def _pushes() -> dict[str, Any]:
 
 
 def _message(cls: type[msgspec.Struct]) -> dict[str, Any]:
-    return {"name": tag_of(cls), "summary": _summary(cls), "payload": _ref("schemas", cls)}
+    return {"name": get_tag(cls), "summary": _summary(cls), "payload": _ref("schemas", cls)}
 
 
 def _summary(cls: type[msgspec.Struct]) -> str:

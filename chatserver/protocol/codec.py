@@ -192,7 +192,7 @@ def add_expiry(tail: bytes, expires_at: int) -> bytes:
     return b'%b,"expires_at":%d}' % (tail[:-1], expires_at)
 
 
-def tail_of(message: frames.Message) -> bytes:
+def encode_tail(message: frames.Message) -> bytes:
     """Return the tail of a committed message; the inverse of `join_message`."""
     return encode(message).removeprefix(join_message(message.seq, message.ts, b""))
 
@@ -216,7 +216,7 @@ def split_message(json: bytes) -> tuple[int, int, bytes]:
     return int(seq[len(b'{"seq":') :]), int(ts[len(b'"ts":') :]), tail
 
 
-def kind_of(tail: bytes) -> str:
+def get_kind(tail: bytes) -> str:
     """Return an entry's kind without parsing the tail."""
     start = tail.index(b'"kind":"') + 8
     return tail[start : tail.index(b'"', start)].decode()
@@ -233,7 +233,7 @@ def event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
     )
 
 
-def ts_of_event(body: bytes) -> int:
+def get_event_ts(body: bytes) -> int:
     """Return the timestamp of the entry in an event body; 0 if it has none."""
     at = body.find(b',"message":{"seq":', 0, 256)
     if at < 0:
@@ -242,7 +242,7 @@ def ts_of_event(body: bytes) -> int:
     return int(body[start : body.index(b",", start)])
 
 
-def mid_of_event(body: bytes) -> str:
+def get_event_mid(body: bytes) -> str:
     """Return the mid of the entry in an event body; empty if it has none."""
     at = body.find(b'"mid":"', 0, 512)
     if at < 0 or body.find(b',"message":{"seq":', 0, at) < 0:
@@ -253,7 +253,7 @@ def mid_of_event(body: bytes) -> str:
 
 def entry_event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
     """Return the event body for an entry of any kind; see `event_body`."""
-    kind = kind_of(tail)
+    kind = get_kind(tail)
     body = event_body(chat, seq, ts, tail)
     if kind in _ENTRY_KINDS:
         return body.replace(b'"message"', b'"%b"' % kind.encode(), 1)

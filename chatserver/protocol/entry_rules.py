@@ -22,7 +22,7 @@ def is_message(entry: Message) -> bool:
     return entry.kind not in ENTRY_KINDS
 
 
-def tombstone_of(message: Message, rev: int) -> Message:
+def build_tombstone(message: Message, rev: int) -> Message:
     """Return the tombstone of a message or edit: the entry without its content."""
     return Message(
         message.seq,
@@ -40,9 +40,9 @@ def tombstone_of(message: Message, rev: int) -> Message:
     )
 
 
-def shredded_tombstone_of(entry: Message) -> Message:
+def build_shredded_tombstone(entry: Message) -> Message:
     """Return the tombstone of an entry whose body can no longer be decrypted."""
-    return msgspec.structs.replace(tombstone_of(entry, entry.rev), shredded=True)
+    return msgspec.structs.replace(build_tombstone(entry, entry.rev), shredded=True)
 
 
 def apply_entry(message: Message, entry: Message) -> Message:
@@ -60,7 +60,7 @@ def apply_entry(message: Message, entry: Message) -> Message:
                 message, body=entry.body, edited_ts=entry.ts, edited_seq=entry.seq, rev=entry.seq
             )
         case "delete":
-            return tombstone_of(message, entry.seq)
+            return build_tombstone(message, entry.seq)
         case "reaction":
             reactions = {
                 user: emoji for user, emoji in message.reactions.items() if user != entry.sender

@@ -4,9 +4,9 @@ The costs are upper bounds, measured by `tests/benchmarks/memory_budget.py`, and
 bucket `memory` (`chatserver.hot.users.rate_limits`). This limits a user's memory per day to the
 burst of `limits.memory` plus a day of its rate.
 
-A frame is charged before it is handled (`cost_of_send`, `cost_of`). Costs that depend on the chat
-are charged afterwards: inbox entries, the copy of a changed message, a loaded chat. These costs may
-make the bucket negative.
+A frame is charged before it is handled (`compute_send_cost`, `compute_cost`). Costs that depend on
+the chat are charged afterwards: inbox entries, the copy of a changed message, a loaded chat. These
+costs may make the bucket negative.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def charge_nobody(user: str, size_bytes: int) -> None:
     """Charge nothing; used for the server's own operations."""
 
 
-def cost_of_send(frame: frames.Send, size_bytes: int) -> int:
+def compute_send_cost(frame: frames.Send, size_bytes: int) -> int:
     """Return the memory cost of a message; `size_bytes` is the size of its frame or body."""
     cost = MESSAGE_BYTES + size_bytes + size_bytes // 4  # the allocator rounds up
     return cost + ATTACHMENT_BYTES * len(frame.attachments) if frame.attachments else cost
 
 
-def cost_of(frame: msgspec.Struct, size_bytes: int) -> int:
+def compute_cost(frame: msgspec.Struct, size_bytes: int) -> int:
     """Return the memory cost of any other frame; 0 if the frame stores nothing."""
     match frame:
         case frames.Edit() | frames.React() | frames.Delete():
@@ -73,19 +73,19 @@ def _list_bytes(members: list[str]) -> int:
     return sum(map(len, members)) + 4 * len(members)
 
 
-def cost_of_fan_out(members: int, *, expires: bool) -> int:
+def compute_fan_out_cost(members: int, *, expires: bool) -> int:
     """Return a message's cost beyond the two inbox entries that `MESSAGE_BYTES` includes."""
     cost = INBOX_ENTRY_BYTES * (members - 2) if members > 2 else 0
     return cost + EXPIRY_BYTES if expires else cost
 
 
-def cost_of_growth(written: str, normalized: str) -> int:
+def compute_growth_cost(written: str, normalized: str) -> int:
     """Return the extra cost of a text that became longer when it was normalized."""
     grown = len(normalized) - len(written)
     return 5 * grown if grown > 0 else 0  # a character has up to four bytes
 
 
-def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
+def compute_membership_change_cost(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
     """Return the inbox cost of a group change: one entry per member.
 
     An invitation costs this once per invited user. In a large group, only the new members' inboxes
@@ -97,12 +97,12 @@ def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> i
     return entry
 
 
-def cost_of_load(members: int) -> int:
+def compute_load_cost(members: int) -> int:
     """Return the cost of loading an idle chat; at most `MEMBERS_MAX` members are charged."""
     return LOAD_BYTES + LOAD_MEMBER_BYTES * min(members, frames.MEMBERS_MAX)
 
 
-def cost_of_changed(changed_bytes: int, entry_bytes: int, members: int) -> int:
+def compute_change_cost(changed_bytes: int, entry_bytes: int, members: int) -> int:
     """Return the cost of changing a message, beyond what was charged for the frame.
 
     `changed_bytes` is the size of the changed message; `entry_bytes` is the size of the log entry.

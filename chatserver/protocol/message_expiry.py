@@ -7,7 +7,7 @@ From `expires_at` (Unix seconds) on, readers get a tombstone with the same seq, 
 from __future__ import annotations
 
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import Message
 
 # Quotes in a body are escaped, so a tail that contains this text has the field.
@@ -20,7 +20,7 @@ def has_expired(message: Message, now_s: float) -> bool:
 
 def apply_expiry(message: Message, now_s: float) -> Message:
     """Return the message, or a tombstone if the message has expired."""
-    return tombstone_of(message, message.rev) if has_expired(message, now_s) else message
+    return build_tombstone(message, message.rev) if has_expired(message, now_s) else message
 
 
 def apply_expiry_to_tail(seq: int, ts: int, tail: bytes, now_s: float) -> bytes:
@@ -31,4 +31,4 @@ def apply_expiry_to_tail(seq: int, ts: int, tail: bytes, now_s: float) -> bytes:
     if _MARK not in tail:
         return tail
     message = codec.decode_message(codec.join_message(seq, ts, tail))
-    return codec.tail_of(apply_expiry(message, now_s)) if has_expired(message, now_s) else tail
+    return codec.encode_tail(apply_expiry(message, now_s)) if has_expired(message, now_s) else tail

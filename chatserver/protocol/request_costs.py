@@ -1,9 +1,9 @@
 """Request costs of frames and HTTP routes, in tokens of `limits.requests_*`.
 
-A token is about one cheap call to Redis or DynamoDB. The gateway charges `cost_of_frame`. The API
-charges `cost_of_route` before it reads the body. If the API builds a frame from the body, it also
-charges the difference to `cost_of_frame`. Sends have a separate bucket. `docs/limits.md` shows this
-table.
+A token is about one cheap call to Redis or DynamoDB. The gateway charges `compute_frame_cost`. The
+API charges `compute_route_cost` before it reads the body. If the API builds a frame from the body,
+it also charges the difference to `compute_frame_cost`. Sends have a separate bucket.
+`docs/limits.md` shows this table.
 
 Invariant: no request costs more than `REQUEST_COST_MAX`, and the burst of `limits.requests` is at
 least `REQUEST_COST_MAX`.
@@ -113,13 +113,13 @@ ROUTE_COSTS: dict[tuple[str, str], int] = {
 }
 
 
-def cost_of_frame(frame: Any) -> int:
+def compute_frame_cost(frame: Any) -> int:
     """Return the cost of a frame in tokens."""
     cost = FRAME_COSTS.get(type(frame), BASE)
     return min(cost if isinstance(cost, int) else cost(frame), REQUEST_COST_MAX)
 
 
-def cost_of_route(method: str, path: str, limit: str | None) -> int:
+def compute_route_cost(method: str, path: str, limit: str | None) -> int:
     """Return the cost of an HTTP request in tokens.
 
     `path` is the route pattern. `limit` is the raw query parameter; an invalid one is rejected

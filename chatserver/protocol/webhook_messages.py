@@ -60,7 +60,7 @@ decode_verdict = msgspec.json.Decoder(Verdict).decode
 decode_event = msgspec.json.Decoder(HookEvent).decode
 
 
-def event_of(message: Message) -> HookEvent:
+def build_event(message: Message) -> HookEvent:
     """Return the event for a chat entry; its id is ``<chat>.<seq>``."""
     kind = message.kind if message.kind in _ENTRIES else "message"
     return HookEvent(f"{message.chat}.{message.seq}", kind, message.ts, message)

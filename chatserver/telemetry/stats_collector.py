@@ -55,13 +55,13 @@ class StatsCollector:
 
     def collect(self) -> StatsDelta:
         """Return the gauges, and the increments of counters and histograms since the last call."""
-        gauges = {name: _sum_of(metric) for name, metric in GAUGES.items()}
+        gauges = {name: _sum_gauge(metric) for name, metric in GAUGES.items()}
         counts = {"cpu_s": time.process_time()}
         for name, (metric, label) in COUNTS.items():
-            for labels, value in _samples_of(metric, "_total"):
+            for labels, value in _iter_samples(metric, "_total"):
                 key = f"{name}:{labels[label]}" if label else name
                 counts[key] = counts.get(key, 0.0) + value
-        times = {name: buckets_of(metric) for name, metric in TIMES.items()}
+        times = {name: get_buckets(metric) for name, metric in TIMES.items()}
         delta = StatsDelta(
             {name: value for name, value in gauges.items() if value},
             _find_increments(counts, self._counts),
@@ -74,21 +74,21 @@ class StatsCollector:
         return delta._replace(times={name: new for name, new in delta.times.items() if new})
 
 
-def buckets_of(histogram: Any) -> dict[float, int]:
+def get_buckets(histogram: Any) -> dict[float, int]:
     """Return the non-cumulative buckets of a histogram without labels."""
     found: dict[float, int] = {}
     below = 0
-    for labels, value in _samples_of(histogram, "_bucket"):
+    for labels, value in _iter_samples(histogram, "_bucket"):
         found[float(labels["le"])] = int(value) - below
         below = int(value)
     return found
 
 
-def _sum_of(gauge: Any) -> float:
-    return sum(value for _, value in _samples_of(gauge, ""))
+def _sum_gauge(gauge: Any) -> float:
+    return sum(value for _, value in _iter_samples(gauge, ""))
 
 
-def _samples_of(metric: Any, suffix: str) -> Iterable[tuple[dict[str, str], float]]:
+def _iter_samples(metric: Any, suffix: str) -> Iterable[tuple[dict[str, str], float]]:
     for family in metric.collect():
         name = f"{family.name}{suffix}"
         for sample in family.samples:

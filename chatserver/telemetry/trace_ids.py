@@ -17,7 +17,7 @@ class TraceIds(NamedTuple):
     root: int
 
 
-def trace_ids_of(mid: str) -> TraceIds:
+def get_trace_ids(mid: str) -> TraceIds:
     """Return the ids of a message's trace."""
     digest = hashlib.blake2b(mid.encode(), digest_size=24, person=b"chat-trace").digest()
     trace, root = int.from_bytes(digest[:16]), int.from_bytes(digest[16:])

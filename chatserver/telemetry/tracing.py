@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import SPANS
-from chatserver.telemetry.trace_ids import TraceIds, is_sampled, trace_ids_of
+from chatserver.telemetry.trace_ids import TraceIds, get_trace_ids, is_sampled
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -60,7 +60,7 @@ class Tracer:
 
     def find(self, mid: str) -> TraceIds | None:
         """Return the ids of a message's trace; None if it is not sampled."""
-        ids = trace_ids_of(mid)
+        ids = get_trace_ids(mid)
         return ids if is_sampled(ids, self._ratio) else None
 
     def begin(self, mid: str, at_ns: int) -> None:
@@ -74,7 +74,7 @@ class Tracer:
         """Record the root span of a message's trace if its start was recorded."""
         began = self._started.pop(mid, None)
         if began is not None:
-            ids = trace_ids_of(mid)
+            ids = get_trace_ids(mid)
             self._put(self._make(ids, ids.root, "send", mid, began, at_ns, attributes))
 
     def record_span(self, mid: str, name: str, from_ns: int, to_ns: int, **attributes: Id) -> None:

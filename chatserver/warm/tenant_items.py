@@ -16,7 +16,7 @@ from chatserver.errors import Unavailable
 from chatserver.warm.dynamo.batches import WRITES_MAX
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
-from chatserver.warm.schema.active_version import SCHEMA_KEY, key_of
+from chatserver.warm.schema.active_version import SCHEMA_KEY, build_key
 from chatserver.warm.schema.directory_attributes import SchemaField
 from chatserver.warm.schema.tables import DIRECTORY, Index, Table
 
@@ -89,7 +89,7 @@ class TenantItems:
 
     async def put_block(self, reason: str) -> None:
         """Replace the schema item with one that contains only `blocked`."""
-        item = key_of(SCHEMA_KEY) | {SchemaField.BLOCKED: {"S": reason}}
+        item = build_key(SCHEMA_KEY) | {SchemaField.BLOCKED: {"S": reason}}
         table = DIRECTORY.name_in(self._settings)
         await self._client.call("put_item", {"TableName": table, "Item": item})
 

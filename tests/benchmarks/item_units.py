@@ -23,7 +23,7 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.dev.servers import Server, dynamodb_launch
 from chatserver.domain.ids import UserId, direct_chat_id
-from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import Message
 from chatserver.warm.archive.expired_markers import encode_marker
 from chatserver.warm.dynamo.batches import get_items
@@ -100,7 +100,7 @@ def works() -> list[Work]:
         ),
         Work(
             "a deletion: its entry and the message",
-            [_direct(deletion), _direct(tombstone_of(to_delete, 41))],
+            [_direct(deletion), _direct(build_tombstone(to_delete, 41))],
             [_direct(to_delete)],
         ),
     ]

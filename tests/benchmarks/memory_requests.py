@@ -39,9 +39,9 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.memory_costs import (
-    cost_of,
-    cost_of_membership_change,
-    cost_of_send,
+    compute_cost,
+    compute_membership_change_cost,
+    compute_send_cost,
 )
 from chatserver.service.chats.service import Chats
 from chatserver.service.messaging.message_changes import MessageChangeService
@@ -180,7 +180,7 @@ class Day:
         """Open a direct chat with a new contact."""
         (other,) = self.contacts(1)
         frame = frames.OpenDirect(1, other)
-        self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
+        self.charged += compute_cost(frame, len(msgspec.json.encode(frame)))
         return ChatId((await self.chats.open_direct(HOSTILE, other)).chat)
 
     async def new_group(
@@ -189,7 +189,7 @@ class Day:
         """Create a group of new contacts, or of `others`, with the longest name."""
         others = self.contacts(members - 1) if others is None else others
         frame = frames.CreateChat(1, new_id(), list(others), NAME)
-        self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
+        self.charged += compute_cost(frame, len(msgspec.json.encode(frame)))
         info = await self.chats.create_chat(HOSTILE, frame)
         return ChatId(info.chat), others
 
@@ -201,7 +201,7 @@ class Day:
         for _ in range(count):
             frame = frames.Send(1, chat, new_id() + LONG_REF, body, **more)
             if sender == HOSTILE:
-                self.charged += cost_of_send(frame, len(msgspec.json.encode(frame)))
+                self.charged += compute_send_cost(frame, len(msgspec.json.encode(frame)))
             self.messaging.submit(sender, frame, self.fakes)
         await eventually(lambda: self.fakes.acked_count >= wanted, 30)
         await self.persist()
@@ -220,7 +220,7 @@ class Day:
 
     async def change(self, frame: frames.Edit | frames.React | frames.Delete) -> int:
         """Edit, delete or react; return the seq of the entry."""
-        self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
+        self.charged += compute_cost(frame, len(msgspec.json.encode(frame)))
         ack = await self.message_changes.change(HOSTILE, frame)
         await self.persist()
         return ack.seq
@@ -229,14 +229,14 @@ class Day:
         self, chat: ChatId, version: int, users: Sequence[UserId], frame: Any, *, is_new: bool
     ) -> None:
         """Change members of a group, as a worker does after the directory is updated."""
-        self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
+        self.charged += compute_cost(frame, len(msgspec.json.encode(frame)))
         entries = []
         for user in users:
             entry = frames.Message(
                 0, 0, chat, new_id(), HOSTILE, new_id() + LONG_REF, "member", "",
                 user=user, role="member",
             )  # fmt: skip
-            entries.append(ChangeEntry(user, "member", is_new, codec.tail_of(entry)))
+            entries.append(ChangeEntry(user, "member", is_new, codec.encode_tail(entry)))
         ref, mid = Ref(new_id() + LONG_REF), Mid(new_id())
         made = MembershipChange(
             chat, version, NAME, "joined", HOSTILE, ref, mid, "0123abcd", entries
@@ -253,7 +253,7 @@ class Day:
         undelivered = UndeliveredChats(self.hot, GatewayStreamWriter(self.hot))
         await undelivered.finish([(chat, audience.top)])
         await self.hot.call("DEL", self.hot.keys.turnover(chat))
-        self.charged += cost_of_membership_change(frame, info)
+        self.charged += compute_membership_change_cost(frame, info)
         await self.persist()
 
     async def read_again(self, chat: ChatId, others: Sequence[UserId]) -> None:

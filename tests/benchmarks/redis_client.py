@@ -33,7 +33,7 @@ from redis.backoff import NoBackoff
 from chatserver import config
 from chatserver.dev.servers import HOST, redis_launch
 from chatserver.domain.ids import GatewayId, MidSource, Ref, UserId, direct_chat_id
-from chatserver.domain.messages import Audience, PendingDraft, digest_of
+from chatserver.domain.messages import Audience, PendingDraft, compute_digest
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.group_commit import GroupCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
@@ -89,7 +89,7 @@ class Drafts:
             audience = self._audiences[number % len(self._audiences)]
             sender, ref, mid = audience.inline_users[0], Ref(f"{number:010}"), self._mids.next()
             tail = codec.encode_message_tail(audience.chat, mid, sender, ref, "text", _BODY, None)
-            digest = digest_of("text", _BODY, None)
+            digest = compute_digest("text", _BODY, None)
             draft = PendingDraft(
                 audience.chat, sender, ref, mid, digest, tail, number, False, owner, owner
             )

@@ -50,7 +50,7 @@ from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.model import Changes, Document, DocumentRef, Engine, Order, State
 from chatserver.features.search.query import parse_query
 from chatserver.features.search.tokenizer import RULES_VERSION
-from chatserver.features.search.worker.entry_changes import tokens_of
+from chatserver.features.search.worker.entry_changes import join_tokens
 from tests.integration.features.attachments.support import cold_settings
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import free_port
@@ -129,7 +129,7 @@ def iter_documents(count: int) -> Iterator[tuple[Document, int]]:
         chat = f"g-{pick(CHAT_WEIGHTS, source)}"
         sender = f"user-{source.randrange(SENDERS)}"
         ts = 1_700_000_000_000_000 + number * 1_000
-        yield Document(chat, number + 1, ts, sender, tokens_of(text)), len(text.encode())
+        yield Document(chat, number + 1, ts, sender, join_tokens(text)), len(text.encode())
 
 
 def build(engine: Engine, count: int) -> dict[str, Any]:

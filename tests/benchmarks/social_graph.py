@@ -55,7 +55,7 @@ from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import Info, Post, PostIds, PostRef
 from chatserver.features.social.warm import social_items as social
-from chatserver.features.social.warm.fanouts import SHARDS, shard_of
+from chatserver.features.social.warm.fanouts import SHARDS, get_shard
 from chatserver.features.social.warm.profiles import encode_info
 from chatserver.features.social.worker import counters, timeline_fanout
 from chatserver.features.social.worker.counters import run_counters
@@ -322,7 +322,7 @@ async def measure_fan_out(
     died_s = time.monotonic() - began
     assert code == -9, code
     at_death = await _count_lines(client, container, post, users)
-    shard = shard_of(post.id)
+    shard = get_shard(post.id)
     (job,) = await container.get(SocialContainer).fanouts.list_jobs(shard, 1)
     meter.units.clear()
     await asyncio.sleep(timeline_fanout.LEASE_S)

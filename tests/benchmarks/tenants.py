@@ -35,7 +35,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.operations.cost.prices import load_prices
 from chatserver.operations.tenants.deletion import Deletion
 from chatserver.operations.tenants.measuring import measure_tenants
-from chatserver.operations.tenants.stores import OpenTenant, open_tenant, settings_of
+from chatserver.operations.tenants.stores import OpenTenant, get_tenant_settings, open_tenant
 from chatserver.operations.tenants.tenant_audit import audit_tenant
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
@@ -110,7 +110,7 @@ async def measure(settings: Settings) -> dict[str, Any]:
             await fill(settings, work)
     started = time.monotonic()
     sizes = await measure_tenants(
-        settings_of(settings, TENANTS[0]),
+        get_tenant_settings(settings, TENANTS[0]),
         clock=clock,
         prices=load_prices(),
         only=None,

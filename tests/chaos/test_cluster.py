@@ -68,7 +68,7 @@ def stack(_stack: Stack) -> Stack:
 def slots_of(world: World) -> list[str]:
     """Return one key for each slot of the chats and users of a world."""
     names = [*world.run.members, *{person.chat.user for person in world.people}]
-    partitions = {KEYS.partition_of(name) for name in names}  # type: ignore[arg-type]  # plain
+    partitions = {KEYS.get_partition(name) for name in names}  # type: ignore[arg-type]  # plain
     return [KEYS.backlog(partition) for partition in sorted(partitions)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from chatserver.telemetry.trace_ids import trace_ids_of
+from chatserver.telemetry.trace_ids import get_trace_ids
 from tests.support.rawchat import Failed
 from tests.support.servers.processes import eventually, free_port
 from tests.support.stack import open_stack, read_metric
@@ -109,7 +109,7 @@ async def test_message_is_recorded_in_one_trace_and_in_metrics(
         async with stack.chat_of("alice") as alice, stack.chat_of("bob"):
             chat = (await alice.ask("open_direct", user="bob"))["chat"]["chat"]
             ack = await alice.say(chat, BODY)
-            ids = trace_ids_of(ack["mid"])
+            ids = get_trace_ids(ack["mid"])
 
             async def has_all_spans() -> bool:
                 return {span.name for _, span in collector.spans_of(ids.trace)} >= WANTED

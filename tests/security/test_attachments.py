@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, ChatError, ClientError, Conflict, NotFound
-from chatserver.features.attachments.model import disposition_of, parse_file_name, served_type
+from chatserver.features.attachments.model import (
+    build_content_disposition,
+    parse_file_name,
+    served_type,
+)
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import FileStack, picture
 
@@ -210,7 +214,7 @@ def test_content_disposition_of_any_name_is_one_ascii_line(text: str) -> None:
     except ClientError:
         return
 
-    header = disposition_of(name)
+    header = build_content_disposition(name)
 
     assert header.isascii() and header.isprintable()
     assert header.startswith('attachment; filename="') and header.count('"') == 2

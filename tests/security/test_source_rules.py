@@ -233,6 +233,6 @@ def test_section_7_sort_key_prefixes_end_with_a_delimiter() -> None:
         "HEAD_PREFIX",
         "companion + OLD",
     }
-    names |= {"None", "_prefix_of(kind)", "prefix"}  # of favorites: `posts#` or `messages#`
+    names |= {"None", "_build_prefix(kind)", "prefix"}  # of favorites: `posts#` or `messages#`
     names |= {"PREFIX + word"}  # prefix matches of the user search
     assert arguments <= names | {"f'{STATUS_ACTIVE}#'", "prefix or None"}

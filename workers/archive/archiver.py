@@ -40,7 +40,7 @@ from chatserver.domain.archive_segments import ArchiveTop, Segment
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import is_message, tombstone_of
+from chatserver.protocol.entry_rules import build_tombstone, is_message
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import apply_late_changes
 from chatserver.service.messaging.message_erasure import has_text
@@ -77,7 +77,7 @@ def archived_form(entry: Message) -> Message:
     """Return the archived form of an entry: a tombstone if the entry expires."""
     if entry.expires_at is None or entry.deleted:
         return entry
-    return tombstone_of(entry, entry.rev)
+    return build_tombstone(entry, entry.rev)
 
 
 class Archiver:

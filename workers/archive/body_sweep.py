@@ -14,7 +14,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.errors import ConfigError
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.telemetry import metrics
-from chatserver.warm.messages.long_bodies import PREFIX, LongBodies, place_of_object
+from chatserver.warm.messages.long_bodies import PREFIX, LongBodies, parse_object_key
 from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
@@ -79,7 +79,7 @@ class BodySweeper:
         If TTL removed an item before it was archived, the Stream reader restores the item
         (`workers.archive.ttl_removals`). The restored item needs the object.
         """
-        archive, place = self._container.settings.archive, place_of_object(key)
+        archive, place = self._container.settings.archive, parse_object_key(key)
         if place is None or archive.removal != "ttl" or not archive.retention_s:
             return True
         chat, ts = place

@@ -25,7 +25,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
-from chatserver.encryption.body_cipher import is_encrypted, version_of
+from chatserver.encryption.body_cipher import get_key_version, is_encrypted
 from chatserver.errors import Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol import codec
 from chatserver.task_groups import map_concurrently
@@ -194,7 +194,7 @@ class Reencryption:
             data = await self._container.store.read(key, size_max=BODY_BYTES_MAX)
             if is_encrypted(data):
                 held = await self._cipher.find_for(data)
-                if held is None or version_of(data) == version:
+                if held is None or get_key_version(data) == version:
                     return
             text = await self._container.body_files.read(key, BODY_BYTES_MAX)
         except NotFound:

@@ -188,7 +188,7 @@ class Restorer:
     ) -> float:
         async def put(entry: Message) -> float:
             await self._pace.acquire(UNITS_ESTIMATE)
-            item = PersistItem(entry, _receiver_of(entry, users))
+            item = PersistItem(entry, _find_receiver(entry, users))
             units = await self._archivable.restore(item, until)
             self._pace.adjust(units - UNITS_ESTIMATE)
             return units
@@ -220,7 +220,7 @@ class Restorer:
         return [member.user for member in members] if found.kind == "direct" else ()
 
 
-def _receiver_of(entry: Message, users: Collection[str]) -> str | None:
+def _find_receiver(entry: Message, users: Collection[str]) -> str | None:
     """Return the receiver of a direct message; None for other entries."""
     if not is_message(entry) or entry.sender not in users:
         return None

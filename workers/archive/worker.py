@@ -85,7 +85,7 @@ class ArchiveWorker:
 
     async def _merge_late(self) -> None:
         for late in await self._container.manifests.list_late():
-            if self._container.hot.keys.partition_of(late.chat) != self._partition:
+            if self._container.hot.keys.get_partition(late.chat) != self._partition:
                 continue
             await self._hold_lease()
             is_settled = late.at_ms / 1000 < self._container.clock.time() - LATE_SETTLE_S
@@ -100,7 +100,7 @@ class ArchiveWorker:
 
     async def _end_restored(self) -> None:
         for due in await self._container.restored.list_due():
-            if self._container.hot.keys.partition_of(due.chat) != self._partition:
+            if self._container.hot.keys.get_partition(due.chat) != self._partition:
                 continue
             await self._hold_lease()
             with _skip_failed_chat(due.chat):

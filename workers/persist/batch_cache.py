@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from chatserver.domain.ids import ChatId
 from workers.persist.batch_effects import Work
-from workers.persist.chat_queues import size_of
+from workers.persist.chat_queues import estimate_size
 
 WorksByChat = dict[ChatId, list[Work]]
 
@@ -28,7 +28,7 @@ class BatchCache:
     def put(self, first: str, works: WorksByChat) -> None:
         """Cache entries of the batch whose first entry has id `first`."""
         self._drop(first)
-        size = sum(map(size_of, works.values()))
+        size = sum(map(estimate_size, works.values()))
         self._batches[first] = works, size
         self._bytes += size
         while self._bytes > self._bytes_max and len(self._batches) > 1:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.hot.chats.backlog import CommittedMessage
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, tombstone_of
+from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, build_tombstone
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.messages.store import PersistItem
 
@@ -85,7 +85,7 @@ def coalesce(works: Sequence[Work], batch_size: int) -> BatchEffects:
             index = at.get(replaced)
             if index is not None:
                 edit = coalesced.works[index].item.message
-                _replace(coalesced.works, index, tombstone_of(edit, entry.seq))
+                _replace(coalesced.works, index, build_tombstone(edit, entry.seq))
             else:
                 coalesced.cleared[replaced] = entry.seq
     return coalesced
@@ -102,7 +102,7 @@ _NAMES = {
 }
 
 
-def tombstone_in_place_of(raw: CommittedMessage) -> Message | None:
+def build_replacement_tombstone(raw: CommittedMessage) -> Message | None:
     """Return the tombstone to store for an entry that cannot be persisted.
 
     None if not even the chat id can be decoded.

@@ -35,7 +35,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import BatchEffects, Work, coalesce, tombstone_in_place_of
+from workers.persist.batch_effects import BatchEffects, Work, build_replacement_tombstone, coalesce
 from workers.persist.day_recorder import DayRecorder
 
 log = structlog.get_logger()
@@ -237,7 +237,7 @@ class Writer:
 
     async def _reject(self, work: Work, reason: str, by_chat: dict[ChatId, Piece]) -> None:
         """Dead-letter an entry, and write a tombstone, so that the chat has no gap (I4)."""
-        tombstone = None if work.why else tombstone_in_place_of(work.committed)
+        tombstone = None if work.why else build_replacement_tombstone(work.committed)
         try:
             if tombstone is None:
                 raise CorruptData("neither the entry nor its tombstone can be stored")

@@ -91,7 +91,7 @@ class Chunk(NamedTuple):
     batches: list[Batch]
 
 
-def size_of(works: Sequence[Work]) -> int:
+def estimate_size(works: Sequence[Work]) -> int:
     """Return the approximate memory size of entries in bytes."""
     return 2 * sum([len(work.committed.tail) for work in works]) + WORK_BYTES * len(works)
 
@@ -134,7 +134,7 @@ class ChatQueues:
         if count and self._is_over_limit:
             works = None
         else:
-            size = size_of(piece.works)
+            size = estimate_size(piece.works)
             self.bytes += size
         piece.works = []
         batch.left += 1
@@ -203,7 +203,7 @@ class ChatQueues:
     def load(self, item: Queued, works: Sequence[Work]) -> None:
         """Set the entries of an item, as read from the backlog."""
         item.works = [work for work in works if work.committed.seq >= item.from_seq]
-        item.bytes = size_of(item.works)
+        item.bytes = estimate_size(item.works)
         self.bytes += item.bytes
 
     def cut(self, queue: ChatQueue) -> Chunk:
@@ -216,7 +216,7 @@ class ChatQueues:
             item.works = item.works[len(taken) :]
             item.count -= len(taken)
             queue.count -= len(taken)
-            size = size_of(taken) if item.works else item.bytes
+            size = estimate_size(taken) if item.works else item.bytes
             item.bytes -= size
             self.bytes -= size
             piece.works += taken

@@ -17,7 +17,7 @@ from chatserver.warm.messages.active_days import (
     DAYS_MAX,
     ActiveDays,
     ActiveDaysRepository,
-    day_of,
+    get_day,
 )
 from workers.persist.batch_effects import Work
 
@@ -71,7 +71,7 @@ class DayRecorder:
         days: dict[str, dict[int, int]] = {}
         for work in works:
             message = work.item.message
-            day = day_of(message.ts)
+            day = get_day(message.ts)
             known = self._known.get(message.chat)
             if known is not None and day in known:
                 continue

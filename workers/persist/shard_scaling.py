@@ -68,7 +68,7 @@ class LoadMeter:
         lasts: dict[str, int] = {}
         for work in works:
             chat, ts = work.item.message.chat, work.committed.ts
-            units[chat] = units.get(chat, 0) + units_of(work)
+            units[chat] = units.get(chat, 0) + estimate_units(work)
             firsts.setdefault(chat, ts)
             lasts[chat] = ts
         closed = [
@@ -88,7 +88,7 @@ class LoadMeter:
         return Window(ChatId(chat), window.from_ts, last, window.units)
 
 
-def units_of(work: Work) -> int:
+def estimate_units(work: Work) -> int:
     """Return the approximate write units that an entry consumes in its chat's partition.
 
     A change writes two items: its own and that of the changed message.
@@ -150,7 +150,7 @@ class WriteSharding:
             layouts = await self._shards.get_for_reading(max(each.to_ts for each in windows))
             for window in windows:
                 shards = layouts.of(window.chat).shards
-                floor = layouts.floor_of(window.chat, window.to_ts)
+                floor = layouts.get_shards_min(window.chat, window.to_ts)
                 if (wanted := max(floor, self._decide(window, shards))) != shards:
                     await self._reshard(window, shards, wanted)
         except ChatError as exc:

@@ -44,7 +44,7 @@ from chatserver.hot.chats.backlog import (
     CommittedMessage,
     HideEntry,
     MarkEntry,
-    place_of,
+    parse_entry_id,
 )
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.eviction import Eviction
@@ -56,7 +56,7 @@ from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.store import PersistItem
 from workers.partitions import run_partitions
 from workers.persist.batch_cache import BatchCache
-from workers.persist.batch_effects import Work, tombstone_in_place_of
+from workers.persist.batch_effects import Work, build_replacement_tombstone
 from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, dead_letter
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
 from workers.persist.day_recorder import DayRecorder
@@ -167,13 +167,13 @@ class PersistWorker:
 
     async def _read(self, queues: ChatQueues) -> None:
         """Read and queue backlog entries until the lease is lost."""
-        epoch = self._container.hot.epoch_of(self._partition)
+        epoch = self._container.hot.get_epoch(self._partition)
         at = await self._backlog.get_checkpoint()
         ahead = await self._backlog.get_persisting_id()
-        queues.is_held = place_of(at) < place_of(ahead)
+        queues.is_held = parse_entry_id(at) < parse_entry_id(ahead)
         progress = await self._backlog.get_progress() if queues.is_held else {}
         while await self._lease.hold():
-            if self._container.hot.epoch_of(self._partition) != epoch:
+            if self._container.hot.get_epoch(self._partition) != epoch:
                 raise LeaseLost(
                     "the Redis data epoch has changed; entries already read may be lost"
                 )
@@ -190,7 +190,7 @@ class PersistWorker:
                 continue
             at = entries[-1].id
             await self._enqueue(queues, entries, progress)
-            if queues.is_held and place_of(at) >= place_of(ahead):
+            if queues.is_held and parse_entry_id(at) >= parse_entry_id(ahead):
                 progress = {}
                 queues.release()
             await self._sharding.reshard()
@@ -200,7 +200,7 @@ class PersistWorker:
     ) -> None:
         """Queue a batch, except the entries that are stored according to `progress`."""
         count = sum(entry.size for entry in entries)
-        since_ms = place_of(entries[0].id)[0]
+        since_ms = parse_entry_id(entries[0].id)[0]
         batch = Batch(
             entries[0].id, entries[-1].id, count, since_ms=since_ms, read_ns=time.time_ns()
         )
@@ -390,7 +390,7 @@ class PersistWorker:
         """Notify each gateway of the stored messages that its clients sent."""
         if not works:
             return
-        epoch = self._container.hot.epoch_of(self._partition)
+        epoch = self._container.hot.get_epoch(self._partition)
         stored = {
             (gateway, item.message.sender, item.message.chat): committed.seq
             for gateway, committed, item, _ in works
@@ -449,5 +449,5 @@ def _decode(gateway: GatewayId, raw: CommittedMessage) -> Work | None:
         why = f"not a message: {exc}"
     else:
         return Work(gateway, raw, PersistItem(message, raw.receiver))
-    tombstone = tombstone_in_place_of(raw)
+    tombstone = build_replacement_tombstone(raw)
     return None if tombstone is None else Work(gateway, raw, PersistItem(tombstone, None), why)

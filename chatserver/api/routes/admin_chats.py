@@ -16,7 +16,7 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from chatserver.api.message_sending import send_message
-from chatserver.api.request_bodies import PathId, PathSeq, body_of, frame_of, ref_of
+from chatserver.api.request_bodies import PathId, PathSeq, build_body_type, build_frame, get_ref
 from chatserver.api.routes.chats import create_group
 from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # the frames define their fields
     SystemChat: TypeAlias = msgspec.Struct
     SystemMessage: TypeAlias = msgspec.Struct
 else:
-    SystemChat = body_of("SystemChat", frames.CreateChat)
-    SystemMessage = body_of("SystemMessage", frames.Send, "chat")
+    SystemChat = build_body_type("SystemChat", frames.CreateChat)
+    SystemMessage = build_body_type("SystemMessage", frames.Send, "chat")
 
 
 class NewBroadcast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,7 +80,7 @@ def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Create a group owned by the system user, with `members`."""
         user = await _system_user(container)
-        frame = frame_of(frames.CreateChat, data, request)
+        frame = build_frame(frames.CreateChat, data, request)
         return await create_group(container, user, frame, is_host=True)
 
     @post(
@@ -91,7 +91,10 @@ def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         chat: PathId, data: JSONBody[SystemMessage], request: Request[Any, Any, Any]
     ) -> SystemPlace:
         """Send a message as the system user, to any group or to one of its direct chats."""
-        user, frame = await _system_user(container), frame_of(frames.Send, data, request, chat=chat)
+        user, frame = (
+            await _system_user(container),
+            build_frame(frames.Send, data, request, chat=chat),
+        )
         is_group = chat.startswith(GROUP_PREFIX)
         ack = await send_message(container, user, frame, is_system=is_group)
         return SystemPlace(ack.mid, ack.seq, ack.ts)
@@ -101,7 +104,7 @@ def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         chat: PathId, seq: PathSeq, request: Request[Any, Any, Any]
     ) -> None:
         """Delete any user's message for everyone."""
-        await _delete(container, ChatId(chat), seq, Ref(ref_of(None, request)))
+        await _delete(container, ChatId(chat), seq, Ref(get_ref(None, request)))
 
     return [create_system_chat, send_as_system, delete_any_message]
 
@@ -150,7 +153,7 @@ def _broadcast_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """
         await _system_user(container)
         users = [UserId(user) for user in data.users]
-        ref = ref_of(data.ref, request)
+        ref = get_ref(data.ref, request)
         return await get_progress(await broadcasts.start(principal.name, ref, users, data.body))
 
     @get("/v1/admin/broadcasts/{broadcast:str}", opt={"rule": key("broadcast")})

@@ -60,7 +60,7 @@ def _session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List a user's open WebSocket sessions, oldest first."""
         found, following = container.cursors.slice_page(
             f"sessions of {user}",
-            await live.list_of(UserId(user)),
+            await live.list_sessions(UserId(user)),
             lambda each: (each.started_ms, each.session),
             cursor,
             limit,

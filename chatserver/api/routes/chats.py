@@ -10,7 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from chatserver.api.paging import Cursor, Limit, Page
-from chatserver.api.request_bodies import PathId, RefQuery, body_of, frame_of, ref_of
+from chatserver.api.request_bodies import PathId, RefQuery, build_body_type, build_frame, get_ref
 from chatserver.api.security import Actor, Caller, pay_for, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
@@ -21,8 +21,8 @@ from chatserver.protocol.memory_costs import (
     CHAT_BYTES,
     MEMBER_BYTES,
     NEW_INBOX_BYTES,
-    cost_of,
-    cost_of_membership_change,
+    compute_cost,
+    compute_membership_change_cost,
 )
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
@@ -34,11 +34,11 @@ if TYPE_CHECKING:  # the frames define their fields
     NewRole: TypeAlias = msgspec.Struct
     Reference: TypeAlias = msgspec.Struct
 else:
-    NewChat = body_of("NewChat", frames.CreateChat)
-    ChatChanges = body_of("ChatChanges", frames.UpdateChat, "chat")
-    Invitation = body_of("Invitation", frames.Invite, "chat")
-    NewRole = body_of("NewRole", frames.SetRole, "chat", "user")
-    Reference = body_of("Reference", frames.Join, "chat")
+    NewChat = build_body_type("NewChat", frames.CreateChat)
+    ChatChanges = build_body_type("ChatChanges", frames.UpdateChat, "chat")
+    Invitation = build_body_type("Invitation", frames.Invite, "chat")
+    NewRole = build_body_type("NewRole", frames.SetRole, "chat", "user")
+    Reference = build_body_type("Reference", frames.Join, "chat")
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -77,8 +77,8 @@ def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         data: JSONBody[NewChat], actor: Actor, principal: Caller, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Create a group; `members` whose consent is needed receive an invitation."""
-        frame, is_host = frame_of(frames.CreateChat, data, request), principal.kind == "key"
-        await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
+        frame, is_host = build_frame(frames.CreateChat, data, request), principal.kind == "key"
+        await container.limits.find("memory", actor).pay(TOO_MUCH, compute_cost(frame, 0))
         await pay_for(container.limits, actor, frame)
         return await create_group(container, actor, frame, is_host=is_host)
 
@@ -99,7 +99,7 @@ def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         chat: PathId, data: JSONBody[ChatChanges], actor: Actor, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Change the settings of a group, such as its name and who may join."""
-        frame = frame_of(frames.UpdateChat, data, request, chat=chat)
+        frame = build_frame(frames.UpdateChat, data, request, chat=chat)
         return await change_group(container, actor, frame)
 
     return [list_chats, create_chat, open_direct, get_chat, update_chat]
@@ -110,7 +110,7 @@ async def change_group(
 ) -> frames.ChatInfo:
     """Change a group; count the members' new inbox entries against the user's memory limit."""
     info = await container.membership.change(user, frame, is_host=is_host)
-    container.limits.charge_memory(user, cost_of_membership_change(frame, info))
+    container.limits.charge_memory(user, compute_membership_change_cost(frame, info))
     return info
 
 
@@ -147,8 +147,11 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
     ) -> frames.ChatInfo:
         """Add users to a group; users whose consent is needed receive an invitation."""
-        frame, is_host = frame_of(frames.Invite, data, request, chat=chat), principal.kind == "key"
-        await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
+        frame, is_host = (
+            build_frame(frames.Invite, data, request, chat=chat),
+            principal.kind == "key",
+        )
+        await container.limits.find("memory", actor).pay(TOO_MUCH, compute_cost(frame, 0))
         await pay_for(container.limits, actor, frame)
         return await change_group(container, actor, frame, is_host=is_host)
 
@@ -161,7 +164,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
     ) -> frames.ChatInfo:
         """Change the role of a member."""
-        frame = frame_of(frames.SetRole, data, request, chat=chat, user=user)
+        frame = build_frame(frames.SetRole, data, request, chat=chat, user=user)
         return await change_group(container, actor, frame)
 
     @delete("/v1/chats/{chat:str}/members/{user:str}", status_code=200, opt={"rule": WRITE})
@@ -173,7 +176,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         ref: RefQuery = None,
     ) -> frames.ChatInfo:
         """Remove another user from a group."""
-        frame = frames.Remove(0, chat, ref_of(ref, request), user)
+        frame = frames.Remove(0, chat, get_ref(ref, request), user)
         return await change_group(container, actor, frame)
 
     return [list_members, invite, set_role, remove]
@@ -185,7 +188,9 @@ def _own_membership_routes(container: StorageContainer) -> list[HTTPRouteHandler
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Join an open group."""
-        return await change_group(container, actor, frame_of(frames.Join, data, request, chat=chat))
+        return await change_group(
+            container, actor, build_frame(frames.Join, data, request, chat=chat)
+        )
 
     @post("/v1/chats/{chat:str}/leave", status_code=200, opt={"rule": WRITE, "creates": True})
     async def leave(
@@ -193,7 +198,7 @@ def _own_membership_routes(container: StorageContainer) -> list[HTTPRouteHandler
     ) -> frames.ChatInfo:
         """Leave a group."""
         return await change_group(
-            container, actor, frame_of(frames.Leave, data, request, chat=chat)
+            container, actor, build_frame(frames.Leave, data, request, chat=chat)
         )
 
     return [join, leave]
@@ -219,7 +224,7 @@ def _invitation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Accept an invitation and join the group."""
-        frame = frame_of(frames.AcceptInvitation, data, request, chat=chat)
+        frame = build_frame(frames.AcceptInvitation, data, request, chat=chat)
         return await change_group(container, actor, frame)
 
     @delete("/v1/invitations/{chat:str}", status_code=204, opt={"rule": WRITE})

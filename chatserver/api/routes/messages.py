@@ -11,7 +11,14 @@ from litestar.params import JSONBody, QueryParameter
 
 from chatserver.api.message_sending import send_message
 from chatserver.api.paging import Limit
-from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, body_of, frame_of, ref_of
+from chatserver.api.request_bodies import (
+    PathId,
+    PathSeq,
+    RefQuery,
+    build_body_type,
+    build_frame,
+    get_ref,
+)
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
@@ -29,10 +36,10 @@ if TYPE_CHECKING:  # the frames define their fields
     NewReaction: TypeAlias = msgspec.Struct
     NewMarks: TypeAlias = msgspec.Struct
 else:
-    NewMessage = body_of("NewMessage", frames.Send, "chat")
-    NewText = body_of("NewText", frames.Edit, "chat", "seq")
-    NewReaction = body_of("NewReaction", frames.React, "chat", "seq")
-    NewMarks = body_of("NewMarks", frames.Mark, "chat")
+    NewMessage = build_body_type("NewMessage", frames.Send, "chat")
+    NewText = build_body_type("NewText", frames.Edit, "chat", "seq")
+    NewReaction = build_body_type("NewReaction", frames.React, "chat", "seq")
+    NewMarks = build_body_type("NewMarks", frames.Mark, "chat")
 
 Place = Annotated[
     int | None, QueryParameter(ge=0, le=frames.INT_MAX, required=False, description="a chat seq")
@@ -88,7 +95,7 @@ def _read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         chat: PathId, data: JSONBody[NewMarks], actor: Actor, request: Request[Any, Any, Any]
     ) -> None:
         """Mark messages as read or received, up to a `seq`. Marks never move back."""
-        frame = frame_of(frames.Mark, data, request, chat=chat)
+        frame = build_frame(frames.Mark, data, request, chat=chat)
         if frame.read is None and frame.received is None:
             raise BadRequest("read, received: at least one is required")
         await container.chats.mark(actor, frame)
@@ -102,7 +109,9 @@ def _send_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         chat: PathId, data: JSONBody[NewMessage], actor: Actor, request: Request[Any, Any, Any]
     ) -> Response[Placed]:
         """Send a message. A retry with the same `ref` returns 200 and the original `seq`."""
-        ack = await send_message(container, actor, frame_of(frames.Send, data, request, chat=chat))
+        ack = await send_message(
+            container, actor, build_frame(frames.Send, data, request, chat=chat)
+        )
         return Response(_make_placed(ack), status_code=200 if ack.dup else 201)
 
     return [send]
@@ -118,7 +127,7 @@ def _change_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
     ) -> Placed:
         """Replace the text of one of the user's own messages."""
-        frame = frame_of(frames.Edit, data, request, chat=chat, seq=seq)
+        frame = build_frame(frames.Edit, data, request, chat=chat, seq=seq)
         if container.check_edit is not None:
             frame = await container.check_edit(actor, frame)
         return _make_placed(await container.message_change_service.change(actor, frame))
@@ -132,7 +141,7 @@ def _change_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
     ) -> Placed:
         """Set the user's reaction to a message; an empty reaction removes it."""
-        frame = frame_of(frames.React, data, request, chat=chat, seq=seq)
+        frame = build_frame(frames.React, data, request, chat=chat, seq=seq)
         return _make_placed(await container.message_change_service.change(actor, frame))
 
     @delete("/v1/chats/{chat:str}/messages/{seq:int}", status_code=200, opt=CHANGE)
@@ -145,7 +154,7 @@ def _change_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         ref: RefQuery = None,
     ) -> Placed:
         """Delete a message for everyone, or only for the user."""
-        frame = frames.Delete(0, chat, seq, ref_of(ref, request), reach)
+        frame = frames.Delete(0, chat, seq, get_ref(ref, request), reach)
         return _make_placed(await container.message_change_service.change(actor, frame))
 
     return [edit, react, delete_message]

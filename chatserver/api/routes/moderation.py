@@ -10,7 +10,14 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from chatserver.api.paging import Cursor, Limit, Page
-from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, body_of, frame_of, ref_of
+from chatserver.api.request_bodies import (
+    PathId,
+    PathSeq,
+    RefQuery,
+    build_body_type,
+    build_frame,
+    get_ref,
+)
 from chatserver.api.routes.chats import change_group
 from chatserver.api.routes.message_lists import Order
 from chatserver.api.security import Actor, Caller, key, user_or_key
@@ -26,8 +33,8 @@ if TYPE_CHECKING:  # the frames define their fields
     Mute: TypeAlias = msgspec.Struct
     NewReport: TypeAlias = msgspec.Struct
 else:
-    Mute = body_of("Mute", frames.MuteMember, "chat", "user")
-    NewReport = body_of("NewReport", frames.Report, "chat", "seq")
+    Mute = build_body_type("Mute", frames.MuteMember, "chat", "user")
+    NewReport = build_body_type("NewReport", frames.Report, "chat", "seq")
 
 
 class BannedUser(msgspec.Struct, frozen=True):
@@ -88,7 +95,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
     ) -> frames.ChatInfo:
         """Mute a member of a group for `mute_s` seconds, or indefinitely; 0 unmutes."""
-        frame = frame_of(frames.MuteMember, data, request, chat=chat, user=user)
+        frame = build_frame(frames.MuteMember, data, request, chat=chat, user=user)
         return await change_group(container, actor, frame)
 
     @get("/v1/chats/{chat:str}/bans", opt={"rule": READ})
@@ -111,7 +118,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         ref: RefQuery = None,
     ) -> frames.ChatInfo:
         """Remove a user from a group and prevent them from rejoining."""
-        frame = frames.BanMember(0, chat, ref_of(ref, request), user)
+        frame = frames.BanMember(0, chat, get_ref(ref, request), user)
         return await change_group(container, actor, frame)
 
     @delete("/v1/chats/{chat:str}/bans/{user:str}", status_code=200, opt={"rule": WRITE})
@@ -123,7 +130,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         ref: RefQuery = None,
     ) -> frames.ChatInfo:
         """Allow a banned user to rejoin."""
-        frame = frames.UnbanMember(0, chat, ref_of(ref, request), user)
+        frame = frames.UnbanMember(0, chat, get_ref(ref, request), user)
         return await change_group(container, actor, frame)
 
     return [mute_member, list_bans, ban_member, unban_member]

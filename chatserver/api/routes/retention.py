@@ -10,7 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from chatserver.api.paging import Cursor, Limit, Page
-from chatserver.api.request_bodies import PathId, ref_of
+from chatserver.api.request_bodies import PathId, get_ref
 from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref
@@ -62,7 +62,7 @@ def _retention_route(container: StorageContainer) -> HTTPRouteHandler:
         chat: PathId, data: JSONBody[NewRetention], request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Set the lifetime of messages that are sent from now on; with 0, they do not expire."""
-        ref = Ref(ref_of(None, request))
+        ref = Ref(get_ref(None, request))
         return await container.retention.set_retention(ChatId(chat), data.retention_s, ref)
 
     return set_retention

@@ -12,7 +12,7 @@ import msgspec
 
 from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.model import Entry
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, tombstone_of
+from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, build_tombstone
 from chatserver.protocol.message_expiry import apply_expiry
 
 ROW_BYTES = 40  # the size of an entry's row without its body
@@ -40,7 +40,7 @@ class EntryTable:
             for change in self._list_changes(chat, entry.seq):
                 entry = apply_entry(entry, change)
             if self._is_hidden(chat, entry):
-                entry = tombstone_of(entry, entry.rev)
+                entry = build_tombstone(entry, entry.rev)
             self._write(chat, entry)
         if entry.kind in CHANGE_KINDS and entry.target is not None:
             self._apply_change(chat, entry, entry.target)
@@ -58,12 +58,12 @@ class EntryTable:
         """Remove the texts of earlier edits."""
         for old in self._list_changes(chat, target):
             if old.kind == "edit" and not old.deleted and (before is None or old.seq < before):
-                self._write(chat, tombstone_of(old, old.rev))
+                self._write(chat, build_tombstone(old, old.rev))
 
     def _remove_text(self, chat: ChatRow, seq: int) -> None:
         entry = self._find(chat, seq)
         if entry is not None and not entry.deleted:
-            self._write(chat, tombstone_of(entry, entry.rev))
+            self._write(chat, build_tombstone(entry, entry.rev))
 
     def _write(self, chat: ChatRow, entry: Entry) -> None:
         body = _encode(msgspec.structs.replace(entry, chat=""))
@@ -117,7 +117,7 @@ class EntryTable:
         for (body,) in rows:
             change = _decode(body)
             if change.kind == "edit" and not change.deleted:
-                self._write(chat, tombstone_of(change, change.rev))
+                self._write(chat, build_tombstone(change, change.rev))
 
     def drop(self, chat: ChatRow) -> None:
         """Delete all entries of a chat."""

@@ -25,7 +25,7 @@ class ItemRequest:
     @property
     def partition(self) -> Partition:
         """The partition of the table."""
-        return self.table.name, self.table.partition_of(self.action.place)
+        return self.table.name, self.table.get_partition(self.action.place)
 
     @property
     def after(self) -> Item | None:
@@ -67,7 +67,7 @@ def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[Item
     if not isinstance(responses, dict):
         return {}
     return {
-        table.key_of(item): count_read_units(item, is_consistent=True)
+        table.get_key(item): count_read_units(item, is_consistent=True)
         for item in responses.get(table.name, ())
         if all(name in item for name in table.key)
     }

@@ -87,7 +87,7 @@ def apply_lag(
 ) -> dict[str, Any]:
     """Return the response that the index gives before the pending writes are visible."""
     current: list[Item] = response["Items"]
-    rows = [row for row in current if table.key_of(row) not in pending]
+    rows = [row for row in current if table.get_key(row) not in pending]
     last: Item | None = response.get("LastEvaluatedKey")
     old = list(_list_old(request, table, index, pending, last))
     if old:

@@ -56,11 +56,11 @@ class TableInfo:
     key: tuple[str, ...]
     indexes: tuple[IndexInfo, ...]
 
-    def key_of(self, item: Item) -> ItemKey:
+    def get_key(self, item: Item) -> ItemKey:
         """Return the key of an item, or of a `Key`."""
         return self.name, tuple(to_text(item[name]) for name in self.key)
 
-    def partition_of(self, item: Item) -> str:
+    def get_partition(self, item: Item) -> str:
         """Return the partition key value of an item."""
         return to_text(item[self.key[0]])
 

@@ -216,7 +216,7 @@ class Rules:
         with self._running.read_transaction([read.key for read in reads]) as running:
             self._check_reads(running.conflicts, "TransactionConflict")
             places = [
-                (read.table.name, read.table.partition_of(read.action.place)) for read in reads
+                (read.table.name, read.table.get_partition(read.action.place)) for read in reads
             ]
             full = [not self._capacity.has_room("read", place) for place in places]
             self._check_reads(full, "ProvisionedThroughputExceeded")
@@ -300,7 +300,7 @@ class Rules:
             table = await self._find_table(action.table, server)
             if table is None:
                 return None
-            found.append(ItemRequest(action, table, table.key_of(action.place)))
+            found.append(ItemRequest(action, table, table.get_key(action.place)))
         return found
 
     @contextlib.asynccontextmanager
@@ -341,7 +341,7 @@ class Rules:
                     for item in items:
                         info = self._tables[table]
                         assert info is not None
-                        by_key[info.key_of(item)].before = item
+                        by_key[info.get_key(item)].before = item
                 request = response.get("UnprocessedKeys") or {}
 
     def _has_room(self, write: ItemRequest) -> bool:

@@ -24,7 +24,7 @@ RESERVED_NAMES = (
 _LOOKS_LIKE = str.maketrans("0134578", "oleastb", "-_")
 
 
-def skeleton_of(name: str) -> str:
+def compute_skeleton(name: str) -> str:
     """Return a text that is equal for names that look alike, such as ``r00t`` and ``root``."""
     text = name.casefold().translate(_LOOKS_LIKE).replace("rn", "m").replace("vv", "w")
     return text.replace("i", "l")
@@ -34,8 +34,8 @@ class ReservedNames:
     """Names that cannot be registered."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._skeletons = frozenset(map(skeleton_of, names))
+        self._skeletons = frozenset(map(compute_skeleton, names))
 
     def __contains__(self, name: object) -> bool:
         """Return whether a name is reserved, or looks like a reserved one."""
-        return isinstance(name, str) and skeleton_of(name) in self._skeletons
+        return isinstance(name, str) and compute_skeleton(name) in self._skeletons

@@ -28,9 +28,9 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.client_addresses import (
     Network,
     client_address,
-    network_of,
+    get_network,
+    get_subject,
     parse_networks,
-    subject_of,
 )
 from chatserver.errors import BadRequest, ClientError, RateLimited
 from chatserver.features.accounts.container import AccountContainer
@@ -83,10 +83,10 @@ class EarlyRefusals:
         request: Request[Any, Any, Any] = Request(scope, receive, send)
         peer = request.client.host if request.client is not None else ""
         forwarded = request.headers.getall("x-forwarded-for", [])
-        address = subject_of(client_address(peer, forwarded, self._trusted))
+        address = get_subject(client_address(peer, forwarded, self._trusted))
         wait_ms = self._find_wait(request, body, address)
         if wait_ms:
-            waited_ms = await self._delay(wait_ms, network_of(address), receive)
+            waited_ms = await self._delay(wait_ms, get_network(address), receive)
             if waited_ms is None:
                 return  # the client has disconnected
             wait_ms -= waited_ms

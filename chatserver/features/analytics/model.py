@@ -201,12 +201,12 @@ def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> Row:
     )
 
 
-def digest_of(value: object) -> str:
+def compute_digest(value: object) -> str:
     """Return the SHA-256 digest of a value that msgpack can encode."""
     return hashlib.sha256(msgspec.msgpack.encode(value)).hexdigest()
 
 
-def date_of(ts: int) -> str:
+def get_date(ts: int) -> str:
     """Return the UTC date of a time in microseconds."""
     return datetime.datetime.fromtimestamp(ts // 1_000_000, datetime.UTC).date().isoformat()
 
@@ -250,7 +250,7 @@ def is_compacted(key: str) -> bool:
     return key.rpartition("/")[2].startswith(_COMPACTED)
 
 
-def id_of(key: str) -> str:
+def get_file_id(key: str) -> str:
     """Return the id of a file from its key: the batch, or the id of the compacted file."""
     return key.rpartition("/")[2].partition("-")[2].removesuffix(".parquet")
 

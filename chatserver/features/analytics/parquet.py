@@ -23,7 +23,7 @@ from chatserver.features.analytics.model import (
     FileFacts,
     Row,
     Unit,
-    date_of,
+    get_date,
 )
 
 _TYPES: Final[dict[ColumnType, pa.DataType]] = {
@@ -59,7 +59,7 @@ def build_table(rows: Sequence[Row]) -> pa.Table:
 
 def list_dates(rows: Iterable[Row]) -> list[str]:
     """Return the dates of rows, ascending."""
-    return sorted({date_of(row.ts) for row in rows})
+    return sorted({get_date(row.ts) for row in rows})
 
 
 def split_by_date(tables: Sequence[pa.Table]) -> dict[str, pa.Table]:

@@ -26,7 +26,7 @@ from chatserver.features.analytics.model import (
     COLUMNS,
     TABLE,
     FileFacts,
-    id_of,
+    get_file_id,
     is_compacted,
     list_moved,
 )
@@ -79,7 +79,7 @@ def open_folder(folder: Path) -> ds.Dataset:
 def select_files(keys: Iterable[str], compacted: Mapping[str, FileFacts]) -> list[str]:
     """Return the files with current rows. `compacted`: metadata of all compacted files."""
     moved = list_moved(compacted.values())
-    return sorted(key for key in keys if id_of(key) not in moved)
+    return sorted(key for key in keys if get_file_id(key) not in moved)
 
 
 class Snapshot:

@@ -22,9 +22,9 @@ from chatserver.features.attachments.model import (
     SNIFF_BYTES,
     THUMB_TYPE,
     File,
+    build_content_disposition,
     check_content,
     checksum_base64,
-    disposition_of,
     served_type,
 )
 
@@ -139,7 +139,7 @@ class Files:
         """Return a download URL. A browser saves the content under the name of the file."""
         headers = {
             "content-type": served_type(file.type),
-            "content-disposition": disposition_of(file.name),
+            "content-disposition": build_content_disposition(file.name),
             "cache-control": f"private, max-age={lifetime_s}",
         }
         return await self._store.sign_link(content_key(file), headers, lifetime_s)

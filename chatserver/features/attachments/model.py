@@ -189,7 +189,7 @@ def served_type(type_: str) -> str:
     return type_ if type_ in _PLAIN_TYPES else OCTETS
 
 
-def disposition_of(name: str) -> str:
+def build_content_disposition(name: str) -> str:
     """Return the ``Content-Disposition`` header of a download (RFC 6266, RFC 8187)."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     plain = re.sub(r"[^A-Za-z0-9 ._()-]", "_", plain).strip() or "file"

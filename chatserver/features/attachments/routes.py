@@ -23,7 +23,7 @@ from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.features.attachments.container import AttachmentContainer
-from chatserver.features.attachments.service.sendable import attachment_of
+from chatserver.features.attachments.service.sendable import build_attachment
 from chatserver.features.attachments.service.uploads import Link
 from chatserver.protocol import frames
 
@@ -120,7 +120,7 @@ def _upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> UploadedFile:
         """Validate an uploaded file. Repeat the request to wait longer for the thumbnail."""
         found = await container.get(AttachmentContainer).uploads.finish(actor, file, wait_ms / 1000)
-        return UploadedFile(attachment_of(found), found.is_processed)
+        return UploadedFile(build_attachment(found), found.is_processed)
 
     return [begin_upload, complete_upload]
 
@@ -151,6 +151,8 @@ def _download_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> FileLink:
         """Return the download URL of a file, for clients that cannot read a redirect."""
         link = await find_link(actor, file, seq, thumb)
-        return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
+        return FileLink(
+            link.url, link.expires_s, build_attachment(link.file), link.file.is_processed
+        )
 
     return [download, get_link]

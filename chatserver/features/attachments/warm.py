@@ -215,7 +215,7 @@ class Attachments:
         return {"Update": update}
 
 
-def shard_of(file: str) -> int:
+def get_shard(file: str) -> int:
     """Return the shard of a file's due item."""
     return zlib.crc32(file.encode()) % SHARDS
 
@@ -233,7 +233,7 @@ def _format_due(at: int) -> str:
 
 
 def due_key(file: str, at: int) -> Item:
-    return row_key(f"due#{shard_of(file)}", f"{_format_due(at)}#{file}")
+    return row_key(f"due#{get_shard(file)}", f"{_format_due(at)}#{file}")
 
 
 def _require_rev(rev: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from chatserver.api.paging import Cursor, Limit, Page
-from chatserver.api.request_bodies import PathId, body_of, ref_of
+from chatserver.api.request_bodies import PathId, build_body_type, get_ref
 from chatserver.api.security import Actor, key, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import ID_PATTERN as COMPANION_PATTERN
@@ -192,8 +192,8 @@ if TYPE_CHECKING:  # the fields are the same as in the frames
     NewSession: TypeAlias = msgspec.Struct
     NewVersion: TypeAlias = msgspec.Struct
 else:
-    NewSession = body_of("NewSession", frames.CreateSession, "companion")
-    NewVersion = body_of("NewVersion", frames.UpdateSession, "chat")
+    NewSession = build_body_type("NewSession", frames.CreateSession, "companion")
+    NewVersion = build_body_type("NewVersion", frames.UpdateSession, "chat")
 
 
 class OpenSession(msgspec.Struct, frozen=True):
@@ -288,7 +288,7 @@ def _session_list_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _get_ref(data: msgspec.Struct, request: Request[Any, Any, Any]) -> Ref:
-    return Ref(ref_of(getattr(data, "ref", None), request))
+    return Ref(get_ref(getattr(data, "ref", None), request))
 
 
 def _show_session(opened: Opened) -> OpenSession:

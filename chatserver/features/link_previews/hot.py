@@ -12,7 +12,7 @@ from chatserver.features.link_previews.model import (
     CACHE_S,
     FAILURE_CACHE_S,
     PageSummary,
-    digest_of_url,
+    compute_url_digest,
 )
 from chatserver.hot.redis.client import HotClient
 
@@ -27,11 +27,11 @@ class PreviewCache:
 
     async def find(self, url: str) -> PageSummary | None:
         """Return the cached summary; an empty summary if the page recently had no preview."""
-        found = await self._hot.call("GET", self._hot.keys.preview(digest_of_url(url)))
+        found = await self._hot.call("GET", self._hot.keys.preview(compute_url_digest(url)))
         return None if found is None else _decoder.decode(found)
 
     async def put(self, url: str, summary: PageSummary) -> None:
         """Cache a summary."""
-        key = self._hot.keys.preview(digest_of_url(url))
+        key = self._hot.keys.preview(compute_url_digest(url))
         kept_s = FAILURE_CACHE_S if summary.is_empty else CACHE_S
         await self._hot.write("SET", key, msgspec.json.encode(summary), "EX", kept_s)

@@ -68,6 +68,6 @@ def detect_picture_type(content: bytes) -> str | None:
     return None
 
 
-def digest_of_url(url: str) -> str:
+def compute_url_digest(url: str) -> str:
     """Return the cache key of a URL. Keys do not reveal which links users exchange."""
     return hashlib.blake2b(url.encode(), digest_size=16).hexdigest()

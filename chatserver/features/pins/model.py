@@ -38,6 +38,6 @@ class PinOutcome(enum.Enum):
     NO_ITEM = "no_item"  # the message has no item in table `messages`
 
 
-def digest_of_request(user: UserId, ref: Ref) -> str:
+def compute_request_digest(user: UserId, ref: Ref) -> str:
     """Return a digest that identifies retries of a request, without revealing the user."""
     return hashlib.blake2b(f"{user}:{ref}".encode(), digest_size=16).hexdigest()

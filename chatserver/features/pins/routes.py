@@ -9,7 +9,7 @@ from litestar import Request, delete, get, put
 from litestar.handlers import HTTPRouteHandler
 
 from chatserver.api.paging import Cursor, Limit, Page
-from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, ref_of
+from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, get_ref
 from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref, Seq
@@ -59,7 +59,7 @@ def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> None:
         """Pin a message for all members. In a group, this requires the role owner or admin."""
         await container.get(PinContainer).pins.pin(
-            actor, ChatId(chat), Seq(seq), Ref(ref_of(ref, request))
+            actor, ChatId(chat), Seq(seq), Ref(get_ref(ref, request))
         )
 
     @delete("/v1/chats/{chat:str}/pins/{seq:int}", status_code=204, opt=CHANGE)
@@ -72,7 +72,7 @@ def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> None:
         """Unpin a message. In a group, this requires the role owner or admin."""
         await container.get(PinContainer).pins.unpin(
-            actor, ChatId(chat), Seq(seq), Ref(ref_of(ref, request))
+            actor, ChatId(chat), Seq(seq), Ref(get_ref(ref, request))
         )
 
     return [list_pins, pin, unpin]

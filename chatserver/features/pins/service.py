@@ -26,9 +26,9 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.membership import NOT_A_MEMBER, Group
 from chatserver.domain.message_changes import HiddenSeqs
-from chatserver.domain.moderation import WriteRestriction, refusal_of
+from chatserver.domain.moderation import WriteRestriction, build_refusal
 from chatserver.errors import Conflict, Forbidden, NotFound, TooLarge, Unavailable
-from chatserver.features.pins.model import PINS_MAX, Pin, PinOutcome, digest_of_request
+from chatserver.features.pins.model import PINS_MAX, Pin, PinOutcome, compute_request_digest
 from chatserver.features.pins.warm import PinRows
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.membership import MemberCheck
@@ -105,7 +105,7 @@ class Pins:
         if (await self._members.get_reader(chat, user)).stored < seq:
             await self._stored_waits.wait(chat, seq)
         pin = Pin(seq, message.ts, int(self._clock.time() * 1000))
-        request = digest_of_request(user, ref)
+        request = compute_request_digest(user, ref)
         outcome = await self._add(chat, pin, request)
         if outcome is PinOutcome.FULL:
             await self._delete_stale(user, chat)
@@ -125,7 +125,7 @@ class Pins:
         """Unpin a message if it is pinned. For guarantees and errors, see `pin`."""
         await self._require_manager(user, chat)
         message = await self._get_message(user, chat, seq)
-        request = digest_of_request(user, ref)
+        request = compute_request_digest(user, ref)
         pin = await self._rows.find(chat, seq)
         is_removed = pin is not None and await self._rows.remove(chat, pin, request)
         if message.deleted:
@@ -172,9 +172,9 @@ class Pins:
         await self._members.get_reader(chat, user)
         audience = await self._audiences.get(chat)
         if audience.is_blocked:
-            raise refusal_of(WriteRestriction.BLOCKED.value)
+            raise build_refusal(WriteRestriction.BLOCKED.value)
         if audience.is_ended:
-            raise refusal_of(WriteRestriction.ENDED.value)
+            raise build_refusal(WriteRestriction.ENDED.value)
         if audience.kind != "group":
             return
         try:

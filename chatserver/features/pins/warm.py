@@ -26,7 +26,7 @@ from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.row_fields import get_number
-from chatserver.warm.messages.chat_rows import key_of
+from chatserver.warm.messages.chat_rows import build_key
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.directory_attributes import PinField as Field
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
@@ -171,7 +171,7 @@ class PinRows:
         """Return the update of a message's flag. It fails if the message has no item."""
         update: dict[str, Any] = {
             "TableName": MESSAGES.name_in(self._settings),
-            "Key": key_of(await self._shards.get_for_keys(ts), chat, ts),
+            "Key": build_key(await self._shards.get_for_keys(ts), chat, ts),
             "UpdateExpression": "SET #pinned = :yes" if is_pinned else "REMOVE #pinned",
             "ConditionExpression": "attribute_exists(#seq)",
             "ExpressionAttributeNames": {

@@ -8,7 +8,7 @@ from typing import IO, Final
 from chatserver.cold.bucket import EXPORTS_PREFIX
 from chatserver.cold.client import ObjectStore
 from chatserver.errors import NotFound
-from chatserver.features.attachments.model import disposition_of
+from chatserver.features.attachments.model import build_content_disposition
 from chatserver.features.privacy.model import Job
 
 PART_BYTES: Final = 8_388_608  # S3 accepts at most 10,000 parts, of at least 5 MiB
@@ -73,7 +73,7 @@ class ExportFiles:
         """Return a presigned download URL for the ZIP."""
         headers = {
             "content-type": "application/zip",
-            "content-disposition": disposition_of(f"chat-export-{job.user}.zip"),
+            "content-disposition": build_content_disposition(f"chat-export-{job.user}.zip"),
             "cache-control": "private, no-store",
         }
         return await self._store.sign_link(export_key(job.id), headers, lifetime_s)

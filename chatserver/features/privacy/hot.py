@@ -110,7 +110,7 @@ class RedisUserData:
             count += int(await self._hot.call("DEL", make(user)))
         for kind in ("sends", "requests", "logins"):
             count += int(await self._hot.call("DEL", keys.limit(kind, user)))
-        partition = keys.partition_of(user)
+        partition = keys.get_partition(user)
         await self._hot.call("HDEL", keys.where(partition), user)
         return count
 

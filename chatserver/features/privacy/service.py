@@ -109,7 +109,7 @@ class Privacy:
         Raises:
             NotFound: the user has no export, or it has expired.
         """
-        job = await self._jobs.find_export_of(user)
+        job = await self._jobs.find_newest_export(user)
         is_over = job is not None and job.expires_at is not None
         if job is None or (is_over and (job.expires_at or 0) <= self._clock.time()):
             raise NotFound(NO_EXPORT)

@@ -166,7 +166,7 @@ class PushState:
         """Return the fields of a chat; None if the chat is not loaded in this Redis epoch."""
         key, epoch = (
             self._hot.keys.chat(chat),
-            self._hot.epoch_of(self._hot.keys.partition_of(chat)),
+            self._hot.get_epoch(self._hot.keys.get_partition(chat)),
         )
         gate, seq, name, kind, large = await self._hot.call(
             "HMGET", key, "gate", "seq", "name", "kind", "large"
@@ -198,7 +198,7 @@ class PushState:
 
     async def is_user_state_loaded(self, user: UserId) -> bool:
         """Return whether the user's chats and read marks are loaded into Redis."""
-        epoch = self._hot.epoch_of(self._hot.keys.partition_of(user))
+        epoch = self._hot.get_epoch(self._hot.keys.get_partition(user))
         known = await self._hot.call("HGET", self._hot.keys.box(user), "known")
         return bool(known == epoch.encode())
 
@@ -213,7 +213,7 @@ class PushState:
         groups: dict[int, list[UserId]] = {}
         for user in users:
             if not is_companion(user):  # companions have no devices
-                groups.setdefault(self._hot.keys.partition_of(user), []).append(user)
+                groups.setdefault(self._hot.keys.get_partition(user), []).append(user)
         found: dict[UserId, tuple[PushNeed, Seq]] = {}
         for partition, group in groups.items():
             for start in range(0, len(group), USERS_AT_ONCE):

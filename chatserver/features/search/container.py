@@ -53,7 +53,7 @@ class SearchContainer:
             members=core.members,
             history=core.history,
             blocks=core.blocks,
-            partition_of=lambda chat: core.hot.keys.partition_of(chat) % max(1, len(readers)),
+            get_partition=lambda chat: core.hot.keys.get_partition(chat) % max(1, len(readers)),
             clock=core.clock,
         )
         core.closers.append(search.close)

@@ -128,18 +128,18 @@ def _add_filters(query: Query, filters: dict[str, str], viewer: str) -> Query:
     for name, value in filters.items():
         match name:
             case "from":
-                sender = viewer if value.lower() == "me" else _id_of(name, value)
+                sender = viewer if value.lower() == "me" else _parse_id(name, value)
                 query = dataclasses.replace(query, sender=sender)
             case "in":
-                query = dataclasses.replace(query, chat=_id_of(name, value))
+                query = dataclasses.replace(query, chat=_parse_id(name, value))
             case "has":
                 if value.lower() != "file":
                     raise BadRequest("q: has: must be has:file")
                 query = dataclasses.replace(query, has_file=True)
             case "before":
-                query = dataclasses.replace(query, before_ts=_ts_of(name, value))
+                query = dataclasses.replace(query, before_ts=_parse_date(name, value))
             case _:
-                query = dataclasses.replace(query, after_ts=_ts_of(name, value))
+                query = dataclasses.replace(query, after_ts=_parse_date(name, value))
     if (
         query.after_ts is not None
         and query.before_ts is not None
@@ -149,7 +149,7 @@ def _add_filters(query: Query, filters: dict[str, str], viewer: str) -> Query:
     return query
 
 
-def _id_of(name: str, value: str) -> str:
+def _parse_id(name: str, value: str) -> str:
     if not value:
         raise BadRequest(f"q: {name}: must be followed by an id, without a space after the colon")
     try:
@@ -158,7 +158,7 @@ def _id_of(name: str, value: str) -> str:
         raise BadRequest(f"q: {name}: is not an id: {value[:64]!r}") from None
 
 
-def _ts_of(name: str, value: str) -> int:
+def _parse_date(name: str, value: str) -> int:
     match = _DATE.fullmatch(value)
     try:
         if match is None:

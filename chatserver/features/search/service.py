@@ -89,7 +89,7 @@ class Search:
         members: MemberCheck,
         history: History,
         blocks: Blocks,
-        partition_of: Callable[[ChatId], int],
+        get_partition: Callable[[ChatId], int],
         clock: Clock,
     ) -> None:
         self._engines = engines
@@ -97,7 +97,7 @@ class Search:
         self._members = members
         self._history = history
         self._blocks = blocks
-        self._partition_of = partition_of
+        self._get_partition = get_partition
         self._clock = clock
         self._threads = ThreadPoolExecutor(SEARCHES_MAX, thread_name_prefix="search")
         self._slots = FairSemaphore(
@@ -151,7 +151,7 @@ class Search:
             chats = await self._chats.list_ids(viewer)
         found: dict[int, list[str]] = {}
         for chat in chats:
-            found.setdefault(self._partition_of(chat), []).append(chat)
+            found.setdefault(self._get_partition(chat), []).append(chat)
         return found
 
     async def _collect(

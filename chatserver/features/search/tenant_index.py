@@ -13,7 +13,7 @@ from typing import Final
 
 from chatserver.config import Settings
 from chatserver.domain.access.tenants import RemainingData, TenantStore
-from chatserver.features.search.engines.registry import folder_of, is_enabled, is_in_bucket
+from chatserver.features.search.engines.registry import get_index_folder, is_enabled, is_in_bucket
 
 FILES: Final = "messages-*"
 
@@ -48,4 +48,4 @@ class TenantIndex:
 async def open_tenant_index(settings: Settings, tenant: str) -> AsyncIterator[TenantStore]:
     """Open the index of a tenant on this machine."""
     has_folder = is_enabled(settings) and not is_in_bucket(settings)
-    yield TenantIndex(folder_of(settings, tenant) if has_folder else None)
+    yield TenantIndex(get_index_folder(settings, tenant) if has_folder else None)

@@ -93,7 +93,7 @@ class CountQueue:
             start = f"({reply[-1][0].decode()}"
 
     def _get_key(self, subject: str) -> str:
-        return self._hot.keys.counts(self._hot.keys.partition_of(ChatId(subject)))
+        return self._hot.keys.counts(self._hot.keys.get_partition(ChatId(subject)))
 
 
 class CountBatches:

@@ -19,7 +19,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import NotFound
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.routes import FileLink, NewAttachment, Upload
-from chatserver.features.attachments.service.sendable import attachment_of
+from chatserver.features.attachments.service.sendable import build_attachment
 from chatserver.features.attachments.service.uploads import Link
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import (
@@ -29,7 +29,7 @@ from chatserver.features.social.model import (
     PostRef,
     parse_post_id,
 )
-from chatserver.features.social.service.pictures import space_of
+from chatserver.features.social.service.pictures import get_picture_space
 from chatserver.features.social.service.social import FollowPage, PostView
 from chatserver.protocol import frames
 
@@ -81,7 +81,7 @@ def build_follower_page(
 
 
 def build_file_link(link: Link) -> FileLink:
-    return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
+    return FileLink(link.url, link.expires_s, build_attachment(link.file), link.file.is_processed)
 
 
 def social_people_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
@@ -143,7 +143,13 @@ def _picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         The client completes the upload in the same way as for a chat attachment.
         """
         begun = await container.get(AttachmentContainer).uploads.begin(
-            actor, space_of(actor), data.name, data.type, data.size, data.sha256, read_key(request)
+            actor,
+            get_picture_space(actor),
+            data.name,
+            data.type,
+            data.size,
+            data.sha256,
+            read_key(request),
         )
         if begun.form is None:
             return Upload(begun.file.id, None, {}, 0)

@@ -194,11 +194,11 @@ class WebhookEvents:
     async def publish(self, user: UserId, event: messages.HookEvent) -> None:
         """Queue an event about a user; see `EventQueue.append`."""
         if self._is_on:
-            partition = self._hot.keys.partition_of(user)
+            partition = self._hot.keys.get_partition(user)
             await self._partitions[partition].append([messages.encode(event)])
 
     async def publish_entries(self, partition: int, entries: Sequence[Message]) -> None:
         """Queue events about chat entries of one partition."""
         if self._is_on and entries:
-            events = [messages.encode(messages.event_of(entry)) for entry in entries]
+            events = [messages.encode(messages.build_event(entry)) for entry in entries]
             await self._partitions[partition].append(events)

@@ -188,11 +188,11 @@ def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[Pendin
     """Split events into at most `count` lanes. A chat's events are in one lane, in order."""
     lanes: list[list[PendingEvent]] = [[] for _ in range(count)]
     for each in waiting:
-        lanes[zlib.crc32(_subject_of(each.event)) % count].append(each)
+        lanes[zlib.crc32(_get_subject(each.event)) % count].append(each)
     return [lane for lane in lanes if lane]
 
 
-def _subject_of(event: bytes) -> bytes:
+def _get_subject(event: bytes) -> bytes:
     """Return the subject of an event: its id up to the last dot."""
     start = event.find(b'"id":"') + 6
     return event[start : event.find(b'"', start)].rpartition(b".")[0]

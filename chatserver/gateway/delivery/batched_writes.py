@@ -51,7 +51,7 @@ class TickWrites:
 
     def _record_delivered(self, first: bytes) -> None:
         counters = self._counters
-        if ts := codec.ts_of_event(first):
+        if ts := codec.get_event_ts(first):
             latency_s = max(0.0, self._clock.time() - ts / 1e6)
             pushed = max(1, counters.pushed - counters.pushed_before)
             metrics.DELIVERY_LATENCY.observe(latency_s, pushed)
@@ -63,6 +63,6 @@ class TickWrites:
     def _record_spans(self, tracer: Tracer, events: Sequence[tuple[bytes, int]]) -> None:
         now_ns = time.time_ns()
         for body, devices in events:
-            if mid := codec.mid_of_event(body):
+            if mid := codec.get_event_mid(body):
                 place: dict[str, Id] = {"gateway": self._gateway, "devices": devices}
-                tracer.record_span(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
+                tracer.record_span(mid, "deliver", codec.get_event_ts(body) * 1000, now_ns, **place)

@@ -124,7 +124,7 @@ class EventDispatcher:
         self._remote.notify_channel_seq(chat, seq, gateways)
 
     def _notify_seq_here(self, user: UserId, seq: Seq) -> None:
-        for session in self._registry.sessions_of(user):
+        for session in self._registry.list_sessions(user):
             session.notify_seq(seq)
 
     def send_signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
@@ -140,7 +140,7 @@ class EventDispatcher:
         self._remote.send_channel_signal(chat, user, frame, gateways)
 
     def _send_signal_here(self, user: UserId, frame: bytes) -> None:
-        for session in self._registry.sessions_of(user):
+        for session in self._registry.list_sessions(user):
             session.send_signal(frame)
 
     def handle_epoch_change(self) -> None:
@@ -188,10 +188,10 @@ class EventDispatcher:
 
     def _handle_stored(self, record: StoredUpdate) -> None:
         chat, upto = ChatId(record.chat), Seq(record.upto)
-        if record.epoch != self._gateway_stream_writer.epoch_of(chat):
+        if record.epoch != self._gateway_stream_writer.get_epoch(chat):
             return  # from another Redis epoch, in which this seq may belong to another message
         self._stored_waits.complete(chat, upto)
-        sessions = self._registry.sessions_of(UserId(record.user))
+        sessions = self._registry.list_sessions(UserId(record.user))
         if sessions:
             frame = text_frame(codec.encode(frames.Stored(chat, upto)))
             for session in sessions:

@@ -79,7 +79,7 @@ class Channel:
         self.positions.pop(session, None)
         self.firsts.pop(session, None)
 
-    def position_of(self, session: Subscriber) -> Seq | None:
+    def get_position(self, session: Subscriber) -> Seq | None:
         """Return the last chat seq sent to the session, or None if it is not in the channel."""
         return self.seq if session in self.caught_up else self.positions.get(session)
 

@@ -53,7 +53,7 @@ class Channels:
         subscriptions: LargeChatSubscriptions,
         chat_log: ChannelLog,
         open_chat: Callable[[ChatId], Awaitable[object]],
-        sessions_of: Callable[[UserId], Sequence[Subscriber]],
+        list_sessions: Callable[[UserId], Sequence[Subscriber]],
         spawn: Callable[[Coroutine[object, object, None], str], None],
         device_epoch: Callable[[], Epoch],
         record_new_event: Callable[[bytes, int], None] = lambda body, count: None,
@@ -62,7 +62,7 @@ class Channels:
         self._subscriptions = subscriptions
         self._chat_log = chat_log
         self._open_chat = open_chat
-        self._sessions_of = sessions_of
+        self._list_sessions = list_sessions
         self._spawn = spawn
         self._device_epoch = device_epoch
         self._frame_epoch, self._frame_head = Epoch(""), b""
@@ -193,7 +193,7 @@ class Channels:
     def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
         """Return the session's large chats, each with the last chat seq sent to it."""
         chats = self._channels_by_session.get(session, {}).items()
-        places = ((chat, channel.position_of(session)) for chat, channel in chats)
+        places = ((chat, channel.get_position(session)) for chat, channel in chats)
         return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
 
     async def begin(self, session: Subscriber, chat: ChatId, since: Seq, notice: Seq) -> None:
@@ -233,7 +233,7 @@ class Channels:
         chat, upto, epoch = transition.chat, transition.since, self._device_epoch()
         channel = self._channels_by_session.get(session, {}).get(chat)
         if channel is not None:
-            found = channel.position_of(session)
+            found = channel.get_position(session)
             self._detach_one(session, channel, channel.seq if found is None else found)
         places = self._places.get(session, {})
         previous = places.get(chat)
@@ -378,7 +378,7 @@ class Channels:
         A session that is behind reads the entry in its own catch-up. A session that is ahead stays
         attached, because its user has joined again.
         """
-        for session in list(self._sessions_of(user)):
+        for session in list(self._list_sessions(user)):
             if session in channel.caught_up:
                 self._detach_one(session, channel, Seq(seq - 1))
 

@@ -27,7 +27,7 @@ from websockets.server import ServerProtocol
 from chatserver import compiled
 from chatserver.config import Settings
 from chatserver.container.gateway import GatewayContainer
-from chatserver.domain.client_addresses import is_in, parse_networks, subject_of
+from chatserver.domain.client_addresses import get_subject, is_in, parse_networks
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.connection_table import ConnectionTable, Stage
 from chatserver.domain.ids import GatewayId, UserId, new_id
@@ -115,9 +115,9 @@ class GatewayServer:
 
     # Host
 
-    def address_of(self, peer: str, request: Request) -> str:
+    def get_address(self, peer: str, request: Request) -> str:
         """Return the client's IP address, resolved through trusted proxies."""
-        return self._admission.address_of(peer, request)
+        return self._admission.get_address(peer, request)
 
     def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         """Respond to a health check or refuse a request; return False for an allowed handshake."""
@@ -185,7 +185,7 @@ class GatewayServer:
     def handle_connect(self, connection: Connection) -> None:
         """Count the socket against its peer's connection limit; trusted proxies have none."""
         peer = connection.peer
-        address = None if is_in(peer, self._trusted) else subject_of(peer)
+        address = None if is_in(peer, self._trusted) else get_subject(peer)
         self._count_unauthenticated(connection, address, Stage.HEAD)
 
     def _count_unauthenticated(
@@ -199,7 +199,7 @@ class GatewayServer:
 
     def create_receiver(self, connection: Connection) -> CommandHandler:
         """Create the session of a connection whose handshake is complete."""
-        self._count_unauthenticated(connection, subject_of(connection.peer), Stage.BODY)
+        self._count_unauthenticated(connection, get_subject(connection.peer), Stage.BODY)
         self._wheel.add(connection)
         handler = CommandHandler(
             context=self._context,
@@ -264,7 +264,7 @@ class GatewayServer:
             subscriptions=container.large_chat_subscriptions,
             chat_log=container.large_chat_log,
             open_chat=container.audiences.get,
-            sessions_of=self.registry.sessions_of,
+            list_sessions=self.registry.list_sessions,
             spawn=self._tasks.spawn,
             device_epoch=lambda: container.hot.whole_epoch,
             record_new_event=self._counters.record_new_event,

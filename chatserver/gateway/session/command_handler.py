@@ -42,8 +42,8 @@ from chatserver.gateway.transport.connection import Connection
 from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
 from chatserver.protocol.codes import Close
-from chatserver.protocol.memory_costs import cost_of, cost_of_send
-from chatserver.protocol.request_costs import cost_of_frame
+from chatserver.protocol.memory_costs import compute_cost, compute_send_cost
+from chatserver.protocol.request_costs import compute_frame_cost
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
@@ -126,11 +126,11 @@ class CommandHandler:
             elif type(frame) is frames.Send:
                 if self._order.refused:
                     self._order.check(frame.chat, frame.ref, number, self._now())
-                memory = cost_of_send(frame, len(payload))
+                memory = compute_send_cost(frame, len(payload))
                 if self._is_allowed(self._sends_allowed, payload, number, memory):
                     self._send(frame, number=number)
             else:
-                memory, cost = cost_of(frame, len(payload)), cost_of_frame(frame)
+                memory, cost = compute_cost(frame, len(payload)), compute_frame_cost(frame)
                 if self._is_allowed(self._others_allowed, payload, number, memory, cost):
                     self._handle(frame)
         except codec.NotJson as invalid:

@@ -17,7 +17,7 @@ from chatserver.domain.inbox_cursors import Coverage, compare_cursor
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
 from chatserver.protocol import codec, frames
-from chatserver.protocol.memory_costs import cost_of_membership_change
+from chatserver.protocol.memory_costs import compute_membership_change_cost
 from chatserver.service.history.sync import EventsLost
 
 Response = msgspec.Struct | None
@@ -91,7 +91,9 @@ class Requests:
                 | frames.UnbanMember()
             ):
                 info = await self._container.warm.change_chat(user, frame)
-                self._container.limits.charge_memory(user, cost_of_membership_change(frame, info))
+                self._container.limits.charge_memory(
+                    user, compute_membership_change_cost(frame, info)
+                )
                 return frames.Ok(frame.id, info)
             case frames.Invitations():
                 found, following = await self._container.warm.list_invitations(

@@ -10,7 +10,7 @@ from chatserver.protocol.codes import Close
 from chatserver.service.access.token_authentication import TokenAuthentication
 
 
-def close_code_of(error: ChatError) -> Close:
+def get_close_code(error: ChatError) -> Close:
     """Return the close code for a refused token."""
     return Close.BANNED if isinstance(error, Banned) else Close.UNAUTHENTICATED
 
@@ -96,7 +96,7 @@ class SessionAuth:
             raise
         except ClientError as exc:
             self._claims = before
-            self.close(close_code_of(exc), exc.message)
+            self.close(get_close_code(exc), exc.message)
             return
         self._expiry.remove(self, before.expires_at)
         self._expiry.add(self, claims.expires_at)
@@ -106,4 +106,4 @@ class SessionAuth:
         try:
             check_marks(self._claims, marks)
         except ClientError as exc:
-            self.close(close_code_of(exc), reason or exc.message)
+            self.close(get_close_code(exc), reason or exc.message)

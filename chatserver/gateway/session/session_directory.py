@@ -70,13 +70,13 @@ class SessionDirectory:
 
     def close_replaced(self, user: UserId, session_id: SessionId) -> None:
         """Close a local session that a newer one replaced."""
-        for session in list(self._registry.sessions_of(user)):
+        for session in list(self._registry.list_sessions(user)):
             if session.id == session_id:
                 session.close(Close.REPLACED, REPLACED)
 
     def apply_revocation(self, user: UserId, marks: Marks, reason: str) -> None:
         """Close the user's local sessions that the revocation covers."""
-        for session in list(self._registry.sessions_of(user)):
+        for session in list(self._registry.list_sessions(user)):
             session.apply_revocation(marks, reason)
 
     async def check_revocations(self) -> None:
@@ -95,7 +95,7 @@ class SessionDirectory:
     def unregister(self, session: Session) -> bool:
         """Unregister an ended session; return True if it was the user's last one here."""
         user, container = session.user, self._container
-        if session not in self._registry.sessions_of(user):
+        if session not in self._registry.list_sessions(user):
             return False
         container.user_presence.remove_session(user, session.activity)
         container.presence_subscriptions.remove_subscriber(session)

@@ -11,7 +11,7 @@ from chatserver.domain.inbox_cursors import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Banned, ChatError, Unauthenticated, UnknownKey
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_auth import close_code_of
+from chatserver.gateway.session.session_auth import get_close_code
 from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.session_directory import SessionDirectory
 from chatserver.gateway.session.state_machine import Stage
@@ -95,7 +95,7 @@ class SessionOpening:
                 return
             await self._send_welcome(state, frame)
         except (Banned, Unauthenticated) as exc:
-            self.refuse(close_code_of(exc), exc.message)
+            self.refuse(get_close_code(exc), exc.message)
         except ChatError as exc:
             meaning = CODES[exc.code]
             self._session.close(meaning.close or Close.OVERLOADED, exc.message, exc.retry_after_ms)

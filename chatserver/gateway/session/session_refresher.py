@@ -63,10 +63,10 @@ class SessionRefresher:
             self._container.gateway_stream.renew,
             functools.partial(self._directory.renew, is_loss_possible=is_loss_possible),
         ]
-        partition_of = self._container.hot.keys.partition_of
+        get_partition = self._container.hot.keys.get_partition
         groups: dict[int, list[UserId]] = {}
         for user in self._registry.list_users():
-            groups.setdefault(partition_of(user), []).append(user)
+            groups.setdefault(get_partition(user), []).append(user)
         for users in groups.values():
             steps += [
                 functools.partial(self._publish_presence, users[at : at + USERS_PER_CALL_MAX])
@@ -85,7 +85,7 @@ class SessionRefresher:
     async def _publish_presence(self, users: Sequence[UserId]) -> None:
         states = await self._container.presence.set_online(users)
         for user, state in zip(users, states, strict=True):
-            sessions = self._registry.sessions_of(user)
+            sessions = self._registry.list_sessions(user)
             if not sessions:
                 self.remove_presence_soon(user)  # the last session ended during the call
             for session in list(sessions):
@@ -99,7 +99,7 @@ class SessionRefresher:
 
     def _start_removal(self) -> None:
         ended, self._ended_users = self._ended_users, []
-        gone = [user for user in set(ended) if not self._registry.sessions_of(user)]
+        gone = [user for user in set(ended) if not self._registry.list_sessions(user)]
         if gone:
             self._tasks.spawn(self._remove_presence(gone), "withdraw")
 

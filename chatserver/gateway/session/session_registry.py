@@ -31,13 +31,13 @@ class SessionRegistry:
         del self.by_user[user]
         return True
 
-    def sessions_of(self, user: UserId) -> list[Session]:
+    def list_sessions(self, user: UserId) -> list[Session]:
         """Return the user's sessions on this gateway, oldest first. Do not keep the list."""
         return self.by_user.get(user, _NO_SESSIONS)
 
     def find_device(self, user: UserId, device: DeviceId) -> Session | None:
         """Return the user's session on that device, or None."""
-        for session in self.sessions_of(user):
+        for session in self.list_sessions(user):
             if session.device == device:
                 return session
         return None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from websockets.http11 import Request
 
-from chatserver.domain.client_addresses import Network, client_address, subject_of
+from chatserver.domain.client_addresses import Network, client_address, get_subject
 from chatserver.hot.users.rate_limits import Allowance, Limits
 from chatserver.protocol.codes import Close
 from chatserver.telemetry import metrics
@@ -30,13 +30,13 @@ class Admission:
         self._limits = limits
         self._trusted = trusted
 
-    def address_of(self, peer: str, request: Request) -> str:
+    def get_address(self, peer: str, request: Request) -> str:
         """Return the client's IP address; `peer` may be a trusted proxy."""
         return client_address(peer, request.headers.get_all(FORWARDED), self._trusted)
 
     def wait_s(self, address: str) -> int:
         """Return the seconds until the address may connect; 0 if it may connect now."""
-        subject = subject_of(address)
+        subject = get_subject(address)
         failures = self._limits.find("failures", subject)
         connections = self._limits.find("connections", subject)
         waits = [each.wait_ms() for each in (failures, connections) if each.tokens <= 0]
@@ -44,7 +44,7 @@ class Admission:
 
     def charge(self, address: str, refuse: Refuse) -> None:
         """Charge a connection to its address; call `refuse` if the address is over its limit."""
-        allowance = self._limits.find("connections", subject_of(address))
+        allowance = self._limits.find("connections", get_subject(address))
         if allowance.spend():
             return
         wait_ms = allowance.wait_ms()
@@ -56,7 +56,7 @@ class Admission:
 
     def charge_failure(self, address: str) -> None:
         """Charge a refused `hello` to its address."""
-        _charge(self._limits.find("failures", subject_of(address)))
+        _charge(self._limits.find("failures", get_subject(address)))
 
 
 def _charge(allowance: Allowance) -> None:

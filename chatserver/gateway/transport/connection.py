@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
 
     def _handle_handshake(self, request: Request) -> None:
         ws = self._ws
-        self.peer = self._host.address_of(self.peer, request)
+        self.peer = self._host.get_address(self.peer, request)
         if not self._host.respond_http(request, ws, self.peer):
             response = ws.accept(request)
             response.headers[GATEWAY_HEADER] = self._host.gateway

@@ -17,7 +17,7 @@ class HeartbeatWheel:
         self.tick_s = min(TICK_S_MAX, interval_s / SLOTS_MIN)
         size = max(SLOTS_MIN, round(interval_s / self.tick_s))
         self._slots: list[set[Connection]] = [set() for _ in range(size)]
-        self._slot_of: dict[Connection, int] = {}
+        self._slots_by_connection: dict[Connection, int] = {}
         self._at = 0
         # A slot is checked for pongs this many ticks after its pings, within one revolution.
         self._timeout_ticks = min(size - 1, max(1, round(timeout_s / self.tick_s)))
@@ -26,10 +26,10 @@ class HeartbeatWheel:
         """Add a connection to a random slot, which spreads the pings over the interval."""
         slot = random.randrange(len(self._slots))  # noqa: S311  # for jitter, not for security
         self._slots[slot].add(connection)
-        self._slot_of[connection] = slot
+        self._slots_by_connection[connection] = slot
 
     def remove(self, connection: Connection) -> None:
-        slot = self._slot_of.pop(connection, None)
+        slot = self._slots_by_connection.pop(connection, None)
         if slot is not None:
             self._slots[slot].discard(connection)
 

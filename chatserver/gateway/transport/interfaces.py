@@ -44,7 +44,7 @@ class Host(Protocol[ConnectionT]):
     def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         """Respond to a plain HTTP request, or refuse it; return False for an allowed handshake."""
 
-    def address_of(self, peer: str, request: Request) -> str:
+    def get_address(self, peer: str, request: Request) -> str:
         """Return the client's IP address; `peer` may be a proxy."""
 
     def create_receiver(self, connection: ConnectionT) -> Receiver:

@@ -182,9 +182,9 @@ class GatewayStreamWriter:
             asyncio.get_running_loop().call_soon(self._flush)
         self._out.setdefault(gateway, []).append(record)
 
-    def epoch_of(self, chat: ChatId) -> Epoch:
+    def get_epoch(self, chat: ChatId) -> Epoch:
         """Return the epoch of the chat's Redis partition."""
-        return self._hot.epoch_of(self._hot.keys.partition_of(chat))
+        return self._hot.get_epoch(self._hot.keys.get_partition(chat))
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
         """Return the epoch sent to devices for a partition's epoch."""
@@ -255,13 +255,15 @@ class GatewayStreamWriter:
             log.warning("gateway_stream.lost", error=str(reply))
             flush.is_lost = True
         elif reply is None and self.on_dead_gateway is not None:
-            self.on_dead_gateway({UserId(user) for record in records for user in _users_of(record)})
+            self.on_dead_gateway(
+                {UserId(user) for record in records for user in _get_users(record)}
+            )
         if flush.left == 0:
             for then in flush.waiting:
                 then(not flush.is_lost)
 
 
-def _users_of(record: AnyRecord) -> Sequence[str]:
+def _get_users(record: AnyRecord) -> Sequence[str]:
     if isinstance(record, (CallResult, Publish, ChannelSignal, Echo)):
         return ()
     return record.users if isinstance(record, Push) else (record.user,)

@@ -328,7 +328,7 @@ def find_author(payload: bytes) -> str | None:
             return None
 
 
-def payer_of(operation: AnyOperation) -> str:
+def get_payer(operation: AnyOperation) -> str:
     """Return the user or chat that is charged for an operation.
 
     This is the user whose request is being processed; if there is none, the operation's user or

@@ -178,7 +178,7 @@ class WarmCalls:
         call = rpc.Call(
             new_id(),
             self._gateway,
-            rpc.payer_of(operation),
+            rpc.get_payer(operation),
             int(self._timeout_s * 1000),
             operation,
         )

@@ -15,15 +15,15 @@ from chatserver.domain.moderation import (
     is_chat_blocked,
     is_session_ended,
     parse_member_status,
-    retention_s_of,
-    slow_s_of,
+    parse_retention_s,
+    parse_slow_s,
 )
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.membership_notices import MembershipNotice, parse_notices
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.resp_encoding import pack
-from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_load
+from chatserver.protocol.memory_costs import Charge, charge_nobody, compute_load_cost
 
 CACHE_MAX = 20_000
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
@@ -44,7 +44,7 @@ def make_audience(
     joined: dict[UserId, Seq] = {}
     # While a fan-out is pending, `gate` ends with ":p". The audience keeps the rest.
     gate = head[b"gate"].decode().removesuffix(":p")
-    slow_s = slow_s_of(gate)
+    slow_s = parse_slow_s(gate)
     # Members whose write permission the commit has to check.
     checked_by_commit: set[UserId] = set()
     for name, value in members.items():
@@ -57,13 +57,13 @@ def make_audience(
         if not is_companion(user):
             users[user] = Seq(max(base, joined[user] - 1))
     names = tuple(users)
-    home = keys.partition_of(chat)
+    home = keys.get_partition(chat)
     is_large = _is_large(head)
     kind = head.get(b"kind", b"group").decode()
     # The first message of a direct chat also lists the chat for the other user, which the commit
     # script cannot do.
     is_unlisted = kind == "direct" and int(head.get(b"seq", 0)) == 0
-    is_near = all(keys.partition_of(user) == home for user in names)
+    is_near = all(keys.get_partition(user) == home for user in names)
     inline_users = names if is_near and not is_large and not is_unlisted else ()
     receiver_of: dict[UserId, UserId] = {}
     if kind == "direct" and len(names) == 2:
@@ -96,7 +96,7 @@ def make_audience(
         transitions=tuple(int(seq) for seq in head.get(b"turns", b"").split(b",") if seq),
         inline_users=inline_users,
         gate=gate,
-        retention_s=retention_s_of(gate),
+        retention_s=parse_retention_s(gate),
         keys_packed=pack(*(key.encode() for key in chat_keys)),
         keys_count=len(chat_keys),
         args_packed=pack(
@@ -200,7 +200,7 @@ class Audiences:
         hot, keys = self._hot, self._hot.keys
         is_loaded = False
         for _ in range(_LOADS_MAX):
-            epoch = hot.epoch_of(keys.partition_of(chat))
+            epoch = hot.get_epoch(keys.get_partition(chat))
             known = self._cache.get(chat)
             # The commit looks up senders to a large chat, so its members are not cached.
             is_light = not is_whole and known is not None and known.is_large
@@ -220,7 +220,7 @@ class Audiences:
                 found = [] if is_light else reply[1]
                 members = dict(zip(found[::2], found[1::2], strict=True))
                 if is_loaded and CALLER.get():
-                    self._charge(CALLER.get(), cost_of_load(len(members)))
+                    self._charge(CALLER.get(), compute_load_cost(len(members)))
                 return self._make(chat, epoch, head, members, is_whole=is_whole)
             try:
                 await self._load_chat(chat)

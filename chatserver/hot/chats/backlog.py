@@ -145,7 +145,7 @@ def next_entry_id(entry_id: str) -> str:
     return f"{ms}-{int(n) + 1}"
 
 
-def place_of(entry_id: str) -> tuple[int, int]:
+def parse_entry_id(entry_id: str) -> tuple[int, int]:
     ms, _, n = entry_id.partition("-")
     return int(ms), int(n)
 
@@ -243,7 +243,7 @@ class Backlog:
 
     async def is_persisted(self, entry_id: str) -> bool:
         """Return whether the entry and all earlier entries are persisted."""
-        return place_of(await self.get_checkpoint()) >= place_of(entry_id)
+        return parse_entry_id(await self.get_checkpoint()) >= parse_entry_id(entry_id)
 
     async def count_waiting(self) -> int:
         """Return the number of unpersisted messages and read marks."""

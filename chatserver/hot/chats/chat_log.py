@@ -37,15 +37,15 @@ class ChatLog:
         self._hot = hot
         self._expiring = ExpiringMessages(hot)
 
-    def epoch_of(self, chat: ChatId) -> Epoch:
+    def get_epoch(self, chat: ChatId) -> Epoch:
         """Return the epoch of the chat's Redis partition."""
-        return self._hot.epoch_of(self._hot.keys.partition_of(chat))
+        return self._hot.get_epoch(self._hot.keys.get_partition(chat))
 
     async def get_head(self, chat: ChatId) -> ChatHead:
         """Return the chat's head; for a chat not in Redis, `seq` is 0 and `is_open` is False."""
         keys = self._hot.keys
         seq, gate, stored = await self._hot.call("HMGET", keys.chat(chat), "seq", "gate", "stored")
-        epoch = self.epoch_of(chat)
+        epoch = self.get_epoch(chat)
         is_open = (gate or b"").startswith(f"{epoch}:".encode())
         return ChatHead(Seq(int(seq or 0)), is_open, int(stored or 0))
 
@@ -66,7 +66,7 @@ class ChatLog:
         None means that the chat is not loaded.
         """
         keys = self._hot.keys
-        epoch = self.epoch_of(chat)
+        epoch = self.get_epoch(chat)
         (ts, gate), (seconds, micros) = await self._hot.snapshot(
             ("HMGET", keys.chat(chat), "ts", "gate"), ("TIME",)
         )
@@ -172,8 +172,8 @@ class ChatLog:
 
     def _check_epoch(self, chat: ChatId, gate: bytes | None) -> None:
         """Raise Unavailable if the chat was loaded in a later epoch than this process knows."""
-        partition = self._hot.keys.partition_of(chat)
-        epoch = self._hot.epoch_of(partition)
+        partition = self._hot.keys.get_partition(chat)
+        epoch = self._hot.get_epoch(partition)
         if gate is not None and gate.partition(b":")[0] > epoch.encode():
             self._hot.raise_epoch_lost(partition, epoch)
 

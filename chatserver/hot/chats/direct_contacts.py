@@ -55,7 +55,7 @@ class DirectChats:
         """Return whether `other` has written in the chat; None if the chat is not loaded."""
         keys = self._hot.keys
         gate, seq = await self._hot.call("HMGET", keys.chat(chat), "gate", f"s:{other}")
-        epoch = self._hot.epoch_of(keys.partition_of(chat))
+        epoch = self._hot.get_epoch(keys.get_partition(chat))
         return seq is not None if (gate or b"").startswith(f"{epoch}:".encode()) else None
 
     async def _load(self, chats: Collection[ChatId]) -> bool:

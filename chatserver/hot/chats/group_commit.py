@@ -24,7 +24,7 @@ from chatserver.domain.messages import (
     format_name,
     reference_key,
 )
-from chatserver.domain.moderation import refusal_of
+from chatserver.domain.moderation import build_refusal
 from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, Unavailable
 from chatserver.hot.chats.backlog import AWAITED
 from chatserver.hot.chats.expiry_times import ExpiringMessages
@@ -126,7 +126,7 @@ class GroupCommit:
             self._since = time.monotonic()  # for drafts that did not fit into the batch
 
     def _send(self, batch: list[Submission]) -> None:
-        epoch = self._hot.epoch_of(self._partition)
+        epoch = self._hot.get_epoch(self._partition)
         chats: dict[ChatId, list[Submission]] = {}
         for submission in batch:
             chats.setdefault(submission[0].chat, []).append(submission)
@@ -264,7 +264,7 @@ class GroupCommit:
                 draft.owner.known(draft, reply[at + 1])
                 at += 2
             elif code == _RESTRICTED:
-                refusal = refusal_of(reply[at + 1], reply[at + 2])
+                refusal = build_refusal(reply[at + 1], reply[at + 2])
                 if isinstance(refusal, RateLimited):
                     metrics.RATE_LIMITED.labels("slow_mode").inc()
                 draft.owner.failed(draft, refusal)
@@ -343,9 +343,9 @@ class PartitionedCommit:
     """The commit queues of all partitions."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId) -> None:
-        self._partition_of = hot.keys.partition_of
+        self._get_partition = hot.keys.get_partition
         self._queues = [GroupCommit(hot, n, gateway) for n in range(hot.keys.partitions)]
 
     def submit(self, draft: PendingDraft, audience: Audience) -> None:
         """See `GroupCommit.submit`."""
-        self._queues[self._partition_of(draft.chat)].submit(draft, audience)
+        self._queues[self._get_partition(draft.chat)].submit(draft, audience)

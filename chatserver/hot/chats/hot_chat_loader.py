@@ -10,10 +10,10 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.membership_changes import ChangePlace, MembershipChange
 from chatserver.domain.messages import (
     REF_TTL_S,
+    compute_stored_digest,
     format_place,
     generation_phase,
     reference_key,
-    stored_digest_of,
 )
 from chatserver.domain.moderation import format_member_status
 from chatserver.hot.chats.eviction import Eviction
@@ -27,11 +27,11 @@ from chatserver.protocol.entry_rules import is_message
 _OPENED, _READ_TOO_EARLY, _OTHER_EPOCH = 1, 2, 3
 
 
-def _digest_of(message: frames.Message) -> str:
+def _compute_digest(message: frames.Message) -> str:
     """Return the digest that recognizes a retry; empty if the text was deleted or edited."""
     if message.deleted or message.edited_ts:
         return ""
-    return stored_digest_of(
+    return compute_stored_digest(
         message.kind,
         message.body,
         message.reply_to or message.target,
@@ -92,9 +92,9 @@ class HotChatLoader:
                 their join.
         """
         keys = self._hot.keys
-        partition = keys.partition_of(chat)
+        partition = keys.get_partition(chat)
         script = load_script("load_chat")
-        present = self._hot.epoch_of(partition)
+        present = self._hot.get_epoch(partition)
         if epoch not in (None, present):
             return False
         names: list[Value] = [
@@ -130,7 +130,7 @@ class HotChatLoader:
             args += (user, format_member_status(role, joined, (muted or {}).get(user)))
         for message in newest:
             args.append(reference_key(message.sender, message.ref))
-            digest = _digest_of(message)
+            digest = _compute_digest(message)
             args.append(format_place(message.seq, message.ts, message.mid, digest))
             is_over = message.expires_at is not None and message.expires_at <= self._clock.time()
             mark = "#" if message.deleted or is_over else ""
@@ -179,10 +179,10 @@ class HotChatLoader:
         """Record a membership change that worker `repair` must finish."""
         await HotMembership(self._hot).begin(chat, 0)
 
-    def epoch_of_chat(self, chat: ChatId) -> Epoch:
+    def get_chat_epoch(self, chat: ChatId) -> Epoch:
         """Return the epoch of a chat's partition. Call this before reading the chat to load it."""
-        return self._hot.epoch_of(self._hot.keys.partition_of(chat))
+        return self._hot.get_epoch(self._hot.keys.get_partition(chat))
 
-    def epoch_of_user(self, user: UserId) -> Epoch:
+    def get_user_epoch(self, user: UserId) -> Epoch:
         """Return the epoch of a user's partition. Call this before reading the user to load it."""
-        return self._hot.epoch_of(self._hot.keys.partition_of(user))
+        return self._hot.get_epoch(self._hot.keys.get_partition(user))

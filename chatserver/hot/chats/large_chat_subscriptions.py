@@ -58,10 +58,10 @@ class LargeChatSubscriptions:
         keys, heads = self._hot.keys, dict[ChatId, LargeHead]()
         groups: dict[int, list[ChatId]] = {}
         for chat in chats:
-            groups.setdefault(keys.partition_of(chat), []).append(chat)
+            groups.setdefault(keys.get_partition(chat), []).append(chat)
 
         async def run(partition: int, group: list[ChatId]) -> None:
-            epoch = self._hot.epoch_of(partition)
+            epoch = self._hot.get_epoch(partition)
             for start in range(0, len(group), SUBSCRIBE_BATCH_MAX):
                 chunk = group[start : start + SUBSCRIBE_BATCH_MAX]
                 reply = await self._hot.run(

@@ -52,7 +52,7 @@ class ScriptInput(NamedTuple):
 def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
     """Return the input for ``change_members.lua``."""
     keys, chat = hot.keys, change.chat
-    partition = keys.partition_of(chat)
+    partition = keys.get_partition(chat)
     return ScriptInput(
         {
             "chat": keys.chat(chat),
@@ -67,7 +67,7 @@ def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
             "refs_odd": keys.refs_odd(chat),
         },
         {
-            "epoch": hot.epoch_of(partition),
+            "epoch": hot.get_epoch(partition),
             "chat_id": chat,
             "version": change.version,
             "title": change.name,
@@ -114,7 +114,7 @@ class HotMembership:
     async def begin(self, chat: ChatId, hold_s: float) -> str:
         """Record that a membership change may take `hold_s`; return the record's name."""
         name = f"{chat}:{new_id()}"
-        key = self._keys.changing(self._keys.partition_of(chat))
+        key = self._keys.changing(self._keys.get_partition(chat))
         now_ms = await self._hot.get_time_ms(key)
         await self._hot.call("ZADD", key, now_ms + int(hold_s * 1000), name)
         return name
@@ -122,12 +122,12 @@ class HotMembership:
     async def end(self, name: str) -> None:
         """Delete the record of a change that is complete or was not made."""
         chat = ChatId(name.partition(":")[0])
-        key = self._keys.changing(self._keys.partition_of(chat))
+        key = self._keys.changing(self._keys.get_partition(chat))
         await self._hot.call("ZREM", key, name)
 
     async def record_unstored(self, chat: ChatId) -> None:
         """Record that entries may not be stored yet; worker `repair` checks in `UNSTORED_S`."""
-        key = self._keys.changing(self._keys.partition_of(chat))
+        key = self._keys.changing(self._keys.get_partition(chat))
         due_ms = await self._hot.get_time_ms(key) + int(UNSTORED_S * 1000)
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
 
@@ -162,7 +162,7 @@ class HotMembership:
             ("HGET", self._keys.refs_even(chat), key),
             ("HGET", self._keys.refs_odd(chat), key),
         )
-        epoch = self._hot.epoch_of(self._keys.partition_of(chat))
+        epoch = self._hot.get_epoch(self._keys.get_partition(chat))
         place = places[0] or places[1]
         return FoundReference(
             (gate or b"").startswith(f"{epoch}:".encode()),
@@ -192,12 +192,12 @@ class HotMembership:
             After it returns, no commit accepts a sender whom the policy forbids to write.
             Idempotent: a policy that is not newer than the last one has no effect.
         """
-        partition = self._keys.partition_of(chat)
+        partition = self._keys.get_partition(chat)
         reply = await self._hot.run(
             load_script("set_write_policy"),
             {"chat": self._keys.chat(chat)},
             {
-                "epoch": self._hot.epoch_of(partition),
+                "epoch": self._hot.get_epoch(partition),
                 "version": version,
                 "write_policy": write_policy,
             },
@@ -219,7 +219,7 @@ class HotMembership:
             ("HMGET", self._keys.chat(chat), "gate", "seq", "stored", "changed"),
             *([("HMGET", self._keys.members(chat), *users)] if users else []),
         )
-        epoch = self._hot.epoch_of(self._keys.partition_of(chat))
+        epoch = self._hot.get_epoch(self._keys.get_partition(chat))
         if not (gate or b"").startswith(f"{epoch}:".encode()):
             return None
         values = zip(users, found[0] if found else [], strict=True)
@@ -267,7 +267,7 @@ class MemberCheck:
                 ("HMGET", keys.chat(chat), "gate", "seq", "history", "stored"),
                 ("HGET", keys.members(chat), user),
             )
-            epoch = hot.epoch_of(keys.partition_of(chat))
+            epoch = hot.get_epoch(keys.get_partition(chat))
             if not (gate or b"").startswith(f"{epoch}:".encode()):
                 await self._audiences.get(chat)
                 continue

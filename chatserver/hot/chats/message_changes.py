@@ -55,7 +55,7 @@ class ChangeCommitter:
         """
         keys, settings = self._hot.keys, self._hot.settings
         chat, sender = change.chat, change.sender
-        partition = keys.partition_of(chat)
+        partition = keys.get_partition(chat)
         code, *rest = await self._hot.run(
             load_script("commit_change"),
             {
@@ -72,7 +72,7 @@ class ChangeCommitter:
                 "refs_odd": keys.refs_odd(chat),
             },
             {
-                "epoch": self._hot.epoch_of(partition),
+                "epoch": self._hot.get_epoch(partition),
                 "gateway": self._gateway,
                 "ref_ttl_s": REF_TTL_S,
                 "backlog_max": settings.backlog_max,
@@ -123,7 +123,7 @@ class Hidden:
             Overloaded: the backlog is full.
         """
         keys, settings = self._hot.keys, self._hot.settings
-        partition = keys.partition_of(user)
+        partition = keys.get_partition(user)
         code: int = await self._hot.run(
             load_script("hide_message"),
             {

@@ -75,7 +75,7 @@ class UndeliveredChats:
         names, script = self._hot.keys, load_script("finish_fan_outs")
         groups: dict[int, list[tuple[ChatId, Seq]]] = {}
         for chat, upto in done:
-            groups.setdefault(names.partition_of(chat), []).append((chat, upto))
+            groups.setdefault(names.get_partition(chat), []).append((chat, upto))
         return [
             script.bind(
                 {"undelivered": names.undelivered(partition)},

@@ -57,7 +57,7 @@ class HotClient(abc.ABC):
         self.settings = settings
         self.keys = Keys(settings.partitions)
         self.epochs: list[Epoch] = [Epoch("")] * settings.partitions
-        self._whole, self._whole_of = Epoch(""), list[Epoch]()
+        self._whole, self._joined_epochs = Epoch(""), list[Epoch]()
         # Server → reason, for servers that respond but refuse writes; for example, a full disk.
         self.refusals: dict[str, str] = {}
         self.refusal = ""  # the reason of the first server if all servers refuse writes
@@ -205,7 +205,7 @@ class HotClient(abc.ABC):
 
         self.send(retry_unknown_script, "EVALSHA", script.sha, *tail)
 
-    def epoch_of(self, partition: int) -> Epoch:
+    def get_epoch(self, partition: int) -> Epoch:
         """Return the epoch of a partition."""
         return self.epochs[partition]
 
@@ -216,9 +216,9 @@ class HotClient(abc.ABC):
         If a chat's partition loses data, its members' inboxes may be complete. Their devices must
         still detect the loss, to resend messages that were acked but not stored (promise P1).
         """
-        if self._whole_of != self.epochs:
-            self._whole_of = list(self.epochs)
-            self._whole = _join_epochs(self._whole_of)
+        if self._joined_epochs != self.epochs:
+            self._joined_epochs = list(self.epochs)
+            self._whole = _join_epochs(self._joined_epochs)
         return self._whole
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:

@@ -39,7 +39,7 @@ from chatserver.hot.redis.connection import (
     prepare,
     read_replid,
 )
-from chatserver.hot.redis.keys import slot_of
+from chatserver.hot.redis.keys import get_slot
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
 from chatserver.hot.redis.slot_routes import Node, Route
@@ -88,7 +88,7 @@ class ClusterClient(HotClient):
         """Send a call to the node of its first key; see `HotClient.send`."""
         key = find_first_key(args)
         if key is not None:
-            self._route_of(slot_of(key)).send(on_reply, (args,))
+            self._get_route(get_slot(key)).send(on_reply, (args,))
         elif args[0] == "SCRIPT":
             self._send_to_all(on_reply, args)
         else:
@@ -98,9 +98,9 @@ class ClusterClient(HotClient):
         key = find_first_key(args)
         assert key is not None, "a commit script has keys"
         commands = (tuple(args), self._wait)
-        self._route_of(slot_of(key)).send(on_reply, commands, durable=self._durable)
+        self._get_route(get_slot(key)).send(on_reply, commands, durable=self._durable)
 
-    def _route_of(self, slot: int) -> Route:
+    def _get_route(self, slot: int) -> Route:
         route = self._routes.get(slot)
         if route is None:
             route = self._routes[slot] = self._make_route(slot, ())
@@ -136,7 +136,7 @@ class ClusterClient(HotClient):
 
     def create_blocking_client(self, key: str) -> redis.asyncio.Redis:
         """Return a client for blocking reads from the node that has `key`; see `HotClient`."""
-        node = self._route_of(slot_of(key)).node
+        node = self._get_route(get_slot(key)).node
         if node is None or node.wire is None:
             self.refresh_soon()
             raise Unavailable(f"redis at {self.name}: no node serves {key}")
@@ -174,7 +174,7 @@ class ClusterClient(HotClient):
         """Connect to every master and read every epoch; see `HotClient.connect`."""
         by_slot: dict[int, list[int]] = {}
         for partition in range(self.settings.partitions):
-            by_slot.setdefault(slot_of(self.keys.epoch(partition)), []).append(partition)
+            by_slot.setdefault(get_slot(self.keys.epoch(partition)), []).append(partition)
         for slot, partitions in by_slot.items():
             self._routes[slot] = self._make_route(slot, partitions)
         views = [await self._read_view_once(self.address)]
@@ -287,7 +287,7 @@ class ClusterClient(HotClient):
 
     def reload_epoch(self, partition: int) -> None:
         """Make the next refresh read the partition's epoch again; see `HotClient.reload_epoch`."""
-        self._epoch_origins.pop(slot_of(self.keys.epoch(partition)), None)
+        self._epoch_origins.pop(get_slot(self.keys.epoch(partition)), None)
         self.refresh_soon()
 
     async def close(self) -> None:

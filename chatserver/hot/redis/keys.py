@@ -109,7 +109,7 @@ from chatserver.domain.ids import ChatId, GatewayId, UserId
 SLOTS = 16_384  # number of slots in a Redis Cluster
 
 
-def slot_of(key: str | bytes) -> int:
+def get_slot(key: str | bytes) -> int:
     """Return the key's Redis Cluster slot, computed from its hash tag if it has one."""
     name = key.encode() if isinstance(key, str) else key
     start = name.find(b"{") + 1
@@ -125,7 +125,7 @@ class Keys:
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
 
-    def partition_of(self, name: ChatId | UserId) -> int:
+    def get_partition(self, name: ChatId | UserId) -> int:
         """Return the partition of a chat or user."""
         if self.partitions == 1:
             return 0
@@ -194,112 +194,112 @@ class Keys:
     # per chat
 
     def companion_request(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:asking:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:asking:{chat}"
 
     def deltas(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:deltas:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:deltas:{chat}"
 
     def chat(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:chat:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:chat:{chat}"
 
     def members(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:members:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:members:{chat}"
 
     def turnover(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:turnover:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:turnover:{chat}"
 
     def log(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:log:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:log:{chat}"
 
     def over(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:over:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:over:{chat}"
 
     def revs(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:revs:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:revs:{chat}"
 
     def expiring(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:expiring:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:expiring:{chat}"
 
     def unread_exclusions(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:asides:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:asides:{chat}"
 
     def watchers(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:watchers:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:watchers:{chat}"
 
     def refs_even(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:refs-even:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:refs-even:{chat}"
 
     def refs_odd(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:refs-odd:{chat}"
+        return f"{{p{self.get_partition(chat)}}}:refs-odd:{chat}"
 
     # per user
 
     def tokens(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:tokens:{user}"
+        return f"{{p{self.get_partition(user)}}}:tokens:{user}"
 
     def inbox(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:inbox:{user}"
+        return f"{{p{self.get_partition(user)}}}:inbox:{user}"
 
     def box(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:box:{user}"
+        return f"{{p{self.get_partition(user)}}}:box:{user}"
 
     def hidden(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:hidden:{user}"
+        return f"{{p{self.get_partition(user)}}}:hidden:{user}"
 
     def blocks(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:blocks:{user}"
+        return f"{{p{self.get_partition(user)}}}:blocks:{user}"
 
     def online(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:online:{user}"
+        return f"{{p{self.get_partition(user)}}}:online:{user}"
 
     def seen(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:seen:{user}"
+        return f"{{p{self.get_partition(user)}}}:seen:{user}"
 
     def watched(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:watched:{user}"
+        return f"{{p{self.get_partition(user)}}}:watched:{user}"
 
     def pushing(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:pushing:{user}"
+        return f"{{p{self.get_partition(user)}}}:pushing:{user}"
 
     def pushed(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:pushed:{user}"
+        return f"{{p{self.get_partition(user)}}}:pushed:{user}"
 
     def revoked(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:revoked:{user}"
+        return f"{{p{self.get_partition(user)}}}:revoked:{user}"
 
     def job(self, job: UserId) -> str:
-        return f"{{p{self.partition_of(job)}}}:job:{job}"
+        return f"{{p{self.get_partition(job)}}}:job:{job}"
 
     # per user or address
 
     def limit(self, kind: str, subject: str) -> str:
-        return f"{{p{self.partition_of(UserId(subject))}}}:limit:{kind}:{subject}"
+        return f"{{p{self.get_partition(UserId(subject))}}}:limit:{kind}:{subject}"
 
     def room(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:room:{user}"
+        return f"{{p{self.get_partition(user)}}}:room:{user}"
 
     def login_attempts(self, user: UserId, source: str) -> str:
-        return f"{{p{self.partition_of(user)}}}:login-attempts:{user}:{source}"
+        return f"{{p{self.get_partition(user)}}}:login-attempts:{user}:{source}"
 
     def guesses(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:guesses:{user}"
+        return f"{{p{self.get_partition(user)}}}:guesses:{user}"
 
     def preview(self, digest: str) -> str:
-        return f"{{p{self.partition_of(UserId(digest))}}}:preview:{digest}"
+        return f"{{p{self.get_partition(UserId(digest))}}}:preview:{digest}"
 
     def answer(self, name: UserId) -> str:
-        return f"{{p{self.partition_of(name)}}}:answer:{name}"
+        return f"{{p{self.get_partition(name)}}}:answer:{name}"
 
     def answers(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:answers:{user}"
+        return f"{{p{self.get_partition(user)}}}:answers:{user}"
 
     def large(self, user: UserId) -> str:
-        return f"{{p{self.partition_of(user)}}}:large:{user}"
+        return f"{{p{self.get_partition(user)}}}:large:{user}"
 
     # per file
 
     def file(self, file: str) -> str:
-        return f"{{p{self.partition_of(ChatId(file))}}}:file:{file}"
+        return f"{{p{self.get_partition(ChatId(file))}}}:file:{file}"
 
     def media_jobs(self) -> str:
         return "{media}:jobs"

@@ -102,7 +102,7 @@ def combine(*scripts: Script) -> str:
     arguments. The combined script returns each script's reply.
     """
     parts = [
-        f"local function {script.name}(KEYS, ARGV)\n{_body_of(script)}\nend\n"
+        f"local function {script.name}(KEYS, ARGV)\n{_strip_shebang(script)}\nend\n"
         for script in dict.fromkeys(scripts)
     ]
     calls = ", ".join(f"{script.name}(next_inputs())" for script in scripts)
@@ -125,7 +125,7 @@ end
 """
 
 
-def _body_of(script: Script) -> str:
+def _strip_shebang(script: Script) -> str:
     return script.source.split("\n", 1)[1] if script.source.startswith("#!") else script.source
 
 

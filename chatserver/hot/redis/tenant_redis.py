@@ -29,7 +29,7 @@ from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.redis.client import EPOCH_CHECK_S, EPOCHS_CHECKED_MAX
 from chatserver.hot.redis.cluster_map import parse_view
 from chatserver.hot.redis.connection import Address
-from chatserver.hot.redis.keys import Keys, slot_of
+from chatserver.hot.redis.keys import Keys, get_slot
 from chatserver.hot.redis.sentinels import find_master
 
 KEYS_PER_CALL: Final = 500  # SCAN and UNLINK
@@ -74,7 +74,7 @@ class TenantRedis:
         Raises:
             ConfigError: Redis was initialized with another number of partitions.
         """
-        tenant, blocked, partitions = await self._master_of(0).call(
+        tenant, blocked, partitions = await self._get_master(0).call(
             "HMGET", self._keys.epoch(0), _TENANT, _BLOCKED, "partitions"
         )
         if partitions is not None and int(partitions) != self._settings.partitions:
@@ -105,7 +105,7 @@ class TenantRedis:
     async def block(self, tenant: str, reason: str) -> None:
         """Make all processes refuse calls, and close their connections. Idempotent."""
         for partition in range(self._settings.partitions):
-            await self._master_of(partition).call(
+            await self._get_master(partition).call(
                 "HSET", self._keys.epoch(partition), _TENANT, tenant, _BLOCKED, reason
             )
         for master in self._masters:
@@ -117,13 +117,13 @@ class TenantRedis:
     async def unblock(self) -> None:
         """Remove the block; running processes reconnect. Idempotent."""
         for partition in range(self._settings.partitions):
-            await self._master_of(partition).call("HDEL", self._keys.epoch(partition), _BLOCKED)
+            await self._get_master(partition).call("HDEL", self._keys.epoch(partition), _BLOCKED)
 
     async def count_unpersisted(self) -> int:
         """Return the number of messages and marks that are not in DynamoDB yet."""
         total = 0
         for partition in range(self._settings.partitions):
-            waiting = await self._master_of(partition).call(
+            waiting = await self._get_master(partition).call(
                 "HGET", self._keys.checkpoint(partition), "waiting"
             )
             total += int(waiting or 0)
@@ -173,8 +173,8 @@ class TenantRedis:
             async for page in master.iter_pages():
                 yield [each for key in page if (each := await master.read(key)) is not None]
 
-    def _master_of(self, partition: int) -> _Master:
-        slot = slot_of(self._keys.epoch(partition))
+    def _get_master(self, partition: int) -> _Master:
+        slot = get_slot(self._keys.epoch(partition))
         for master in self._masters:
             if master.has_slot(slot):
                 return master
@@ -235,7 +235,7 @@ class _Master:
         gone = [key for key in page if not key.endswith(_EPOCH_SUFFIX)]
         by_slot: dict[int, list[bytes]] = {}  # a cluster call may use only one slot
         for key in gone:
-            by_slot.setdefault(slot_of(key), []).append(key)
+            by_slot.setdefault(get_slot(key), []).append(key)
         with _translate_errors(self.name):
             pipeline = self._client.pipeline(transaction=False)
             for keys in by_slot.values():

@@ -71,5 +71,5 @@ class GroupQuotas:
     def _by_partition(self, users: Collection[UserId]) -> list[list[UserId]]:
         groups: defaultdict[int, list[UserId]] = defaultdict(list)
         for user in users:
-            groups[self._hot.keys.partition_of(user)].append(user)
+            groups[self._hot.keys.get_partition(user)].append(user)
         return list(groups.values())

@@ -60,8 +60,8 @@ class Inboxes:
         Raises:
             Unavailable: Redis is in another epoch; the user's sessions must get a `reset` first.
         """
-        partition = self._keys.partition_of(user)
-        epoch = self._hot.epoch_of(partition)
+        partition = self._keys.get_partition(user)
+        epoch = self._hot.get_epoch(partition)
         current, reply = await self._hot.snapshot(
             ("HGET", self._keys.epoch(partition), "epoch"),
             ("XRANGE", self._keys.inbox(user), f"{after + 1}-0", "+", "COUNT", limit),
@@ -229,7 +229,7 @@ class Inboxes:
     def _by_partition(self, names: Sequence[UserId | ChatId]) -> list[tuple[int, list[int]]]:
         groups: dict[int, list[int]] = {}
         for index, name in enumerate(names):
-            groups.setdefault(self._keys.partition_of(name), []).append(index)
+            groups.setdefault(self._keys.get_partition(name), []).append(index)
         return list(groups.items())
 
     async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
@@ -241,7 +241,7 @@ class Inboxes:
         Raises:
             NotFound: the user is not a member of the chat.
         """
-        partition = self._keys.partition_of(user)
+        partition = self._keys.get_partition(user)
         top, _, own, _ = await self._read_head(user, chat)
         reply = await self._hot.run(
             load_script("move_read_marks"),
@@ -277,7 +277,7 @@ class Inboxes:
             Cost: see `list_chats`.
         """
         fields = await self._read_box(user)
-        if fields.get("known") != self._hot.epoch_of(self._keys.partition_of(user)).encode():
+        if fields.get("known") != self._hot.get_epoch(self._keys.get_partition(user)).encode():
             return None
         return await self._list_fields(user, fields)
 
@@ -334,7 +334,7 @@ class Inboxes:
     async def is_known(self, user: UserId) -> bool:
         """Return whether the user state was loaded from the `directory` table in this epoch."""
         known = await self._hot.call("HGET", self._keys.box(user), "known")
-        epoch = self._hot.epoch_of(self._keys.partition_of(user))
+        epoch = self._hot.get_epoch(self._keys.get_partition(user))
         return bool(known == epoch.encode())
 
     async def open_user_state(
@@ -352,11 +352,11 @@ class Inboxes:
                 "received": listed.received,
                 "since": "" if listed.since is None else listed.since,
                 "version": listed.version,
-                "chat_epoch": self._hot.epoch_of(self._keys.partition_of(listed.chat)),
+                "chat_epoch": self._hot.get_epoch(self._keys.get_partition(listed.chat)),
             }
             for listed in chats
         ]
-        partition = self._keys.partition_of(user)
+        partition = self._keys.get_partition(user)
         keys: dict[str, Value] = {
             "box": self._keys.box(user),
             "large": self._keys.large(user),

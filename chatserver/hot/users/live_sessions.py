@@ -26,14 +26,14 @@ class LiveSessions:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def list_of(self, user: UserId) -> list[LiveSession]:
+    async def list_sessions(self, user: UserId) -> list[LiveSession]:
         """Return the user's sessions, oldest first, except those on dead gateways.
 
         Raises:
             Unavailable: Redis does not respond.
         """
         keys = self._hot.keys
-        gateways = keys.gateways(keys.partition_of(user))
+        gateways = keys.gateways(keys.get_partition(user))
         seen, until, time = await self._hot.snapshot(
             ("HGETALL", keys.seen(user)), ("ZRANGE", gateways, 0, -1, "WITHSCORES"), ("TIME",)
         )

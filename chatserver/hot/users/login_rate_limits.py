@@ -73,7 +73,7 @@ class LoginRateLimits:
         """Raise RateLimited if a cached refusal applies to this login; does not call Redis."""
         self._entries.check(self._hot.keys.limit("entries", subject))
         if attempt is not None:
-            self._logins.check(self._bucket_of(attempt))
+            self._logins.check(self._build_key(attempt))
 
     async def count_login(self, subject: str) -> None:
         """Count a login or registration from a network, or from an account's known devices.
@@ -105,7 +105,7 @@ class LoginRateLimits:
             RateLimited: the source has guessed too often for this account.
             Unavailable: Redis does not respond; the attempt is rejected.
         """
-        bucket = self._bucket_of(attempt)
+        bucket = self._build_key(attempt)
         self._logins.check(bucket)
         taken, wait_ms, used, has_budget, guesses = await self._count(attempt, 1)
         if not taken:
@@ -120,13 +120,13 @@ class LoginRateLimits:
 
     async def return_token(self, attempt: LoginAttempt) -> None:
         """Return the token of an attempt whose password was right; best effort."""
-        self._logins.remove(self._bucket_of(attempt))
+        self._logins.remove(self._build_key(attempt))
         try:
             await self._count(attempt, -1)
         except Unavailable:
             return
 
-    def _bucket_of(self, attempt: LoginAttempt) -> str:
+    def _build_key(self, attempt: LoginAttempt) -> str:
         return self._hot.keys.login_attempts(attempt.account, attempt.source)
 
     async def _count(self, attempt: LoginAttempt, sign: int) -> tuple[int, int, int, int, int]:
@@ -135,7 +135,7 @@ class LoginRateLimits:
         taken, wait_ms, used, has_budget, guesses = await self._hot.run(
             load_script("count_login_attempt"),
             keys={
-                "login_attempts": self._bucket_of(attempt),
+                "login_attempts": self._build_key(attempt),
                 "guesses": keys.guesses(attempt.account),
             },
             args={

@@ -44,10 +44,10 @@ class Presence:
         keys, states = self._hot.keys, dict[UserId, InboxState]()
         groups: dict[int, list[UserId]] = {}
         for user in users:
-            groups.setdefault(keys.partition_of(user), []).append(user)
+            groups.setdefault(keys.get_partition(user), []).append(user)
 
         async def run(partition: int, group: list[UserId]) -> None:
-            epoch = self._hot.epoch_of(partition)
+            epoch = self._hot.get_epoch(partition)
             for start in range(0, len(group), REFRESH_BATCH_MAX):
                 chunk = group[start : start + REFRESH_BATCH_MAX]
                 reply = await self._hot.run(

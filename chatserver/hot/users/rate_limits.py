@@ -220,7 +220,7 @@ class Limits:
         requests, self._requests = self._requests, []
         groups: dict[int, list[tuple[Allowance | None, tuple[Kind, str], int]]] = {}
         for request in requests:
-            groups.setdefault(self._hot.keys.partition_of(UserId(request[1][1])), []).append(
+            groups.setdefault(self._hot.keys.get_partition(UserId(request[1][1])), []).append(
                 request
             )
         for group in groups.values():

@@ -97,12 +97,12 @@ class SessionEnder:
         Raises:
             Unavailable: a gateway may not have been notified; try again.
         """
-        for gateway in await self._gateways_of(user):
+        for gateway in await self._list_gateways(user):
             record = EndSessions(user, list(marks.logins), marks.before, marks.is_banned, reason)
             self._gateway_stream_writer.send(gateway, record)
         await self._gateway_stream_writer.wait_written()
 
-    async def _gateways_of(self, user: UserId) -> Sequence[GatewayId]:
+    async def _list_gateways(self, user: UserId) -> Sequence[GatewayId]:
         # This includes expired entries, which their gateways may be about to refresh.
         names = await self._hot.call("ZRANGE", self._hot.keys.online(user), 0, -1)
         return [GatewayId(name.decode()) for name in names]

@@ -102,7 +102,7 @@ class Sessions:
     def _by_partition(self, claims: Sequence[Claim]) -> dict[int, list[Claim]]:
         groups: dict[int, list[Claim]] = {}
         for claim in claims:
-            groups.setdefault(self._hot.keys.partition_of(claim.user), []).append(claim)
+            groups.setdefault(self._hot.keys.get_partition(claim.user), []).append(claim)
         return groups
 
     def release(self, user: UserId, session: SessionId) -> None:

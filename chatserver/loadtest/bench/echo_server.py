@@ -57,7 +57,7 @@ class EchoHost:
     def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         return False
 
-    def address_of(self, peer: str, request: Request) -> str:
+    def get_address(self, peer: str, request: Request) -> str:
         return peer
 
     def create_receiver(self, connection: Connection) -> EchoReceiver:

@@ -75,7 +75,7 @@ def fill_backlog(client: redis_py.Redis, keys: Keys, count: int) -> None:
             chat, sender, receiver = chats[n % _CHATS]
             seq, ts = 1 + n // _CHATS, now_us + n
             message = frames.Message(seq, ts, chat, new_id(), sender, f"load-{n}", "text", _BODY)
-            fields += [b"%d:%d" % (seq, ts), receiver.encode() + b"\n" + codec.tail_of(message)]
+            fields += [b"%d:%d" % (seq, ts), receiver.encode() + b"\n" + codec.encode_tail(message)]
         done = min(done + _IN_ENTRY, count)
         pipe.execute_command("XADD", keys.backlog(0), "*", *fields)  # type: ignore[no-untyped-call]
         if len(pipe) >= 100:

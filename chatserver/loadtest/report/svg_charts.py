@@ -47,9 +47,9 @@ def draw(chart: Chart, number: int) -> str:
     """Render a chart as an ``<svg>`` with title and description; `number` makes its ids unique."""
     xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
     low_x, high_x = min(xs), max(max(xs), min(xs) + 1)
-    y_of, y_ticks = _build_y_axis(chart)
+    scale_y, y_ticks = _build_y_axis(chart)
 
-    def x_of(x: float) -> float:
+    def scale_x(x: float) -> float:
         return _LEFT + (x - low_x) / (high_x - low_x) * (WIDTH - _LEFT - _RIGHT)
 
     x_ticks = chart.ticks or [(x, f"{x:g}") for x in _compute_ticks(low_x, high_x, 5)]
@@ -67,7 +67,7 @@ def draw(chart: Chart, number: int) -> str:
     for x, label in x_ticks:
         if low_x <= x <= high_x:
             parts.append(
-                f'<text x="{x_of(x):.1f}" y="{bottom + 15}" text-anchor="middle">'
+                f'<text x="{scale_x(x):.1f}" y="{bottom + 15}" text-anchor="middle">'
                 f"{escape(label)}</text>"
             )
     middle = (_LEFT + WIDTH - _RIGHT) / 2
@@ -76,17 +76,17 @@ def draw(chart: Chart, number: int) -> str:
         f"{escape(chart.x_label)}</text>"
     )
     for index, line in enumerate(chart.lines[:LINES_MAX]):
-        parts.extend(_draw_line(line, index, x_of, y_of))
+        parts.extend(_draw_line(line, index, scale_x, scale_y))
     return "".join([*parts, "</svg>"])
 
 
 def _draw_line(
-    line: Line, index: int, x_of: Callable[[float], float], y_of: Callable[[float], float]
+    line: Line, index: int, scale_x: Callable[[float], float], scale_y: Callable[[float], float]
 ) -> Iterator[str]:
     run: list[tuple[float, float]] = []
     for x, y in [*line.points, (0.0, None)]:
         if y is not None:
-            run.append((x_of(x), y_of(y)))
+            run.append((scale_x(x), scale_y(y)))
             continue
         if len(run) == 1:
             (px, py) = run[0]
@@ -98,7 +98,7 @@ def _draw_line(
 
 
 def _build_y_axis(chart: Chart) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
-    """Return `(position_of, ticks)`: a function from value to y position, and labeled ticks."""
+    """Return `(scale_y, ticks)`: a function from value to y position, and labeled ticks."""
     space = HEIGHT - _TOP - _BOTTOM
     values = chart.values
     if chart.is_log:
@@ -106,18 +106,20 @@ def _build_y_axis(chart: Chart) -> tuple[Callable[[float], float], list[tuple[fl
         low = math.floor(math.log10(min(positive)))
         high = max(low + 1, math.ceil(math.log10(max(positive))))
 
-        def log_of(value: float) -> float:
+        def scale_log(value: float) -> float:
             share = (math.log10(max(value, 10.0**low)) - low) / (high - low)
             return _TOP + (1 - share) * space
 
-        return log_of, [(log_of(10.0**n), format_short(10.0**n)) for n in range(low, high + 1)]
+        return scale_log, [
+            (scale_log(10.0**n), format_short(10.0**n)) for n in range(low, high + 1)
+        ]
     ticks = _compute_ticks(0.0, max(values, default=1.0) or 1.0, 4)
     top = max(ticks[-1], max(values, default=1.0))
 
-    def linear_of(value: float) -> float:
+    def scale_linear(value: float) -> float:
         return _TOP + (1 - value / top) * space
 
-    return linear_of, [(linear_of(tick), format_short(tick)) for tick in ticks]
+    return scale_linear, [(scale_linear(tick), format_short(tick)) for tick in ticks]
 
 
 def _compute_ticks(low: float, high: float, wanted: int) -> list[float]:

@@ -43,7 +43,7 @@ from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 from chatserver.warm.archive.archivable_entries import ArchivableMessages, CheckedItem
 from chatserver.warm.archive.manifests import Manifests
-from chatserver.warm.messages.active_days import ANY_DAY, ActiveDaysRepository, day_of
+from chatserver.warm.messages.active_days import ANY_DAY, ActiveDaysRepository, get_day
 from chatserver.warm.messages.seq_search import TS_MAX
 
 PAGE: Final = 500
@@ -86,8 +86,8 @@ class _Cursor:
         ]
         for entry in (*stored, *entries.cold.values()):
             if is_message(entry) and not entry.deleted:
-                first, last = self.days.get(day_of(entry.ts), (entry.seq, entry.seq))
-                self.days[day_of(entry.ts)] = min(first, entry.seq), max(last, entry.seq)
+                first, last = self.days.get(get_day(entry.ts), (entry.seq, entry.seq))
+                self.days[get_day(entry.ts)] = min(first, entry.seq), max(last, entry.seq)
 
     def advance_past(self, window: Window) -> None:
         self.seq = max(self.seq, window.last + 1)

@@ -18,7 +18,7 @@ from chatserver.domain.history_checks import (
     iter_missing_ranges,
 )
 from chatserver.operations.audit.model import Finding
-from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import Message
 from chatserver.warm.archive.archivable_entries import CheckedItem
 
@@ -141,7 +141,7 @@ def _are_equivalent(one: Message, other: Message) -> bool:
 
 def _to_comparable(entry: Message) -> Message:
     """Return the part of an entry that all tiers store: a tombstone if the entry expires."""
-    return entry if entry.expires_at is None else tombstone_of(entry, entry.rev)
+    return entry if entry.expires_at is None else build_tombstone(entry, entry.rev)
 
 
 def _check_rows(entries: RangeEntries) -> Iterable[Finding]:

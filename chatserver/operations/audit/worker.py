@@ -165,7 +165,7 @@ class AuditWorker:
             await self._audit.audit_chat(chat, tally, self._renew_lease)
             found += await self._report(tally)
         await self._audit.audit_all_objects(
-            tally, self._renew_lease, lambda chat: keys.partition_of(chat) == self._partition
+            tally, self._renew_lease, lambda chat: keys.get_partition(chat) == self._partition
         )
         found += await self._report(tally)
         metrics.AUDIT_FAILED.inc(len(tally.failed))

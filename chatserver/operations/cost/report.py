@@ -120,13 +120,13 @@ def provisioned_rates(
     }
     for kind, price in hourly.items():
         held = sum(each.write_units if kind == "write" else each.read_units for each in capacities)
-        used = _sum_of(spending, kind)
+        used = _sum_units(spending, kind)
         text = f"({held} provisioned * {hours} h * {price:g} / {used:,.1f} used)"
         rates[kind] = (held * hours * price / used if used else 0.0, text)
     return Rates(rates["write"][0], rates["read"][0], rates["write"][1], rates["read"][1])
 
 
-def _sum_of(spending: Spending, kind: Kind) -> float:
+def _sum_units(spending: Spending, kind: Kind) -> float:
     return sum(amount for (_, _, spent), amount in spending.units.items() if spent == kind)
 
 
@@ -182,7 +182,7 @@ def redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
 
 def total_line(spending: Spending, rates: Rates) -> Line:
     """Return the total cost."""
-    return rates.line("all", "", _sum_of(spending, "write"), _sum_of(spending, "read"))
+    return rates.line("all", "", _sum_units(spending, "write"), _sum_units(spending, "read"))
 
 
 def message_line(total: Line, messages: int) -> Line | None:

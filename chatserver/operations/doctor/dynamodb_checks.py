@@ -26,7 +26,7 @@ async def require_tables(client: DynamoClient, settings: Warm) -> None:
     missing = []
     for table in TABLES:
         name = table.name_in(settings)
-        key = {attribute: {table.type_of(attribute): "0"} for attribute in table.key.names}
+        key = {attribute: {table.get_type(attribute): "0"} for attribute in table.key.names}
         try:
             await client.call("get_item", {"TableName": name, "Key": key})
         except TableMissing:

@@ -191,17 +191,17 @@ class StatsHistory:
             found = quantile(merged, share)
             return None if found is None else round(found * 1000, 3)
 
-        ok, dup = rate_of(live, "sends:ok"), rate_of(live, "sends:dup")
+        ok, dup = compute_rate(live, "sends:ok"), compute_rate(live, "sends:dup")
         return Point(
             at_ms=at_ms,
             processes=len(live),
             connections=sum_gauge("connections"),
             sessions=sum_gauge("sessions"),
             sends_per_s=round(ok + dup, 2),
-            refused_per_s=round(rate_of(live, "sends:") - ok - dup, 2),
-            pushes_per_s=rate_of(live, "pushes"),
-            persisted_per_s=rate_of(live, "persisted"),
-            http_per_s=rate_of(live, "http:"),
+            refused_per_s=round(compute_rate(live, "sends:") - ok - dup, 2),
+            pushes_per_s=compute_rate(live, "pushes"),
+            persisted_per_s=compute_rate(live, "persisted"),
+            http_per_s=compute_rate(live, "http:"),
             send_p50_ms=find_quantile_ms("send", 0.5),
             send_p99_ms=find_quantile_ms("send", 0.99),
             delivery_p50_ms=find_quantile_ms("delivery", 0.5),
@@ -212,8 +212,8 @@ class StatsHistory:
             slow_closes=round(self._new_counts.get("closes:3001", 0.0)),
             backlog=max((each.entries for each in backlogs), default=None),
             backlog_age_s=max((each.age_s for each in backlogs), default=None),
-            write_units_per_s=rate_of(live, "write_units:"),
-            read_units_per_s=rate_of(live, "read_units:"),
+            write_units_per_s=compute_rate(live, "write_units:"),
+            read_units_per_s=compute_rate(live, "read_units:"),
         )
 
     def build_overview(self, now_ms: int, after_ms: int) -> Overview:
@@ -274,7 +274,7 @@ class StatsHistory:
         return sorted(found, key=lambda each: (-each.write_per_s, -each.read_per_s, each.feature))
 
 
-def rate_of(snapshots: Iterable[Snapshot], name: str) -> float:
+def compute_rate(snapshots: Iterable[Snapshot], name: str) -> float:
     """Return events per second; name ``sends:`` sums all counters with that prefix."""
     total = 0.0
     for each in snapshots:
@@ -304,7 +304,7 @@ def _make_process(received: ReceivedSnapshot, now_ms: int) -> Process:
         reported_ms=received.at_ms,
         is_stale=now_ms - received.at_ms > STALE_S * 1000,
         connections=each.gauges.get("connections", 0.0),
-        sends_per_s=rate_of([each], "sends:ok"),
+        sends_per_s=compute_rate([each], "sends:ok"),
         cpu_share=round(each.counts.get("cpu_s", 0.0) / each.span_s, 4),
         loop_p99_ms=None if loop is None else round(loop * 1000, 3),
     )

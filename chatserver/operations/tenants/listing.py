@@ -22,7 +22,7 @@ from chatserver.domain.access.tenants import RESERVED_TENANTS
 from chatserver.domain.clock import Clock
 from chatserver.errors import TooLarge
 from chatserver.hot.redis.tenant_redis import open_tenant_redis
-from chatserver.operations.tenants.stores import settings_of
+from chatserver.operations.tenants.stores import get_tenant_settings
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.dynamo.tenancy import SEPARATOR
@@ -44,7 +44,7 @@ class TenantLine(msgspec.Struct):
     found_in: list[str] = []
 
 
-def tenant_of(table: Table, item: dict[str, dict[str, str]]) -> str:
+def get_tenant(table: Table, item: dict[str, dict[str, str]]) -> str:
     """Return the tenant of a stored item; empty for the deployment without a tenant."""
     tenant, separator, _ = item[table.key.partition]["S"].partition(SEPARATOR)
     return tenant if separator else ""
@@ -55,7 +55,7 @@ async def open_all_items(
     settings: Settings, clock: Clock, units_per_s: float | None
 ) -> AsyncIterator[TenantItems]:
     """Open the items of all tenants, in the format in which they are stored."""
-    shared = settings_of(settings, "")
+    shared = get_tenant_settings(settings, "")
     async with open_dynamodb(shared.warm) as dynamodb:
         pace = RateLimiter(units_per_s, clock)
         yield TenantItems(dynamodb.for_feature("operations"), shared.warm, pace)
@@ -89,10 +89,10 @@ async def list_tenants(
         for table in tables:
             async for page in items.iter_pages(table, is_keys_only=True, is_consistent=False):
                 for item in page.items:
-                    if tenant := tenant_of(table, item):
+                    if tenant := get_tenant(table, item):
                         add(tenant, "dynamodb")
                 report(table.name, page.scanned)
-    shared = settings_of(settings, "")
+    shared = get_tenant_settings(settings, "")
     async with open_s3(shared.cold) as bucket:
         for tenant in await list_tenants_with_rules(bucket):
             add(tenant, "s3")

@@ -19,8 +19,8 @@ from chatserver.domain.access.tenants import RESERVED_TENANTS
 from chatserver.domain.clock import Clock
 from chatserver.hot.redis.tenant_redis import open_tenant_redis
 from chatserver.operations.cost.prices import GB, HOURS_PER_MONTH, Prices
-from chatserver.operations.tenants.listing import open_all_items, tenant_of
-from chatserver.operations.tenants.stores import settings_of
+from chatserver.operations.tenants.listing import get_tenant, open_all_items
+from chatserver.operations.tenants.stores import get_tenant_settings
 from chatserver.warm.schema.tables import TABLES
 from chatserver.warm.tenant_items import index_bytes, item_bytes
 
@@ -105,7 +105,7 @@ async def measure_tenants(
         for table in TABLES:
             async for page in items.iter_pages(table, is_consistent=False):
                 for item in page.items:
-                    tenant = tenant_of(table, item)
+                    tenant = get_tenant(table, item)
                     stored = item_bytes(item) + ITEM_OVERHEAD_BYTES
                     sizes.add(tenant, "dynamodb", table.name, 1, stored)
                     for index in table.indexes:
@@ -114,7 +114,7 @@ async def measure_tenants(
                             sizes.add(tenant, "dynamodb", name, 1, entry)
                 report(f"dynamodb:{table.name}", page.scanned)
     # A listing costs a request per 1,000 objects, so for one tenant, only its objects are listed.
-    async with open_s3(settings_of(settings, only or "").cold) as bucket:
+    async with open_s3(get_tenant_settings(settings, only or "").cold) as bucket:
         async for objects in TenantObjects(bucket).iter_pages():
             for each in objects:
                 tenant, key = (only, each.key) if only else split_key(each.key)

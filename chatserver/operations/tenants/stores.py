@@ -28,7 +28,7 @@ OpenStore = Callable[[Settings, str], AbstractAsyncContextManager[TenantStore]]
 TABLE_ITEMS_MAX: Final = 500  # deleted per progress report
 
 
-def settings_of(settings: Settings, tenant: str) -> Settings:
+def get_tenant_settings(settings: Settings, tenant: str) -> Settings:
     """Return the settings with another tenant, or without one.
 
     Items and objects are read and written as they are stored: a tenant's encrypted values stay
@@ -93,7 +93,7 @@ async def open_tenant(
         ConfigError: the Redis belongs to another tenant, or a setting is wrong.
         Unavailable: a store does not respond.
     """
-    own, shared = settings_of(settings, tenant), settings_of(settings, "")
+    own, shared = get_tenant_settings(settings, tenant), get_tenant_settings(settings, "")
     async with contextlib.AsyncExitStack() as stack:
         redis = None
         if has_redis:

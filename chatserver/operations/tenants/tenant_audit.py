@@ -21,8 +21,8 @@ import zstandard
 from chatserver.cold.client import open_s3
 from chatserver.cold.tenant_objects import TenantObjects
 from chatserver.errors import BadRequest, NotFound
-from chatserver.operations.tenants.listing import open_all_items, tenant_of
-from chatserver.operations.tenants.stores import OpenTenant, settings_of
+from chatserver.operations.tenants.listing import get_tenant, open_all_items
+from chatserver.operations.tenants.stores import OpenTenant, get_tenant_settings
 from chatserver.warm.dynamo.tenancy import SEPARATOR
 from chatserver.warm.schema.tables import TABLES
 from chatserver.warm.tenant_records import PARTITION
@@ -93,7 +93,7 @@ async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report)
             async for page in items.iter_pages(table):
                 for item in page.items:
                     partition = item[table.key.partition]["S"]
-                    if tenant_of(table, item) == work.tenant or partition == PARTITION:
+                    if get_tenant(table, item) == work.tenant or partition == PARTITION:
                         continue  # audited with the tenant's stores, or a tenant record
                     is_left = any(text.startswith(own) for text in _list_texts(item))
                     if is_left or pattern.search(msgspec.json.encode(item)):
@@ -123,7 +123,7 @@ async def _audit_objects(
     """Search keys, and with `has_contents` contents, of other tenants' objects."""
     result = StoreAudit("s3:others", 0, [])
     pattern, own = _compile_pattern(work.tenant, texts), work.tenant + SEPARATOR
-    async with open_s3(settings_of(work.settings, "").cold) as bucket:
+    async with open_s3(get_tenant_settings(work.settings, "").cold) as bucket:
         async for page in TenantObjects(bucket).iter_pages():
             for each in page:
                 if each.key.startswith(own):

@@ -123,7 +123,7 @@ class HotTrace:
         (head, fields, since, entries, watchers) = await asyncio.gather(
             self._log.get_head(chat),
             self._hot.call("HMGET", keys.chat(chat), "done", "large"),
-            self._hot.call("ZSCORE", keys.undelivered(keys.partition_of(chat)), chat),
+            self._hot.call("ZSCORE", keys.undelivered(keys.get_partition(chat)), chat),
             self._log.list_range(chat, seq, seq),
             self._hot.call("ZCARD", keys.watchers(chat)),
         )

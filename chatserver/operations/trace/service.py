@@ -31,7 +31,7 @@ from chatserver.operations.trace.model import (
     Waiting,
 )
 from chatserver.operations.trace.warm import WarmTrace
-from chatserver.telemetry.trace_ids import trace_ids_of
+from chatserver.telemetry.trace_ids import get_trace_ids
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class MessageTrace:
         found = await self._find(mid, made_ms, chat, user)
         if found is None:
             raise NotFound(f"{mid}: {self._describe_search(chat)}")
-        trace_id = f"{trace_ids_of(mid).trace:032x}"
+        trace_id = f"{get_trace_ids(mid).trace:032x}"
         trace = Trace(mid, made_ms, trace_id, found, waiting=self._waiting)
         await asyncio.gather(
             self._load_hot(trace),
@@ -121,7 +121,7 @@ class MessageTrace:
             self._searched += 1
             return await self._find_in(search, chat)
         if user is not None:
-            chats = await self._record_errors(self._older.list_chats_of(user, self._chats_max))
+            chats = await self._record_errors(self._older.list_chats(user, self._chats_max))
             return await self._find_in_any(search, chats or [])
         if self._hot is not None:
             active = self._hot.list_active(from_ms // 1000, self._chats_max)

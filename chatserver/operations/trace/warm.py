@@ -27,7 +27,7 @@ from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_rows import ALL_AT_ONCE, ChatRows
 from chatserver.warm.messages.checksums import verify
-from chatserver.warm.messages.long_bodies import LongBodies, object_of
+from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
 from chatserver.warm.messages.store import decode_each, decode_item
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -59,7 +59,7 @@ class WarmTrace:
         async for page in iter_chats(self._client, self._settings):
             yield page
 
-    async def list_chats_of(self, user: UserId, limit: int) -> list[ChatId]:
+    async def list_chats(self, user: UserId, limit: int) -> list[ChatId]:
         """Return up to `limit` chats of a user."""
         found: list[ChatId] = []
         start: Any = None
@@ -75,7 +75,7 @@ class WarmTrace:
 
         Cost: a Query over the entries of the chat in that interval, at most `ROWS_MAX`.
         """
-        for partition in (chat, expired_markers.partition_of(chat)):
+        for partition in (chat, expired_markers.get_partition(chat)):
             item = await self._find_row(partition, mid, from_ts, to_ts)
             if item is not None:
                 is_marker = partition != chat
@@ -134,7 +134,7 @@ class WarmTrace:
 
     async def find_state(self, chat: ChatId, ts: Ts) -> InWarm | None:
         """Return the state of the item or marker at `ts`, or None."""
-        for partition in (chat, expired_markers.partition_of(chat)):
+        for partition in (chat, expired_markers.get_partition(chat)):
             span = Span(MESSAGES, partition, between=(ts, ts))
             request = {**span.query(self._settings), "ConsistentRead": True}
             rows = await self._rows.list(span, request, 1)
@@ -144,7 +144,7 @@ class WarmTrace:
 
     async def _describe(self, item: Item, *, is_marker: bool) -> InWarm:
         message = expired_markers.decode_marker(item) if is_marker else decode_item(item)
-        key = None if is_marker else object_of(item)
+        key = None if is_marker else get_object_key(item)
         size = len(message.body.encode())
         if key is not None:
             size = int(item[Field.BODY_BYTES]["N"])

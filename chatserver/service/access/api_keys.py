@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from chatserver.auth.api_keys import (
     REFUSED,
     SCOPES,
-    digest_of,
     format_key,
+    hash_secret,
     is_secret,
     new_secret,
     parse_key,
@@ -48,7 +48,7 @@ class ApiKeys:
                 name=parse_name(name),
                 created_ms=self._now_ms(),
                 scopes=frozenset(scopes),
-                digest=digest_of(secret),
+                digest=hash_secret(secret),
             )
         )
         return key, format_key(key, secret)
@@ -72,7 +72,7 @@ class ApiKeys:
             raise NotFound("API key does not exist or is revoked")
         secret = new_secret()
         until = int(self._clock.time()) + overlap_s
-        await self._rows.rotate(row, digest_of(secret), until)
+        await self._rows.rotate(row, hash_secret(secret), until)
         return format_key(key, secret)
 
     async def revoke(self, key: str) -> None:

@@ -63,7 +63,7 @@ class ChatLoader:
 
     async def _load_chat(self, chat: ChatId) -> bool:
         """Try to load a chat; return False if the chat changed while it was read."""
-        epoch = self._hot.epoch_of_chat(chat)
+        epoch = self._hot.get_chat_epoch(chat)
         if chat.startswith(DIRECT_PREFIX):
             (record, members), head = await asyncio.gather(
                 self._directory.get_chat_with_members(chat), self._messages.find_head(chat)

@@ -219,7 +219,7 @@ class Chats:
         names: list[str] = [] if audience.is_large else list(audience.joined)
         return frames.ChatSummary(
             chat=listed.chat,
-            kind=kind_of(audience.kind),
+            kind=parse_kind(audience.kind),
             top=head.seq,
             read=listed.read,
             unread=await self._count_unread(user, listed.chat, listed.read, head.seq),
@@ -393,7 +393,7 @@ class Chats:
             self._devices.send_signal(member, signal, places)
 
 
-def kind_of(text: str) -> ChatKind:
+def parse_kind(text: str) -> ChatKind:
     """Return the chat kind for its value in Redis."""
     match text:
         case "direct" | "companion":
@@ -403,4 +403,4 @@ def kind_of(text: str) -> ChatKind:
 
 
 def _is_message_entry(entry: LogEntry) -> bool:
-    return codec.kind_of(entry.tail) not in frames.ENTRY_KINDS
+    return codec.get_kind(entry.tail) not in frames.ENTRY_KINDS

@@ -76,7 +76,7 @@ class UserLoader:
             Cost: a Query and two shared BatchGetItem calls; two more Queries for a user with blocks
                 or ended logins. For a new user, a shared BatchGetItem call and a write.
         """
-        epoch = self._hot.epoch_of_user(user)
+        epoch = self._hot.get_user_epoch(user)
         record, is_new = await self._directory.get_or_create_user(user, self._clock.time())
         memberships, restrictions = ([], Restrictions()) if is_new else await self._read(record)
         # The user state is loaded last. Once it is loaded, all other data of the user in Redis is

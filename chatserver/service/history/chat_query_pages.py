@@ -127,10 +127,10 @@ class ChatQueryPage:
 
     async def _read_descending(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
         top = self._older.get_cached_top(self._chat)
-        if to_ts > _end_of(top):
-            page = await self._read_warm(max(from_ts, _end_of(top) + 1), to_ts, self._limit)
+        if to_ts > _get_end_ts(top):
+            page = await self._read_warm(max(from_ts, _get_end_ts(top) + 1), to_ts, self._limit)
             top = await self._older.get_shared_top(self._chat)
-            end = _end_of(top)
+            end = _get_end_ts(top)
             if page.next is not None and page.next["ts"] > end:
                 return page
             self._items = [each for each in page.items if each.ts > end]
@@ -143,7 +143,7 @@ class ChatQueryPage:
     async def _read_ascending(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
         top = self._older.get_cached_top(self._chat)
         for _ in range(_ATTEMPTS_MAX):
-            if from_ts <= (end := _end_of(top)):
+            if from_ts <= (end := _get_end_ts(top)):
                 if full := await self._read_cold(top, from_ts, min(to_ts, end), seq):
                     return full
                 self._after, from_ts, seq = {"ts": end}, end + 1, None
@@ -151,7 +151,7 @@ class ChatQueryPage:
                     return Page(self._items, None)
             page = await self._read_warm(from_ts, to_ts, max(1, self._limit - len(self._items)))
             top = await self._older.get_shared_top(self._chat)
-            if _end_of(top) < from_ts:
+            if _get_end_ts(top) < from_ts:
                 items = [*self._items, *page.items]
                 if len(items) > self._limit:
                     return Page(items[: self._limit], self._after)
@@ -218,7 +218,7 @@ class _WarmPage(Page[Message]):
     next: dict[str, int] | None
 
 
-def _end_of(top: ArchiveTop) -> int:
+def _get_end_ts(top: ArchiveTop) -> int:
     """Return the ts up to which all entries are archived; -1 if none are."""
     return top.ts if top.seq else -1
 

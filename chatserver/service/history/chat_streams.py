@@ -27,7 +27,7 @@ from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_view import QueryView
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.dynamo.paging import Token
-from chatserver.warm.messages.active_days import DAY_US, ActiveDays, day_of
+from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
 from chatserver.warm.messages.message_queries import MessageIndexes
 
 FIRST_READ: Final = 8  # messages in a chat's first read; the size doubles with each read
@@ -159,7 +159,7 @@ class ChatStream:
             return
         if self._days is None:
             return
-        day = day_of(self._next)
+        day = get_day(self._next)
         if self._is_descending:
             found = self._days.find_before(day)
             at = None if found is None else min(self._next, (found + 1) * DAY_US - 1)
@@ -186,7 +186,7 @@ class ChatStream:
             cold=tiers.cold,
             view=tiers.view,
             chat=self.chat,
-            first=_first_of(tiers.view, self.chat),
+            first=_get_first_seq(tiers.view, self.chat),
             limit=size,
             newest_first=self._is_descending,
         )
@@ -261,7 +261,7 @@ class ChatStream:
             self._reads_log = False  # the entries from the next position on are stored now
 
 
-def _first_of(view: QueryView, chat: ChatId) -> int:
+def _get_first_seq(view: QueryView, chat: ChatId) -> int:
     oldest = view.spans[chat].find_period_after(0)
     return 1 if oldest is None else oldest.first
 

@@ -124,7 +124,7 @@ class MergedMessages:
         """
         check_limit(limit)
         position = None if start is None else _parse_position(start)
-        is_match = _match_of(user, direction)
+        is_match = _build_filter(user, direction)
         streams = await self._make_streams(user, times, position, is_match)
         tiers = ChatTiers(
             messages=self._messages,
@@ -157,7 +157,7 @@ class MergedMessages:
         days = await self._find_days(chats)
         streams = []
         for chat in chats:
-            rest = _rest_of(times, position, chat.chat)
+            rest = _get_remaining_range(times, position, chat.chat)
             if rest is None:
                 continue
             stream = ChatStream(
@@ -304,7 +304,9 @@ def _parse_position(token: Token) -> _Position:
     return _Position(ts, chat)
 
 
-def _rest_of(times: TimeRange, position: _Position | None, chat: str) -> TimeRange | None:
+def _get_remaining_range(
+    times: TimeRange, position: _Position | None, chat: str
+) -> TimeRange | None:
     """Return the part of the time range after a position, for one chat; None if it is empty."""
     low, high = times.from_ts, times.to_ts
     if position is not None:
@@ -315,7 +317,7 @@ def _rest_of(times: TimeRange, position: _Position | None, chat: str) -> TimeRan
     return TimeRange(low, high, times.is_newest_first) if low <= high else None
 
 
-def _match_of(user: UserId, direction: Direction | None) -> Callable[[Message], bool]:
+def _build_filter(user: UserId, direction: Direction | None) -> Callable[[Message], bool]:
     if direction is None:
         return lambda _message: True
     is_sent = direction == "sent"

@@ -25,7 +25,7 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import codec, message_expiry
-from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import INT_MAX, Message
 
 log = structlog.get_logger()
@@ -35,7 +35,7 @@ _CHANGES_WITH_TEXT = frozenset({"edit", "reaction"})
 
 def has_changes(entries: Iterable[LogEntry]) -> bool:
     """Return whether any entry is a change to another entry."""
-    return any(codec.kind_of(entry.tail) in _CHANGES_WITH_TEXT for entry in entries)
+    return any(codec.get_kind(entry.tail) in _CHANGES_WITH_TEXT for entry in entries)
 
 
 def may_see_changes(span: Reader, target: int) -> bool:
@@ -43,7 +43,7 @@ def may_see_changes(span: Reader, target: int) -> bool:
     return target >= span.first or span.is_readable(target)
 
 
-def _target_of(entry: LogEntry) -> int:
+def _get_target(entry: LogEntry) -> int:
     message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
     return message.target or 0
 
@@ -69,10 +69,10 @@ class View:
         """Return the log entry's tail as the reader sees it."""
         value = self.overlay.get(entry.seq)
         tail = codec.split_message(value)[2] if value and value[:1] == b"{" else entry.tail
-        if self.hidden or (self.span.first > 1 and codec.kind_of(tail) in _CHANGES_WITH_TEXT):
+        if self.hidden or (self.span.first > 1 and codec.get_kind(tail) in _CHANGES_WITH_TEXT):
             message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
             if self._is_hidden(message):
-                return codec.tail_of(tombstone_of(message, message.rev))
+                return codec.encode_tail(build_tombstone(message, message.rev))
         return message_expiry.apply_expiry_to_tail(entry.seq, entry.ts, tail, now_s)
 
     def render_message(self, message: Message, now_s: float) -> Message:
@@ -80,11 +80,13 @@ class View:
         value = self.overlay.get(message.seq)
         if value is not None:
             is_whole = value[:1] == b"{"
-            newer = codec.decode_message(value) if is_whole else tombstone_of(message, int(value))
+            newer = (
+                codec.decode_message(value) if is_whole else build_tombstone(message, int(value))
+            )
             # The warm tier was read later, and may already include the change.
             message = newer if newer.rev > message.rev else message
         if self._is_hidden(message):
-            return tombstone_of(message, message.rev)
+            return build_tombstone(message, message.rev)
         return message_expiry.apply_expiry(message, now_s)
 
     def _is_hidden(self, message: Message) -> bool:
@@ -135,7 +137,7 @@ class Views:
             span = await self._members.get_reader(chat, reader)
         except NotFound:
             return NOTHING
-        if any(_target_of(entry) < span.first for entry in entries if has_changes([entry])):
+        if any(_get_target(entry) < span.first for entry in entries if has_changes([entry])):
             return await self._try_to_add_periods(chat, reader, span)
         return span
 

@@ -115,7 +115,7 @@ class History:
             raise BadRequest("before, after: only one of them is allowed")
         chat = ChatId(frame.chat)
         span = await self._members.get_reader(chat, reader)
-        epoch = self._log.epoch_of(chat)
+        epoch = self._log.get_epoch(chat)
         read = self._read_after if frame.after is not None else self._read_before
         page = await read(reader, frame, span)
         if page.withheld and span.lacks_periods:
@@ -124,7 +124,7 @@ class History:
             if any(span.is_readable(seq) for seq in page.withheld):
                 page = await read(reader, frame, span)
         head = await self._log.get_head(chat)
-        if not head.is_open or self._log.epoch_of(chat) != epoch:
+        if not head.is_open or self._log.get_epoch(chat) != epoch:
             raise Unavailable("Redis lost the chat while it was read; try again")
         return dataclasses.replace(page, stored=head.stored)
 

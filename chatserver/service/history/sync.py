@@ -159,7 +159,7 @@ class Sync:
                 view = await self._views.open(user, chat, range(first, first + limit))
             for message in (await older.read_run(chat, None, first - 1, limit, None)).messages:
                 current = view.render_message(message, self._clock.time())
-                entry = LogEntry(Seq(current.seq), Ts(current.ts), codec.tail_of(current))
+                entry = LogEntry(Seq(current.seq), Ts(current.ts), codec.encode_tail(current))
                 messages.setdefault((chat, entry.seq), entry)
 
         await asyncio.gather(*(read(*each) for each in ranges))

@@ -179,7 +179,7 @@ def _make_entries(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:
         )
         role = member.role + member.mute
         entries.append(
-            ChangeEntry(member.user, role, member.is_new, codec.tail_of(message), member.mid)
+            ChangeEntry(member.user, role, member.is_new, codec.encode_tail(message), member.mid)
         )
     if change.update_mid:
         message = frames.Message(
@@ -193,5 +193,5 @@ def _make_entries(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:
             body=change.body,
             name=change.name,
         )
-        entries.append(ChangeEntry("", "", False, codec.tail_of(message), change.update_mid))
+        entries.append(ChangeEntry("", "", False, codec.encode_tail(message), change.update_mid))
     return entries

@@ -68,7 +68,7 @@ def format_settings(frame: frames.AnyChange) -> str:
     return msgspec.json.encode(settings).decode() if settings else ""
 
 
-def digest_of_request(frame: frames.AnyChange) -> str:
+def compute_request_digest(frame: frames.AnyChange) -> str:
     """Return a digest that is the same for requests with the same content."""
     content = msgspec.json.encode(msgspec.structs.replace(frame, id=0))
     return hashlib.blake2b(content, digest_size=8).hexdigest()

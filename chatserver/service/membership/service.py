@@ -38,7 +38,7 @@ from chatserver.domain.invitations import Invitation
 from chatserver.domain.jitter import jittered
 from chatserver.domain.large_chats import is_large_after
 from chatserver.domain.membership import Changes, Group, Role
-from chatserver.domain.messages import digest_of
+from chatserver.domain.messages import compute_digest
 from chatserver.domain.moderation import format_mute
 from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.hot.chats.membership import HotMembership
@@ -52,7 +52,7 @@ from chatserver.service.membership.change_records import (
     find_unstored,
 )
 from chatserver.service.membership.change_requests import (
-    digest_of_request,
+    compute_request_digest,
     format_muted_until,
     format_settings,
     list_target_users,
@@ -191,7 +191,7 @@ class Membership:
     async def _prepare(
         self, chat: ChatId, actor: UserId, frame: frames.AnyChange, *, is_host: bool
     ) -> _Request:
-        settings, digest = parse_settings(frame), digest_of_request(frame)
+        settings, digest = parse_settings(frame), compute_request_digest(frame)
         strangers: set[UserId] = set()
         invitation = None
         if isinstance(frame, frames.Invite) and self._invitations is not None:
@@ -271,7 +271,7 @@ class Membership:
             return False
         # After a load from the warm tier, Redis has the digest of the entry, not of the request.
         kind = "update" if isinstance(frame, frames.UpdateChat) else "member"
-        if found.digest not in {digest, "", digest_of(kind, format_settings(frame), None)}:
+        if found.digest not in {digest, "", compute_digest(kind, format_settings(frame), None)}:
             raise Conflict("ref: already used for another request")
         return True
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from chatserver.domain.ids import ChatId, Epoch, epoch_start_ms
 from chatserver.protocol import frames
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, tombstone_of
+from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, build_tombstone
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.messages.message_changes import MessageChanges
 
@@ -81,7 +81,7 @@ class UnappliedChanges:
                 # Blank first: a retry skips entries whose change is already applied.
                 await self._changes.clear_edit(chat, message.edited_ts, entry.seq)
                 if edit := by_seq.get(message.edited_seq):
-                    by_seq[edit.seq] = tombstone_of(edit, entry.seq)
+                    by_seq[edit.seq] = build_tombstone(edit, entry.seq)
             message = changed
         if message != stored:
             await self._changes.apply(chat, stored.ts, entries)

@@ -20,8 +20,8 @@ from typing import Literal, NoReturn
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
 from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.domain.message_changes import Hide, MessageChange, Outcome
-from chatserver.domain.messages import digest_of, is_same_send, parse_place
-from chatserver.domain.moderation import refusal_of
+from chatserver.domain.messages import compute_digest, is_same_send, parse_place
+from chatserver.domain.moderation import build_refusal
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body, parse_emoji
 from chatserver.errors import (
     Conflict,
@@ -38,7 +38,7 @@ from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import REACTIONS_MAX
-from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_changed
+from chatserver.protocol.memory_costs import Charge, charge_nobody, compute_change_cost
 from chatserver.service.history.service import WarmHistory
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 from chatserver.service.messaging.service import Messaging
@@ -130,7 +130,9 @@ class MessageChangeService:
             match changed.outcome:
                 case Outcome.COMMITTED:
                     tail_bytes, recipients = len(change.tail), len(audience.users)
-                    self._charge(user, cost_of_changed(changed.size_bytes, tail_bytes, recipients))
+                    self._charge(
+                        user, compute_change_cost(changed.size_bytes, tail_bytes, recipients)
+                    )
                     self._messaging.fan_out(chat, Seq(changed.seq), user)
                     return _make_ack(frame, change.mid, changed.seq, changed.ts, dup=False)
                 case Outcome.KNOWN:
@@ -138,7 +140,7 @@ class MessageChangeService:
                 case Outcome.ELSEWHERE:
                     base, head = await self._read_base(change), changed.seq
                 case Outcome.RESTRICTED:
-                    raise refusal_of(changed.seq)
+                    raise build_refusal(changed.seq)
                 case Outcome.CLOSED:
                     self._audiences.drop(chat)
                     await self._audiences.get(chat)
@@ -168,7 +170,7 @@ class MessageChangeService:
             user,
             Ref(frame.ref),
             mid,
-            digest_of(kind, body, frame.seq),
+            compute_digest(kind, body, frame.seq),
             kind,
             Seq(frame.seq),
             body,

@@ -16,7 +16,7 @@ import msgspec
 
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
 from chatserver.domain.message_changes import MessageChange, Outcome
-from chatserver.domain.messages import digest_of
+from chatserver.domain.messages import compute_digest
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.message_changes import ChangeCommitter
@@ -93,7 +93,7 @@ class TextEraser:
     def _make(self, chat: ChatId, seq: int) -> MessageChange:
         mid, ref = self._mids.next(), Ref(f"erase-{seq}")
         tail = codec.encode_entry_tail(chat, mid, self._system, ref, "delete", "", Seq(seq))
-        digest = digest_of("delete", "", Seq(seq))
+        digest = compute_digest("delete", "", Seq(seq))
         return MessageChange(chat, self._system, ref, mid, digest, "delete", Seq(seq), "", tail)
 
 

@@ -36,7 +36,7 @@ from chatserver.domain.messages import (
     InboxPositions,
     OnAnswer,
     PendingDraft,
-    digest_of,
+    compute_digest,
     is_same_send,
     parse_place,
 )
@@ -48,7 +48,12 @@ from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_fan_out, cost_of_growth
+from chatserver.protocol.memory_costs import (
+    Charge,
+    charge_nobody,
+    compute_fan_out_cost,
+    compute_growth_cost,
+)
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry.failpoints import failpoint
@@ -220,9 +225,9 @@ class Messaging:
         """
         body = parse_body(frame.body, self.body_bounds) if frame.body or not attachments else ""
         began_ns = 0 if self._tracer is None else time.time_ns()
-        self._charge(sender, cost_of_growth(frame.body, body))
+        self._charge(sender, compute_growth_cost(frame.body, body))
         chat, ref, mid = ChatId(frame.chat), Ref(frame.ref), self._mids.next()
-        reply_to, ends = frame.reply_to, self._expiry_of(frame)
+        reply_to, ends = frame.reply_to, self._compute_expiry(frame)
         bare = codec.encode_message_tail(
             chat, mid, sender, ref, frame.kind, body, reply_to, attachments=attachments, ai=ai
         )
@@ -232,7 +237,7 @@ class Messaging:
             ref,
             mid,
             # Of the sender's input: a retry has the same digest even if a webhook changed the body.
-            digest_of(
+            compute_digest(
                 frame.kind,
                 body if original_body is None else original_body,
                 reply_to,
@@ -250,7 +255,7 @@ class Messaging:
         draft.tail_without_expiry, draft.requested_expiry = bare, ends
         draft.reply_to, draft.is_system = reply_to, is_system
         if original_body is not None:
-            draft.changed_digest = digest_of(
+            draft.changed_digest = compute_digest(
                 frame.kind, body, reply_to, frame.attachments, frame.expires_s
             )
         audience = self._audiences.find(chat)
@@ -278,11 +283,11 @@ class Messaging:
             else codec.add_expiry(draft.tail_without_expiry, ends)
         )
         if not draft.is_system:
-            cost = cost_of_fan_out(len(audience.users), expires=ends is not None)
+            cost = compute_fan_out_cost(len(audience.users), expires=ends is not None)
             self._charge(draft.sender, cost)
         self._commits.submit(draft, audience)
 
-    def _expiry_of(self, frame: frames.Send) -> int | None:
+    def _compute_expiry(self, frame: frames.Send) -> int | None:
         """Return the Unix second (rounded up) at which the message expires; None for never."""
         if frame.expires_s is None:
             return None

@@ -22,7 +22,7 @@ from chatserver.domain.presence import (
     PresenceChange,
     SessionActivity,
     State,
-    best_of,
+    get_best_state,
 )
 from chatserver.errors import ChatError
 from chatserver.hot.users.presence_subscriptions import PresenceStates
@@ -85,7 +85,7 @@ class UserPresence:
         if local is None or activity not in local.sessions:
             return
         now = self._clock.monotonic()
-        local.closed_state = self._state_of(local, now)
+        local.closed_state = self._get_state(local, now)
         local.sessions.remove(activity)
         local.closed_until = local.used_at = now
         if self._settings.offline_grace_s > 0:
@@ -109,10 +109,10 @@ class UserPresence:
         self._changed.add(user)
         self._wake.set()
 
-    def _state_of(self, local: _User, now: float) -> State:
+    def _get_state(self, local: _User, now: float) -> State:
         away_after_s = self._settings.away_after_s
-        state = best_of(each.state_at(now, away_after_s) for each in local.sessions)
-        return best_of((state, local.closed_state)) if now < local.closed_until else state
+        state = get_best_state(each.state_at(now, away_after_s) for each in local.sessions)
+        return get_best_state((state, local.closed_state)) if now < local.closed_until else state
 
     # publishing
 
@@ -147,7 +147,7 @@ class UserPresence:
             now = self._clock.monotonic()
             for activity in local.sessions:
                 activity.update(now)
-            if local.published is State.ONLINE and self._state_of(local, now) is not State.ONLINE:
+            if local.published is State.ONLINE and self._get_state(local, now) is not State.ONLINE:
                 self._changed.add(user)
             if number % USERS_CHECKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -160,7 +160,7 @@ class UserPresence:
             local = self._users.get(user)
             if local is None:
                 continue
-            state = self._state_of(local, now)
+            state = self._get_state(local, now)
             if state is not local.published:
                 local.published = state
                 used_at = max([local.used_at, *(each.used_at for each in local.sessions)])

@@ -83,9 +83,9 @@ class PresenceSubscriptions:
         self._direct_chats = direct_chats
         self._tasks: set[asyncio.Task[None]] = set()
         self._subjects: dict[UserId, _Subject] = {}
-        self._users_of: dict[Subscriber, set[UserId]] = {}
+        self._users_by_subscriber: dict[Subscriber, set[UserId]] = {}
         # Users of `subscribe` calls in progress; `unsubscribe` removes users from these sets.
-        self._wanted_of: dict[Subscriber, list[set[UserId]]] = {}
+        self._pending_by_subscriber: dict[Subscriber, list[set[UserId]]] = {}
 
     # session commands
 
@@ -100,21 +100,21 @@ class PresenceSubscriptions:
         """
         wanted = set(users) - {subscriber.user}
         self._check_limit(subscriber, wanted)
-        calls = self._wanted_of.setdefault(subscriber, [])
+        calls = self._pending_by_subscriber.setdefault(subscriber, [])
         calls.append(wanted)
         try:
             found = await self._find_shared(subscriber.user, set(wanted))
         finally:
             calls[:] = [each for each in calls if each is not wanted]
             if not calls:
-                self._wanted_of.pop(subscriber, None)
+                self._pending_by_subscriber.pop(subscriber, None)
         shared = {user: chat for user, chat in found.items() if user in wanted}
         if not shared or not subscriber.is_live:
             return
         self._check_limit(subscriber, shared)
         for user, chat in shared.items():
             self._subjects.setdefault(user, _Subject()).subscribers[subscriber] = chat
-        self._users_of.setdefault(subscriber, set()).update(shared)
+        self._users_by_subscriber.setdefault(subscriber, set()).update(shared)
         await self._refresh(list(shared))
         for user in shared:
             subject = self._subjects.get(user)
@@ -143,28 +143,28 @@ class PresenceSubscriptions:
         return set(await self._find_shared(viewer, wanted - {viewer})) | (wanted & {viewer})
 
     def _check_limit(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
-        if len(self._users_of.get(subscriber, set()).union(users)) > self._users_max:
+        if len(self._users_by_subscriber.get(subscriber, set()).union(users)) > self._users_max:
             raise BadRequest(f"users: a session may subscribe to at most {self._users_max} users")
 
     def unsubscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
         """End subscriptions to these users, also those that are being started."""
         users = set(users)
-        for wanted in self._wanted_of.get(subscriber, ()):
+        for wanted in self._pending_by_subscriber.get(subscriber, ()):
             wanted -= users
-        subscribed = self._users_of.get(subscriber)
+        subscribed = self._users_by_subscriber.get(subscriber)
         if subscribed is None:
             return
         ended = subscribed.intersection(users)
         subscribed -= ended
         if not subscribed:
-            del self._users_of[subscriber]
+            del self._users_by_subscriber[subscriber]
         unused = [user for user in ended if self._remove(subscriber, user)]
         if unused:
             self._spawn(self._unsubscribe_gateway(unused), "presence-unsubscribe")
 
     def remove_subscriber(self, subscriber: Subscriber) -> None:
         """End all subscriptions of a session that has closed."""
-        self.unsubscribe(subscriber, list(self._users_of.get(subscriber, ())))
+        self.unsubscribe(subscriber, list(self._users_by_subscriber.get(subscriber, ())))
 
     def _remove(self, subscriber: Subscriber, user: UserId) -> bool:
         """Remove one subscription; return True if the user has no other subscribers here."""

@@ -23,7 +23,7 @@ from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.checksums import Verdict, verify
-from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import (
@@ -116,7 +116,7 @@ class ArchivableMessages:
 
     async def _check_whole(self, item: Item) -> CheckedItem | None:
         """Verify an item and its body; return None if it was archived in the meantime."""
-        if object_of(item) is None:
+        if get_object_key(item) is None:
             return _check(item, decode_item)
         try:
             (message,) = await decode_each([item], self._bodies)
@@ -130,7 +130,7 @@ class ArchivableMessages:
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
     ) -> list[CheckedItem]:
         """Return the markers in ``[from_ts, to_ts]`` as tombstones; see `list_checked`."""
-        items = await self._read(expired_markers.partition_of(chat), from_ts, to_ts, limit)
+        items = await self._read(expired_markers.get_partition(chat), from_ts, to_ts, limit)
         return [_check(item, expired_markers.decode_marker) for item in items]
 
     async def list_run(
@@ -147,7 +147,7 @@ class ArchivableMessages:
         is_cut = len(items) == limit or len(fitting) < len(items)
         end = int(fitting[-1][Field.TS]["N"]) if is_cut else to_ts
         held = {message.seq: message for message in await decode_items(fitting, self._bodies)}
-        gone = await self._read(expired_markers.partition_of(chat), after_ts + 1, end, None)
+        gone = await self._read(expired_markers.get_partition(chat), after_ts + 1, end, None)
         held = {message.seq: message for message in map(expired_markers.decode_marker, gone)} | held
         run: list[Message] = []
         while len(run) < limit and (found := held.get(after_seq + 1 + len(run))) is not None:
@@ -205,7 +205,7 @@ class ArchivableMessages:
     async def _remove(self, entry: Message) -> bool:
         request = {
             "TableName": self._table,
-            "Key": await self._rows.key_of(entry.chat, entry.ts),
+            "Key": await self._rows.build_key(entry.chat, entry.ts),
             "ConditionExpression": (
                 "(attribute_not_exists(#rev) OR #rev = :rev) "
                 "AND (attribute_not_exists(#restored) OR #restored <= :now)"
@@ -222,7 +222,7 @@ class ArchivableMessages:
         except ConditionFailed:
             return False
         removed: Item | None = answer.get("Attributes")
-        if removed is not None and (key := object_of(removed)) is not None:
+        if removed is not None and (key := get_object_key(removed)) is not None:
             await self._bodies.drop(key)
         return True
 

@@ -19,14 +19,14 @@ from chatserver.domain.archive_segments import LOST_KIND
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.messages.checksums import checksum_of
+from chatserver.warm.messages.checksums import compute_checksum
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
 _SUFFIX = "#gone"
 
 
-def partition_of(chat: str) -> str:
+def get_partition(chat: str) -> str:
     """Return the partition key of a chat's markers."""
     return chat + _SUFFIX
 
@@ -34,7 +34,7 @@ def partition_of(chat: str) -> str:
 def encode_marker(message: Message) -> Item:
     """Return the marker item for an expiring or lost message."""
     marker: Item = {
-        Field.CHAT: {"S": partition_of(message.chat)},
+        Field.CHAT: {"S": get_partition(message.chat)},
         Field.TS: {"N": str(message.ts)},
         Field.SEQ: {"N": str(message.seq)},
         Field.MID: {"S": message.mid},
@@ -44,7 +44,7 @@ def encode_marker(message: Message) -> Item:
     }
     if message.expires_at is not None:
         marker[Field.ENDS] = {"N": str(message.expires_at)}
-    marker[Field.SUM] = {"S": checksum_of(decode_marker(marker))}
+    marker[Field.SUM] = {"S": compute_checksum(decode_marker(marker))}
     return marker
 
 

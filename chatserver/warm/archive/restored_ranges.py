@@ -85,7 +85,7 @@ class RestoredRows:
         Raises:
             Conflict: the range is ending, or was changed concurrently.
         """
-        key = key_of(chat, wanted)
+        key = build_key(chat, wanted)
         row = await find_item(self._client, self._table, key)
         held = None if row is None else decode_range(row)
         if held is not None and held.is_ending:
@@ -114,7 +114,7 @@ class RestoredRows:
         """
         request = {
             "TableName": self._table,
-            "Key": key_of(chat, held),
+            "Key": build_key(chat, held),
             "UpdateExpression": "SET #done = :done",
             "ConditionExpression": "attribute_exists(#first) AND attribute_not_exists(#ending)",
             "ExpressionAttributeNames": {
@@ -137,7 +137,7 @@ class RestoredRows:
         condition["ExpressionAttributeValues"] |= {":yes": {"BOOL": True}}
         request = {
             "TableName": self._table,
-            "Key": key_of(chat, held),
+            "Key": build_key(chat, held),
             "UpdateExpression": "SET #ending = :yes",
             **condition,
         }
@@ -147,7 +147,7 @@ class RestoredRows:
         """Delete an ending range whose items were deleted. Idempotent."""
         request = {
             "TableName": self._table,
-            "Key": key_of(chat, held),
+            "Key": build_key(chat, held),
             "ConditionExpression": "attribute_exists(#ending)",
             "ExpressionAttributeNames": {"#ending": Field.IS_ENDING},
         }
@@ -177,7 +177,7 @@ class RestoredRows:
             await self._client.call("delete_item", request)
 
 
-def key_of(chat: str, held: Restored) -> Item:
+def build_key(chat: str, held: Restored) -> Item:
     return row_key(f"a#{chat}", f"{_PREFIX}{held.first:020d}#{held.last:020d}")
 
 

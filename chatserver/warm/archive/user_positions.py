@@ -58,7 +58,7 @@ class UserPositions:
     async def _record(self, direction: Direction, user: str, ts: int) -> None:
         request: dict[str, Any] = {
             "TableName": self._table,
-            "Key": _key_of(user),
+            "Key": _build_key(user),
             "UpdateExpression": "SET #at = :ts",
             "ConditionExpression": "attribute_not_exists(#at) OR #at < :ts",
             "ExpressionAttributeNames": {"#at": _ATTRIBUTES[direction]},
@@ -74,9 +74,9 @@ class UserPositions:
             If called after an index Query, the ts covers every message that had left the index.
             Cost: a GetItem of one read unit.
         """
-        item = await find_item(self._client, self._table, _key_of(user)) or {}
+        item = await find_item(self._client, self._table, _build_key(user)) or {}
         return find_number(item, _ATTRIBUTES[direction])
 
 
-def _key_of(user: str) -> Item:
+def _build_key(user: str) -> Item:
     return row_key(user_key(user), f"archive#{user}")

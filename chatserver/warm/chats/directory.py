@@ -305,7 +305,7 @@ class Directory:
         row = stored or await self._find_row(key, key)
         if row is None:
             raise Unavailable(f"chat {chat}: changed while being created; try again")
-        if records.origin_of(row) != origin:
+        if records.get_origin(row) != origin:
             raise Conflict(f"chat {chat}: exists with another kind, name or membership")
         return Chat.decode(row)
 

@@ -27,7 +27,7 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.errors import CorruptData, NotFound
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import shredded_tombstone_of
+from chatserver.protocol.entry_rules import build_shredded_tombstone
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
@@ -98,7 +98,7 @@ def decode_copy(item: Item) -> Message:
             f"table messages: the item at {key} is not a message copy: {exc!r}"
         ) from exc
     if MessageField.SHREDDED in item:
-        return shredded_tombstone_of(copy)
+        return build_shredded_tombstone(copy)
     if MessageField.BODY in item:  # copies of earlier releases: a short body is in the JSON
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy

@@ -407,14 +407,14 @@ class Memberships:
             return False
         for user, seq in joined.items():
             if user in members and members[user].joined != seq:
-                actions = self._set_joined_of(chat, version, user, seq)
+                actions = self._build_joined_actions(chat, version, user, seq)
                 try:
                     await self._client.call("transact_write_items", {"TransactItems": actions})
                 except ConditionFailed:
                     return False
         return True
 
-    def _set_joined_of(
+    def _build_joined_actions(
         self, chat: str, version: int, user: UserId, seq: Seq
     ) -> list[dict[str, Any]]:
         key = records.chat_key(chat)

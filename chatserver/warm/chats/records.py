@@ -89,7 +89,7 @@ class User:
     def decode(cls, item: Item) -> User:
         """Decode a user. Raises CorruptData."""
         return cls(
-            user=_id_of(item, Field.PK, "u#"),
+            user=_decode_id(item, Field.PK, "u#"),
             name=_find_text(item, Field.NAME),
             created_ms=_number(item, Field.CREATED),
             about=_find_text(item, Field.ABOUT),
@@ -159,7 +159,7 @@ class Chat:
         if kind not in {"direct", "group", "companion"}:
             raise CorruptData(f"table directory: {_where(item)} has the unknown kind {kind!r}")
         return cls(
-            chat=_id_of(item, Field.PK, "c#"),
+            chat=_decode_id(item, Field.PK, "c#"),
             kind=cast(ChatKind, kind),
             name=_find_text(item, Field.NAME),
             version=_number(item, Field.VERSION),
@@ -185,7 +185,7 @@ def is_ready(item: Item) -> bool:
     return _text(item, Field.STATE) == READY
 
 
-def origin_of(item: Item) -> str:
+def get_origin(item: Item) -> str:
     """Return the digest of a chat's creation request; see `describe_origin`."""
     return _text(item, Field.ORIGIN)
 
@@ -233,16 +233,16 @@ class Member:
         if role not in {"owner", "admin", "member"}:
             raise CorruptData(f"table directory: {_where(item)} has the unknown role {role!r}")
         return cls(
-            chat=_id_of(item, Field.PK, "c#"),
-            user=_id_of(item, Field.SK, MEMBER_PREFIX),
+            chat=_decode_id(item, Field.PK, "c#"),
+            user=_decode_id(item, Field.SK, MEMBER_PREFIX),
             role=cast(Role, role),
             joined=_number(item, Field.JOINED),
             read=_number(item, Field.READ),
             received=_number(item, Field.RECEIVED),
-            hidden=_hidden_of(item),
+            hidden=_decode_hidden(item),
             muted_until=_find_number(item, Field.MUTED_UNTIL),
             quiet_until=_find_number(item, Field.QUIET),
-            periods=_periods_of(item),
+            periods=_decode_periods(item),
         )
 
 
@@ -266,12 +266,12 @@ def decode_former(item: Item) -> tuple[str, FormerMember]:
         last=Period(_find_number(item, Field.JOINED) or 1, _find_number(item, Field.LEFT) or 0),
         mid=_find_text(item, Field.MID) or "",
         stored=_find_number(item, Field.STORED) or 0,
-        periods=_periods_of(item),
-        hidden=_hidden_of(item),
+        periods=_decode_periods(item),
+        hidden=_decode_hidden(item),
         quiet_until=_find_number(item, Field.QUIET),
         muted_until=_find_number(item, Field.MUTED_UNTIL),
     )
-    return _id_of(item, Field.PK, "u#"), former
+    return _decode_id(item, Field.PK, "u#"), former
 
 
 def _encode_kept(kept: Member | FormerMember) -> Item:
@@ -288,11 +288,11 @@ def _encode_kept(kept: Member | FormerMember) -> Item:
     return item
 
 
-def _hidden_of(item: Item) -> tuple[int, ...]:
+def _decode_hidden(item: Item) -> tuple[int, ...]:
     return tuple(sorted(map(int, item.get(Field.HIDDEN, {"NS": ()})["NS"])))
 
 
-def _periods_of(item: Item) -> Periods:
+def _decode_periods(item: Item) -> Periods:
     try:
         return parse_periods(_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
     except ValueError as exc:
@@ -333,7 +333,7 @@ def _number(item: Item, name: str) -> int:
         ) from exc
 
 
-def _id_of(item: Item, name: str, prefix: str) -> str:
+def _decode_id(item: Item, name: str, prefix: str) -> str:
     text = _text(item, name)
     if not text.startswith(prefix):
         raise CorruptData(f"table directory: {_where(item)}: {name} does not begin with {prefix}")

@@ -71,7 +71,7 @@ class BatchedReads:
             return []
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[Item]] = loop.create_future()
-        named = {_name_of(key): key for key in keys}
+        named = {_make_hashable(key): key for key in keys}
         read = _Read(keys, set(named), done)
         for name, key in named.items():
             self._waiting.setdefault(name, (key, []))[1].append(read)
@@ -110,17 +110,17 @@ class BatchedReads:
         try:
             await self._client.retry(attempt)
         except Unavailable as exc:
-            for read in _readers_of(batch):
+            for read in _collect_reads(batch):
                 read.fail(exc)
         except ChatError as exc:
             # DynamoDB rejected the whole call, perhaps because of one key.
-            unread = [read for read in _readers_of(batch) if not read.done.done()]
+            unread = [read for read in _collect_reads(batch) if not read.done.done()]
             if len(unread) == 1:
                 unread[0].fail(exc)
             else:
                 await asyncio.gather(*map(self._read_alone, unread))
         finally:
-            for read in _readers_of(batch):
+            for read in _collect_reads(batch):
                 read.fail(Unavailable("DynamoDB: the read was interrupted; try again"))
 
     async def _read_alone(self, read: _Read) -> None:
@@ -139,10 +139,10 @@ class BatchedReads:
         answer = await self._client.call_once("batch_get_item", request)
         # DynamoDB omits the table if all keys were processed.
         left: Any = (answer.get("UnprocessedKeys") or {}).get(self._table, {"Keys": ()})["Keys"]
-        unprocessed = {_name_of(key) for key in left}
+        unprocessed = {_make_hashable(key) for key in left}
         attributes = keys[0].keys()
         items = {
-            _name_of({name: item[name] for name in attributes}): item
+            _make_hashable({name: item[name] for name in attributes}): item
             for item in answer["Responses"].get(self._table, ())
         }
         for name in [name for name in batch if name not in unprocessed]:
@@ -160,10 +160,10 @@ class BatchedReads:
             self._send()
 
 
-def _readers_of(batch: _Batch) -> set[_Read]:
+def _collect_reads(batch: _Batch) -> set[_Read]:
     return {read for _, readers in batch.values() for read in readers}
 
 
-def _name_of(key: Item) -> _Key:
+def _make_hashable(key: Item) -> _Key:
     """Return a hashable form of a key. Keys of this schema are strings and numbers."""
     return tuple(sorted((name, next(iter(value.values()))) for name, value in key.items()))

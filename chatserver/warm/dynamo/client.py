@@ -190,7 +190,7 @@ class DynamoClient:
                 answer = await getattr(self._sdk, operation)(**sent)
         except (BotoCoreError, ClientError, aiohttp.ClientError, OSError) as exc:
             error = translate(exc, self.endpoint)
-            self.meter.record_failure(self.feature, operation, _failure_of(error))
+            self.meter.record_failure(self.feature, operation, _classify_error(error))
             if self._tenancy is not None and isinstance(error, ConditionFailed):
                 error.stored = self._tenancy.strip_stored(operation, request, error.stored)
             if self._encryption is not None and isinstance(error, ConditionFailed):
@@ -393,7 +393,7 @@ def _translate_reasons(reasons: list[dict[str, Any]], where: str) -> ChatError:
     return CorruptData(text)
 
 
-def _failure_of(error: ChatError) -> Failure:
+def _classify_error(error: ChatError) -> Failure:
     match error:
         case Throttled():
             return "throttled"

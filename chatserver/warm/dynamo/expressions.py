@@ -86,7 +86,7 @@ def _find_in(
         if name not in attributes:
             continue
         before, after = padded[at - 2 : at], padded[at + 1 : at + 5]
-        values = _values_of(before, after, padded[at + 1 :], clause)
+        values = _find_values(before, after, padded[at + 1 :], clause)
         if values is None or not all(value.startswith(":") for value in values):
             raise UnknownForm(f"{name} in `{' '.join(tokens)}`")
         operator = before[0] if after[0] == "," else after[0]
@@ -94,7 +94,7 @@ def _find_in(
     return found
 
 
-def _values_of(
+def _find_values(
     before: tuple[str, ...], after: tuple[str, ...], rest: tuple[str, ...], clause: str
 ) -> list[str] | None:
     """Return the values for an attribute, given the surrounding tokens; None if unsupported."""

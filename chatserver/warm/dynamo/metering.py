@@ -99,11 +99,11 @@ class Meter:
     ) -> Mapping[str, float]:
         """Return the share of each chat in a call's units; key "" is for items without a chat."""
         if operation in ("query", "scan"):
-            chat = _chat_of_query(table, request)
+            chat = _get_query_chat(table, request)
             return {chat: 1.0} if chat else {}
         shares: dict[str, float] = {}
-        for item in _items_of(operation, name, request, answer):
-            chat = _chat_of(table, item)
+        for item in _list_items(operation, name, request, answer):
+            chat = _get_chat(table, item)
             body = item.get(MessageField.BODY)
             # Approximate relative cost, to divide the units of a batch.
             weight = _ITEM_UNITS + (len(next(iter(body.values()))) // 1024 if body else 0)
@@ -111,12 +111,12 @@ class Meter:
         return shares
 
     def _count_messages(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        items = _items_of("batch_write_item", self._messages, request, answer)
+        items = _list_items("batch_write_item", self._messages, request, answer)
         # Markers are stored in the same table and have no status.
         self.usage.record_messages(sum(MessageField.STATUS in item for item in items))
 
 
-def _items_of(
+def _list_items(
     operation: str, table: str, request: Mapping[str, Any], answer: Mapping[str, Any]
 ) -> Iterable[Mapping[str, Any]]:
     """Return the items, or the keys, that a call accessed in a table."""
@@ -139,8 +139,8 @@ def _items_of(
     return [request.get("Item") or request["Key"]]
 
 
-def _chat_of_query(table: Table, request: Mapping[str, Any]) -> str:
-    key = _key_of(table, request.get("IndexName"))
+def _get_query_chat(table: Table, request: Mapping[str, Any]) -> str:
+    key = _get_key(table, request.get("IndexName"))
     if table is MESSAGES and key.partition not in _KEYS_OF_CHATS:
         return ""
     try:
@@ -150,15 +150,15 @@ def _chat_of_query(table: Table, request: Mapping[str, Any]) -> str:
     for comparison in comparisons:
         if comparison.operator == "=":
             value = request["ExpressionAttributeValues"][comparison.value]
-            return _chat_of(table, {table.key.partition: value})
+            return _get_chat(table, {table.key.partition: value})
     return ""
 
 
-def _key_of(table: Table, index: str | None) -> Key:
+def _get_key(table: Table, index: str | None) -> Key:
     return next((each.key for each in table.indexes if each.name == index), table.key)
 
 
-def _chat_of(table: Table, item: Mapping[str, Any]) -> str:
+def _get_chat(table: Table, item: Mapping[str, Any]) -> str:
     """Return the chat of an item, or "" if the item belongs to no chat."""
     if table is MESSAGES:
         key = item.get(MessageField.CHAT)

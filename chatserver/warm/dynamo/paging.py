@@ -52,7 +52,7 @@ class Rows(Protocol):
     async def read(self, limit: int) -> Chunk:
         """Evaluate about `limit` rows; return those that match. Do not call it after the end."""
 
-    def token_of(self, row: Item) -> Token:
+    def build_token(self, row: Item) -> Token:
         """Return the token of the page that begins after `row`."""
 
 
@@ -83,7 +83,7 @@ class Span:
         values = {":partition": {"S": self.partition}}
         if key.sort is not None and self.between is not None:
             condition = "#partition = :partition AND #sort BETWEEN :low AND :high"
-            kind = self.table.type_of(key.sort)
+            kind = self.table.get_type(key.sort)
             names["#sort"] = key.sort
             values |= {
                 ":low": {kind: str(self.between[0])},
@@ -103,14 +103,14 @@ class Span:
             request["IndexName"] = self.index.name
         return request
 
-    def token_of(self, row: Item) -> Token:
+    def build_token(self, row: Item) -> Token:
         """Return the token of the page that begins after `row`."""
         return {
-            name: int(row[name]["N"]) if self.table.type_of(name) == "N" else row[name]["S"]
+            name: int(row[name]["N"]) if self.table.get_type(name) == "N" else row[name]["S"]
             for name in self.names
         }
 
-    def start_of(self, token: Token) -> Item:
+    def build_start_key(self, token: Token) -> Item:
         """Return the ExclusiveStartKey for a token.
 
         Raises:
@@ -119,7 +119,7 @@ class Span:
         start: Item = {}
         for name in self.names:
             value = token.get(name)
-            kind = self.table.type_of(name)
+            kind = self.table.get_type(name)
             if type(value) is not (int if kind == "N" else str):
                 raise BadRequest("page token: belongs to another query")
             start[name] = {kind: str(value)}
@@ -133,7 +133,7 @@ class Span:
             return False
         sort = None if key.sort is None else token[key.sort]
         if self.between is not None:
-            return self.between[0] <= sort <= self.between[1]  # type: ignore[operator]  # one type, see start_of
+            return self.between[0] <= sort <= self.between[1]  # type: ignore[operator]  # one type, see build_start_key
         return self.prefix is None or str(sort).startswith(self.prefix)
 
 
@@ -146,9 +146,9 @@ class PlainRows:
         """Start a Query. Raises BadRequest if the token belongs to another query."""
         self._client = client
         self._query = query
-        self._after = None if start is None else span.start_of(start)
+        self._after = None if start is None else span.build_start_key(start)
         self._span = span
-        self.token_of = span.token_of
+        self.build_token = span.build_token
 
     async def read(self, limit: int) -> Chunk:
         """Return the rows of one Query."""
@@ -158,7 +158,7 @@ class PlainRows:
         answer = await self._client.call("query", request)
         found: list[Item] = answer["Items"]
         self._after = answer.get("LastEvaluatedKey")
-        after = None if self._after is None else self._span.token_of(self._after)
+        after = None if self._after is None else self._span.build_token(self._after)
         return Chunk(found, answer.get("ScannedCount", len(found)), after)
 
 
@@ -209,9 +209,9 @@ async def read_page(
                         rows.append(row)
                         things.append(thing)
                 if len(things) > limit:
-                    return Page(things[:limit], source.token_of(rows[limit - 1]))
+                    return Page(things[:limit], source.build_token(rows[limit - 1]))
                 if loaded >= LOADED_MAX and (found or after is not None):
-                    return Page(things, source.token_of(taken[-1]))
+                    return Page(things, source.build_token(taken[-1]))
             if after is None:
                 return Page(things, None)
             if scanned >= SCANNED_MAX:

@@ -56,7 +56,7 @@ _OLD_FORMS: Final = frozenset(
 )
 
 
-def partitions_of(table: Table) -> frozenset[str]:
+def get_partition_attributes(table: Table) -> frozenset[str]:
     """Return the partition key attributes of the table and its indexes."""
     return frozenset({table.key.partition, *(index.key.partition for index in table.indexes)})
 
@@ -67,7 +67,9 @@ class Tenancy:
     def __init__(self, settings: Warm) -> None:
         self._prefix = settings.tenant + SEPARATOR
         self._tables = {table.name_in(settings): table for table in TABLES}
-        self._attributes = {name: partitions_of(table) for name, table in self._tables.items()}
+        self._attributes = {
+            name: get_partition_attributes(table) for name, table in self._tables.items()
+        }
 
     # Requests.
 
@@ -164,7 +166,7 @@ class Tenancy:
             }
         elif "Responses" in answer:
             found["Responses"] = [
-                {**each, "Item": self.strip(self._table_of(action), each["Item"])}
+                {**each, "Item": self.strip(self._get_table(action), each["Item"])}
                 if each.get("Item")
                 else each
                 for each, action in zip(answer["Responses"], request["TransactItems"], strict=True)
@@ -195,7 +197,7 @@ class Tenancy:
         elif operation not in _ACTIONS:
             return stored
         else:
-            tables = [self._table_of(action) for action in request[_ACTIONS[operation]]]
+            tables = [self._get_table(action) for action in request[_ACTIONS[operation]]]
         return [
             item and self.strip(table, item) for table, item in zip(tables, stored, strict=True)
         ]
@@ -222,7 +224,7 @@ class Tenancy:
         return own
 
     @staticmethod
-    def _table_of(action: Mapping[str, Any]) -> str:
+    def _get_table(action: Mapping[str, Any]) -> str:
         ((_, about),) = action.items()
         name: str = about["TableName"]
         return name

@@ -23,12 +23,12 @@ from typing import Any, Final
 import structlog
 
 from chatserver.config import Warm
-from chatserver.domain.write_sharding import chat_of
+from chatserver.domain.write_sharding import get_partition_chat
 from chatserver.encryption.body_cipher import BodyCipher, DataKey, Place
 from chatserver.errors import CorruptData
 from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.expressions import find_comparisons
-from chatserver.warm.encryption.key_rows import Item, bytes_of
+from chatserver.warm.encryption.key_rows import Item, get_bytes
 from chatserver.warm.schema.directory_attributes import SummaryField
 from chatserver.warm.schema.tables import (
     CHAT_SESSION,
@@ -144,7 +144,7 @@ class EncryptedFields:
             sent["Item"] = self._encrypt_item(table, sent["Item"], key)
         compared = find_comparisons(about, FIELDS[table])
         if compared:
-            place = place_of(table, about.get("Key") or about["Item"])
+            place = get_place(table, about.get("Key") or about["Item"])
             values = dict(about["ExpressionAttributeValues"])
             for attribute, _, value in set(compared):
                 values[value] = _encrypt_value(values[value], (*place, attribute), key)
@@ -160,7 +160,7 @@ class EncryptedFields:
             if value is None or not (text := value.get("S")):
                 continue
             if encrypted is None:
-                encrypted, place = dict(item), place_of(table, item)
+                encrypted, place = dict(item), get_place(table, item)
             encrypted[name] = {"B": key.encrypt((*place, name), text.encode())}
         return item if encrypted is None else encrypted
 
@@ -242,9 +242,9 @@ class EncryptedFields:
             return item
 
     async def _decrypt_fields(self, table: Table, item: Item, fields: Sequence[str]) -> Item:
-        place, plain = place_of(table, item), dict(item)
+        place, plain = get_place(table, item), dict(item)
         for name in fields:
-            data = bytes_of(item[name])
+            data = get_bytes(item[name])
             key = await self.cipher.find_for(data)
             if key is not None:
                 text = key.decrypt((*place, name), data)
@@ -269,13 +269,13 @@ async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item
         Unavailable: a data key is not available now.
     """
     key = await cipher.get_current()
-    place, changed = place_of(table, item), Item()
+    place, changed = get_place(table, item), Item()
     for name in FIELDS[table] & item.keys():
         value = item[name]
         if text := value.get("S"):
             plain = text.encode()
         elif "B" in value:
-            data = bytes_of(value)
+            data = get_bytes(value)
             old = await cipher.find_for(data)
             if old is None or old.version == key.version:
                 continue
@@ -286,12 +286,12 @@ async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item
     return changed
 
 
-def place_of(table: Table, item: Mapping[str, Any]) -> Place:
+def get_place(table: Table, item: Mapping[str, Any]) -> Place:
     """Return the place of an item: table and key. It does not depend on the chat's shard."""
     try:
         partition = item[table.key.partition]["S"]
         if table is MESSAGES:
-            partition = chat_of(partition)
+            partition = get_partition_chat(partition)
         sort = table.key.sort
         return (table.name, partition, "" if sort is None else next(iter(item[sort].values())))
     except KeyError as exc:

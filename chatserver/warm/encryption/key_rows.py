@@ -184,7 +184,7 @@ def encode_key(key: StoredKey) -> Item:
     return item
 
 
-def bytes_of(value: dict[str, Any]) -> bytes:
+def get_bytes(value: dict[str, Any]) -> bytes:
     """Return a binary attribute value: base64 text from `http_transport`, bytes from the SDK."""
     data: bytes | str = value["B"]
     return base64.b64decode(data) if isinstance(data, str) else data
@@ -197,7 +197,7 @@ def decode_key(item: Item) -> StoredKey:
         created_ms = int(item[Field.CREATED]["N"])
         if Field.WRAPPED not in item:
             return StoredKey(version, None, created_ms, int(item[Field.SHREDDED]["N"]))
-        wrapped = WrappedKey(bytes_of(item[Field.WRAPPED]), item[Field.WRAPPED_BY]["S"])
+        wrapped = WrappedKey(get_bytes(item[Field.WRAPPED]), item[Field.WRAPPED_BY]["S"])
         return StoredKey(version, wrapped, created_ms)
     except (KeyError, ValueError) as exc:
         raise CorruptData(f"table directory: the row of a data key is invalid: {exc!r}") from exc

@@ -45,7 +45,7 @@ PREFIX: Final = "recorded_days#"  # after the members, who are read with the cha
 _CALLS_IN_FLIGHT_MAX: Final = 4
 
 
-def day_of(ts: int) -> int:
+def get_day(ts: int) -> int:
     """Return the day (since 1970, UTC) of a ts in microseconds."""
     return ts // DAY_US
 
@@ -109,7 +109,7 @@ class ActiveDaysRepository:
             Strongly consistent: includes the day of each message stored before the call.
             Cost: one BatchGetItem per 100 chats; a read unit per chat.
         """
-        keys = [_key_of(chat) for chat in chats]
+        keys = [_build_key(chat) for chat in chats]
         parts = [keys[at : at + READS_MAX] for at in range(0, len(keys), READS_MAX)]
         found = await map_concurrently(
             functools.partial(get_items, self._client, self._table),
@@ -135,14 +135,14 @@ class ActiveDaysRepository:
             await put_items(self._client, self._table, items[at : at + WRITES_MAX])
 
 
-def _key_of(chat: str) -> Item:
+def _build_key(chat: str) -> Item:
     return row_key(chat_key(chat), f"{PREFIX}{chat}")
 
 
 def encode_days(chat: str, days: ActiveDays) -> Item:
     """Return the item of a chat's active days."""
     size = (days.bits.bit_length() + 7) // 8
-    item = _key_of(chat)
+    item = _build_key(chat)
     item[Field.FIRST] = {"N": str(days.first)}
     item[Field.DAYS] = {"B": base64.b64encode(days.bits.to_bytes(size, "little")).decode()}
     if days.has_earlier:

@@ -16,7 +16,13 @@ from typing import Any
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock
-from chatserver.domain.write_sharding import Layout, Layouts, PeriodRange, ShardMerge, chat_of
+from chatserver.domain.write_sharding import (
+    Layout,
+    Layouts,
+    PeriodRange,
+    ShardMerge,
+    get_partition_chat,
+)
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Chunk, PlainRows, Rows, Span, Token
 from chatserver.warm.messages.seq_search import TS_MAX
@@ -47,9 +53,9 @@ class ChatRows:
         """Return the layouts for writing entries with a ts up to `upto_ts`. Raises Unavailable."""
         return await self._shards.get_for_writing(upto_ts)
 
-    async def key_of(self, chat: str, ts: int) -> Item:
+    async def build_key(self, chat: str, ts: int) -> Item:
         """Return the key of an entry that was written."""
-        return key_of(await self._shards.get_for_keys(ts), chat, ts)
+        return build_key(await self._shards.get_for_keys(ts), chat, ts)
 
     async def place(self, item: Item) -> Item:
         """Return an entry's item with the partition key of its shard."""
@@ -60,7 +66,7 @@ class ChatRows:
         if not places:
             return []
         layouts = await self._shards.get_for_keys(max(ts for _, ts in places))
-        return [key_of(layouts, chat, ts) for chat, ts in places]
+        return [build_key(layouts, chat, ts) for chat, ts in places]
 
     async def open(self, span: Span, query: Mapping[str, Any], start: Token | None = None) -> Rows:
         """Start reading a key range of a chat, in the table or in an index partitioned by chat.
@@ -72,7 +78,7 @@ class ChatRows:
             BadRequest: the token belongs to another query.
             Unavailable: the layouts cannot be read.
         """
-        layout = (await self._shards.get_for_reading(_last_of(span))).of(span.partition)
+        layout = (await self._shards.get_for_reading(_get_last_ts(span))).of(span.partition)
         if not layout:
             return PlainRows(self._client, span, query, start)
         return _MergedRows(self._client, self._settings, span, query, layout, start)
@@ -95,21 +101,21 @@ class ChatRows:
 ALL_AT_ONCE = 4096  # rows; 1 MB ends a Query anyway
 
 
-def key_of(layouts: Layouts, chat: str, ts: int) -> Item:
-    return {Field.CHAT: {"S": layouts.partition_of(chat, ts)}, Field.TS: {"N": str(ts)}}
+def build_key(layouts: Layouts, chat: str, ts: int) -> Item:
+    return {Field.CHAT: {"S": layouts.get_partition(chat, ts)}, Field.TS: {"N": str(ts)}}
 
 
 def place_item(layouts: Layouts, item: Item) -> Item:
     """Return an entry's item with the partition key of its shard."""
     chat = item[Field.CHAT]["S"]
     if layouts.of(chat):
-        return {**item, Field.CHAT: {"S": layouts.partition_of(chat, int(item[Field.TS]["N"]))}}
+        return {**item, Field.CHAT: {"S": layouts.get_partition(chat, int(item[Field.TS]["N"]))}}
     return item
 
 
 def chat_in(row: Item) -> str:
     """Return the chat id of an item, even if the item is in a shard's partition."""
-    return chat_of(row[Field.CHAT]["S"])
+    return get_partition_chat(row[Field.CHAT]["S"])
 
 
 class _MergedRows:
@@ -135,9 +141,9 @@ class _MergedRows:
                 each: value for each, value in query[name].items() if each not in own[name]
             }
         self._is_ascending = bool(query.get("ScanIndexForward", True))
-        low, high = _range_of(span)
+        low, high = _get_ts_range(span)
         if start is not None:
-            span.start_of(start)  # raises BadRequest for a foreign token
+            span.build_start_key(start)  # raises BadRequest for a foreign token
             ts = int(start[Field.TS])
             low, high = (max(low, ts + 1), high) if self._is_ascending else (low, min(high, ts - 1))
         self._pieces = layout.split_by_period(
@@ -147,7 +153,7 @@ class _MergedRows:
         self._piece = PeriodRange(low, high, ())
         self._starts: dict[int, Item] = {}
 
-    def token_of(self, row: Item) -> Token:
+    def build_token(self, row: Item) -> Token:
         """Return the token of the page that begins after `row`."""
         return self._token_at(int(row[Field.TS]["N"]))
 
@@ -178,7 +184,7 @@ class _MergedRows:
         return Chunk(rows, scanned, self._token_at(end))
 
     async def _read_more(self, merge: ShardMerge[Item], limit: int) -> int:
-        share = share_of(limit, len(self._piece.partitions))
+        share = compute_share(limit, len(self._piece.partitions))
         lacking = merge.list_unread_streams()
         answers = await asyncio.gather(*(self._query_one(number, share) for number in lacking))
         scanned = 0
@@ -186,8 +192,8 @@ class _MergedRows:
             last: Item | None = answer.get("LastEvaluatedKey")
             if last is not None:
                 self._starts[number] = last
-            upto = None if last is None else _ts_of(last)
-            merge.add_rows(number, ((_ts_of(row), row) for row in answer["Items"]), upto)
+            upto = None if last is None else _get_ts(last)
+            merge.add_rows(number, ((_get_ts(row), row) for row in answer["Items"]), upto)
             scanned += answer.get("ScannedCount", len(answer["Items"]))
         return scanned
 
@@ -205,13 +211,13 @@ class _MergedRows:
         return await self._client.call("query", request)
 
 
-def share_of(limit: int, shards: int) -> int:
+def compute_share(limit: int, shards: int) -> int:
     """Return how many rows to read per shard so that one round usually yields `limit` rows."""
     mean = limit / shards
     return min(limit, math.ceil(mean + 2 * math.sqrt(mean)) + 1)
 
 
-def _ts_of(row: Item) -> int:
+def _get_ts(row: Item) -> int:
     return int(row[Field.TS]["N"])
 
 
@@ -223,14 +229,14 @@ def _with_bounds(span: Span) -> Span:
     return dataclasses.replace(span, prefix=None, between=(next(ends), next(ends)))
 
 
-def _range_of(span: Span) -> tuple[int, int]:
+def _get_ts_range(span: Span) -> tuple[int, int]:
     """Return the first and the last ts of a chat's key range."""
     assert span.table is MESSAGES and span.between is not None
     low, high = span.between
     return (int(str(low)[-_DIGITS:]), int(str(high)[-_DIGITS:]))
 
 
-def _last_of(span: Span) -> int:
+def _get_last_ts(span: Span) -> int:
     """Return the last ts of a chat's key range."""
     return TS_MAX if span.between is None else int(str(span.between[1])[-_DIGITS:])
 

@@ -30,7 +30,7 @@ FORM: Final = "1"
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def checksum_of(message: Message) -> str:
+def compute_checksum(message: Message) -> str:
     """Return the checksum of a message."""
     if message.rev == 1:  # unchanged since it was sent; decoding an item yields 0
         message = msgspec.structs.replace(message, rev=0)
@@ -44,4 +44,4 @@ def verify(item: Item, message: Message) -> Verdict:
     stored = item.get(Field.SUM, {}).get("S", "")
     if not stored.startswith(f"{FORM}.{message.rev or 1}."):
         return "unverified"
-    return "right" if stored == checksum_of(message) else "wrong"
+    return "right" if stored == compute_checksum(message) else "wrong"

@@ -29,7 +29,7 @@ import structlog
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.write_sharding import chat_of
+from chatserver.domain.write_sharding import get_partition_chat
 from chatserver.errors import ChatError, ConfigError, NotFound, TooLarge, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
@@ -64,7 +64,7 @@ class BodyObjects(Protocol):
     async def list_keys(self, prefix: str) -> list[str]: ...
 
 
-def object_of(item: Item) -> str | None:
+def get_object_key(item: Item) -> str | None:
     """Return the key of an item's body object, or None if the body is in the item.
 
     If a release without long bodies has changed the item, its body is in the item or absent.
@@ -74,7 +74,7 @@ def object_of(item: Item) -> str | None:
     if item[Field.BODY].get("S") != "":
         return None
     edit = item.get(Field.EDITED_SEQ, {"N": "0"})["N"]
-    chat, ts = chat_of(item[Field.CHAT]["S"]), int(item[Field.TS]["N"])
+    chat, ts = get_partition_chat(item[Field.CHAT]["S"]), int(item[Field.TS]["N"])
     return f"{PREFIX}{chat}/{ts:020d}-{item[Field.MID]['S']}-{edit}"
 
 
@@ -87,7 +87,7 @@ def pointer_to(data: bytes) -> Item:
     }
 
 
-def place_of_object(key: str) -> tuple[str, int] | None:
+def parse_object_key(key: str) -> tuple[str, int] | None:
     """Return `(chat, ts)` of the message whose body is the object; None for other keys."""
     chat, _, name = key.removeprefix(PREFIX).partition("/")
     ts = name.partition("-")[0]
@@ -142,7 +142,7 @@ class LongBodies:
             return item
         data: bytes = item[Field.BODY]["S"].encode()
         short = item | pointer_to(data)
-        key = object_of(short)
+        key = get_object_key(short)
         assert key is not None
         try:
             async with asyncio.timeout(self._timeout_s), self._slots:
@@ -204,7 +204,7 @@ class LongBodies:
         return await asyncio.gather(*(self._load(*pair, decode) for pair in pairs))
 
     async def _load(self, item: Item, message: Message, decode: Decode) -> Message | None:
-        key = object_of(item)
+        key = get_object_key(item)
         if key is None:
             return message
         body = await self._read(key, item)
@@ -215,7 +215,7 @@ class LongBodies:
             if not found:
                 return None
             (now,) = found
-            if (other := object_of(now)) is None:
+            if (other := get_object_key(now)) is None:
                 return decode(now)
             if (body := await self._read(other, now)) is None:
                 metrics.HISTORY_GAPS.labels("body").inc()
@@ -244,11 +244,11 @@ class LongBodies:
         Raises:
             Unavailable: DynamoDB does not respond.
         """
-        places = {key: place_of_object(key) for key in keys}
+        places = {key: parse_object_key(key) for key in keys}
         wanted = {place for place in places.values() if place is not None}
         rows = await self._rows.list_keys(sorted(wanted))
         items = await get_items(self._client, self._table, rows)
-        in_use = {object_of(item) for item in items}
+        in_use = {get_object_key(item) for item in items}
         return [key for key, place in places.items() if place is not None and key not in in_use]
 
 

@@ -18,12 +18,12 @@ from typing import Any, Protocol
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import Unavailable
-from chatserver.protocol.entry_rules import apply_entry, tombstone_of
+from chatserver.protocol.entry_rules import apply_entry, build_tombstone
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.messages.chat_rows import ChatRows
-from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
 from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention
@@ -140,7 +140,7 @@ class MessageChanges:
                 ":yes": {"BOOL": True},
                 ":mid": encoded[Field.MID],
                 ":rev": encoded[Field.REV],
-                ":old": {"N": str(self._retention.latest_ttl_of_archived(self._clock.time()))},
+                ":old": {"N": str(self._retention.get_archived_ttl_max(self._clock.time()))},
             },
         }
         return await write_conditionally(self._client, "put_item", request)
@@ -149,12 +149,12 @@ class MessageChanges:
         """Remove the body of the edit at `ts`, because entry `rev` replaced it. See `apply`."""
 
         def change(entry: Message) -> Message:
-            return tombstone_of(entry, rev) if entry.rev < rev else entry
+            return build_tombstone(entry, rev) if entry.rev < rev else entry
 
         await self._apply(chat, ts, change)
 
     async def _apply(self, chat: str, ts: int, change: Callable[[Message], Message]) -> None:
-        key = await self._rows.key_of(chat, ts)
+        key = await self._rows.build_key(chat, ts)
         place = {"TableName": self._table, "Key": key}
         for _ in range(TRIES_MAX):
             item = await find_item(self._client, self._table, key)
@@ -169,7 +169,7 @@ class MessageChanges:
             is_lost = (
                 message.body != changed.body
                 or message.attachments != changed.attachments
-                or (changed.deleted and item is not None and object_of(item) is not None)
+                or (changed.deleted and item is not None and get_object_key(item) is not None)
             )
             if is_lost and await self._copy_if_held(message, item):
                 pass  # the copy needs the attachments
@@ -203,7 +203,7 @@ class MessageChanges:
         is_late: bool,
     ) -> None:
         """Store `changed`. Raises ConditionFailed if the item has changed since it was read."""
-        receiver, old = item.get(Field.RECEIVER), object_of(item)
+        receiver, old = item.get(Field.RECEIVER), get_object_key(item)
         user = None if receiver is None else str(receiver["S"])
         wanted = encode_item(PersistItem(changed, user))
         has_its_text = not changed.deleted and changed.edited_seq == message.edited_seq
@@ -217,7 +217,7 @@ class MessageChanges:
             (wanted,) = await self._bodies.offload([wanted])
         update = _make_update(item, wanted, is_late=is_late)
         await self._client.call("update_item", {**place, **update})
-        if old is not None and old != object_of(wanted):
+        if old is not None and old != get_object_key(wanted):
             await self._bodies.drop(old)
 
     async def _copy_if_held(self, version: Message, item: Item | None) -> bool:

@@ -169,10 +169,10 @@ class MessageIndexes:
         """
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
         items = await get_items(self._client, self._table, keys)
-        found = {_key_of(item): item for item in items if not _has_expired(item, now_s)}
+        found = {_get_key(item): item for item in items if not _has_expired(item, now_s)}
         still = [
             item
-            if (item := found.get(_key_of(row))) is not None
+            if (item := found.get(_get_key(row))) is not None
             and all(item.get(name) == row[name] for name in index.key.names)
             else None
             for row in rows
@@ -184,10 +184,10 @@ async def decode_present(items: Sequence[Item | None], bodies: Bodies) -> list[M
     """Decode items in order; None items are returned as None."""
     there = [item for item in items if item is not None]
     found = {
-        _key_of(item): message
+        _get_key(item): message
         for item, message in zip(there, await decode_each(there, bodies), strict=True)
     }
-    return [None if item is None else found[_key_of(item)] for item in items]
+    return [None if item is None else found[_get_key(item)] for item in items]
 
 
 async def apply_view(
@@ -206,7 +206,7 @@ def _range(from_ts: int, to_ts: int) -> tuple[int, int]:
     return from_ts, to_ts
 
 
-def _key_of(item: Item) -> tuple[str, str]:
+def _get_key(item: Item) -> tuple[str, str]:
     return item[Field.CHAT]["S"], item[Field.TS]["N"]
 
 

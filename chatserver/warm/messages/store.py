@@ -43,18 +43,18 @@ import msgspec
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.write_sharding import chat_of
+from chatserver.domain.write_sharding import get_partition_chat
 from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
-from chatserver.protocol.entry_rules import is_message, shredded_tombstone_of
+from chatserver.protocol.entry_rules import build_shredded_tombstone, is_message
 from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
 from chatserver.warm.archive import expired_markers
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span, check_limit
 from chatserver.warm.messages.chat_rows import ChatRows, place_item
-from chatserver.warm.messages.checksums import checksum_of
-from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
+from chatserver.warm.messages.checksums import compute_checksum
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention
@@ -85,7 +85,7 @@ def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
     message = item.message
     if not message.body.isascii():
         _check_unicode(message)
-    status, ts = _status_of(message), str(message.ts)
+    status, ts = _get_status(message), str(message.ts)
     encoded: Item = {
         Field.CHAT: {"S": message.chat},
         Field.TS: {"N": ts},
@@ -116,7 +116,7 @@ def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
         encoded[Field.AI] = {"S": msgspec.json.encode(message.ai).decode()}
     if message.rev or message.deleted or status == STATUS_EVENT:
         encoded |= _encode_more(message)
-    encoded[Field.SUM] = {"S": checksum_of(message)}
+    encoded[Field.SUM] = {"S": compute_checksum(message)}
     return encoded
 
 
@@ -132,7 +132,7 @@ def status_ts(status: str, ts: int) -> str:
     return f"{status}#{str(ts).zfill(20)}"
 
 
-def _status_of(message: Message) -> str:
+def _get_status(message: Message) -> str:
     if not is_message(message):
         return STATUS_EVENT
     return STATUS_DELETED if message.deleted else STATUS_ACTIVE
@@ -173,7 +173,7 @@ def decode_item(item: Item) -> Message:
         message = Message(
             seq=int(item[Field.SEQ]["N"]),
             ts=int(item[Field.TS]["N"]),
-            chat=chat_of(item[Field.CHAT]["S"]),
+            chat=get_partition_chat(item[Field.CHAT]["S"]),
             mid=item[Field.MID]["S"],
             sender=item[Field.SENDER]["S"],
             ref=item[Field.REF]["S"],
@@ -185,7 +185,7 @@ def decode_item(item: Item) -> Message:
             ai=_decode_ai(item) if Field.AI in item else None,
         )
         if Field.SHREDDED in item:
-            return shredded_tombstone_of(_decode_more(message, item))
+            return build_shredded_tombstone(_decode_more(message, item))
         is_as_sent = item[Field.REV]["N"] == "1" and Field.DELETED not in item
         if is_as_sent and message.kind not in ENTRY_KINDS:
             return message
@@ -205,7 +205,7 @@ async def decode_each(items: Sequence[Item], bodies: Bodies) -> Sequence[Message
         Unavailable: a body cannot be read.
     """
     messages = [decode_item(item) for item in items]
-    if not any(object_of(item) for item in items):
+    if not any(get_object_key(item) for item in items):
         return messages
     return await bodies.load(items, messages, decode_item)
 
@@ -322,7 +322,7 @@ class MessageRepository:
         """
         probe = Probe(ts - 1, is_newest_first=True)
         if not await self._read(chat, probe) and not await self._read(
-            expired_markers.partition_of(chat), probe
+            expired_markers.get_partition(chat), probe
         ):
             return False
         marker = expired_markers.encode_marker(expired_markers.lost_message(chat, seq, ts))
@@ -343,9 +343,9 @@ class MessageRepository:
         async with self._client.deadline():
             probe = Probe(TS_MAX, is_newest_first=True)
             items, gone = await asyncio.gather(
-                self._read(chat, probe), self._read(expired_markers.partition_of(chat), probe)
+                self._read(chat, probe), self._read(expired_markers.get_partition(chat), probe)
             )
-        if gone and (not items or _place_of(items[0]).seq < _place_of(gone[0]).seq):
+        if gone and (not items or _get_place(items[0]).seq < _get_place(gone[0]).seq):
             return expired_markers.decode_marker(gone[0])
         return (
             message_expiry.apply_expiry(decode_item(items[0]), self._clock.time())
@@ -409,12 +409,12 @@ class MessageRepository:
         known: list[Place] = []
         if hint is not None and 0 <= hint <= TS_MAX:
             items = await self._read(chat, Probe(hint, is_newest_first, limit))
-            if items and _place_of(items[0]).seq == target:
+            if items and _get_place(items[0]).seq == target:
                 return await self._join(chat, target, Probe(hint, is_newest_first, limit), items)
-            known = [_place_of(item) for item in items]
+            known = [_get_place(item) for item in items]
         place = await self._search(chat, target, known)
         if place is None:
-            place = await self._search(expired_markers.partition_of(chat), target, ())
+            place = await self._search(expired_markers.get_partition(chat), target, ())
         if place is None:
             return []
         probe = Probe(place.ts, is_newest_first, limit)
@@ -430,7 +430,7 @@ class MessageRepository:
         run = _run(held, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
             # A message is missing. If it has expired, a marker exists.
-            gone = await self._read(expired_markers.partition_of(chat), probe)
+            gone = await self._read(expired_markers.get_partition(chat), probe)
             held = {
                 _place_of(item).seq: expired_markers.decode_marker(item) for item in gone
             } | held
@@ -444,7 +444,7 @@ class MessageRepository:
             if probe is None:
                 return search.found
             items = await self._read(chat, probe, places_only=True)
-            search.record_result(probe, [_place_of(item) for item in items])
+            search.record_result(probe, [_get_place(item) for item in items])
         raise AssertionError("the search did not end within PROBES_MAX probes")
 
     async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
@@ -462,7 +462,7 @@ class MessageRepository:
         return await self._rows.list(span, request, probe.count)
 
 
-def _place_of(item: Item) -> Place:
+def _get_place(item: Item) -> Place:
     return Place(int(item[Field.SEQ]["N"]), int(item[Field.TS]["N"]))
 
 

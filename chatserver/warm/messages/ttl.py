@@ -61,9 +61,9 @@ class ItemRetention:
             return False
         sent_s, ttl = int(item[Field.TS]["N"]) // US, int(item[Field.TTL]["N"])
         is_old = sent_s + self.retention_s - SLACK_S <= now_s
-        return is_old or ttl <= self.latest_ttl_of_archived(now_s)
+        return is_old or ttl <= self.get_archived_ttl_max(now_s)
 
-    def latest_ttl_of_archived(self, now_s: float) -> int:
+    def get_archived_ttl_max(self, now_s: float) -> int:
         """Return the latest `ttl` by age that an archived item may have."""
         return int(now_s) + self.margin_s + SLACK_S
 

@@ -14,7 +14,7 @@ from chatserver.config import Warm
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
-from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -74,7 +74,7 @@ class RemovedItems:
     async def _make_item(self, item: Item, message: Message) -> Item:
         wanted = dict(item)  # keep attributes of newer releases
         was = decode_item(item)
-        has_its_text = object_of(item) is not None and was.edited_seq == message.edited_seq
+        has_its_text = get_object_key(item) is not None and was.edited_seq == message.edited_seq
         if has_its_text and not message.deleted:
             message = msgspec.structs.replace(message, body="")
         if was != message:

@@ -97,7 +97,7 @@ def get_process_version(settings: Warm) -> int:
 
 def make_schema_item() -> Item:
     """Return the `directory` item that records the newest schema version."""
-    return key_of(SCHEMA_KEY) | {
+    return build_key(SCHEMA_KEY) | {
         Field.VERSION: {"N": str(NEWEST)},
         Field.OLDEST: {"N": str(OLDEST)},
     }
@@ -130,7 +130,7 @@ class SchemaRows:
 
     async def get_state(self) -> SchemaState:
         """Return the recorded schema, or the first version if none. Strongly consistent."""
-        item = await find_item(self._client, self._table, key_of(SCHEMA_KEY))
+        item = await find_item(self._client, self._table, build_key(SCHEMA_KEY))
         if item is None:
             return SchemaState()
         version, oldest = (
@@ -160,7 +160,7 @@ class SchemaRows:
             }
         request = {
             "TableName": self._table,
-            "Key": key_of(SCHEMA_KEY),
+            "Key": build_key(SCHEMA_KEY),
             "ExpressionAttributeNames": {"#blocked": Field.BLOCKED},
             **change,
         }
@@ -170,7 +170,7 @@ class SchemaRows:
         """Raise `version` and `oldest`; neither is ever lowered. Idempotent."""
         request = {
             "TableName": self._table,
-            "Key": key_of(SCHEMA_KEY),
+            "Key": build_key(SCHEMA_KEY),
             "UpdateExpression": "SET #version = :version, #oldest = :oldest",
             "ConditionExpression": (
                 "attribute_not_exists(#version) OR (#version <= :version AND #oldest <= :oldest)"
@@ -185,7 +185,7 @@ class SchemaRows:
             await self._client.call("update_item", request)
 
     async def put_process(self, name: str, schema_version: int, now: float) -> None:
-        item = key_of(PROCESS_PREFIX + name) | {
+        item = build_key(PROCESS_PREFIX + name) | {
             Field.ACTS_BY: {"N": str(schema_version)},
             Field.SEEN: {"N": str(int(now * 1000))},
             Field.EXPIRES_AT: {"N": str(int(now) + KEPT_S)},
@@ -194,7 +194,7 @@ class SchemaRows:
 
     async def remove_process(self, name: str) -> None:
         """Delete the item of a stopping process."""
-        key = key_of(PROCESS_PREFIX + name)
+        key = build_key(PROCESS_PREFIX + name)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def list_processes(self, now: float) -> list[Process]:
@@ -214,18 +214,18 @@ class SchemaRows:
         found: list[Process] = []
         while len(found) < PROCESSES_MAX:
             answer = await self._client.call("query", request)
-            found += [_process_of(item) for item in answer["Items"]]
+            found += [_decode_process(item) for item in answer["Items"]]
             if (last := answer.get("LastEvaluatedKey")) is None:
                 break
             request["ExclusiveStartKey"] = last
         return [process for process in found if process.seen_ms > since_ms]
 
 
-def key_of(sort: str) -> Item:
+def build_key(sort: str) -> Item:
     return {Field.PK: {"S": SCHEMA_KEY}, Field.SK: {"S": sort}}
 
 
-def _process_of(item: Item) -> Process:
+def _decode_process(item: Item) -> Process:
     name = item[Field.SK]["S"].removeprefix(PROCESS_PREFIX)
     return Process(name, int(item[Field.ACTS_BY]["N"]), int(item[Field.SEEN]["N"]))
 

@@ -100,15 +100,15 @@ def _find_differences(table: Table, name: str, description: dict[str, Any]) -> l
     problems: list[str] = []
 
     def compare(where: str, key: Key, schema: list[dict[str, str]]) -> None:
-        wanted = key_schema_of(key)
+        wanted = build_key_schema(key)
         if sorted(schema, key=str) != sorted(wanted, key=str):
             problems.append(f"table {name}{where}: its keys are {schema}, expected {wanted}")
             return
         problems.extend(
             f"table {name}{where}: {attribute} is of type {types.get(attribute)}, "
-            f"expected {table.type_of(attribute)}"
+            f"expected {table.get_type(attribute)}"
             for attribute in key.names
-            if types.get(attribute) != table.type_of(attribute)
+            if types.get(attribute) != table.get_type(attribute)
         )
 
     compare("", table.key, description["KeySchema"])
@@ -128,7 +128,7 @@ def _find_differences(table: Table, name: str, description: dict[str, Any]) -> l
     return problems
 
 
-def key_schema_of(key: Key) -> list[dict[str, str]]:
+def build_key_schema(key: Key) -> list[dict[str, str]]:
     kinds = ("HASH", "RANGE")
     return [
         {"AttributeName": name, "KeyType": kind}
@@ -161,9 +161,9 @@ def make_create_request(table: Table, settings: Warm) -> dict[str, Any]:
     request: dict[str, Any] = {
         "TableName": table.name_in(settings),
         "AttributeDefinitions": [
-            {"AttributeName": name, "AttributeType": table.type_of(name)} for name in attributes
+            {"AttributeName": name, "AttributeType": table.get_type(name)} for name in attributes
         ],
-        "KeySchema": key_schema_of(table.key),
+        "KeySchema": build_key_schema(table.key),
     }
     throughput: dict[str, Any] = {}
     if settings.billing == "on_demand":
@@ -179,8 +179,8 @@ def make_create_request(table: Table, settings: Warm) -> dict[str, Any]:
         request["GlobalSecondaryIndexes"] = [
             {
                 "IndexName": index.name,
-                "KeySchema": key_schema_of(index.key),
-                "Projection": projection_of(index),
+                "KeySchema": build_key_schema(index.key),
+                "Projection": build_projection(index),
                 **throughput,
             }
             for index in table.indexes
@@ -198,7 +198,7 @@ async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
         return
 
 
-def projection_of(index: Index) -> dict[str, Any]:
+def build_projection(index: Index) -> dict[str, Any]:
     if not index.includes:
         return {"ProjectionType": "KEYS_ONLY"}
     return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.includes)}

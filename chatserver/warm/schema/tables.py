@@ -306,7 +306,7 @@ class Table:
     expiry_before: str | None = None  # TTL attribute before a migration
     is_streamed: bool = False
 
-    def type_of(self, attribute: str) -> Literal["S", "N"]:
+    def get_type(self, attribute: str) -> Literal["S", "N"]:
         return "N" if attribute in self.numbers else "S"
 
     def name_in(self, settings: Warm) -> str:

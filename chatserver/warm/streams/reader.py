@@ -62,9 +62,9 @@ class Streams:
             request["ExclusiveStartStreamArn"] = last
         if not arns:
             raise TableMissing([f"table {self._table}: Streams are off; set CHAT_WARM_STREAM"])
-        return [shard for arn in arns for shard in await self._list_shards_of(arn)]
+        return [shard for arn in arns for shard in await self._list_stream_shards(arn)]
 
-    async def _list_shards_of(self, arn: str) -> list[Shard]:
+    async def _list_stream_shards(self, arn: str) -> list[Shard]:
         request: dict[str, Any] = {"StreamArn": arn}
         found: list[Shard] = []
         while True:
@@ -113,7 +113,7 @@ class Streams:
         answer = await self._client.call(
             "get_records", {"ShardIterator": iterator, "Limit": RECORDS_MAX}
         )
-        records = [self._remove_foreign_item(_record_of(each)) for each in answer["Records"]]
+        records = [self._remove_foreign_item(_decode_record(each)) for each in answer["Records"]]
         return RecordPage(records, answer.get("NextShardIterator"))
 
     def _remove_foreign_item(self, record: Record) -> Record:
@@ -123,7 +123,7 @@ class Streams:
         return record._replace(removed=self._tenancy.find_own(self._table, record.removed))
 
 
-def _record_of(raw: dict[str, Any]) -> Record:
+def _decode_record(raw: dict[str, Any]) -> Record:
     change = raw["dynamodb"]
     created: datetime | None = change.get("ApproximateCreationDateTime")
     # Only TTL removals have an identity. One without attributes is treated as a TTL removal too,

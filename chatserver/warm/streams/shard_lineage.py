@@ -29,15 +29,15 @@ class Shard(NamedTuple):
     @property
     def name(self) -> str:
         """The unique name of the shard among all streams of the table."""
-        return name_of(self.arn, self.id)
+        return build_shard_name(self.arn, self.id)
 
     @property
     def parent_name(self) -> str | None:
         """The unique name of the parent shard."""
-        return None if self.parent is None else name_of(self.arn, self.parent)
+        return None if self.parent is None else build_shard_name(self.arn, self.parent)
 
 
-def name_of(arn: str, id_: str) -> str:
+def build_shard_name(arn: str, id_: str) -> str:
     """Return the unique name of a shard among all streams of a table."""
     return f"{arn.rpartition('/')[2]}/{id_}"
 

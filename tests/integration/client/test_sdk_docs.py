@@ -81,11 +81,13 @@ async def test_third_example_reads_the_cache(
     await alice.say(chat, "one")
     assert await output_of(process) == "one\n"
 
-    program = CACHING.replace("SqliteStore(path,", f'SqliteStore(path, server="{address_of(url)}",')
+    program = CACHING.replace(
+        "SqliteStore(path,", f'SqliteStore(path, server="{get_address(url)}",'
+    )
     offline = await start(program, "ws://127.0.0.1:9/", stack.token(user), path)
 
     assert await output_of(offline) == f"{chat} cache ['one']\n"
 
 
-def address_of(url: str) -> str:
+def get_address(url: str) -> str:
     return url.removeprefix("ws://").rstrip("/")

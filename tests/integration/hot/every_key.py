@@ -13,7 +13,7 @@ from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, Se
 from chatserver.domain.inboxes import Delivery, ListedChat
 from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
 from chatserver.domain.message_changes import MessageChange, Outcome
-from chatserver.domain.messages import PendingDraft, digest_of
+from chatserver.domain.messages import PendingDraft, compute_digest
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
@@ -85,7 +85,7 @@ def users_near(chat: ChatId, count: int) -> list[UserId]:
     """Return users in the chat's own partition."""
     keys = Keys(PARTITIONS)
     names = (UserId(f"u{n}") for n in range(100_000))
-    near = (user for user in names if keys.partition_of(user) == keys.partition_of(chat))
+    near = (user for user in names if keys.get_partition(user) == keys.get_partition(chat))
     return [next(near) for _ in range(count)]
 
 
@@ -96,7 +96,7 @@ def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> PendingDraft:
         sender,
         Ref("r1"),
         "M1",  # type: ignore[arg-type]  # a plain name
-        digest_of("text", "hi", None),
+        compute_digest("text", "hi", None),
         codec.encode_message_tail(chat, "M1", sender, "r1", "text", "hi", None),
         1,
         False,
@@ -124,12 +124,12 @@ async def use_everything(hot: HotClient) -> None:
         ExpiringMessages(hot).add(chat, {1: 9_000_000_000})
         await use_inboxes(hot, chat, users, is_settled=number > 0)
         await use_message_changes(hot, chat, users[0])
-        await use_backlog(hot, keys.partition_of(chat), chat)
+        await use_backlog(hot, keys.get_partition(chat), chat)
         await use_membership(hot, chat, users, audiences)
         await use_pushes(hot, chat, users)
-        await use_search(hot, keys.partition_of(chat))
+        await use_search(hot, keys.get_partition(chat))
         await use_moderation(hot, chat, users)
-        await use_companions(hot, keys.partition_of(chat), chat, users[0])
+        await use_companions(hot, keys.get_partition(chat), chat, users[0])
         await LargeChatSubscriptions(hot, GATEWAY, TTL_S).subscribe([chat])
     await presence.set_offline(far_users[1:])
     await GroupQuotas(hot).put({far_users[0]: 2})
@@ -193,7 +193,7 @@ async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> N
     """Restrict a chat, block a user, and queue webhook events in all states."""
     assert await HotMembership(hot).set_write_policy(chat, 99, ":s1")
     await Blocks(hot).add(users[0], users[1])
-    events = EventQueue(hot, hot.keys.partition_of(chat), 1000)
+    events = EventQueue(hot, hot.keys.get_partition(chat), 1000)
     await events.append([b"1", b"2", b"3", b"4"])
     first, second, third, _ = (await events.list_pending(100))[-4:]
     await events.postpone(first, 9_000_000_000_000)
@@ -243,14 +243,14 @@ async def use_inboxes(
     hot: HotClient, chat: ChatId, users: list[UserId], *, is_settled: bool
 ) -> None:
     """Deliver, finish a fan-out, append events, mark, load, and make the chat large and small."""
-    inboxes, epoch = Inboxes(hot), hot.epoch_of(hot.keys.partition_of(chat))
+    inboxes, epoch = Inboxes(hot), hot.get_epoch(hot.keys.get_partition(chat))
     await inboxes.deliver([Delivery(u, chat, Seq(0), Seq(1), epoch) for u in users])
     if is_settled:
         await UndeliveredChats(hot, GatewayStreamWriter(hot)).finish([(chat, Seq(1))])
     await inboxes.append_event(users, chat, b"event", is_listed=True)
     await inboxes.append_marks(users, chat, b"event", users[1], 2)
     await inboxes.mark(users[1], chat, Seq(1), Seq(1))
-    own_epoch = hot.epoch_of(hot.keys.partition_of(users[0]))
+    own_epoch = hot.get_epoch(hot.keys.get_partition(users[0]))
     await inboxes.open_user_state(
         users[0], [ListedChat(chat, Seq(0), Seq(0), Seq(0), 1)], own_epoch
     )
@@ -286,7 +286,7 @@ async def use_membership(
         chat, 2, "Name", "all", users[0], Ref("change"), Mid("M2"), "d1", entries
     )
     assert await membership.apply(change)
-    await membership.list_overdue(hot.keys.partition_of(chat))
+    await membership.list_overdue(hot.keys.get_partition(chat))
     _, changes = await audiences.get_with_notices(chat)
     await membership.delete_notices(chat, [each for each in changes if not each.is_in])
     await MemberCheck(hot, audiences).get_reader(chat, users[0])
@@ -333,7 +333,7 @@ async def measure_backlogs(hot: HotClient) -> FullBacklog:
 
 async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     """Scan the backlog for pushes, and finish one; another chat is still due."""
-    partition = hot.keys.partition_of(chat)
+    partition = hot.keys.get_partition(chat)
     lease = Lease(
         hot=hot, partition=partition, work="notify", owner="me", ttl_s=TTL_S, clock=SystemClock()
     )

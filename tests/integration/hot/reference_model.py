@@ -38,7 +38,7 @@ class ChatModel:
         """Return the `gate` field in the head of the chat."""
         return f"{self.epoch}:{self.version}" + (":p" if self.is_pending else "")
 
-    def floor_of(self, user: UserId) -> int:
+    def get_shards_min(self, user: UserId) -> int:
         """Return the seq up to which nothing is delivered to the user."""
         return max(self.base, self.joined[user] - 1)
 

@@ -278,7 +278,7 @@ class HotMachine(RuleBasedStateMachine):
         """
         for chat, state in self._model.chats.items():
             for user in state.joined:
-                floor = state.floor_of(user)
+                floor = state.get_shards_min(user)
                 got = [
                     cs
                     for of, cs in self._model.users[user].inbox  # equal to the real inbox

@@ -17,7 +17,7 @@ from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
-from chatserver.domain.messages import Audience, PendingDraft, digest_of
+from chatserver.domain.messages import Audience, PendingDraft, compute_digest
 from chatserver.hot.bus.gateway_stream import AnyRecord, CallResult, GatewayStream
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.group_commit import PartitionedCommit
@@ -150,7 +150,7 @@ class Gateway:
             number = next(self._numbers)
             ref, mid = Ref(f"r{number}"), Mid(f"M{number}")
             made = codec.encode_message_tail(audience.chat, mid, sender, ref, "text", body, None)
-            digest = digest_of("text", body, None)
+            digest = compute_digest("text", body, None)
             self._commits.submit(
                 PendingDraft(
                     audience.chat, sender, ref, mid, digest, tail(made), 1, is_stored_wanted,
@@ -221,9 +221,9 @@ async def is_drained(container: StorageContainer) -> bool:
 
 async def lose_redis(container: StorageContainer) -> None:
     """Empty Redis, and wait until the process detects the new epoch."""
-    before = container.hot.epoch_of(0)
+    before = container.hot.get_epoch(0)
     await container.hot.call("FLUSHDB")
-    await eventually(lambda: container.hot.epoch_of(0) not in {"", before})
+    await eventually(lambda: container.hot.get_epoch(0) not in {"", before})
 
 
 async def is_lease_holder(container: StorageContainer, owner: bytes) -> bool:

@@ -85,7 +85,7 @@ async def open_pair(
 ) -> tuple[RawChat, RawChat, str]:
     """Open alice on the gateway that will crash, bob on the other one, and their chat."""
     keys, first, second = Keys(4), new_name("alice"), new_name("bob")
-    while keys.partition_of(UserId(first)) == keys.partition_of(UserId(second)):
+    while keys.get_partition(UserId(first)) == keys.get_partition(UserId(second)):
         second = new_name("bob")  # in another partition: the commit cannot deliver to the inbox
     bob = await stack.chat_of(second, port=healthy.port).start()
     early = await stack.chat_of(first, port=healthy.port).start()

@@ -398,12 +398,12 @@ async def test_new_member_reads_nothing_before_the_join_after_a_loss_of_redis(
             return await count_backlog(container) == 0
 
         await eventually(is_stored)
-    before = container.hot.epoch_of(0)
+    before = container.hot.get_epoch(0)
     if loss == "all data":
         await container.hot.call("FLUSHDB")
     else:
         await container.hot.call("HSET", keys.epoch(0), "epoch", "another")
-    await eventually(lambda: container.hot.epoch_of(0) not in {"", before})
+    await eventually(lambda: container.hot.get_epoch(0) not in {"", before})
     check = MemberCheck(container.hot, container.audiences)
 
     loaded = await check.get_reader(chat, DAVE)

@@ -45,9 +45,9 @@ async def periods_of(container: StorageContainer, chat: ChatId, user: UserId) ->
 
 async def lose_redis(container: StorageContainer) -> None:
     """Empty Redis, and wait until the process detects the new epoch."""
-    before = container.hot.epoch_of(0)
+    before = container.hot.get_epoch(0)
     await container.hot.call("FLUSHDB")
-    await eventually(lambda: container.hot.epoch_of(0) not in {"", before}, 20, "another epoch")
+    await eventually(lambda: container.hot.get_epoch(0) not in {"", before}, 20, "another epoch")
 
 
 async def is_stored(container: StorageContainer) -> bool:

@@ -13,7 +13,7 @@ import redis
 
 from chatserver.dev.ports import is_port_free
 from chatserver.dev.servers import HOST, Server, redis_launch
-from chatserver.hot.redis.keys import SLOTS, slot_of
+from chatserver.hot.redis.keys import SLOTS, get_slot
 from tests.support.servers.processes import free_port
 
 NODE_TIMEOUT_MS = 800
@@ -144,7 +144,7 @@ class RedisCluster:
 
     def owner_of(self, key: str) -> ClusterNode:
         """Return the master that serves a key."""
-        slot = slot_of(key)
+        slot = get_slot(key)
         for node in self.masters():
             for start, end, (_, port, *_), *_ in node.ask("CLUSTER", "SLOTS"):
                 if start <= slot <= end and port == node.port:
@@ -155,14 +155,14 @@ class RedisCluster:
 
     def start_move(self, key: str, target: ClusterNode) -> ClusterNode:
         """Start to migrate the slot of a key; return its source node."""
-        slot, source = slot_of(key), self.owner_of(key)
+        slot, source = get_slot(key), self.owner_of(key)
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
         return source
 
     def move_keys(self, key: str, source: ClusterNode, target: ClusterNode, batch: int = 10) -> int:
         """Migrate the keys of a slot in batches; return their number."""
-        slot, count = slot_of(key), 0
+        slot, count = get_slot(key), 0
         while names := source.ask("CLUSTER", "GETKEYSINSLOT", slot, batch):
             source.ask("MIGRATE", HOST, target.port, "", 0, 15_000, "KEYS", *names)
             count += len(names)
@@ -170,7 +170,7 @@ class RedisCluster:
 
     def end_move(self, key: str, target: ClusterNode) -> None:
         """Assign the slot to the node that has its keys now."""
-        slot = slot_of(key)
+        slot = get_slot(key)
         target.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
         for node in self.masters():
             if node is not target:

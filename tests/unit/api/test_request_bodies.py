@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from litestar import Request
 
-from chatserver.api.request_bodies import body_of, frame_of, ref_of
+from chatserver.api.request_bodies import build_body_type, build_frame, get_ref
 from chatserver.api.routes import chats, messages
 from chatserver.protocol import frames
 
@@ -57,14 +57,14 @@ def test_frame_of_a_body_has_its_fields_and_the_path() -> None:
     """Body and path together make the frame that a WebSocket client would send."""
     body = msgspec.json.decode(b'{"body":"hi","ref":"r1","reply_to":3}', type=messages.NewMessage)
 
-    frame = frame_of(frames.Send, body, request_with(), chat="c1")
+    frame = build_frame(frames.Send, body, request_with(), chat="c1")
 
     assert frame == frames.Send(id=0, chat="c1", ref="r1", body="hi", reply_to=3)
 
 
 def test_bodies_share_no_mutable_default() -> None:
     """Each body gets its own copy of a mutable default."""
-    kind = body_of("Body", frames.Send, "chat")
+    kind = build_body_type("Body", frames.Send, "chat")
     one, two = (msgspec.json.decode(b'{"body":""}', type=kind) for _ in range(2))
 
     for field in msgspec.structs.fields(kind):
@@ -74,12 +74,12 @@ def test_bodies_share_no_mutable_default() -> None:
 
 def test_ref_in_the_body_takes_precedence_over_the_idempotency_key() -> None:
     """The key is used only if the body has no `ref`."""
-    assert ref_of("mine", request_with(idempotency_key="k")) == "mine"
+    assert get_ref("mine", request_with(idempotency_key="k")) == "mine"
 
 
 def test_reference_from_an_idempotency_key_is_deterministic() -> None:
     """A retry with the same key is the same request, even if the stored response was lost."""
-    refs = [ref_of(None, request_with(idempotency_key=key)) for key in ("one", "one", "two")]
+    refs = [get_ref(None, request_with(idempotency_key=key)) for key in ("one", "one", "two")]
 
     assert refs[0] == refs[1] != refs[2]
     msgspec.convert({"id": 1, "chat": "c", "ref": refs[0], "type": "join"}, frames.Join)
@@ -87,4 +87,4 @@ def test_reference_from_an_idempotency_key_is_deterministic() -> None:
 
 def test_references_without_an_idempotency_key_differ() -> None:
     """Two requests without a key are two operations."""
-    assert ref_of(None, request_with()) != ref_of(None, request_with())
+    assert get_ref(None, request_with()) != get_ref(None, request_with())

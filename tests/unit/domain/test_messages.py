@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.messages import digest_of, format_place, parse_place
+from chatserver.domain.messages import compute_digest, format_place, parse_place
 
 kinds = st.from_regex(r"[a-z][a-z0-9_.-]{0,31}", fullmatch=True)
 bodies = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
@@ -20,7 +20,7 @@ def test_position_record_round_trips(
     seq: int, ts: int, mid: str, kind: str, body: str, reply_to: int | None
 ) -> None:
     """A retry gets back exactly the result of the first send."""
-    digest = digest_of(kind, body, reply_to)
+    digest = compute_digest(kind, body, reply_to)
 
     place = format_place(seq, ts, mid, digest)
 
@@ -29,8 +29,8 @@ def test_position_record_round_trips(
 
 def test_digest_of_the_same_message_is_the_same_in_every_process() -> None:
     """The digest has no seed, so a retry at another gateway is not a conflict."""
-    assert digest_of("text", "hi", None) == "561c7b3d"
-    assert digest_of("image", "näive 🙂", 7) == "e58a7efa"
+    assert compute_digest("text", "hi", None) == "561c7b3d"
+    assert compute_digest("image", "näive 🙂", 7) == "e58a7efa"
 
 
 @given(kinds, bodies, replies, st.data())
@@ -41,17 +41,17 @@ def test_digest_of_a_message_with_one_change_differs(
     at = data.draw(st.integers(0, len(body)))
     changed = body[:at] + data.draw(st.sampled_from("abc 0")) + body[at:]
 
-    assert digest_of(kind, body, reply_to) != digest_of(kind, changed, reply_to)
+    assert compute_digest(kind, body, reply_to) != compute_digest(kind, changed, reply_to)
 
 
 def test_digest_separates_kind_body_and_reply() -> None:
     """Text that moves from one field to another is another message."""
     digests = {
-        digest_of("a", "b", None),
-        digest_of("a", "None:b", 1),
-        digest_of("a", "1:b", None),
-        digest_of("a", "b", 1),
-        digest_of("b", "a", None),
+        compute_digest("a", "b", None),
+        compute_digest("a", "None:b", 1),
+        compute_digest("a", "1:b", None),
+        compute_digest("a", "b", 1),
+        compute_digest("b", "a", None),
     }
 
     assert len(digests) == 5

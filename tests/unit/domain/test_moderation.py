@@ -9,8 +9,8 @@ import pytest
 from chatserver.domain.moderation import (
     format_write_policy,
     is_chat_blocked,
-    retention_s_of,
-    slow_s_of,
+    parse_retention_s,
+    parse_slow_s,
 )
 
 
@@ -24,6 +24,6 @@ def test_write_policy_round_trips(
     """Each rule is parsed correctly with any values of the others."""
     policy = f"E1:12{format_write_policy(slow_s, retention_s, is_blocked=is_blocked)}{pending}"
 
-    assert retention_s_of(policy) == retention_s
+    assert parse_retention_s(policy) == retention_s
     assert is_chat_blocked(policy) == is_blocked
-    assert slow_s_of(policy) == (0 if is_blocked else slow_s)
+    assert parse_slow_s(policy) == (0 if is_blocked else slow_s)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.presence import SessionActivity, State, best_of
+from chatserver.domain.presence import SessionActivity, State, get_best_state
 
 AWAY_AFTER_S = 300.0
 
 
 def test_best_state_is_the_most_present_one() -> None:
     """One active device makes a user online; a user without sessions is offline."""
-    assert best_of([State.OFFLINE, State.AWAY, State.ONLINE, State.AWAY]) is State.ONLINE
-    assert best_of([State.OFFLINE, State.AWAY]) is State.AWAY
-    assert best_of([]) is State.OFFLINE
+    assert get_best_state([State.OFFLINE, State.AWAY, State.ONLINE, State.AWAY]) is State.ONLINE
+    assert get_best_state([State.OFFLINE, State.AWAY]) is State.AWAY
+    assert get_best_state([]) is State.OFFLINE
 
 
 def test_foreground_session_is_online_until_it_is_idle() -> None:

@@ -16,11 +16,11 @@ from chatserver.domain.write_sharding import (
     Layouts,
     ShardingPeriod,
     ShardMerge,
-    chat_of,
+    get_partition_chat,
+    get_shard,
     is_shards,
     parse_layout,
     partitions,
-    shard_of,
 )
 from chatserver.errors import CorruptData
 
@@ -42,11 +42,11 @@ def test_partition_is_chosen_by_the_sharding_period_of_a_ts(layout: Layout, ts: 
     begun = [period.shards for period in layout.periods if period.from_ts <= ts]
     shards = begun[-1] if begun else 1
 
-    partition = Layouts({"c": layout}).partition_of("c", ts)
+    partition = Layouts({"c": layout}).get_partition("c", ts)
 
     assert layout.shards_at(ts) == shards
     assert partition in partitions("c", shards)
-    assert chat_of(partition) == "c"
+    assert get_partition_chat(partition) == "c"
 
 
 @settings(deadline=None)
@@ -58,7 +58,7 @@ def test_future_period_moves_no_earlier_entry(
     begin = max(layout.from_ts, ts, low) + offset
     longer = Layout((*layout.periods, ShardingPeriod(begin, shards)))
 
-    assert Layouts({"c": longer}).partition_of("c", ts) == Layouts({"c": layout}).partition_of(
+    assert Layouts({"c": longer}).get_partition("c", ts) == Layouts({"c": layout}).get_partition(
         "c", ts
     )
     assert longer.split_by_period("c", low, ts, is_ascending=True) == layout.split_by_period(
@@ -83,7 +83,7 @@ def test_pieces_cover_each_ts_of_a_range_once_in_order(
     assert covered == list(range(low, high + 1))[:: 1 if is_ascending else -1]
     for piece in pieces:
         for ts in (piece.low, piece.high):
-            assert Layouts({"c": layout}).partition_of("c", ts) in piece.partitions
+            assert Layouts({"c": layout}).get_partition("c", ts) in piece.partitions
 
 
 @pytest.mark.parametrize("step_us", [1, 2, 16, 1000, 1_000_000, 60_000_000])
@@ -92,7 +92,7 @@ def test_consecutive_ts_are_distributed_evenly_for_any_step(step_us: int, shards
     """Neither a burst nor regular intervals give a shard twice its fair share."""
     count = 64 * shards
 
-    counts = collections.Counter(shard_of(START + n * step_us, shards) for n in range(count))
+    counts = collections.Counter(get_shard(START + n * step_us, shards) for n in range(count))
 
     assert set(counts) == set(range(shards))
     assert max(counts.values()) < 2 * 64
@@ -100,7 +100,7 @@ def test_consecutive_ts_are_distributed_evenly_for_any_step(step_us: int, shards
 
 def test_chat_without_a_layout_has_one_partition() -> None:
     """Chats are not sharded by default."""
-    assert Layouts().partition_of("c", START) == "c"
+    assert Layouts().get_partition("c", START) == "c"
     assert Layouts().of("c") is UNSHARDED and UNSHARDED.shards == 1
     assert partitions("c", 1) == ("c",)
 
@@ -111,7 +111,7 @@ def test_chat_without_a_layout_has_one_partition() -> None:
 )
 def test_chat_of_a_partition_is_parsed_from_its_key(partition: str, chat: str) -> None:
     """Ids contain no ``#``; a number after it is a shard."""
-    assert chat_of(partition) == chat
+    assert get_partition_chat(partition) == chat
 
 
 @settings(deadline=None)
@@ -151,7 +151,7 @@ def test_merge_returns_each_row_once_in_order(
     rows = sorted(rows, key=lambda row: sign * row[0])
     streams: list[list[tuple[int, bool]]] = [[] for _ in range(shards)]
     for row in rows:
-        streams[shard_of(row[0], shards)].append(row)
+        streams[get_shard(row[0], shards)].append(row)
     merge: ShardMerge[int] = ShardMerge(shards, is_ascending=is_ascending)
     merged: list[tuple[int, int]] = []
 

@@ -13,9 +13,9 @@ from chatserver.encryption.body_cipher import (
     MAGIC,
     OVERHEAD_BYTES,
     DataKey,
-    header_of,
+    build_header,
+    get_key_version,
     is_encrypted,
-    version_of,
 )
 from chatserver.errors import CorruptData
 
@@ -26,7 +26,7 @@ TEXT = b"a text that nobody else may read"
 
 
 def nonce_of(data: bytes) -> bytes:
-    return data[len(header_of(3)) :][:12]
+    return data[len(build_header(3)) :][:12]
 
 
 @given(st.binary(max_size=500), st.lists(st.text(), min_size=1, max_size=4))
@@ -43,7 +43,7 @@ def test_value_begins_with_its_format_and_key_version() -> None:
     data = KEY.encrypt(LOCATION, TEXT)
 
     assert data.startswith(b"\xfe\x01\x00\x00\x00\x03")
-    assert version_of(data) == 3
+    assert get_key_version(data) == 3
     assert TEXT not in data
     assert data == KEY.encrypt(LOCATION, TEXT), (
         "encryption must be deterministic, so that repeated writes are equal"
@@ -93,7 +93,7 @@ def test_value_is_refused_with_another_key_or_tenant(other: DataKey) -> None:
     """The tenant is authenticated, even if two tenants have the same secret."""
     data = other.encrypt(LOCATION, TEXT)
     if other.version == 4:
-        data = header_of(3) + data[len(header_of(3)) :]
+        data = build_header(3) + data[len(build_header(3)) :]
 
     with pytest.raises(CorruptData):
         KEY.decrypt(LOCATION, data)
@@ -116,7 +116,7 @@ def test_value_with_any_changed_byte_is_refused() -> None:
 def test_unknown_format_is_refused(data: bytes) -> None:
     """A value written by a later release is not decoded incorrectly."""
     with pytest.raises(CorruptData, match="unknown format"):
-        version_of(data)
+        get_key_version(data)
 
 
 def test_nonces_of_different_values_differ() -> None:

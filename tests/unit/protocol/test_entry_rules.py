@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import apply_entry, is_message, tombstone_of
+from chatserver.protocol.entry_rules import apply_entry, build_tombstone, is_message
 from chatserver.protocol.frames import ENTRY_KINDS, Message
 
 MESSAGE = Message(1, 1001, "c", "M1", "alice", "r1", "text", "one", reply_to=None, expires_at=99)
@@ -28,7 +28,7 @@ def changes(draw: st.DrawFn) -> list[Message]:
             seq, kind, draw(st.sampled_from(["", "x", "y"])), draw(st.sampled_from("abc"))
         )
         is_blank = kind == "edit" and draw(st.booleans())
-        generated.append(tombstone_of(change, seq) if is_blank else change)
+        generated.append(build_tombstone(change, seq) if is_blank else change)
     return generated
 
 
@@ -86,7 +86,7 @@ def test_edit_sets_body_time_and_revision() -> None:
 
 def test_edit_without_its_text_is_ignored() -> None:
     """The later edit that replaced it follows."""
-    blank = tombstone_of(entry(2, "edit", "two"), 3)
+    blank = build_tombstone(entry(2, "edit", "two"), 3)
 
     assert apply_entry(MESSAGE, blank) == MESSAGE
 
@@ -116,13 +116,13 @@ def test_entries_have_reserved_kinds() -> None:
 def test_entry_decoded_from_its_bytes_is_equal(entries: list[Message], body: str) -> None:
     """Tail, kind and position are found without parsing, for any body."""
     final = apply_all(msgspec.structs.replace(MESSAGE, body=body), entries)
-    tail = codec.tail_of(final)
+    tail = codec.encode_tail(final)
 
     json = codec.join_message(final.seq, final.ts, tail)
 
     assert codec.decode_message(json) == final
     assert codec.split_message(json) == (final.seq, final.ts, tail)
-    assert codec.kind_of(tail) == final.kind
+    assert codec.get_kind(tail) == final.kind
 
 
 @given(st.sampled_from(["text", "message", *ENTRY_KINDS]), st.sampled_from(["", '","kind":"x"']))

@@ -15,8 +15,8 @@ from chatserver.protocol.request_costs import (
     FRAME_COSTS,
     REQUEST_COST_MAX,
     ROUTE_COSTS,
-    cost_of_frame,
-    cost_of_route,
+    compute_frame_cost,
+    compute_route_cost,
 )
 
 
@@ -31,11 +31,11 @@ def test_costs_of_the_most_expensive_frames_fit_the_smallest_burst() -> None:
         frames.Watch([f"u{n}" for n in range(frames.WATCH_MAX)]),
     ]
 
-    costs = [cost_of_frame(frame) for frame in most_expensive]
+    costs = [compute_frame_cost(frame) for frame in most_expensive]
 
     assert REQUESTS_BURST_MIN == REQUEST_COST_MAX
     assert max(*costs, *ROUTE_COSTS.values()) <= REQUEST_COST_MAX
-    assert cost_of_frame(most_expensive[0]) > 50
+    assert compute_frame_cost(most_expensive[0]) > 50
 
 
 @pytest.mark.parametrize("tag", FRAME_COSTS)
@@ -46,14 +46,14 @@ def test_costs_are_of_existing_client_frames(tag: type[msgspec.Struct]) -> None:
 
 def test_profile_change_costs_as_much_as_other_transactions() -> None:
     """A rename of a discoverable user also replaces up to 16 search entries."""
-    assert cost_of_route("PATCH", "/v1/me", None) == CHANGE
+    assert compute_route_cost("PATCH", "/v1/me", None) == CHANGE
 
 
 def test_cost_of_a_route_grows_with_its_limit() -> None:
     """A page of 200 costs more than one of 10; an invalid limit has the base cost."""
     path = "/v1/me/sent"
-    assert cost_of_route("GET", path, None) == BASE
-    assert cost_of_route("GET", path, "200") == BASE + 4
-    assert cost_of_route("GET", path, "9" * 50) == BASE
-    assert cost_of_route("GET", path, "-5") == BASE
-    assert cost_of_route("POST", "/v1/me/export", None) == REQUEST_COST_MAX
+    assert compute_route_cost("GET", path, None) == BASE
+    assert compute_route_cost("GET", path, "200") == BASE + 4
+    assert compute_route_cost("GET", path, "9" * 50) == BASE
+    assert compute_route_cost("GET", path, "-5") == BASE
+    assert compute_route_cost("POST", "/v1/me/export", None) == REQUEST_COST_MAX

@@ -14,7 +14,7 @@ from chatserver.domain.ids import MidSource
 from chatserver.errors import ConfigError
 from chatserver.telemetry import tracing
 from chatserver.telemetry.metrics import SPANS
-from chatserver.telemetry.trace_ids import is_sampled, trace_ids_of
+from chatserver.telemetry.trace_ids import get_trace_ids, is_sampled
 from chatserver.telemetry.tracing import SpanSender, Tracer, open_tracing, tracer
 from tests.support.servers.processes import eventually
 
@@ -30,11 +30,11 @@ def count_of(result: str) -> float:
 
 def test_trace_ids_of_a_message_are_equal_in_every_process() -> None:
     """Ids are part of the format: spans of two releases belong to one trace."""
-    ids = trace_ids_of("01M81GG31P47XKGK1Y1N109H00")
+    ids = get_trace_ids("01M81GG31P47XKGK1Y1N109H00")
 
     assert f"{ids.trace:032x}" == "012fa7269543d456f9ce91d4942d7dbf"
-    assert ids == trace_ids_of("01M81GG31P47XKGK1Y1N109H00")
-    assert 0 < ids.root < 2**64 and ids.root != trace_ids_of("01M81GG31P47XKGK1Y1N109H01").root
+    assert ids == get_trace_ids("01M81GG31P47XKGK1Y1N109H00")
+    assert 0 < ids.root < 2**64 and ids.root != get_trace_ids("01M81GG31P47XKGK1Y1N109H01").root
 
 
 def test_sampling_of_mids_with_a_common_prefix_matches_the_ratio() -> None:
@@ -43,7 +43,7 @@ def test_sampling_of_mids_with_a_common_prefix_matches_the_ratio() -> None:
     mids = [source.next() for _ in range(10_000)]
 
     sampled = {
-        ratio: [is_sampled(trace_ids_of(mid), ratio) for mid in mids] for ratio in (0, 0.1, 1)
+        ratio: [is_sampled(get_trace_ids(mid), ratio) for mid in mids] for ratio in (0, 0.1, 1)
     }
 
     assert sum(sampled[0]) == 0 and sum(sampled[1]) == len(mids)
@@ -67,7 +67,7 @@ def test_tracer_records_a_send_once_and_drops_unfinished_sends() -> None:
         (True, "send", 7, 9),
         (False, "write", 20, 20),
     ]
-    assert spans[0][0] == spans[1][0] == trace_ids_of("M7").trace
+    assert spans[0][0] == spans[1][0] == get_trace_ids("M7").trace
 
 
 async def test_spans_are_dropped_and_counted_when_the_collector_hangs(

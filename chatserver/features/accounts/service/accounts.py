@@ -22,7 +22,7 @@ from chatserver.auth.passwords import Passwords
 from chatserver.config import Auth
 from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.access.logins import BANNED, Login
-from chatserver.domain.client_addresses import network_of
+from chatserver.domain.client_addresses import get_network
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
@@ -96,9 +96,9 @@ class Accounts:
         """
         if self._settings.registration == "closed":
             raise Forbidden("registration is closed")
-        await self._attempts.count_login(network_of(address))
+        await self._attempts.count_login(get_network(address))
         user = parse_user_name(user_name)
-        attempt = LoginAttempt(user, network_of(address), is_known=False)
+        attempt = LoginAttempt(user, get_network(address), is_known=False)
         if user in self._reserved:
             raise Conflict("user: this name is already taken")
         text = self._passwords.parse(password, user)
@@ -194,7 +194,7 @@ class Accounts:
             Conflict: `key` was used for another request.
             RateLimited: too many attempts from this network or known device.
         """
-        network = network_of(address)
+        network = get_network(address)
         try:
             user = parse_user_name(user_name)
         except BadRequest:
@@ -225,7 +225,7 @@ class Accounts:
         Raises:
             RateLimited: a cached refusal applies; `log_in` would raise RateLimited, too.
         """
-        network = network_of(address)
+        network = get_network(address)
         try:
             user = parse_user_name(user_name)
         except BadRequest:

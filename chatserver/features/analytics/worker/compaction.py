@@ -40,7 +40,7 @@ from chatserver.features.analytics.cold import ParquetFiles, StoredFile
 from chatserver.features.analytics.model import (
     FileFacts,
     compacted_key,
-    id_of,
+    get_file_id,
     is_compacted,
     list_moved,
 )
@@ -138,12 +138,12 @@ class Compactor:
         found: list[StoredFile] = []
         async for page in self._files.iter_files():
             for file in page:
-                if found and _prefix_of(file) != _prefix_of(found[0]):
-                    yield _prefix_of(found[0]), found
+                if found and _get_prefix(file) != _get_prefix(found[0]):
+                    yield _get_prefix(found[0]), found
                     found = []
                 found.append(file)
         if found:
-            yield _prefix_of(found[0]), found
+            yield _get_prefix(found[0]), found
 
     async def _find_move(self, prefix: str, files: Sequence[StoredFile]) -> _Move | None:
         """Clean up after earlier moves of a date; return the next move, if there is one."""
@@ -152,9 +152,11 @@ class Compactor:
             return None
         known = await self._files.list_facts(file.key for file in compacted)
         moved = list_moved(known.values())
-        await self._clean_up([file for file in files if id_of(file.key) in moved])
+        await self._clean_up([file for file in files if get_file_id(file.key) in moved])
         small = [
-            file for file in files if file.size <= SMALL_BYTES and id_of(file.key) not in moved
+            file
+            for file in files
+            if file.size <= SMALL_BYTES and get_file_id(file.key) not in moved
         ]
         if len(small) < FILES_MIN and not any(each.moves_to for each in known.values()):
             return None
@@ -162,7 +164,7 @@ class Compactor:
         if any(each.is_moved for each in facts.values()):
             return None  # a compacted file was created after the listing
         small = [file for file in small if file.key in facts]
-        ids = {id_of(file.key) for file in compacted}
+        ids = {get_file_id(file.key) for file in compacted}
         begun = sorted({each.moves_to for each in facts.values()} - ids - {""})
         if begun:
             chosen = [file for file in small if facts[file.key].moves_to == begun[0]]
@@ -202,7 +204,7 @@ class Compactor:
                 frozen.append(each)
         if not frozen:
             return False
-        contains = {id_of(each.key) for each in frozen}
+        contains = {get_file_id(each.key) for each in frozen}
         contains = contains.union(*(each.facts.contains for each in frozen))
         rows = await asyncio.to_thread(_concat, [each.rows for each in frozen])
         data = await asyncio.to_thread(encode, rows, FileFacts(frozenset(contains)))
@@ -257,7 +259,7 @@ def _choose(small: Sequence[StoredFile], facts: dict[str, FileFacts]) -> list[St
     return chosen
 
 
-def _prefix_of(file: StoredFile) -> str:
+def _get_prefix(file: StoredFile) -> str:
     return file.key.rpartition("/")[0] + "/"
 
 

@@ -15,7 +15,7 @@ from chatserver.features.analytics.model import (
     compacted_key,
     compacted_prefix,
     day_prefix,
-    id_of,
+    get_file_id,
     list_moved,
     object_key,
 )
@@ -60,7 +60,7 @@ class FileLocations:
         if not holders:
             return await self._check_own(key, etag, compacted)
         moved = list_moved(each.facts for each in compacted)
-        current = [each for each in holders if id_of(each.key) not in moved]
+        current = [each for each in holders if get_file_id(each.key) not in moved]
         if len(current) != 1 or current[0].facts.is_moved:
             raise Conflict(f"{key}: its rows are moving")
         (holder,) = current
@@ -95,7 +95,7 @@ class FileLocations:
 
     async def _cancel_move(self, target: str, key: str, compacted: list[_Compacted]) -> None:
         """Cancel an unfinished move, by creating its target as an empty file."""
-        if not target or any(id_of(each.key) == target for each in compacted):
+        if not target or any(get_file_id(each.key) == target for each in compacted):
             return
         from chatserver.features.analytics.parquet import NO_ROWS, encode
 

@@ -17,7 +17,7 @@ from chatserver.features.analytics.model import (
     ChatFacts,
     Row,
     Unit,
-    digest_of,
+    compute_digest,
     list_changes,
     make_rows,
 )
@@ -78,7 +78,7 @@ class UnitSource:
         own = list_changes(entries)
         both = {seq: [*own.get(seq, ()), *changes.get(seq, ())] for seq in {*own, *changes}}
         rows = make_rows(entries, facts, both, with_bodies=self._with_bodies)
-        sha256 = digest_of(rows)
+        sha256 = compute_digest(rows)
         return UnitRows(unit, rows, sha256, version or sha256, changes)
 
     async def find_version(self, unit: Unit, changes: Changes = NO_CHANGES) -> str:
@@ -102,7 +102,7 @@ class UnitSource:
         if not segments or segments[-1].last < unit.last or segments[0].first > unit.first:
             return ""
         places = [(each.first, each.last, each.tag) for each in segments]
-        return digest_of((places, facts, self._with_bodies))
+        return compute_digest((places, facts, self._with_bodies))
 
     async def read(self, unit: Unit) -> list[Message]:
         """Return the entries of a unit. Raises Unavailable if some cannot be read."""

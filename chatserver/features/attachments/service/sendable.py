@@ -15,7 +15,7 @@ from chatserver.protocol import frames
 PER_MESSAGE_MAX = 10
 
 
-def attachment_of(file: File) -> frames.Attachment:
+def build_attachment(file: File) -> frames.Attachment:
     """Return the fields of a file that are sent to the recipients of a message."""
     return frames.Attachment(
         file.id, file.name, file.type, file.size, file.width, file.height, file.has_thumb
@@ -58,5 +58,5 @@ class AttachmentResolver:
         found = []
         for name, known in zip(ids, await self._files.find(ids), strict=True):
             file = known or await self._load_file(name)
-            found.append(attachment_of(check_sendable(file, sender, chat, self._clock.time())))
+            found.append(build_attachment(check_sendable(file, sender, chat, self._clock.time())))
         return found

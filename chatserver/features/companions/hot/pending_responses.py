@@ -160,18 +160,18 @@ class PendingResponses:
     async def _record_hidden(self, entry: HideEntry) -> None:
         """Record, in the chat's partition, a message that a user deleted only for themselves."""
         if is_session_chat(entry.chat):
-            other = PendingResponses(self._hot, self._hot.keys.partition_of(entry.chat))
+            other = PendingResponses(self._hot, self._hot.keys.get_partition(entry.chat))
             one = PendingMessage(_LAST_ENTRY_ID, entry.chat, changed=entry.seq)
             await other._record("0-0", [one])
 
     async def record_ended(self, chat: ChatId) -> None:
         """Record, in the chat's partition, that a session ended. Idempotent. Raises Unavailable."""
-        other = PendingResponses(self._hot, self._hot.keys.partition_of(chat))
+        other = PendingResponses(self._hot, self._hot.keys.get_partition(chat))
         await other._record("0-0", [PendingMessage(_LAST_ENTRY_ID, chat, changed=ENDED)])
 
     async def is_pending(self, chat: ChatId) -> bool:
         """Return whether a session, of any partition, has pending work."""
-        requests = self._hot.keys.companion_requests(self._hot.keys.partition_of(chat))
+        requests = self._hot.keys.companion_requests(self._hot.keys.get_partition(chat))
         return await self._hot.call("ZSCORE", requests, chat) is not None
 
     async def _record(self, upto: str, batch: Iterable[PendingMessage]) -> int:

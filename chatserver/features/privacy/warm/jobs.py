@@ -230,7 +230,7 @@ class JobRows:
         item = await self._find(f"job#{id_}", f"job#{id_}")
         return None if item is None else decode_job(item)
 
-    async def find_export_of(self, user: str) -> Job | None:
+    async def find_newest_export(self, user: str) -> Job | None:
         """Return the newest export job of a user. Strongly consistent."""
         pointer = await self._find(user_key(user), f"exports#{user}")
         return None if pointer is None else await self.find(get_text(pointer, Field.JOB))

@@ -151,6 +151,6 @@ class PersonalRows:
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
         """Return an entry from table `messages`. Strongly consistent."""
-        item = await find_item(self._client, self._messages, await self._rows.key_of(chat, ts))
+        item = await find_item(self._client, self._messages, await self._rows.build_key(chat, ts))
         found = [] if item is None else await decode_items([item], self._bodies)
         return found[0] if found else None

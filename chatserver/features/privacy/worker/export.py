@@ -269,7 +269,7 @@ class ExportWorker:
     async def _put_file(self, archive: ExportZip, file: File) -> None:
         pieces = self._container.get(AttachmentContainer).objects.iter_pieces(file)
         try:
-            await archive.put_pieces(_path_of(file), pieces)
+            await archive.put_pieces(_build_path(file), pieces)
         except ObjectMissing:
             log.warning("export.file_missing", file=file.id)
 
@@ -283,7 +283,7 @@ class ExportWorker:
         return len(over)
 
 
-def _path_of(file: File) -> str:
+def _build_path(file: File) -> str:
     # Users choose the names, so keep only characters that are not special in a path.
     name = re.sub(r"[^\w.() -]", "_", file.name).strip(". ")[-100:]
     return f"attachments/{file.id}-{name}" if name else f"attachments/{file.id}"
@@ -292,7 +292,7 @@ def _path_of(file: File) -> str:
 def _describe_file(file: File) -> dict[str, Any]:
     return {
         "id": file.id,
-        "file": _path_of(file),
+        "file": _build_path(file),
         "name": file.name,
         "type": file.type,
         "size": file.size,

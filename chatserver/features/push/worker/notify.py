@@ -75,7 +75,7 @@ class NotifyWorker:
         async with self._lease.release_on_exit():
             try:
                 while True:
-                    if (current := hot.epoch_of(self._lease.partition)) != epoch:
+                    if (current := hot.get_epoch(self._lease.partition)) != epoch:
                         # Redis lost the lease and the checkpoint. Restore both at once: until then,
                         # trimming does not wait for this worker.
                         epoch, self._recorded_at = current, -math.inf

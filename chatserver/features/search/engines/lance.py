@@ -93,9 +93,9 @@ class LanceEngine:
         if self._load().token > state.token:
             raise LostRace("search: another process writes the index")
         if changes.removed:
-            self._table.delete(is_in("id", map(_id_of, changes.removed)))
+            self._table.delete(is_in("id", map(_build_id, changes.removed)))
             failpoint("search.in_apply")
-        rows = [_row_of(each, state.generation) for each in changes.documents.values()]
+        rows = [_build_row(each, state.generation) for each in changes.documents.values()]
         rows += self._list_edited(changes.edits)
         rows.append(Row(STATE_ID, state=msgspec.json.encode(state).decode()))
         self._table.upsert(rows)
@@ -105,7 +105,7 @@ class LanceEngine:
         """Return the rows of edited documents, with their new tokens."""
         if not edits:
             return []
-        tokens = {_id_of(ref): text for ref, text in edits.items()}
+        tokens = {_build_id(ref): text for ref, text in edits.items()}
         return [
             msgspec.structs.replace(
                 row, body=tokens[row.id], prefixes=_list_prefixes(tokens[row.id])
@@ -217,7 +217,9 @@ class _Search:
             same = sum(1 for each in found[: index + 1] if each.ts == match.ts)
             cursors.append(Cursor(match.ts, same))
         has_more = bool(page) and (not is_all or len(found) > skipped + limit)
-        return Found([_hit_of(each) for each in page], cursors, cursors[-1] if has_more else None)
+        return Found(
+            [_build_hit(each) for each in page], cursors, cursors[-1] if has_more else None
+        )
 
     def list_ranked(self, limit: int, start: Cursor | None) -> Found:
         skipped = 0 if start is None else start.offset
@@ -228,7 +230,7 @@ class _Search:
         page = found[skipped : skipped + limit]
         cursors = [Cursor(top, skipped + index + 1) for index in range(len(page))]
         has_more = len(found) > skipped + limit
-        hits = [_hit_of(each)._replace(score=each.score) for each in page]
+        hits = [_build_hit(each)._replace(score=each.score) for each in page]
         return Found(hits, cursors, cursors[-1] if has_more else None)
 
 
@@ -246,13 +248,13 @@ def _build_full_text_query(terms: Sequence[Term]) -> FullTextQuery | None:
     return match_all(parts)
 
 
-def _hit_of(match: Match) -> Hit:
+def _build_hit(match: Match) -> Hit:
     return Hit(match.chat, match.seq, match.ts)
 
 
-def _row_of(document: Document, generation: int) -> Row:
+def _build_row(document: Document, generation: int) -> Row:
     return Row(
-        id=_id_of(DocumentRef(document.chat, document.seq)),
+        id=_build_id(DocumentRef(document.chat, document.seq)),
         chat=document.chat,
         seq=document.seq,
         ts=document.ts,
@@ -274,5 +276,5 @@ def _list_prefixes(tokens: str) -> str:
     return " ".join(sorted(found))
 
 
-def _id_of(ref: DocumentRef) -> str:
+def _build_id(ref: DocumentRef) -> str:
     return f"{ref.chat}/{ref.seq}"

@@ -50,14 +50,14 @@ def open_engine(settings: Settings, number: int, *, is_writer: bool) -> Engine:
         from chatserver.features.search.engines.lance import LanceEngine
 
         return LanceEngine(settings.cold, number)
-    return SqliteEngine(file_of(settings, number), is_writer=is_writer)
+    return SqliteEngine(get_index_file(settings, number), is_writer=is_writer)
 
 
-def folder_of(settings: Settings, tenant: str) -> Path:
+def get_index_folder(settings: Settings, tenant: str) -> Path:
     """Return the folder of a tenant's index."""
     return Path(settings.search.index) / (tenant or DEFAULT_TENANT)
 
 
-def file_of(settings: Settings, number: int) -> Path:
+def get_index_file(settings: Settings, number: int) -> Path:
     """Return the file of an index partition."""
-    return folder_of(settings, settings.warm.tenant) / f"messages-{number}.sqlite"
+    return get_index_folder(settings, settings.warm.tenant) / f"messages-{number}.sqlite"

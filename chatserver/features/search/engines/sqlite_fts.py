@@ -111,7 +111,7 @@ class SqliteEngine:
                 _create_tables(made)
             else:
                 made.execute("PRAGMA query_only = ON")
-                if _version_of(made) != _SCHEMA_VERSION:
+                if _get_version(made) != _SCHEMA_VERSION:
                     made.close()
                     raise Unavailable(
                         f"search: {self._path} has another schema version; restart `chatserver "
@@ -271,14 +271,14 @@ class SqliteEngine:
             self._local = threading.local()
 
 
-def _version_of(connection: sqlite3.Connection) -> int:
+def _get_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
     """Create the tables; drop tables of another schema version, so that the index is rebuilt."""
     connection.execute("BEGIN IMMEDIATE")
-    if _version_of(connection) != _SCHEMA_VERSION:
+    if _get_version(connection) != _SCHEMA_VERSION:
         for table in ("words", "doc", "name", "state"):
             connection.execute(f"DROP TABLE IF EXISTS {table}")
         for statement in _SCHEMA.split(";\n"):

@@ -95,7 +95,7 @@ class ChatSweep:
         async for chats in iter_chats(
             client, self._container.settings.warm, part, self.progress.parts
         ):
-            yield [chat for chat in chats if keys.partition_of(chat) in self._partitions]
+            yield [chat for chat in chats if keys.get_partition(chat) in self._partitions]
 
     async def _iter_entries(self, chat: ChatId) -> AsyncIterator[list[Message]]:
         """Yield the entries of a chat after `since_ts`, oldest first."""

@@ -13,7 +13,7 @@ from chatserver.protocol.frames import Message
 _PLACEHOLDERS = frozenset({ARCHIVED_KIND, LOST_KIND})
 
 
-def tokens_of(body: str) -> str:
+def join_tokens(body: str) -> str:
     """Return the tokens of a text, separated by spaces."""
     return " ".join(token.text for token in tokenize(normalize(body)))
 
@@ -44,7 +44,7 @@ def _add_message(changes: Changes, message: Message) -> None:
         seq=message.seq,
         ts=message.ts,
         sender=message.sender,
-        tokens=tokens_of(message.body),
+        tokens=join_tokens(message.body),
         has_file=bool(message.attachments),
         expires_at=message.expires_at or 0,
     )
@@ -56,7 +56,7 @@ def _add_change(changes: Changes, entry: Message, target: DocumentRef) -> None:
         changes.edits.pop(target, None)
         changes.removed.add(target)
     elif entry.kind == "edit" and target not in changes.removed:
-        tokens = tokens_of(entry.body)
+        tokens = join_tokens(entry.body)
         document = changes.documents.get(target)
         if document is None:
             changes.edits[target] = tokens

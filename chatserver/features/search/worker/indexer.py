@@ -49,7 +49,7 @@ from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.call_worker import SearchCallWorker
 from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, ChatSweep
 from chatserver.features.search.worker.entry_changes import add_entries
-from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, place_of
+from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, parse_entry_id
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
@@ -145,7 +145,7 @@ class Indexer:
             state.rules = RULES_VERSION
         for partition in self._partitions:
             position = state.places.get(partition, "")
-            epoch = hot.epoch_of(partition)
+            epoch = hot.get_epoch(partition)
             resumed = await self._feed.record_position(self._leases[partition], partition, position)
             # In a new epoch, the backlog may lack entries that were persisted.
             is_known = state.epochs.get(partition) == epoch
@@ -188,7 +188,7 @@ class Indexer:
         self._active_at = clock.monotonic()
         while await self._renew_leases():
             for partition in self._partitions:
-                epoch = self._container.hot.epoch_of(partition)
+                epoch = self._container.hot.get_epoch(partition)
                 if epoch != self._state.epochs[partition]:
                     raise Unavailable("search: Redis lost data; restarting with a catch-up")
             has_more = await self._index_new()
@@ -214,7 +214,7 @@ class Indexer:
             entries = await self._feed.list_entries(partition, position, upto, READ_MAX)
             if not entries:
                 continue
-            add_entries(changes, _messages_of(entries))
+            add_entries(changes, _list_messages(entries))
             places[partition] = entries[-1].id
             has_more |= len(entries) == READ_MAX
             oldest_ms = min(oldest_ms, int(entries[0].id.partition("-")[0]))
@@ -334,7 +334,9 @@ class Indexer:
         """Return whether all indexed entries are persisted."""
         for partition in self._partitions:
             persisted = await self._feed.get_persisted(partition)
-            if place_of(persisted) < place_of(self._state.places.get(partition, ORIGIN)):
+            if parse_entry_id(persisted) < parse_entry_id(
+                self._state.places.get(partition, ORIGIN)
+            ):
                 return False
         return True
 
@@ -350,7 +352,7 @@ class Indexer:
         metrics.SEARCH_BYTES.labels(str(self._number)).set(stats.bytes)
 
 
-def _messages_of(entries: Sequence[BacklogEntry]) -> list[Message]:
+def _list_messages(entries: Sequence[BacklogEntry]) -> list[Message]:
     pieces, _ = sort_entries([each for each in entries if isinstance(each, CommitEntry)])
     return [work.item.message for piece in pieces for work in piece.works]
 

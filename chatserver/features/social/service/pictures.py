@@ -35,7 +35,7 @@ from chatserver.hot.chats.membership import MemberCheck
 AVATAR: Final = "avatar"  # use as the user's avatar
 
 
-def space_of(user: UserId) -> ChatId:
+def get_picture_space(user: UserId) -> ChatId:
     """Return the id of a user's picture space; no chat has this id."""
     return ChatId("s-" + hashlib.blake2b(user.encode(), digest_size=20).hexdigest())
 
@@ -50,7 +50,7 @@ class SpaceReaders:
         """Return the range of messages that a user may read. Raises NotFound."""
         if not chat.startswith("s-"):
             return await self._chats.get_reader(chat, user)
-        if chat != space_of(user):
+        if chat != get_picture_space(user):
             raise NotFound(NOT_A_MEMBER)
         return Reader(Seq(1), Seq(0))
 
@@ -81,18 +81,20 @@ class SocialFiles:
         """
         known = await self._rows.find_file(file)
         if known is None or not known.seqs:
-            known = check_sendable(known, owner, space_of(owner), self._clock.time())
-        if known.owner != owner or known.chat != space_of(owner):
+            known = check_sendable(known, owner, get_picture_space(owner), self._clock.time())
+        if known.owner != owner or known.chat != get_picture_space(owner):
             raise NotFound(NO_SUCH_FILE)
         if known.type not in RASTER_TYPES:
             raise BadRequest(f"image: must be one of {', '.join(sorted(RASTER_TYPES))}")
-        await self._change_file(file, lambda each: with_message(each, number_of(use), None))
+        await self._change_file(file, lambda each: with_message(each, get_use_number(use), None))
 
     async def remove_use(self, file: str | None, use: str) -> None:
         """Remove a use of a picture. Idempotent."""
         if file is not None:
             now_s = self._clock.time()
-            await self._change_file(file, lambda each: without_message(each, number_of(use), now_s))
+            await self._change_file(
+                file, lambda each: without_message(each, get_use_number(use), now_s)
+            )
 
     async def _change_file(self, file: str, change: Callable[[File], File]) -> None:
         changed = await self._rows.update_file(file, change)
@@ -116,6 +118,6 @@ class SocialFiles:
         return Link(await sign(found, lifetime_s), lifetime_s, found)
 
 
-def number_of(use: str) -> int:
+def get_use_number(use: str) -> int:
     """Return the number that an attachment stores for a use, instead of a message seq."""
     return int.from_bytes(hashlib.blake2b(use.encode(), digest_size=6).digest(), "big") + 1

@@ -52,12 +52,12 @@ async def add_changes(
         return (
             CountResult("missing")
             if stored is None
-            else CountResult("already_counted", batch_of(stored))
+            else CountResult("already_counted", get_batch(stored))
         )
     return CountResult("counted")
 
 
-def batch_of(item: Item) -> str:
+def get_batch(item: Item) -> str:
     """Return the newest queue entry that an item's counts include; empty if there is none."""
     return str(item.get(Field.BATCH, {"S": ""})["S"])
 

@@ -53,14 +53,16 @@ class Merged:
     last: PostId
 
 
-def shard_of(post: PostId) -> int:
+def get_shard(post: PostId) -> int:
     """Return the shard of a post's jobs."""
     return zlib.crc32(post.encode()) % SHARDS
 
 
 def job_key(kind: JobKind, post_ref: PostRef) -> Item:
     """Return the key of a job."""
-    return row_key(f"fanout#{shard_of(post_ref.post)}", f"{post_ref.post}#{kind}#{post_ref.author}")
+    return row_key(
+        f"fanout#{get_shard(post_ref.post)}", f"{post_ref.post}#{kind}#{post_ref.author}"
+    )
 
 
 def encode_job(kind: JobKind, post_ref: PostRef, now_ms: int) -> Item:

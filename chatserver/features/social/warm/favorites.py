@@ -72,7 +72,7 @@ class SocialFavorites:
         partition, sort = social.favorites_key(user), _encode_ref(ref)
         if await self._table.find(partition, sort) is not None:
             return False
-        prefix = _prefix_of("post") if isinstance(ref, PostRef) else _prefix_of("message")
+        prefix = _build_prefix("post") if isinstance(ref, PostRef) else _build_prefix("message")
         if await self._table.count_rows(partition, prefix) >= FAVORITES_MAX:
             raise TooLarge(f"favorites: at most {FAVORITES_MAX:,} are allowed; remove some")
         entry = social.row_key(partition, prefix + place) | {Field.REF: {"S": sort}}
@@ -112,7 +112,7 @@ class SocialFavorites:
 
         Favorites for which `load` returns None are omitted. Guarantees as for `read_page`.
         """
-        span = Span(SOCIAL, social.favorites_key(user), prefix=_prefix_of(kind))
+        span = Span(SOCIAL, social.favorites_key(user), prefix=_build_prefix(kind))
         query = {**span.query(self._table.settings), "ScanIndexForward": False}
         query["ConsistentRead"] = True
 
@@ -125,7 +125,7 @@ class SocialFavorites:
     async def iter_all(self, user: str) -> AsyncIterator[list[Favorite]]:
         """Yield all favorites, page by page. Strongly consistent."""
         for kind in ("post", "message"):
-            span = Span(SOCIAL, social.favorites_key(user), prefix=_prefix_of(kind))
+            span = Span(SOCIAL, social.favorites_key(user), prefix=_build_prefix(kind))
             request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}
             request["Limit"] = REMOVED_PAGE
             async for rows in iter_pages(self._table.client, "query", request):
@@ -166,7 +166,7 @@ def _encode_ref(ref: PostRef | MessageRef) -> str:
     return f"message#{ref.chat}#{ref.seq:020d}"
 
 
-def _prefix_of(kind: str) -> str:
+def _build_prefix(kind: str) -> str:
     return f"{kind}s#"
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from chatserver.config import Warm
 from chatserver.features.social.model import GraphEdge, PostId, PostRef
 from chatserver.features.social.warm import social_items as social
-from chatserver.features.social.warm.counts import CountResult, add_changes, batch_of
+from chatserver.features.social.warm.counts import CountResult, add_changes, get_batch
 from chatserver.features.social.warm.social_items import LIKED_PREFIX, SocialTable
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.records import row_key, user_key
@@ -162,4 +162,4 @@ def _count_key(post: PostId) -> Item:
 
 
 def _decode_count(item: Item) -> StoredCount:
-    return StoredCount(int(item[Field.N]["N"]), batch_of(item))
+    return StoredCount(int(item[Field.N]["N"]), get_batch(item))

@@ -97,7 +97,7 @@ class Backfill:
         page_units = 1.0
         while not segment.is_done:
             await self._reads.acquire(page_units)
-            answer = await self._client.call("scan", self._scan_of(segment))
+            answer = await self._client.call("scan", self._build_scan(segment))
             # Servers other than AWS may not report the units.
             units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
             self._reads.adjust(units - page_units)
@@ -120,7 +120,7 @@ class Backfill:
             self._segments[segment.number] = segment
             self._report.advance(self._segments)
 
-    def _scan_of(self, segment: Segment) -> dict[str, Any]:
+    def _build_scan(self, segment: Segment) -> dict[str, Any]:
         names = {f"#r{n}": name for n, name in enumerate(self._migration.reads)}
         request: dict[str, Any] = {
             "TableName": self._table_name,
@@ -181,7 +181,7 @@ async def repair_item(
         if wanted is None:
             return 0.0
         try:
-            update = {"TableName": table_name, "Key": key, **update_of(item, wanted)}
+            update = {"TableName": table_name, "Key": key, **build_update(item, wanted)}
             answer = await client.call("update_item", update)
         except ConditionFailed as exc:
             if exc.stored[0] is None:  # deleted since it was read
@@ -192,7 +192,7 @@ async def repair_item(
     raise Unavailable(f"{table_name}: the item at {key} keeps changing")
 
 
-def update_of(item: Item, repair: Repair) -> dict[str, Any]:
+def build_update(item: Item, repair: Repair) -> dict[str, Any]:
     """Return the update for a repair, on the condition that `item` is still up to date."""
     names: dict[str, str] = {"#rev": MessageField.REV}
     values: Item = {":rev": item[MessageField.REV]}

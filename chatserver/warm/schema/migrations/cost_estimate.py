@@ -70,7 +70,7 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
     pages = await asyncio.gather(*(_sample(client, name, n) for n in range(SAMPLE_SEGMENTS)))
     sample = [item for found, _ in pages for item in found]
     is_exact = all(is_whole for _, is_whole in pages)
-    sizes = [size_of(item) for item in sample]
+    sizes = [compute_item_size(item) for item in sample]
     lacking = [bytes_ for item, bytes_ in zip(sample, sizes, strict=True) if migration.repair(item)]
     if is_exact:
         items, size = len(sample), sum(sizes)
@@ -104,12 +104,12 @@ async def _sample(client: DynamoClient, name: str, segment: int) -> tuple[list[I
     return answer["Items"], "LastEvaluatedKey" not in answer
 
 
-def size_of(item: Item) -> int:
+def compute_item_size(item: Item) -> int:
     """Return the approximate size of an item in bytes as DynamoDB counts it: names and values."""
-    return sum(len(name.encode()) + _size_of_value(value) for name, value in item.items())
+    return sum(len(name.encode()) + _compute_value_size(value) for name, value in item.items())
 
 
-def _size_of_value(value: dict[str, Any]) -> int:
+def _compute_value_size(value: dict[str, Any]) -> int:
     ((kind, held),) = value.items()
     match kind:
         case "S":
@@ -119,9 +119,9 @@ def _size_of_value(value: dict[str, Any]) -> int:
         case "B":
             return len(held)
         case "M":
-            return 3 + sum(len(k.encode()) + 1 + _size_of_value(v) for k, v in held.items())
+            return 3 + sum(len(k.encode()) + 1 + _compute_value_size(v) for k, v in held.items())
         case "L":
-            return 3 + sum(1 + _size_of_value(each) for each in held)
+            return 3 + sum(1 + _compute_value_size(each) for each in held)
         case "SS":
             return sum(len(each.encode()) for each in held)
         case "NS":

@@ -18,7 +18,7 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Conflict, CorruptData
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.schema.provisioning import describe_ttl, key_schema_of, projection_of
+from chatserver.warm.schema.provisioning import build_key_schema, build_projection, describe_ttl
 from chatserver.warm.schema.tables import Index, Table
 
 POLL_S: Final = 0.2
@@ -61,7 +61,7 @@ def has_index(description: dict[str, Any], index: Index) -> bool:
     found = _find_index(description, index)
     if found is None:
         return False
-    keys, ours = found["KeySchema"], key_schema_of(index.key)
+    keys, ours = found["KeySchema"], build_key_schema(index.key)
     if sorted(keys, key=str) != sorted(ours, key=str):
         where = f"table {description['TableName']}, index {index.name}"
         raise ConfigError([f"{where}: its keys are {keys}, expected {ours}"])
@@ -72,8 +72,8 @@ async def start_index(client: DynamoClient, table: Table, index: Index, settings
     """Start the creation of the index, unless the table is already being changed."""
     create: dict[str, Any] = {
         "IndexName": index.name,
-        "KeySchema": key_schema_of(index.key),
-        "Projection": projection_of(index),
+        "KeySchema": build_key_schema(index.key),
+        "Projection": build_projection(index),
     }
     if settings.billing == "provisioned":
         create["ProvisionedThroughput"] = {
@@ -83,7 +83,7 @@ async def start_index(client: DynamoClient, table: Table, index: Index, settings
     request = {
         "TableName": table.name_in(settings),
         "AttributeDefinitions": [
-            {"AttributeName": name, "AttributeType": table.type_of(name)}
+            {"AttributeName": name, "AttributeType": table.get_type(name)}
             for name in index.key.names
         ],
         "GlobalSecondaryIndexUpdates": [{"Create": create}],

@@ -206,7 +206,7 @@ class MigrationRunner:
             if older := await self._list_older(migration):
                 raise Conflict(
                     f"{migration.title}: processes of older releases are running; replace them "
-                    f"first: {_names_of(older)}"
+                    f"first: {_format_processes(older)}"
                 )
             await self._schema.raise_state(SchemaState(state.version, migration.oldest))
             failpoint("migrate.after_older_rejected")
@@ -215,7 +215,9 @@ class MigrationRunner:
         what = f"{migration.title}: older processes to end"
         async with self._client.deadline(timeout_s, what):
             while older := await self._list_older(migration):
-                self._report.print_line(f"waiting for older processes to end: {_names_of(older)}")
+                self._report.print_line(
+                    f"waiting for older processes to end: {_format_processes(older)}"
+                )
                 await asyncio.sleep(OLDER_POLL_S)
 
     async def _list_older(self, migration: Migration) -> list[Process]:
@@ -223,7 +225,7 @@ class MigrationRunner:
         return [each for each in processes if each.schema_version < migration.oldest]
 
 
-def _names_of(processes: Sequence[Process]) -> str:
+def _format_processes(processes: Sequence[Process]) -> str:
     return ", ".join(f"{each.name} (schema {each.schema_version})" for each in processes[:10])
 
 

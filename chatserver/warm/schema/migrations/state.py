@@ -27,7 +27,7 @@ from chatserver.errors import Unavailable
 from chatserver.task_groups import open_task_group
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item
-from chatserver.warm.schema.active_version import key_of
+from chatserver.warm.schema.active_version import build_key
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
@@ -122,7 +122,7 @@ class MigrationRows:
         until_ms = int((now + MIGRATE_LEASE_S) * 1000)
         return {
             "TableName": self._table,
-            "Key": key_of(LOCK),
+            "Key": build_key(LOCK),
             "UpdateExpression": "SET #holder = :holder, #until = :until",
             "ExpressionAttributeNames": {"#holder": Field.HOLDER, "#until": Field.HELD_UNTIL},
             "ExpressionAttributeValues": {
@@ -150,7 +150,7 @@ class MigrationRows:
 
         A started migration keeps its number of segments, because its checkpoints depend on it.
         """
-        item = key_of(migration_key(number)) | {
+        item = build_key(migration_key(number)) | {
             Field.STATE: {"S": RUNNING},
             Field.STARTED: {"N": str(int(now * 1000))},
             Field.SEGMENTS: {"N": str(segments)},
@@ -171,7 +171,7 @@ class MigrationRows:
         """Record that a migration is done. Idempotent."""
         request = {
             "TableName": self._table,
-            "Key": key_of(migration_key(number)),
+            "Key": build_key(migration_key(number)),
             "UpdateExpression": "SET #state = :done, #finished = :now",
             "ExpressionAttributeNames": {"#state": Field.STATE, "#finished": Field.FINISHED},
             "ExpressionAttributeValues": {
@@ -196,7 +196,7 @@ class MigrationRows:
         Raises:
             LockLost: a later holder of the lock has recorded progress.
         """
-        item = key_of(segment_key(migration, segment.number)) | {
+        item = build_key(segment_key(migration, segment.number)) | {
             Field.PROGRESS: {"S": msgspec.json.encode(segment).decode()},
             Field.TURN: {"N": str(token)},
         }
@@ -213,7 +213,7 @@ class MigrationRows:
             raise LockLost("another `chatserver migrate` has continued this migration") from exc
 
     async def _find(self, sort: str) -> Item | None:
-        return await find_item(self._client, self._table, key_of(sort))
+        return await find_item(self._client, self._table, build_key(sort))
 
 
 def migration_key(number: int) -> str:

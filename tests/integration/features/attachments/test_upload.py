@@ -9,7 +9,7 @@ from chatserver.cold.client import open_s3
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
 from chatserver.features.social.container import SocialContainer
-from chatserver.features.social.service.pictures import space_of
+from chatserver.features.social.service.pictures import get_picture_space
 from chatserver.protocol import frames
 from chatserver.service.history.chat_query_pages import TimeRange
 from tests.integration.features.attachments.support import (
@@ -205,8 +205,8 @@ async def test_image_of_a_profile_or_post_is_visible_with_it(store: FileStack) -
     graph = store.api.get(SocialContainer).social
     _chat, alice, bob, carol = await store.open_chat()
     image = picture((8, 6))
-    file = await store.upload(alice, space_of(alice), image, "me.png", "image/png")
-    plain = await store.upload(alice, space_of(alice), b"text", "a.txt", "text/plain")
+    file = await store.upload(alice, get_picture_space(alice), image, "me.png", "image/png")
+    plain = await store.upload(alice, get_picture_space(alice), b"text", "a.txt", "text/plain")
 
     with pytest.raises(NotFound):  # bob does not own it
         await graph.put_avatar(bob, file.id)
@@ -215,7 +215,7 @@ async def test_image_of_a_profile_or_post_is_visible_with_it(store: FileStack) -
     with pytest.raises(NotFound):  # it is not in a chat
         await store.send(alice, _chat, file.id)
     with pytest.raises(NotFound):
-        await store.upload(bob, space_of(alice), image, "x.png", "image/png")
+        await store.upload(bob, get_picture_space(alice), image, "x.png", "image/png")
     await graph.put_avatar(alice, file.id)
     post = (await graph.create_post(alice, "look", file.id)).post
 

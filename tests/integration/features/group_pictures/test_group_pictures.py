@@ -7,7 +7,7 @@ import pytest
 from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.errors import BadRequest, Forbidden, NotFound, TooLarge
 from chatserver.features.group_pictures.container import group_pictures
-from chatserver.features.social.service.pictures import space_of
+from chatserver.features.social.service.pictures import get_picture_space
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import LOW_LIMITS, FileStack, picture
 
@@ -32,7 +32,7 @@ async def upload(store: FileStack, user: UserId, **kind: str) -> str:
     """Upload a picture to the user's own space."""
     content = picture() if not kind else b"text"
     type_ = kind.get("type", "image/png")
-    return (await store.upload(user, space_of(user), content, "a.png", type_)).id
+    return (await store.upload(user, get_picture_space(user), content, "a.png", type_)).id
 
 
 async def get_picture(

@@ -76,7 +76,7 @@ def test_delete_by_a_non_member_without_author_is_refused(chat: Chat) -> None:
 def test_webhook_event_contains_text_of_its_sender_or_reporter_only() -> None:
     """A body that quotes a `sender` field does not count."""
     message = frames.Message(1, 1, "c", "m", ALICE, "r", "text", f'"sender":"{BOB}"')
-    event = messages.encode(messages.event_of(message))
+    event = messages.encode(messages.build_event(message))
     report = messages.HookEvent("x", "report", 1, data={"reporter": ALICE, "reason": "why"})
 
     assert contains_user_text(event, ALICE)

@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.client.client import ChatClient
 from chatserver.protocol.frames import Search
-from chatserver.protocol.request_costs import SEARCH, cost_of_frame
+from chatserver.protocol.request_costs import SEARCH, compute_frame_cost
 from tests.integration.features.privacy.support import Person
 from tests.integration.features.search.support import (
     NewPerson,
@@ -99,8 +99,8 @@ async def test_search_cursor_of_another_user_or_query_is_refused(
 
 async def test_search_frame_costs_ten_tokens() -> None:
     """One more for a page of 50, as over HTTP."""
-    assert cost_of_frame(Search(1, "x")) == SEARCH == 10
-    assert cost_of_frame(Search(1, "x", limit=50)) == SEARCH + 1
+    assert compute_frame_cost(Search(1, "x")) == SEARCH == 10
+    assert compute_frame_cost(Search(1, "x", limit=50)) == SEARCH + 1
 
 
 async def test_sdk_searches_over_the_socket(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from chatserver.client.client import ChatClient
-from chatserver.protocol.request_costs import SEARCH, cost_of_route
+from chatserver.protocol.request_costs import SEARCH, compute_route_cost
 from tests.integration.features.search.support import (
     NewPerson,
     SearchStack,
@@ -203,5 +203,5 @@ async def test_sdk_searches_over_http(search_stack: SearchStack, new_person: New
 
 async def test_search_request_costs_ten_tokens() -> None:
     """One more for a page of 50."""
-    assert cost_of_route("GET", "/v1/search", "50") == SEARCH + 1
-    assert cost_of_route("GET", "/v1/search", None) == SEARCH == 10
+    assert compute_route_cost("GET", "/v1/search", "50") == SEARCH + 1
+    assert compute_route_cost("GET", "/v1/search", None) == SEARCH == 10

@@ -36,7 +36,7 @@ async def log(hot: HotClient) -> ChatLog:
     """A chat of ten messages, some of them deleted: the first, a range, and one more."""
     keys = hot.keys
     await HotChatLoader(hot).open_chat(
-        CHAT, "group", None, 1, {ALICE: ("owner", 0)}, (0, 0), [], epoch=Epoch(hot.epoch_of(0))
+        CHAT, "group", None, 1, {ALICE: ("owner", 0)}, (0, 0), [], epoch=Epoch(hot.get_epoch(0))
     )
     for seq in range(1, 11):
         tail = codec.encode_message_tail(CHAT, "M", ALICE, f"r{seq}", "text", f"m{seq}", None)

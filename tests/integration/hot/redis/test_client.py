@@ -358,7 +358,7 @@ async def test_client_call_that_breaks_an_invariant_is_corrupt_data(hot: HotClie
     await hot.call("SET", "{p0}:box:alice", "not a hash")
 
     with pytest.raises(CorruptData, match="WRONGTYPE"):
-        await Inboxes(hot).open_user_state(UserId("alice"), [], hot.epoch_of(0))
+        await Inboxes(hot).open_user_state(UserId("alice"), [], hot.get_epoch(0))
 
 
 async def test_client_that_is_closed_leaves_no_connection(own: Server, admin: Any) -> None:

@@ -377,7 +377,7 @@ async def test_settle_on_a_cluster_waits_for_notifications(
 ) -> None:
     """Gateway streams are on other nodes: a chat is removed from the list only after the write."""
     chat, key = ChatId("c1"), hot.keys.gateway_stream(GATEWAY)
-    listed = hot.keys.undelivered(hot.keys.partition_of(chat))
+    listed = hot.keys.undelivered(hot.keys.get_partition(chat))
     await GatewayStream(hot, GATEWAY).renew()
     await hot.call("ZADD", listed, 1, chat)
     writer = GatewayStreamWriter(hot)

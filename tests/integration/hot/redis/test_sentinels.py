@@ -105,7 +105,7 @@ async def test_client_uses_the_master_that_the_sentinels_promote(setup: Sentinel
     await eventually(lambda: is_ready(setup), FAILOVER_S)
     first, second = setup.servers
     async with open_hot(setup.settings) as hot:
-        before = hot.epoch_of(0)
+        before = hot.get_epoch(0)
         assert hot.name.endswith(f":{first.port}")
         assert await write(hot)
         first.kill()
@@ -114,7 +114,7 @@ async def test_client_uses_the_master_that_the_sentinels_promote(setup: Sentinel
         await eventually(lambda: write(hot), FAILOVER_S)
 
         assert hot.name.endswith(f":{second.port}")
-        assert hot.epoch_of(0) != before
+        assert hot.get_epoch(0) != before
 
 
 async def test_client_leaves_a_master_that_became_a_replica(setup: SentinelSetup) -> None:

@@ -75,7 +75,7 @@ async def test_inbox_deliveries_to_many_users_all_arrive(redis_url: str, partiti
     users = [UserId(f"u{n}") for n in range(50)]
     async with open_hot(redis_settings(redis_url, partitions=partitions)) as hot:
         inboxes = Inboxes(hot)
-        place = hot.keys.where(hot.keys.partition_of(users[7]))
+        place = hot.keys.where(hot.keys.get_partition(users[7]))
         await hot.call("HSET", place, users[7], "gw1,gw2")
 
         places = await inboxes.deliver([delivery(user, 3) for user in users])

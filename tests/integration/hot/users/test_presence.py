@@ -127,7 +127,7 @@ async def test_presence_expires_by_the_clock_of_redis(hot: HotClient, scripts: S
 
 async def test_presence_returns_the_inbox_state(hot: HotClient, scripts: Scripts) -> None:
     """The head, the oldest event, and whether the user state was loaded in this epoch."""
-    epoch = hot.epoch_of(0)
+    epoch = hot.get_epoch(0)
     scripts.deliver(ALICE, 30, inbox_max=10)
     await Inboxes(hot).open_user_state(ALICE, [], epoch)
 

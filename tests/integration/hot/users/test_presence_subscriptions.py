@@ -159,7 +159,7 @@ async def test_find_members_returns_current_members_among_the_given(
 ) -> None:
     """The result is None for a chat that is not loaded."""
     chat = ChatId("g1")
-    scripts.open_chat(ALICE, BOB, chat=chat, epoch=hot.epoch_of(0))
+    scripts.open_chat(ALICE, BOB, chat=chat, epoch=hot.get_epoch(0))
 
     assert await one.find_members(chat, [ALICE, CAROL]) == {ALICE}
     assert await one.find_members(chat, [CAROL]) == set()

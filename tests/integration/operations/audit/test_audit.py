@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from chatserver.protocol.frames import Message
-from chatserver.warm.messages.active_days import ActiveDays, day_of
+from chatserver.warm.messages.active_days import ActiveDays, get_day
 from tests.integration.operations.audit.support import NOW_TS, FaultInjector, audited, summary
 from tests.integration.workers.archive.support import World
 
@@ -47,7 +47,7 @@ async def test_consistent_chat_has_no_findings(aging: World) -> None:
 async def test_messages_on_a_day_without_record_are_found(aging: World) -> None:
     """Both in items and in segments; the list of a user's messages would lack them."""
     sent = await make_chat(aging)
-    day, later = day_of(sent[0].ts), day_of(NOW_TS)
+    day, later = get_day(sent[0].ts), get_day(NOW_TS)
     days = aging.container.active_days
 
     await days.put_many({aging.chat: ActiveDays(day, 1)})

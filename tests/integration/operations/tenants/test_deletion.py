@@ -26,10 +26,10 @@ from chatserver.operations.tenants.block import block, unblock, wait_for_process
 from chatserver.operations.tenants.deletion import Deletion, compute_receipt_digest
 from chatserver.operations.tenants.listing import list_tenants
 from chatserver.operations.tenants.measuring import TenantSize, measure_tenants
-from chatserver.operations.tenants.stores import OpenTenant, settings_of
+from chatserver.operations.tenants.stores import OpenTenant, get_tenant_settings
 from chatserver.operations.tenants.tenant_audit import audit_tenant
 from chatserver.warm.dynamo.client import open_dynamodb
-from chatserver.warm.schema.active_version import key_of, watch_schema
+from chatserver.warm.schema.active_version import build_key, watch_schema
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 from tests.integration.operations.tenants.support import (
     QUICK,
@@ -213,7 +213,7 @@ async def test_redis_of_another_tenant_is_refused_by_commands_and_processes(
     settings: Settings,
 ) -> None:
     """With a wrong CHAT_REDIS_URL nothing is deleted, and no data of two tenants is mixed."""
-    globex = settings_of(settings, "globex")
+    globex = get_tenant_settings(settings, "globex")
     async with open_hot(globex.redis) as hot:
         await hot.call("SET", "{p0}:pushing:zoe", "1")
 
@@ -221,7 +221,7 @@ async def test_redis_of_another_tenant_is_refused_by_commands_and_processes(
         async with opened(settings, "acme"):
             pass
     with pytest.raises(ConfigError, match=r"is the Redis of tenant globex, but warm\.tenant"):
-        async with open_hot(settings_of(settings, "acme").redis):
+        async with open_hot(get_tenant_settings(settings, "acme").redis):
             pass
     with redis_client(settings.redis.url) as redis:
         assert redis.get("{p0}:pushing:zoe") == b"1"
@@ -231,7 +231,7 @@ async def test_blocked_redis_refuses_running_processes_until_it_is_unblocked(
     settings: Settings,
 ) -> None:
     """Connections end at once, new ones find the block; processes continue in the same epoch."""
-    acme = settings_of(settings, "acme")
+    acme = get_tenant_settings(settings, "acme")
     async with open_hot(acme.redis) as hot, opened(settings, "acme") as work:
         reasons: list[str] = []
         hot.on_blocked.append(reasons.append)
@@ -259,8 +259,8 @@ async def test_blocked_redis_refuses_running_processes_until_it_is_unblocked(
 @pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 0.5, **QUICK})
 async def test_running_process_stops_its_calls_and_removes_its_item(settings: Settings) -> None:
     """The schema item alone blocks a process whose Redis is not reachable."""
-    warm = settings_of(settings, "acme").warm
-    request = {"TableName": DIRECTORY.name_in(warm), "Key": key_of("schema")}
+    warm = get_tenant_settings(settings, "acme").warm
+    request = {"TableName": DIRECTORY.name_in(warm), "Key": build_key("schema")}
     async with opened(settings, "acme") as work, open_dynamodb(warm) as client:
         schema = client.for_feature("schema")
 
@@ -298,7 +298,7 @@ async def test_running_process_stops_its_calls_and_removes_its_item(settings: Se
 @pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 3600.0, **QUICK})
 async def test_process_continues_when_redis_reports_the_end_of_a_block(settings: Settings) -> None:
     """It reads the schema item at once, long before its next periodic check."""
-    acme = settings_of(settings, "acme")
+    acme = get_tenant_settings(settings, "acme")
     async with (
         opened(settings, "acme") as work,
         open_dynamodb(acme.warm) as client,

@@ -68,7 +68,7 @@ class TracedMessage:
     async def mark(self, *, read: int, received: int) -> None:
         """Move bob's read and received marks, as a device does."""
         hot, inboxes = self.world.container.hot, Inboxes(self.world.container.hot)
-        epoch = hot.epoch_of(hot.keys.partition_of(self.bob))
+        epoch = hot.get_epoch(hot.keys.get_partition(self.bob))
         await inboxes.open_user_state(self.bob, [ListedChat(self.chat, Seq(0), Seq(0))], epoch)
         await inboxes.mark(self.bob, self.chat, Seq(read), Seq(received))
 
@@ -82,7 +82,7 @@ class TracedMessage:
         hot, chat = self.world.container.hot, self.chat
         keys = hot.keys
         await hot.call("UNLINK", keys.chat(chat), keys.log(chat), keys.members(chat))
-        await hot.call("ZREM", keys.idle(keys.partition_of(chat)), chat)
+        await hot.call("ZREM", keys.idle(keys.get_partition(chat)), chat)
 
     async def archive(self) -> None:
         """Archive the chat's messages; in these tests one second is old enough."""

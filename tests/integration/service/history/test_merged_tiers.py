@@ -19,7 +19,7 @@ from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.merged_messages import Direction, MergedMessages
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.paging import Page, Token
-from chatserver.warm.messages.active_days import DAY_US, ActiveDays, day_of
+from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
 from chatserver.warm.messages.message_queries import MessageIndexes
 from chatserver.warm.messages.store import PersistItem
 from tests.integration.warm.support import message
@@ -97,7 +97,7 @@ class Chats:
             self.entries += entries
             items = [PersistItem(each, other) for each in entries]
             await core.messages.put_batch(items, 20)
-            await self._record_days(chat, [day_of(ts) for ts in found])
+            await self._record_days(chat, [get_day(ts) for ts in found])
 
     async def _record_days(self, chat: ChatId, days: list[int]) -> None:
         """Record all active days, only the later ones, or none, as earlier releases did."""
@@ -243,7 +243,7 @@ async def test_page_of_a_user_with_many_chats_reads_few_of_them(
     """Chats without a message on the days of the page are not read."""
     chats = await make_chats(aging, 1)
     core, other = aging.container, chats.others[0]
-    day = day_of(OLD_TS) + 2 * DAYS
+    day = get_day(OLD_TS) + 2 * DAYS
     for each in chats.others:  # all on one day, and one chat on the next
         entry = message(100, chats.chat_of(each), each, ts=day * DAY_US)
         await core.messages.put_batch([PersistItem(entry, chats.user)], 20)

@@ -62,9 +62,9 @@ async def persist(container: StorageContainer) -> None:
 
 async def begin_epoch(container: StorageContainer) -> None:
     """Start a new epoch without losing data."""
-    before = container.hot.epoch_of(0)
+    before = container.hot.get_epoch(0)
     await container.hot.call("HSET", container.hot.keys.epoch(0), "epoch", f"{before}+")
-    await eventually(lambda: container.hot.epoch_of(0) not in {"", before})
+    await eventually(lambda: container.hot.get_epoch(0) not in {"", before})
 
 
 async def history(container: StorageContainer, chat: ChatId) -> list[tuple[str | None, str | None]]:

@@ -19,7 +19,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.errors import CorruptData
 from chatserver.operations.cost.bucket_sizes import PrefixSize, list_prefix_sizes
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
-from chatserver.warm.dynamo.tenancy import partitions_of
+from chatserver.warm.dynamo.tenancy import get_partition_attributes
 from chatserver.warm.schema.active_version import NEWEST, SchemaRows, SchemaState
 from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
 from chatserver.warm.schema.provisioning import apply_tables
@@ -89,7 +89,7 @@ async def test_tenants_never_see_each_other_in_random_operations(
         seen: set[str] = set()
         for name, item in rows:
             (table,) = [each for each in TABLES if each.name == name]
-            keys = [item[key]["S"] for key in partitions_of(table) if key in item]
+            keys = [item[key]["S"] for key in get_partition_attributes(table) if key in item]
             (tenant,) = {key.partition("/")[0] for key in keys}
             if item.get("PK", {}).get("S") != "schema":
                 seen.add(tenant)

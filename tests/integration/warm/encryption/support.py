@@ -22,7 +22,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.encryption.key_file import new_line
 from chatserver.errors import Unavailable
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
-from chatserver.warm.encryption.key_rows import KeyRows, bytes_of
+from chatserver.warm.encryption.key_rows import KeyRows, get_bytes
 from chatserver.warm.messages.store import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import TABLES
@@ -135,7 +135,7 @@ class Vault:
 
 def _bytes_in(item: Item) -> bytes:
     """Return an item's JSON and its decoded binary values."""
-    values = [bytes_of(value) for value in item.values() if "B" in value]
+    values = [get_bytes(value) for value in item.values() if "B" in value]
     return b"\n".join([msgspec.json.encode(item), *values])
 
 

@@ -26,7 +26,7 @@ from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.companions.warm.user_memories import MemoryRows
 from chatserver.features.social.model import Post
 from chatserver.features.social.warm.posts import SocialPosts
-from chatserver.operations.tenants.stores import settings_of
+from chatserver.operations.tenants.stores import get_tenant_settings
 from chatserver.protocol import codec
 from chatserver.warm.dynamo.batches import put_items
 from chatserver.warm.dynamo.client import open_dynamodb
@@ -246,7 +246,7 @@ async def test_exported_items_of_a_tenant_stay_encrypted(vault: Vault) -> None:
     """An export contains no text; restored items are readable with the same keys."""
     async with vault.process(tenant="acme") as process:
         await process.write(*TEN)
-        own = settings_of(process.container.settings, "acme")
+        own = get_tenant_settings(process.container.settings, "acme")
         async with open_dynamodb(own.warm) as client:
             table = f"{vault.warm.table_prefix}messages"
             stored = (await client.call("scan", {"TableName": table}))["Items"]

@@ -11,7 +11,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.messages.long_bodies import LongBodies, object_of
+from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.store import MessageRepository
 from chatserver.warm.schema.tables import MESSAGES
@@ -46,7 +46,7 @@ class LongBodyWorld(World):
 
     async def assert_consistent(self) -> None:
         """Check that items reference exactly the existing objects, with the right checksums."""
-        referenced = {key: item for item in await self.items() if (key := object_of(item))}
+        referenced = {key: item for item in await self.items() if (key := get_object_key(item))}
         assert await self.keys() == set(referenced)
         for key, item in referenced.items():
             data = await self.store.read(key, size_max=1 << 20)

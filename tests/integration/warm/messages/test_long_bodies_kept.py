@@ -13,7 +13,7 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod
 from chatserver.errors import Unavailable
 from chatserver.warm.messages.chat_rows import place_item
-from chatserver.warm.messages.long_bodies import LongBodies, object_of
+from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
 from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.messages.long_bodies_support import INLINE_MAX, LONG, LongBodyWorld
@@ -254,7 +254,7 @@ async def test_sweep_finds_items_of_a_sharded_chat(world: LongBodyWorld) -> None
     layout = Layouts({world.chat: Layout((ShardingPeriod(first.ts, 8),))})
     (short,) = await world.container.long_bodies.offload([encode_item(PersistItem(first, None))])
     placed = place_item(layout, short)
-    assert object_of(placed) == object_of(short) == next(iter(await world.keys()))
+    assert get_object_key(placed) == get_object_key(short) == next(iter(await world.keys()))
     table = MESSAGES.name_in(world.container.settings.warm)
     await world.client.call("put_item", {"TableName": table, "Item": placed})
     bodies = LongBodies(

@@ -121,7 +121,7 @@ async def create_group_in(container: StorageContainer, partition: int) -> Audien
     """Create a group whose chat is in a partition."""
     for number in range(1000):
         group = await make_group(container, ALICE, BOB, ref=f"g{partition}-{number}")
-        if container.hot.keys.partition_of(group.chat) == partition:
+        if container.hot.keys.get_partition(group.chat) == partition:
             return group
     raise AssertionError
 

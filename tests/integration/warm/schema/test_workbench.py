@@ -136,7 +136,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "File of a user": names("bob", FILE_PREFIX),
         "Waiting job": lambda: jobs.list_waiting("erasure"),
         "Kept export": lambda: jobs.list_expiring_before(2**40),
-        "Exports of a user": lambda: jobs.find_export_of("alice"),
+        "Exports of a user": lambda: jobs.find_newest_export("alice"),
         "Export of a user": names("alice", EXPORT_PREFIX),
         "Memory of a companion": lambda: Summaries(*arguments).find(
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")

@@ -17,7 +17,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.message_changes import Hidden
-from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.service.history import chat_query_pages
 from chatserver.service.history.chat_query_pages import TimeRange
@@ -152,7 +152,7 @@ async def make_tiers(aging: World, seed: int) -> Tiers:
         entry = aging.old(seq, sender=rng.choice([a, b]))
         match rng.randrange(8):
             case 0:
-                entry = tombstone_of(entry, 1)
+                entry = build_tombstone(entry, 1)
             case 1:
                 entry = msgspec.structs.replace(entry, expires_at=entry.ts // US + 60)
             case 2 if seq > 1:
@@ -228,7 +228,7 @@ async def test_changes_of_archived_messages_are_included(aging: World) -> None:
     edited, deleted, hidden = visible[:3]
     entry = tiers.entries[edited - 1]
     await aging.put(msgspec.structs.replace(entry, body="edited", rev=COUNT + 1))
-    await aging.put(tombstone_of(tiers.entries[deleted - 1], COUNT + 2))
+    await aging.put(build_tombstone(tiers.entries[deleted - 1], COUNT + 2))
     await core.chat_loader.load_chat(aging.chat)
     await Hidden(core.hot).hide(tiers.a, aging.chat, Seq(hidden))
 

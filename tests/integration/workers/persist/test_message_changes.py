@@ -10,7 +10,7 @@ import pytest
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
 from chatserver.domain.message_changes import ChangeResult, Hide, MessageChange
-from chatserver.domain.messages import Audience, digest_of
+from chatserver.domain.messages import Audience, compute_digest
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
@@ -342,7 +342,7 @@ async def test_refs_survive_a_loss_of_redis(container: StorageContainer, gateway
     reacted = await commit_change(container, team.chat, BOB, "reaction", 3, "x")
     await persist(container)
     stored = await container.messages.list_after(team.chat, 0, 10)
-    lost = container.hot.epoch_of(0)
+    lost = container.hot.get_epoch(0)
     await container.hot.call("FLUSHALL")
 
     async def is_loaded() -> bool:
@@ -353,13 +353,13 @@ async def test_refs_survive_a_loss_of_redis(container: StorageContainer, gateway
         return True
 
     await eventually(is_loaded)
-    assert container.hot.epoch_of(0) != lost, "the chat was loaded in the old epoch"
+    assert container.hot.get_epoch(0) != lost, "the chat was loaded in the old epoch"
 
     async def digest_of_ref(message: frames.Message) -> str | None:
         membership = HotMembership(container.hot)
         return await membership.find_digest(team.chat, UserId(message.sender), Ref(message.ref))
 
     digests = [await digest_of_ref(message) for message in stored]
-    expected = ["", "", digest_of("text", "three", None)]
+    expected = ["", "", compute_digest("text", "three", None)]
     assert digests[:3] == expected
-    assert digests[reacted.seq - 1] == digest_of("reaction", "x", 3)
+    assert digests[reacted.seq - 1] == compute_digest("reaction", "x", 3)

@@ -143,7 +143,7 @@ async def test_persist_stores_read_marks_in_the_directory(
     """The highest marks are stored, in any order of arrival."""
     team, inboxes = await make_direct(container), Inboxes(container.hot)
     await inboxes.open_user_state(
-        BOB, [ListedChat(team.chat, Seq(0), Seq(0))], container.hot.epoch_of(0)
+        BOB, [ListedChat(team.chat, Seq(0), Seq(0))], container.hot.get_epoch(0)
     )
     await gateway.send(team, *texts(9))
     for read, received in ((2, 3), (5, 0), (0, 8)):
@@ -384,7 +384,7 @@ async def test_persist_of_several_partitions_writes_all_of_them(
     async with open_container(redis_url, tables.settings, redis={"partitions": 4}) as container:
         gateway = Gateway(container.hot)
         teams = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(8)]
-        assert len({container.hot.keys.partition_of(team.chat) for team in teams}) > 1
+        assert len({container.hot.keys.get_partition(team.chat) for team in teams}) > 1
         async with running(run_persist(container, "w1")):
             for team in teams:
                 await gateway.send(team, *texts(3))

@@ -71,7 +71,7 @@ def test_write_is_visible_after_its_lag_in_the_order_of_the_item() -> None:
     """Until then, the index has the state before the first pending write."""
     clock, delays = FakeClock(), iter([0.5, 0.1, 0.1])
     lag = IndexLag(lambda: next(delays), clock)
-    key = TABLE.key_of(row("a", 1))
+    key = TABLE.get_key(row("a", 1))
 
     lag.record(key, None)
     lag.record(key, row("a", 1))

@@ -12,7 +12,7 @@ from chatserver.features.analytics.model import (
     FileFacts,
     compacted_key,
     day_prefix,
-    id_of,
+    get_file_id,
     is_compacted,
     object_key,
 )
@@ -66,7 +66,7 @@ def test_compacted_files_are_detected_by_their_keys() -> None:
     part, day = object_key(DATE, "", "b1"), compacted_key(PREFIX, "c1")
 
     assert (is_compacted(part), is_compacted(day)) == (False, True)
-    assert (id_of(part), id_of(day)) == ("b1", "c1")
+    assert (get_file_id(part), get_file_id(day)) == ("b1", "c1")
 
 
 def test_files_contained_in_a_compacted_one_are_ignored() -> None:

@@ -14,11 +14,11 @@ from chatserver.features.attachments.model import (
     SEQS_MAX,
     Bounds,
     File,
+    build_content_disposition,
     check_content,
     check_sendable,
     check_size,
     checksum_base64,
-    disposition_of,
     parse_checksum,
     parse_file_name,
     parse_type,
@@ -138,7 +138,7 @@ def test_names_types_and_checksums_are_normalized() -> None:
     assert parse_type("Text/HTML; charset=utf-8") == "text/html"
     assert parse_checksum("AB" * 32) == "ab" * 32
     assert checksum_base64("00" * 32) == "A" * 43 + "="
-    assert disposition_of("Ärger.pdf") == (
+    assert build_content_disposition("Ärger.pdf") == (
         "attachment; filename=\"Arger.pdf\"; filename*=UTF-8''%C3%84rger.pdf"
     )
     for parse, text in ((parse_type, "text"), (parse_type, "a/b\r\nc"), (parse_checksum, "g" * 64)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chatserver.domain.ids import Ref, UserId
-from chatserver.features.pins.model import digest_of_request
+from chatserver.features.pins.model import compute_request_digest
 from chatserver.features.pins.warm import AFTER_PINS, PREFIX, sort_key
 from chatserver.warm.chats.records import AFTER_MEMBERS
 
@@ -21,7 +21,7 @@ def test_pins_sort_by_seq_and_are_outside_member_queries() -> None:
 def test_digest_of_a_request_differs_by_user_and_reference() -> None:
     """A retry has the same digest, and the digest does not reveal the user."""
     digests = {
-        digest_of_request(UserId(user), Ref(ref))
+        compute_request_digest(UserId(user), Ref(ref))
         for user, ref in (("alice", "r1"), ("alice", "r2"), ("bob", "r1"), ("alice", "r1"))
     }
 

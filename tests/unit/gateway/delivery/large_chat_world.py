@@ -159,7 +159,7 @@ class World:
             subscriptions=cast(Any, tier),
             chat_log=cast(Any, tier),
             open_chat=tier.open,
-            sessions_of=lambda user: self.sessions.get(user, ()),
+            list_sessions=lambda user: self.sessions.get(user, ()),
             spawn=self.spawn,
             device_epoch=lambda: tier.epoch,
         )

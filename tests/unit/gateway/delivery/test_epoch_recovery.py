@@ -89,7 +89,7 @@ class FakeGateway:
             subscriptions=cast(Any, self.tier),
             chat_log=cast(Any, self.tier),
             open_chat=self.tier.open,
-            sessions_of=lambda user: cast(Any, self.sessions),
+            list_sessions=lambda user: cast(Any, self.sessions),
             spawn=self.tasks.spawn,
             device_epoch=lambda: self.whole_epoch,
         )

@@ -86,7 +86,7 @@ class FakeBackend:
     def send(self, gateway: GatewayId, record: AnyRecord) -> None:
         self.sent.append((gateway, record))
 
-    def epoch_of(self, chat: ChatId) -> Epoch:
+    def get_epoch(self, chat: ChatId) -> Epoch:
         return EPOCH
 
     def handle_result(self, result: CallResult) -> None:

@@ -56,8 +56,8 @@ def test_registry_lists_the_sessions_of_a_user_oldest_first() -> None:
     for each in sessions:
         registry.add(ALICE, each)
 
-    assert registry.sessions_of(ALICE) == sessions
-    assert registry.sessions_of(BOB) == []
+    assert registry.list_sessions(ALICE) == sessions
+    assert registry.list_sessions(BOB) == []
 
 
 def test_registry_finds_the_session_of_a_device() -> None:

@@ -60,7 +60,7 @@ class FakeServer:
     def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         return False
 
-    def address_of(self, peer: str, request: Request) -> str:
+    def get_address(self, peer: str, request: Request) -> str:
         assert request.headers["Upgrade"] == "websocket"
         self.requests.append(request)
         return peer

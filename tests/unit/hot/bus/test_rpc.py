@@ -7,7 +7,7 @@ import contextvars
 import pytest
 
 from chatserver.domain.access.caller import CALLER
-from chatserver.hot.bus.rpc import AnyOperation, LoadChat, LoadKeys, OpenDirect, payer_of
+from chatserver.hot.bus.rpc import AnyOperation, LoadChat, LoadKeys, OpenDirect, get_payer
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,6 @@ def test_payer_of_a_call_is_the_user_whose_request_caused_it(
 
     def find() -> str:
         CALLER.set(caller)
-        return payer_of(operation)
+        return get_payer(operation)
 
     assert contextvars.copy_context().run(find) == payer

@@ -9,7 +9,7 @@ from redis.crc import key_slot
 
 from chatserver.errors import CorruptData
 from chatserver.hot.redis.cluster_map import Claims, View, parse_view
-from chatserver.hot.redis.keys import SLOTS, slot_of
+from chatserver.hot.redis.keys import SLOTS, get_slot
 
 NODES = """\
 aa 10.0.0.1:7000@17000,one.example myself,master - 0 0 7 connected 0-99 200 [93->-bb]
@@ -102,11 +102,11 @@ def test_claims_of_a_new_slot_owner_override_outdated_views() -> None:
 @given(st.text(max_size=20))
 def test_slot_of_equals_the_slot_of_redis(key: str) -> None:
     """Keys may have complete, empty or unclosed hash tags."""
-    assert slot_of(key) == slot_of(key.encode()) == key_slot(key.encode())
-    assert 0 <= slot_of(key) < SLOTS
+    assert get_slot(key) == get_slot(key.encode()) == key_slot(key.encode())
+    assert 0 <= get_slot(key) < SLOTS
 
 
 @given(st.text("ab{}", max_size=12))
 def test_slot_of_key_with_braces_equals_the_slot_of_redis(key: str) -> None:
     """The tag ends at the first closing brace, and an empty tag is ignored."""
-    assert slot_of(key) == key_slot(key.encode())
+    assert get_slot(key) == key_slot(key.encode())

@@ -85,7 +85,7 @@ def test_keys_of_different_entities_differ(
 def test_keys_of_one_chat_share_a_slot(count: int, chat: str) -> None:
     """One script can access head, members, log and refs of a chat, and keys of its partition."""
     keys, name = Keys(count), ChatId(chat)
-    partition = keys.partition_of(name)
+    partition = keys.get_partition(name)
 
     slots = {
         key_slot(key.encode())
@@ -116,7 +116,7 @@ def test_keys_of_one_chat_share_a_slot(count: int, chat: str) -> None:
 def test_keys_of_one_user_share_a_slot(count: int, user: str) -> None:
     """One script can access a user's state, inbox and presence, and the partition's backlog."""
     keys, name = Keys(count), UserId(user)
-    partition = keys.partition_of(name)
+    partition = keys.get_partition(name)
 
     slots = {
         key_slot(key.encode())
@@ -141,7 +141,7 @@ def test_keys_of_inboxes_have_the_user_at_a_fixed_offset(count: int, user: str) 
     """commit_messages.lua cuts the user id out of the inbox key to access `seqs` and `where`."""
     keys, name = Keys(count), UserId(user)
 
-    prefix_length = len(keys.seqs(keys.partition_of(name))) + 2
+    prefix_length = len(keys.seqs(keys.get_partition(name))) + 2
 
     assert keys.inbox(name)[prefix_length:] == user
 
@@ -149,7 +149,7 @@ def test_keys_of_inboxes_have_the_user_at_a_fixed_offset(count: int, user: str) 
 @given(ids)
 def test_partition_of_a_single_partition_is_the_first(name: str) -> None:
     """A single partition holds everything."""
-    assert Keys(1).partition_of(ChatId(name)) == 0
+    assert Keys(1).get_partition(ChatId(name)) == 0
 
 
 @pytest.mark.parametrize("count", [2, 64, 1024])
@@ -157,7 +157,7 @@ def test_partitions_all_have_users(count: int) -> None:
     """Ids are spread over all partitions, so that no shard stays idle."""
     keys = Keys(count)
 
-    used = {keys.partition_of(UserId(f"user-{n}")) for n in range(count * 20)}
+    used = {keys.get_partition(UserId(f"user-{n}")) for n in range(count * 20)}
 
     assert used == set(range(count))
 

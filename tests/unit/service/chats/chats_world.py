@@ -161,10 +161,10 @@ class Hot:
     async def record_unfinished(self, chat: ChatId) -> None:
         self.unfinished.append(chat)
 
-    def epoch_of_chat(self, chat: ChatId) -> Epoch:
+    def get_chat_epoch(self, chat: ChatId) -> Epoch:
         return Epoch("E1")
 
-    def epoch_of_user(self, user: UserId) -> Epoch:
+    def get_user_epoch(self, user: UserId) -> Epoch:
         return Epoch("E1")
 
     async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:

@@ -52,7 +52,7 @@ class Tiers:
     next_epoch: Epoch = FIRST_EPOCH  # from the first read of the log on
     is_open: bool = True
 
-    def epoch_of(self, chat: ChatId) -> Epoch:
+    def get_epoch(self, chat: ChatId) -> Epoch:
         return self.epoch
 
     async def get_head(self, chat: ChatId) -> ChatHead:

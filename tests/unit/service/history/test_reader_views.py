@@ -8,7 +8,7 @@ from chatserver.domain.ids import Seq, Ts
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import LogEntry
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import apply_entry, tombstone_of
+from chatserver.protocol.entry_rules import apply_entry, build_tombstone
 from chatserver.protocol.frames import Message
 from chatserver.service.history.reader_views import NO_CHANGES, View
 
@@ -20,7 +20,7 @@ NOW = 2000.0
 
 def entry_of(message: Message) -> LogEntry:
     """Return the log entry of a message."""
-    return LogEntry(Seq(message.seq), Ts(message.ts), codec.tail_of(message))
+    return LogEntry(Seq(message.seq), Ts(message.ts), codec.encode_tail(message))
 
 
 def seen_in_log(view: View, message: Message) -> Message:
@@ -48,7 +48,7 @@ def test_view_applies_changes_to_both_tiers() -> None:
 def test_view_prefers_a_stored_message_that_is_newer() -> None:
     """The warm tier is read after the overlay and may be newer."""
     view = View({5: codec.encode(EDITED)}, frozenset())
-    newer = tombstone_of(EDITED, 9)
+    newer = build_tombstone(EDITED, 9)
 
     assert view.render_message(newer, NOW) == newer
 
@@ -57,7 +57,7 @@ def test_view_removes_the_text_of_a_replaced_edit() -> None:
     """The overlay has only the revision that replaced the edit."""
     view = View({8: b"11"}, frozenset())
 
-    assert view.render_message(EDIT, NOW) == tombstone_of(EDIT, 11)
+    assert view.render_message(EDIT, NOW) == build_tombstone(EDIT, 11)
 
 
 @pytest.mark.parametrize("message", [MESSAGE, EDIT])
@@ -65,8 +65,8 @@ def test_view_hides_a_message_and_its_edits(message: Message) -> None:
     """A message that a user deleted for themselves is a tombstone for them, in both tiers."""
     view = View({}, frozenset({5}))
 
-    assert seen_in_log(view, message) == tombstone_of(message, 0)
-    assert view.render_message(message, NOW) == tombstone_of(message, 0)
+    assert seen_in_log(view, message) == build_tombstone(message, 0)
+    assert view.render_message(message, NOW) == build_tombstone(message, 0)
 
 
 def test_view_hides_nothing_else() -> None:
@@ -97,7 +97,7 @@ def test_view_hides_changes_of_messages_before_the_join(
     """The entry keeps its position; the text is removed."""
     view = View({}, frozenset(), Reader(Seq(first), Seq(9)))
     entry = Message(8, 1008, "c", "M8", "alice", "r8", kind, "two", target=5)
-    wanted = entry if is_shown else tombstone_of(entry, 0)
+    wanted = entry if is_shown else build_tombstone(entry, 0)
 
     assert seen_in_log(view, entry) == wanted
     assert view.render_message(entry, NOW) == wanted

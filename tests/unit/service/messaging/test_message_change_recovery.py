@@ -10,7 +10,7 @@ from ulid import ULID
 
 from chatserver.domain.ids import ChatId, Epoch
 from chatserver.errors import Unavailable
-from chatserver.protocol.entry_rules import apply_entry, tombstone_of
+from chatserver.protocol.entry_rules import apply_entry, build_tombstone
 from chatserver.protocol.frames import Message
 from chatserver.service.messaging.message_change_recovery import (
     CLOCKS_APART_S_MAX,
@@ -54,7 +54,7 @@ class Stored:
     async def clear_edit(self, chat: str, ts: int, rev: int) -> None:
         for row in list(self.rows.values()):
             if row.ts == ts and row.rev < rev:
-                self.rows[row.seq] = tombstone_of(row, rev)
+                self.rows[row.seq] = build_tombstone(row, rev)
 
     async def load(self, first: int) -> list[Message]:
         """Apply the unapplied entries from seq `first` on."""

@@ -212,4 +212,4 @@ async def test_unsubscribe_ends_a_subscription_that_is_being_started(world: Worl
     assert world.watched == {CAROL}
     await world.subscriptions.subscribe(alice, [BOB])
     assert world.watched == {BOB, CAROL}
-    assert world.subscriptions._wanted_of == {}
+    assert world.subscriptions._pending_by_subscriber == {}

@@ -25,10 +25,10 @@ def test_token_of_a_row_is_the_start_of_the_page_after_it() -> None:
     """A token has the keys of the index and the table, and decodes to itself."""
     row = {"sender_id": {"S": "alice"}, "ts": {"N": "15"}, "chatid": {"S": "c"}}
 
-    token = SENT.token_of({**row, "expires_at": {"N": "1"}})
+    token = SENT.build_token({**row, "expires_at": {"N": "1"}})
 
     assert token == {"sender_id": "alice", "ts": 15, "chatid": "c"}
-    assert SENT.start_of(token) == row
+    assert SENT.build_start_key(token) == row
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_token_of_a_row_is_the_start_of_the_page_after_it() -> None:
 def test_token_of_another_query_is_refused(token: dict[str, str | int]) -> None:
     """A token is valid only in its own partition and range."""
     with pytest.raises(BadRequest, match="page token"):
-        SENT.start_of(token)
+        SENT.build_start_key(token)
 
 
 def test_token_outside_the_prefix_is_refused() -> None:
@@ -56,7 +56,7 @@ def test_token_outside_the_prefix_is_refused() -> None:
     token: dict[str, str | int] = {"chatid": "c", "status_ts": "deleted#0001", "ts": 1}
 
     with pytest.raises(BadRequest, match="page token"):
-        ACTIVE.start_of(token)
+        ACTIVE.build_start_key(token)
 
 
 @pytest.mark.parametrize("limit", [1, PAGE_MAX])
@@ -200,7 +200,7 @@ async def test_page_loads_at_most_the_load_limit() -> None:
     page = await read_page(cast(Any, rows), CHAT, {}, load, limit=50, start=None)
 
     assert page.items == []
-    assert page.next == CHAT.token_of(loaded[-1])
+    assert page.next == CHAT.build_token(loaded[-1])
     assert paging.LOADED_MAX <= len(loaded) < paging.LOADED_MAX + paging.CHUNK_MIN
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chatserver.config import Settings, Warm
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.expressions import UnknownForm
-from chatserver.warm.dynamo.tenancy import Tenancy, partitions_of
+from chatserver.warm.dynamo.tenancy import Tenancy, get_partition_attributes
 from chatserver.warm.schema.tables import TABLES
 
 WARM = Warm(tenant="acme")
@@ -31,13 +31,13 @@ def query(condition: str, table: str = DIRECTORY, **values: str) -> dict[str, An
 
 def test_prefixed_attributes_are_the_partition_keys_of_tables_and_indexes() -> None:
     """Numeric sort keys have no prefix."""
-    found = {table.name: partitions_of(table) for table in TABLES}
+    found = {table.name: get_partition_attributes(table) for table in TABLES}
 
     assert found["messages"] >= {"chatid", "sender_id", "receiver_id", "files_of"}
     assert found["directory"] == {"PK", "SK"}
     assert found["chat_session"] == {"PK", "GSI1PK"}
     assert found["social"] == {"PK"}
-    assert not any(partitions_of(table) & table.numbers for table in TABLES)
+    assert not any(get_partition_attributes(table) & table.numbers for table in TABLES)
 
 
 def test_item_gets_the_prefix_when_sent_and_loses_it_when_received() -> None:

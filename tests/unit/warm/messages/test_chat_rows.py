@@ -11,11 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatserver.config import Warm
-from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, chat_of
+from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, get_partition_chat
 from chatserver.errors import BadRequest
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Span, Token, read_page
-from chatserver.warm.messages.chat_rows import ChatRows, chat_in, key_of, place_item, share_of
+from chatserver.warm.messages.chat_rows import (
+    ChatRows,
+    build_key,
+    chat_in,
+    compute_share,
+    place_item,
+)
 from chatserver.warm.schema.tables import MESSAGES, STATUS_INDEX
 
 LAST = 99  # timestamps are 0 to LAST; seq equals ts
@@ -201,8 +207,8 @@ def test_entry_is_read_with_the_key_of_its_write(layout: Layout, ts: int) -> Non
 
     placed = place_item(known, _row(ts))
 
-    assert {name: placed[name] for name in ("chatid", "ts")} == key_of(known, "c", ts)
-    assert chat_in(placed) == "c" and chat_of(placed["chatid"]["S"]) == "c"
+    assert {name: placed[name] for name in ("chatid", "ts")} == build_key(known, "c", ts)
+    assert chat_in(placed) == "c" and get_partition_chat(placed["chatid"]["S"]) == "c"
     assert {**placed, "chatid": {"S": "c"}} == _row(ts)
 
 
@@ -219,8 +225,8 @@ async def test_unsharded_chat_is_read_with_one_query() -> None:
 @pytest.mark.parametrize("shards", [2, 4, 16, 64])
 def test_page_of_a_sharded_chat_rarely_needs_a_second_query(shards: int) -> None:
     """The limit of each shard is a little above its share of the page."""
-    assert 50 / shards < share_of(50, shards) <= 50 / shards + 2 * (50 / shards) ** 0.5 + 2
-    assert share_of(1, shards) == 1
+    assert 50 / shards < compute_share(50, shards) <= 50 / shards + 2 * (50 / shards) ** 0.5 + 2
+    assert compute_share(1, shards) == 1
 
 
 async def test_token_of_another_chat_is_refused() -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.protocol.entry_rules import apply_entry, tombstone_of
+from chatserver.protocol.entry_rules import apply_entry, build_tombstone
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.warm.archive import expired_markers
-from chatserver.warm.messages.checksums import checksum_of, verify
+from chatserver.warm.messages.checksums import compute_checksum, verify
 from chatserver.warm.messages.store import PersistItem, decode_item, encode_item
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -47,9 +47,9 @@ OTHERS: dict[str, Any] = {
 def test_checksum_depends_on_every_field() -> None:
     """A new field needs a value here and another form of the checksum."""
     assert {*OTHERS, "shredded"} == set(Message.__struct_fields__)
-    sums = {checksum_of(msgspec.structs.replace(SENT, **{n: v})) for n, v in OTHERS.items()}
+    sums = {compute_checksum(msgspec.structs.replace(SENT, **{n: v})) for n, v in OTHERS.items()}
 
-    assert len(sums | {checksum_of(SENT)}) == len(OTHERS) + 1
+    assert len(sums | {compute_checksum(SENT)}) == len(OTHERS) + 1
 
 
 reactions = st.dictionaries(st.text("ab", min_size=1, max_size=3), st.text(min_size=1, max_size=2))
@@ -104,5 +104,5 @@ def test_marker_has_the_checksum_of_its_tombstone() -> None:
 
 def test_checksum_of_revision_one_equals_the_sent_message() -> None:
     """Items store revision 1; the sent message omits it."""
-    assert checksum_of(msgspec.structs.replace(SENT, rev=1)) == checksum_of(SENT)
-    assert checksum_of(tombstone_of(SENT, 9)).startswith("1.9.")
+    assert compute_checksum(msgspec.structs.replace(SENT, rev=1)) == compute_checksum(SENT)
+    assert compute_checksum(build_tombstone(SENT, 9)).startswith("1.9.")

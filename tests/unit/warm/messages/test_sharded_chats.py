@@ -80,7 +80,7 @@ class World:
         ts = self.random.choice([self.commit(), *known])
         get = self.lists[number].get_for_keys if ts in known else None
         layouts = await (get or self.lists[number].get_for_writing)(ts)
-        self.placed.append((ts, layouts.partition_of("c", ts)))
+        self.placed.append((ts, layouts.get_partition("c", ts)))
 
     async def reshard_chat(self, number: int) -> None:
         """Let a process change the number of shards."""
@@ -133,7 +133,7 @@ async def test_every_process_uses_the_same_partition_for_an_entry(
     world.time.now_s += 100
     last = await world.lists[0].get_for_keys(max(ts for ts, _ in world.placed))
     assert world.placed
-    assert [(ts, last.partition_of("c", ts)) for ts, _ in world.placed] == world.placed
+    assert [(ts, last.get_partition("c", ts)) for ts, _ in world.placed] == world.placed
 
 
 async def test_simulation_changes_the_sharding_often() -> None:
@@ -152,7 +152,7 @@ async def test_simulation_changes_the_sharding_often() -> None:
     assert outcomes.count("moved") > 8 and raced > 3 and sharded > 100
 
 
-def list_of(rows: Rows, time: Time) -> ShardList:
+def open_shard_list(rows: Rows, time: Time) -> ShardList:
     """Return the list of one process."""
     return ShardList(cast(Any, rows), Warm(), time)
 
@@ -169,7 +169,7 @@ def now_of(time: Time) -> Callable[[], Awaitable[int]]:
 async def test_cached_list_is_used_up_to_its_horizon() -> None:
     """The age does not matter; beyond the horizon, reads are shared and cached briefly."""
     rows, time = Rows(), Time()
-    shards = list_of(rows, time)
+    shards = open_shard_list(rows, time)
     ts = int(time.time() * US)
     await shards.get_for_writing(ts)
     calls = (rows.reads, rows.writes)
@@ -190,7 +190,7 @@ async def test_cached_list_is_used_up_to_its_horizon() -> None:
 async def test_readers_never_move_the_horizon() -> None:
     """Clients can read with any timestamp."""
     rows, time = Rows(), Time()
-    shards = list_of(rows, time)
+    shards = open_shard_list(rows, time)
 
     await shards.get_for_keys(TS_MAX)
     await shards.get_for_reading(TS_MAX)
@@ -201,7 +201,7 @@ async def test_readers_never_move_the_horizon() -> None:
 async def test_many_writers_move_the_horizon_about_twice_a_second() -> None:
     """This is the total of all writers; layouts are read again only after a change."""
     rows, time = Rows(), Time()
-    lists = [list_of(rows, time) for _ in range(10)]
+    lists = [open_shard_list(rows, time) for _ in range(10)]
 
     for _ in range(100):
         for shards in lists:
@@ -215,7 +215,7 @@ async def test_many_writers_move_the_horizon_about_twice_a_second() -> None:
 async def test_late_write_of_a_sharding_period_fails() -> None:
     """A process that pauses between computing and writing a period must not write it."""
     rows, time = Rows(), Time()
-    late_process, other = list_of(rows, time), list_of(rows, time)
+    late_process, other = open_shard_list(rows, time), open_shard_list(rows, time)
     await other.get_for_writing(int(time.time() * US))
 
     async def pause() -> int:
@@ -231,7 +231,7 @@ async def test_late_write_of_a_sharding_period_fails() -> None:
 async def test_reshard_is_repeated_after_a_concurrent_write() -> None:
     """A busy chat writes at the time of each decision and must still be sharded."""
     rows, time = Rows(), Time()
-    mover, writer = list_of(rows, time), list_of(rows, time)
+    mover, writer = open_shard_list(rows, time), open_shard_list(rows, time)
     calls = 0
 
     async def write_once() -> int:
@@ -251,7 +251,7 @@ async def test_reshard_is_repeated_after_a_concurrent_write() -> None:
 async def test_sharding_period_begins_at_the_horizon_without_earlier_changes() -> None:
     """Other changes wait until the period has begun."""
     rows, time = Rows(), Time()
-    shards, now = list_of(rows, time), now_of(time)
+    shards, now = open_shard_list(rows, time), now_of(time)
     start = int(time.time() * US)
     await shards.get_for_writing(start)
 
@@ -268,7 +268,7 @@ async def test_sharding_period_begins_at_the_horizon_without_earlier_changes() -
 async def test_readers_know_a_sharding_period_before_it_has_entries() -> None:
     """The period begins after the cached list of every reader has expired."""
     rows, time = Rows(), Time()
-    shards, now = list_of(rows, time), now_of(time)
+    shards, now = open_shard_list(rows, time), now_of(time)
 
     assert await shards.reshard("c", 4, now) == "moved"
 
@@ -283,13 +283,13 @@ async def test_reshard_without_the_newest_ts_waits() -> None:
     async def unknown() -> None:
         return None
 
-    assert await list_of(rows, time).reshard("c", 4, unknown) == "waiting"
+    assert await open_shard_list(rows, time).reshard("c", 4, unknown) == "waiting"
 
 
 async def test_floor_is_stored_with_and_without_a_new_layout() -> None:
     """A floor equal to the current number of shards extends its time only."""
     rows, time = Rows(), Time()
-    shards, now = list_of(rows, time), now_of(time)
+    shards, now = open_shard_list(rows, time), now_of(time)
     ends = int(time.time() * US) + 3600 * US
 
     first = await shards.reshard("c", 4, now, ShardFloor(ends, 4))
@@ -298,14 +298,17 @@ async def test_floor_is_stored_with_and_without_a_new_layout() -> None:
 
     assert (first, again) == ("moved", "moved")
     assert len(layouts.of("c").periods) == 1
-    assert (layouts.floor_of("c", ends + US), layouts.floor_of("c", ends + US + 1)) == (4, 1)
-    assert layouts.floor_of("other", ends) == 1
+    assert (layouts.get_shards_min("c", ends + US), layouts.get_shards_min("c", ends + US + 1)) == (
+        4,
+        1,
+    )
+    assert layouts.get_shards_min("other", ends) == 1
 
 
 async def test_chat_with_the_maximum_of_periods_only_gets_more_shards() -> None:
     """The last periods are reserved for more shards: the chat stays sharded."""
     rows, time = Rows(), Time()
-    shards, now = list_of(rows, time), now_of(time)
+    shards, now = open_shard_list(rows, time), now_of(time)
 
     outcomes = []
     for number in range(PERIODS_MAX):
@@ -321,7 +324,7 @@ async def test_chat_with_the_maximum_of_periods_only_gets_more_shards() -> None:
 async def test_full_list_accepts_no_more_chats(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row stays within the item size of DynamoDB; further chats are not sharded."""
     rows, time = Rows(), Time()
-    shards, now = list_of(rows, time), now_of(time)
+    shards, now = open_shard_list(rows, time), now_of(time)
     monkeypatch.setattr(sharded_chats, "TEXT_MAX", 110)
 
     outcomes = [await shards.reshard(f"chat-{n}", 2, now) for n in range(6)]
@@ -336,8 +339,8 @@ async def test_full_list_accepts_no_more_chats(monkeypatch: pytest.MonkeyPatch) 
 async def test_invalid_row_is_corrupt_data(field: str, text: str, why: str) -> None:
     """A guess would put messages where no reader finds them."""
     rows, time = Rows(), Time()
-    await list_of(rows, time).reshard("c", 4, now_of(time))
+    await open_shard_list(rows, time).reshard("c", 4, now_of(time))
     rows.layouts = {**rows.layouts, field: {"M": {"c": {"S": text}}}}
 
     with pytest.raises(CorruptData, match=why):
-        await list_of(rows, time).get_for_keys(TS_MAX)
+        await open_shard_list(rows, time).get_for_keys(TS_MAX)

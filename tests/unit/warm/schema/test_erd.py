@@ -101,7 +101,7 @@ def test_erd_entity_has_the_key_of_its_table_and_existing_attributes(entity: str
 
     assert tuple(key) == table.key.names
     for name, each in key.items():
-        assert each.kind == ("number" if table.type_of(name) == "N" else "string"), name
+        assert each.kind == ("number" if table.get_type(name) == "N" else "string"), name
     assert {each.name for each in ENTITIES[entity]} - NAMES == set()
 
 

@@ -19,8 +19,8 @@ from chatserver.warm.schema.active_version import (
     get_process_version,
 )
 from chatserver.warm.schema.migrations import MIGRATIONS
-from chatserver.warm.schema.migrations.backfill import update_of
-from chatserver.warm.schema.migrations.cost_estimate import size_of
+from chatserver.warm.schema.migrations.backfill import build_update
+from chatserver.warm.schema.migrations.cost_estimate import compute_item_size
 from chatserver.warm.schema.migrations.migration import Migration, Repair
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
 
@@ -59,7 +59,7 @@ def test_update_of_a_repair_has_all_read_values_as_its_condition() -> None:
     """The condition has the revision and the old values of changed attributes."""
     item = {"rev": {"N": "4"}, "b": {"S": "old"}, "c": {"S": "gone"}}
 
-    update = update_of(item, Repair({"a": {"S": "1"}, "b": {"S": "2"}}, ("c",)))
+    update = build_update(item, Repair({"a": {"S": "1"}, "b": {"S": "2"}}, ("c",)))
 
     assert update["UpdateExpression"] == "SET #a0 = :new0, #a1 = :new1 REMOVE #a2"
     assert update["ConditionExpression"] == (
@@ -130,4 +130,4 @@ def test_size_of_an_item_counts_names_and_values() -> None:
     """The sizes are those documented by DynamoDB: a number takes about half its digits."""
     item = {"ab": {"S": "äb"}, "n": {"N": "123456"}, "m": {"M": {"k": {"BOOL": True}}}}
 
-    assert size_of(item) == (2 + 3) + (1 + 5) + (1 + 3 + 1 + 1 + 1)
+    assert compute_item_size(item) == (2 + 3) + (1 + 5) + (1 + 3 + 1 + 1 + 1)

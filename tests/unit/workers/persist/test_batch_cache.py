@@ -5,7 +5,7 @@ from __future__ import annotations
 from chatserver.domain.ids import ChatId
 from tests.unit.workers.persist.test_chat_queues import work_of
 from workers.persist.batch_cache import BatchCache, WorksByChat
-from workers.persist.chat_queues import size_of
+from workers.persist.chat_queues import estimate_size
 
 A, B = ChatId("a"), ChatId("b")
 
@@ -28,7 +28,7 @@ def test_pop_returns_the_entries_of_a_chat_once() -> None:
 
 def test_put_beyond_the_bound_drops_the_oldest_batches() -> None:
     """The newest batch is kept, even if it is larger than the bound."""
-    cache = BatchCache(2 * size_of([work_of("a", 1)]))
+    cache = BatchCache(2 * estimate_size([work_of("a", 1)]))
     for first in ("1-0", "2-0"):
         cache.put(first, batch())
     assert cache.pop("1-0", A) is None
@@ -42,7 +42,7 @@ def test_put_beyond_the_bound_drops_the_oldest_batches() -> None:
 
 def test_put_of_a_batch_again_replaces_it() -> None:
     """The size of a batch that was read again is not added twice."""
-    cache = BatchCache(3 * size_of([work_of("a", 1)]))
+    cache = BatchCache(3 * estimate_size([work_of("a", 1)]))
     cache.put("1-0", batch())
     cache.put("1-0", batch())
 

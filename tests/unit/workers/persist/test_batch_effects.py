@@ -10,7 +10,7 @@ from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import Place, Work, coalesce, tombstone_in_place_of
+from workers.persist.batch_effects import Place, Work, build_replacement_tombstone, coalesce
 
 
 def work(seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat: str = "c") -> Work:
@@ -20,7 +20,7 @@ def work(seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat:
         target=target or None,
     )  # fmt: skip
     raw = CommittedMessage(
-        Seq(seq), Ts(1000 + seq), None, codec.tail_of(message),
+        Seq(seq), Ts(1000 + seq), None, codec.encode_tail(message),
         1000 + target if target else 0, 1000 + replaced if replaced else 0,
     )  # fmt: skip
     return Work(GatewayId("gw1"), raw, PersistItem(message, None))
@@ -113,7 +113,7 @@ def test_coalesce_distinguishes_chats() -> None:
 )
 def test_tombstone_keeps_readable_fields(tail: bytes, expected: tuple[str, ...]) -> None:
     """A tombstone always has its position; nothing is parsed from the body."""
-    left = tombstone_in_place_of(CommittedMessage(Seq(4), Ts(9), None, tail))
+    left = build_replacement_tombstone(CommittedMessage(Seq(4), Ts(9), None, tail))
 
     assert left is not None
     assert (left.chat, left.mid, left.sender, left.ref, left.kind) == expected
@@ -125,4 +125,4 @@ def test_tombstone_keeps_readable_fields(tail: bytes, expected: tuple[str, ...])
 )
 def test_tombstone_without_a_chat_is_none(tail: bytes) -> None:
     """A tombstone without a chat has no position."""
-    assert tombstone_in_place_of(CommittedMessage(Seq(4), Ts(9), None, tail)) is None
+    assert build_replacement_tombstone(CommittedMessage(Seq(4), Ts(9), None, tail)) is None

@@ -21,7 +21,7 @@ from chatserver.warm.messages.store import PersistItem
 from tests.unit.warm.messages.shard_rows import Rows, Time
 from workers.persist import shard_scaling
 from workers.persist.batch_effects import Work
-from workers.persist.shard_scaling import LoadMeter, WriteSharding, units_of, wanted_shards
+from workers.persist.shard_scaling import LoadMeter, WriteSharding, estimate_units, wanted_shards
 
 pytestmark = pytest.mark.constants({"workers.persist.shard_scaling.SHARD_CALM_S": 60.0})
 
@@ -54,7 +54,7 @@ def make_load(rate: int, from_s: float, to_s: float, chat: str = "c") -> list[Wo
 )
 def test_units_are_the_write_units_of_the_item(size: int, target_ts: int, units: int) -> None:
     """An item costs one unit per KB; a change writes two items."""
-    assert units_of(work(1, size=size, target_ts=target_ts)) == units
+    assert estimate_units(work(1, size=size, target_ts=target_ts)) == units
 
 
 def test_window_rate_depends_on_commit_times_only() -> None:
@@ -203,7 +203,7 @@ async def test_sharding_starts_within_two_seconds_of_load(
             await sharding.reshard()
             layouts = await shards.get_for_writing(due[-1].committed.ts)
             stamps = [each.committed.ts for each in due]
-            started_s = [ts / US for ts in stamps if layouts.partition_of("c", ts) != "c"]
+            started_s = [ts / US for ts in stamps if layouts.get_partition("c", ts) != "c"]
 
     assert started_s, "the chat was never sharded"
     assert started_s[0] - onset_s <= 2
