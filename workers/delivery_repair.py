@@ -109,12 +109,12 @@ class RepairWorker:
         hot = self._container.hot
         listed = hot.keys.undelivered(self._partition)
         # Read atomically, so that the time is that of the node that recorded the scores.
-        (seconds, micros), found = await hot.snapshot(
+        (seconds, micros), items = await hot.snapshot(
             ("TIME",), ("ZRANGE", listed, start, start + CHATS_MAX - 1, "WITHSCORES")
         )
-        self._has_pending |= bool(found)
+        self._has_pending |= bool(items)
         before_ms = int(seconds) * 1000 + int(micros) // 1000 - REPAIR_AFTER_MS
-        scored = zip(found[::2], found[1::2], strict=True)
+        scored = zip(items[::2], items[1::2], strict=True)
         return [ChatId(name.decode()) for name, noted_ms in scored if float(noted_ms) <= before_ms]
 
     async def _try_repair(self, chat: ChatId) -> bool:

@@ -215,8 +215,8 @@ class RpcWorker:
                 return _encode(rpc.BlocksPage(*page))
             case rpc.ListInvitations():
                 user, invitations = UserId(operation.user), self._container.invitations
-                found = await invitations.list_pending(user, operation.after, operation.limit)
-                return _encode(rpc.InvitationsPage(*found))
+                pending = await invitations.list_pending(user, operation.after, operation.limit)
+                return _encode(rpc.InvitationsPage(*pending))
             case rpc.DeclineInvitation():
                 user = UserId(operation.user)
                 await self._container.invitations.decline(user, ChatId(operation.chat))

@@ -73,17 +73,17 @@ class Idempotency:
         asked = short_digest(
             request.method, request.url.path, request.url.query, await request.body()
         )
-        found = await self._claim(name, asked)
-        if found is None:
+        response = await self._claim(name, asked)
+        if response is None:
             claim = _Claim(name, asked, request.state.principal.user)
             request.scope["state"][_CLAIM] = claim
             return None
-        if found.asked != asked:
+        if response.asked != asked:
             raise Conflict(f"{HEADER}: already used for another request")
         return Response(
-            found.body,
-            status_code=found.status,
-            media_type=found.content_type,
+            response.body,
+            status_code=response.status,
+            media_type=response.content_type,
             headers={REPLAYED: "true"},
         )
 
@@ -92,9 +92,9 @@ class Idempotency:
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
         while True:
-            found = await self._answers.claim(name, asked)
-            if found is None or found.is_given or found.asked != asked:
-                return found
+            response = await self._answers.claim(name, asked)
+            if response is None or response.is_given or response.asked != asked:
+                return response
             if loop.time() > deadline:
                 raise Unavailable(
                     f"{HEADER}: the first request with this key is still in progress; try again"
@@ -184,8 +184,8 @@ def short_digest(*parts: str | bytes) -> str:
 
 
 def _hash(size: int, parts: tuple[str | bytes, ...]) -> bytes:
-    found = hashlib.blake2b(digest_size=size)
+    hasher = hashlib.blake2b(digest_size=size)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        found.update(b"%d:" % len(data) + data)
-    return found.digest()
+        hasher.update(b"%d:" % len(data) + data)
+    return hasher.digest()

@@ -146,11 +146,11 @@ class Guard:
             raise RateLimited(why, retry_after_ms=wait_ms)
         token = read_token(connection.headers.getall("authorization", []))
         try:
-            found = await self._authenticator.authenticate(token)
+            principal = await self._authenticator.authenticate(token)
         except Unauthenticated:
             await failures.pay("many invalid tokens from this address")
             raise
-        return apply_chat_as(found, connection.headers.get(CHAT_AS))
+        return apply_chat_as(principal, connection.headers.get(CHAT_AS))
 
 
 BODY_COST_MAX = 65_536  # bytes charged for a body at most, and for a body of unknown length

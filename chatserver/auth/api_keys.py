@@ -62,10 +62,10 @@ def parse_key(text: str) -> ApiKey:
     Raises:
         Unauthenticated: the text is not an API key.
     """
-    found = _KEY.fullmatch(text) if len(text) <= 80 else None
-    if found is None:
+    match = _KEY.fullmatch(text) if len(text) <= 80 else None
+    if match is None:
         raise Unauthenticated(REFUSED)
-    return ApiKey(*found.groups())
+    return ApiKey(*match.groups())
 
 
 def hash_secret(secret: str) -> str:

@@ -43,12 +43,12 @@ class DeviceTokens:
     def find_device(self, tokens: Iterable[str], user: UserId) -> str | None:
         """Return the device id in the first valid token for an account, or None."""
         for token in tokens:
-            found = _TOKEN.fullmatch(token) if len(token) <= TOKEN_CHARS_MAX else None
-            if found is None or found[1] != user:
+            match = _TOKEN.fullmatch(token) if len(token) <= TOKEN_CHARS_MAX else None
+            if match is None or match[1] != user:
                 continue
-            is_genuine = hmac.compare_digest(self._mac(token.rpartition(".")[0]), found[4])
-            if is_genuine and self._clock.time() < int(found[3]) + DEVICE_TOKEN_S:
-                return found[2]
+            is_genuine = hmac.compare_digest(self._mac(token.rpartition(".")[0]), match[4])
+            if is_genuine and self._clock.time() < int(match[3]) + DEVICE_TOKEN_S:
+                return match[2]
         return None
 
     def _mac(self, text: str) -> str:

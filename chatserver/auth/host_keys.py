@@ -78,10 +78,10 @@ class HostKeys:
             refuse("has a key id with characters other than letters, digits, _ and -")
         if not self._is_fetched:
             return self._keys
-        found = [key for key in self._keys if key.kid == kid]
-        if not found:
+        matches = [key for key in self._keys if key.kid == kid]
+        if not matches:
             raise UnknownKey("token: its key id is unknown")
-        return found
+        return matches
 
 
 def read_static_keys(settings: Auth) -> HostKeys:
@@ -138,18 +138,18 @@ def parse_jwks(data: bytes, algorithm: str | None) -> HostKeys:
         raise CorruptData("key set: auth.host_algorithm is not set")
     if len(data) > JWKS_BYTES_MAX:
         raise CorruptData(f"key set: is longer than {JWKS_BYTES_MAX} bytes")
-    found: list[HostKey] = []
+    keys: list[HostKey] = []
     try:
         for raw in msgspec.json.decode(data, type=_KeySet).keys[:KEYS_MAX]:
             jwk = msgspec.json.decode(raw, type=_Jwk)
             if _is_for_us(jwk, algorithm):
                 key = _get_algorithm(algorithm).from_jwk(bytes(raw).decode())
-                found.append(HostKey(jwk.kid, _check_key(algorithm, key)))
+                keys.append(HostKey(jwk.kid, _check_key(algorithm, key)))
     except (msgspec.MsgspecError, PyJWTError, ValueError, TypeError, RecursionError) as exc:
         raise CorruptData(f"key set: cannot be parsed: {exc}") from exc
-    if not found:
+    if not keys:
         raise CorruptData(f"key set: has no key for {algorithm}")
-    return HostKeys(algorithm, found, is_fetched=True)
+    return HostKeys(algorithm, keys, is_fetched=True)
 
 
 def _is_for_us(jwk: _Jwk, algorithm: str) -> bool:

@@ -63,21 +63,21 @@ class Cursors:
     def slice_page(
         self,
         what: str,
-        found: Iterable[T],
+        items: Iterable[T],
         get_place: Callable[[T], Place],
         cursor: str | None,
         limit: int,
     ) -> tuple[list[T], str | None]:
-        """Return `(page, next)`: a page of `found` and the cursor of the next page, or None.
+        """Return `(page, next)`: a page of `items` and the cursor of the next page, or None.
 
-        `found` is the whole list, in any order. `get_place` returns an item's sort key, which must
+        `items` is the whole list, in any order. `get_place` returns an item's sort key, which must
         not change when other items are inserted or deleted.
 
         Raises:
             BadRequest: the cursor was not issued for this list.
         """
         after = self.open(what, cursor, tuple[int, str])
-        rest = [one for one in found if after is None or get_place(one) > after]
+        rest = [one for one in items if after is None or get_place(one) > after]
         page = sorted(rest, key=get_place)[:limit]
         return page, self.sign(what, get_place(page[-1])) if len(rest) > limit else None
 

@@ -186,9 +186,9 @@ class Passwords:
         """
         text = normalize(password)
         async with self._slot(attempt) as threads:
-            found = await find()
-            stored = self._dummy_hash if found is None else found.hash
-            return found if await _run(threads, self._check, stored, text) else None
+            account = await find()
+            stored = self._dummy_hash if account is None else account.hash
+            return account if await _run(threads, self._check, stored, text) else None
 
     async def _in_thread(self, attempt: LoginAttempt, work: Callable[..., T], *args: str) -> T:
         async with self._slot(attempt) as threads:

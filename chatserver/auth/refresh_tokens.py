@@ -73,8 +73,8 @@ def parse_refresh_token(text: str) -> RefreshToken:
     Raises:
         Unauthenticated: the text is not a refresh token.
     """
-    found = _TOKEN.fullmatch(text) if len(text) <= TOKEN_CHARS_MAX else None
-    if found is None:
+    match = _TOKEN.fullmatch(text) if len(text) <= TOKEN_CHARS_MAX else None
+    if match is None:
         raise Unauthenticated(REFUSED)
-    user, login, generation, mac = found.groups()
+    user, login, generation, mac = match.groups()
     return RefreshToken(UserId(user), login, int(generation), mac)

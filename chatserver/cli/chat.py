@@ -91,8 +91,8 @@ def call_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dic
     request = urllib.request.Request(url, data, headers)  # noqa: S310  checked above
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310  # the scheme is checked above
-            found: dict[str, Any] = json.loads(response.read(RESPONSE_BYTES_MAX))
-            return found
+            response_body: dict[str, Any] = json.loads(response.read(RESPONSE_BYTES_MAX))
+            return response_body
     except urllib.error.HTTPError as exc:
         raise Unauthenticated(_describe_error(exc, path)) from exc
     except (OSError, ValueError) as exc:

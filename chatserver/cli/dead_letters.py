@@ -98,7 +98,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     from chatserver.warm.messages.store import MessageRepository
     from chatserver.warm.messages.ttl import ItemRetention
 
-    found, failed = set[str](), 0
+    replayed, failed = set[str](), 0
     async with (
         open_hot(settings.redis) as hot,
         open_dynamodb(settings.warm) as dynamodb,
@@ -118,7 +118,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
         async for backlog, letter in _iter_dead(hot):
             if places is not None and letter.place not in places:
                 continue
-            found.add(letter.place)
+            replayed.add(letter.place)
             try:
                 outcome = await _replay_message(repository, changes, letter.message)
             except CorruptData as exc:
@@ -127,12 +127,12 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
                 continue
             await backlog.remove_dead(letter)
             click.echo(f"{letter.place}: {outcome}")
-    missing = (places or set()) - found
+    missing = (places or set()) - replayed
     if missing:
         raise click.ClickException(f"dead letters not found: {', '.join(sorted(missing))}")
     if failed:
-        raise click.ClickException(f"{failed} of {len(found)} still cannot be persisted")
-    click.echo(f"{len(found)} replayed", err=True)
+        raise click.ClickException(f"{failed} of {len(replayed)} still cannot be persisted")
+    click.echo(f"{len(replayed)} replayed", err=True)
 
 
 async def _replay_message(repository: MessageRepository, changes: MessageChanges, raw: Raw) -> str:

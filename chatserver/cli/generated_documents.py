@@ -158,9 +158,9 @@ def _iter_contexts(
     yield context
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
-            found = command.get_command(context, each)
-            assert found is not None
-            yield from _iter_contexts(found, each, context)
+            subcommand = command.get_command(context, each)
+            assert subcommand is not None
+            yield from _iter_contexts(subcommand, each, context)
 
 
 DOCUMENTS: Final = {"settings": settings_document, "commands": commands_document}

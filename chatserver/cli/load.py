@@ -344,7 +344,7 @@ async def _load(
         click.echo(f"{chosen.name}: {sum(one.users for one in plans):,} users connect", err=True)
         with _open_progress(running) as on_second, _stop_on_signal(running):
             await running.run(on_second)
-        found = result.build(
+        report = result.build(
             chosen,
             running,
             pids=monitor.pids,
@@ -352,16 +352,16 @@ async def _load(
             ceiling=ceiling,
             load_average=before,
         )
-    found["verdict"] = check_thresholds(found, _make_thresholds(options))
-    for line in summary.iter_lines(found):
+    report["verdict"] = check_thresholds(report, _make_thresholds(options))
+    for line in summary.iter_lines(report):
         click.echo(line)
     for name, render in (("out", result.to_json), ("report", html_page.render)):
         if options[name] is not None:
             try:
-                options[name].write_text(render(found), "utf-8")
+                options[name].write_text(render(report), "utf-8")
             except OSError as exc:  # the result was printed, even if a file cannot be written
                 raise click.FileError(str(options[name]), exc.strerror) from None
-    return 0 if found["verdict"]["is_ok"] else 1
+    return 0 if report["verdict"]["is_ok"] else 1
 
 
 def _make_thresholds(options: dict[str, Any]) -> Thresholds:

@@ -105,10 +105,10 @@ def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound |
 
 def parse_duration(text: str) -> int:
     """Parse a duration of at least an hour; return seconds. Raises BadRequest."""
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([hd])", text)
-    if found is None:
+    match = re.fullmatch(r"([1-9][0-9]{0,4})([hd])", text)
+    if match is None:
         raise BadRequest(f"--for: must be hours or days, such as 12h or 7d; got {text!r}")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 async def _restore(

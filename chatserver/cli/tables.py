@@ -39,5 +39,5 @@ async def _apply(settings: Settings, *, with_bucket: bool) -> None:
     if not with_bucket:
         return
     async with open_s3(settings.cold) as store:
-        for found in await apply_bucket(store, settings.cold):
-            click.echo(f"{found.action:<8} {store.bucket}: {found.what}")
+        for created in await apply_bucket(store, settings.cold):
+            click.echo(f"{created.action:<8} {store.bucket}: {created.what}")

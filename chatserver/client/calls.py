@@ -291,8 +291,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         is_newest = before is None and after is None
         self._state.apply_history(page, is_newest=is_newest, before=before)
         entries = [parse_entry(fields) for fields in page["messages"]]
-        found = HistoryPage(entries, page["tier"], page["more"])
-        return self._omit_cleared(chat, found, is_older=after is None)
+        history_page = HistoryPage(entries, page["tier"], page["more"])
+        return self._omit_cleared(chat, history_page, is_older=after is None)
 
     def _omit_cleared(self, chat: str, page: HistoryPage, *, is_older: bool) -> HistoryPage:
         known = self._state.chats.get(chat)
@@ -344,13 +344,13 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         if self.is_online or self._api is None:
             fields = _build_fields("search", q=query, order=order, after=after, limit=limit)
             page = await self._request(fields, ANSWER_S)
-            found, following = page["results"], page.get("next")
+            results, following = page["results"], page.get("next")
         else:
             params = {} if after is None else {"cursor": after}
             params |= {"q": query, "order": order, "limit": str(limit)}
             page = await self._api.request("GET", f"/v1/search?{urllib.parse.urlencode(params)}")
-            found, following = page["items"], page["next"]
-        return SearchPage([_parse_found(each) for each in found], following)
+            results, following = page["items"], page["next"]
+        return SearchPage([_parse_found(each) for each in results], following)
 
     # ── chats ───────────────────────────────────────────────────────────────────────────────────
 
@@ -402,8 +402,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         A `SignalReceived` with kind ``invitation`` announces a new invitation.
         """
         page = await self._request(_build_fields("invitations", after=after, limit=limit), ANSWER_S)
-        found = msgspec.convert(page["invitations"], list[InvitationInfo])
-        return found, page.get("next")
+        invitations = msgspec.convert(page["invitations"], list[InvitationInfo])
+        return invitations, page.get("next")
 
     async def accept_invitation(self, chat: str, *, ref: str | None = None) -> Chat:
         """Accept an invitation and join the group."""

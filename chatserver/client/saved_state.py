@@ -166,8 +166,8 @@ def encode_outbox(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) ->
         for operation in state.outbox
     ]
     outcomes = (_build_outcome(queued.event) for queued in unconsumed if not queued.is_known)
-    found = [outcome for outcome in outcomes if outcome is not None]
-    return msgspec.json.encode(SavedOutbox(operations, found))
+    entries = [outcome for outcome in outcomes if outcome is not None]
+    return msgspec.json.encode(SavedOutbox(operations, entries))
 
 
 def _build_outcome(event: Event) -> SavedOutcome | None:

@@ -37,13 +37,13 @@ async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]
         Nothing is removed, and no rule of other applications is changed.
     """
     changes = [BucketChange(await _make_bucket(store, settings), "bucket")]
-    found = await _find_rules(store, "get_bucket_cors", "CORSRules")
+    existing = await _find_rules(store, "get_bucket_cors", "CORSRules")
     wanted = [_make_cors_rule(settings)] if settings.origins else []
-    if (rules := _merge(found, wanted)) is not None:
+    if (rules := _merge(existing, wanted)) is not None:
         await store.call("put_bucket_cors", CORSConfiguration={"CORSRules": rules})
         changes.append(BucketChange("changed", f"pages: {', '.join(settings.origins)}"))
-    found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
-    if (rules := _merge(found, _make_lifecycle_rules(store.prefix, settings))) is not None:
+    existing = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
+    if (rules := _merge(existing, _make_lifecycle_rules(store.prefix, settings))) is not None:
         lifecycle = {"Rules": rules}
         await store.call("put_bucket_lifecycle_configuration", LifecycleConfiguration=lifecycle)
         changes.append(BucketChange("changed", "expiry of unfinished uploads"))
@@ -53,12 +53,12 @@ async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]
 async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
     """Return descriptions of our rules that are missing or differ."""
     missing = []
-    found = await _find_rules(store, "get_bucket_cors", "CORSRules")
+    rules = await _find_rules(store, "get_bucket_cors", "CORSRules")
     wanted = [_make_cors_rule(settings)] if settings.origins else []
-    if _merge(found, wanted) is not None:
+    if _merge(rules, wanted) is not None:
         missing.append(f"pages of {', '.join(settings.origins)} may not upload")
-    found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
-    if _merge(found, _make_lifecycle_rules(store.prefix, settings)) is not None:
+    rules = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
+    if _merge(rules, _make_lifecycle_rules(store.prefix, settings)) is not None:
         missing.append("unfinished uploads, exports and parts are not deleted")
     return missing
 
@@ -66,18 +66,18 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
 async def find_rules_of_tenant(store: ObjectStore, settings: Cold) -> list[str]:
     """Return the ids of our rules for this tenant only."""
     wanted = {_name(what, settings) for what in _OF_TENANT}
-    found = [
+    rules = [
         *await _find_rules(store, "get_bucket_cors", "CORSRules"),
         *await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules"),
     ]
-    return [rule["ID"] for rule in found if rule.get("ID") in wanted]
+    return [rule["ID"] for rule in rules if rule.get("ID") in wanted]
 
 
 async def list_tenants_with_rules(store: ObjectStore) -> list[str]:
     """Return the tenants for which `tables apply` was run on this bucket."""
-    found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
+    rules = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
     start = f"{_OURS}uploads-"
-    return [rule["ID"].removeprefix(start) for rule in found if rule["ID"].startswith(start)]
+    return [rule["ID"].removeprefix(start) for rule in rules if rule["ID"].startswith(start)]
 
 
 async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
@@ -88,11 +88,11 @@ async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
         ("bucket_cors", "CORSRules", "CORSConfiguration"),
         ("bucket_lifecycle_configuration", "Rules", "LifecycleConfiguration"),
     ):
-        found = await _find_rules(store, f"get_{operation}", name)
-        kept = [rule for rule in found if rule.get("ID") not in wanted]
-        if len(kept) == len(found):
+        rules = await _find_rules(store, f"get_{operation}", name)
+        kept = [rule for rule in rules if rule.get("ID") not in wanted]
+        if len(kept) == len(rules):
             continue
-        removed += len(found) - len(kept)
+        removed += len(rules) - len(kept)
         if kept:
             await store.call(f"put_{operation}", **{configuration: {name: kept}})
         else:
@@ -123,14 +123,14 @@ async def _find_rules(store: ObjectStore, operation: str, name: str) -> list[dic
 
 
 def _merge(
-    found: list[dict[str, Any]], wanted: list[dict[str, Any]]
+    existing: list[dict[str, Any]], wanted: list[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    """Return the rules in `found`, with ours updated; None if no change is needed."""
+    """Return the rules in `existing`, with ours updated; None if no change is needed."""
     names = {rule["ID"] for rule in wanted}
-    ours = [rule for rule in found if rule.get("ID") in names]
+    ours = [rule for rule in existing if rule.get("ID") in names]
     if not wanted or _normalize(ours) == _normalize(wanted):
         return None
-    return [rule for rule in found if rule not in ours] + wanted
+    return [rule for rule in existing if rule not in ours] + wanted
 
 
 def _normalize(rules: list[dict[str, Any]]) -> list[str]:

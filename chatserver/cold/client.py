@@ -303,8 +303,8 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
         region_name=settings.region,
     )
     # Without this check, signing without credentials fails with an unspecific error.
-    found = await session.get_credentials()  # type: ignore[misc]  # a coroutine; the stub is wrong
-    if found is None:
+    credentials = await session.get_credentials()  # type: ignore[misc]  # a coroutine; the stub is wrong
+    if credentials is None:
         raise NoCredentialsError
     sdk = await stack.enter_async_context(
         session.client("s3", endpoint_url=settings.endpoint, config=config)

@@ -55,10 +55,10 @@ class BodyFiles:
             return data
         if self._cipher is None:
             raise Unavailable(f"{key}: is encrypted, and encryption.provider is not set")
-        found = await self._cipher.find_for(data)
-        if found is None:
+        cipher_key = await self._cipher.find_for(data)
+        if cipher_key is None:
             raise ObjectMissing(f"{key}: its encryption key was deleted")
-        return found.decrypt(_build_place(key), data)
+        return cipher_key.decrypt(_build_place(key), data)
 
     async def remove(self, key: str) -> None:
         """Remove an object. Idempotent."""

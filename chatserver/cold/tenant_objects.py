@@ -47,8 +47,8 @@ class TenantObjects:
         last: list[dict[str, str]] = []
         while True:
             answer = await self._store.call("list_object_versions", MaxKeys=PAGE, Prefix="")
-            found = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
-            page = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
+            versions = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
+            page = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in versions]
             if not page:
                 return
             if page == last:
@@ -71,8 +71,8 @@ class TenantObjects:
     async def list_version_keys(self, limit: int) -> list[str]:
         """Return the keys of at most `limit` objects, versions and delete markers."""
         answer = await self._store.call("list_object_versions", MaxKeys=limit, Prefix="")
-        found = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
-        return [each["Key"] for each in found][:limit]
+        versions = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
+        return [each["Key"] for each in versions][:limit]
 
     async def list_uploads(self) -> list[tuple[str, str]]:
         """Return `(key, id)` of unfinished multipart uploads, at most one page."""
@@ -93,15 +93,15 @@ async def list_prefixes(store: ObjectStore, after: str, limit: int) -> list[str]
     The store must have no tenant. Cost: one LIST per 1,000 components.
     """
     assert not store.prefix
-    found: list[str] = []
+    prefixes: list[str] = []
     request: dict[str, Any] = {"Delimiter": "/", "MaxKeys": PAGE}
     if after:
         request["StartAfter"] = f"{after}/\U0010ffff"
-    while len(found) < limit:
+    while len(prefixes) < limit:
         answer = await store.call("list_objects_v2", **request)
-        found += [each["Prefix"].rstrip("/") for each in answer.get("CommonPrefixes", ())]
+        prefixes += [each["Prefix"].rstrip("/") for each in answer.get("CommonPrefixes", ())]
         token = answer.get("NextContinuationToken")
         if token is None:
             break
         request = {"Delimiter": "/", "MaxKeys": PAGE, "ContinuationToken": token}
-    return found[:limit]
+    return prefixes[:limit]

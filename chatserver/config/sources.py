@@ -59,9 +59,9 @@ def _read_secrets(settings: type[BaseSettings]) -> dict[str, dict[str, str]]:
         return {}
     if not Path(folder).is_dir():
         raise ConfigError([f"CHAT_SECRETS_DIR: there is no directory {folder}"])
-    found: dict[str, dict[str, str]] = {}
+    secrets: dict[str, dict[str, str]] = {}
     for variable, (section, name) in list_variables(settings).items():
         for file in (Path(folder, variable), Path(folder, variable.lower())):
             if file.is_file():
-                found.setdefault(section, {})[name] = file.read_text().strip()
-    return found
+                secrets.setdefault(section, {})[name] = file.read_text().strip()
+    return secrets

@@ -178,11 +178,11 @@ class Plan:
         return Launch(name, argv, port, self.folder, is_ready, whole, stop_s=STOP_S)
 
     def _load_feature_settings(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        settings: dict[str, str] = {}
         for feature in list_features():
             if feature.dev_settings:
-                found |= load(feature.dev_settings)(self.secret)
-        return found
+                settings |= load(feature.dev_settings)(self.secret)
+        return settings
 
     def settings(self) -> dict[str, str]:
         """Return the settings shared by all of our processes."""

@@ -32,8 +32,8 @@ async def seed(settings: Settings, clock: Clock) -> list[str]:
                 await load(feature.dev_data)(client, settings.warm, clock)
     lines = [f"{one.action} {one.table}: {one.what}" for one in changes if one.action != "kept"]
     async with open_s3(settings.cold) as store:
-        found = await apply_bucket(store, settings.cold)
-    lines += [f"{one.action} {store.bucket}: {one.what}" for one in found if one.action != "kept"]
+        rules = await apply_bucket(store, settings.cold)
+    lines += [f"{one.action} {store.bucket}: {one.what}" for one in rules if one.action != "kept"]
     return lines
 
 

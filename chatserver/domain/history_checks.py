@@ -66,9 +66,9 @@ def find_longest_increasing_subsequence(seqs: Sequence[int]) -> set[int]:
         before.append(at[length - 1] if length else None)
         ends[length : length + 1] = [seq]
         at[length : length + 1] = [number]
-    found: set[int] = set()
+    subsequence: set[int] = set()
     step = at[-1] if at else None
     while step is not None:
-        found.add(step)
+        subsequence.add(step)
         step = before[step]
-    return found
+    return subsequence

@@ -62,8 +62,8 @@ class Reader(NamedTuple):
 
     def find_period_before(self, seq: int) -> Period | None:
         """Return the newest period that begins before `seq`."""
-        found = [period for period in self._list_periods() if period.first < seq]
-        return found[-1] if found else None
+        periods = [period for period in self._list_periods() if period.first < seq]
+        return periods[-1] if periods else None
 
     def find_period_after(self, seq: int) -> Period | None:
         """Return the oldest period that ends after `seq`."""

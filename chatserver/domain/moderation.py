@@ -108,5 +108,5 @@ def parse_slow_s(gate: str) -> int:
 
 def parse_retention_s(gate: str) -> int:
     """Return the message retention in a `gate`, in seconds; 0 if unlimited."""
-    found = _RETENTION.search(gate)
-    return int(found[1]) if found else 0
+    match = _RETENTION.search(gate)
+    return int(match[1]) if match else 0

@@ -57,13 +57,13 @@ def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float)
     Raises:
         BadRequest: the text is invalid, out of bounds, or has a unit of another kind.
     """
-    found = _FORM.fullmatch(text.strip())
-    unit = None if found is None else _UNITS[kind].get(found[2].lower())
-    if found is None or unit is None:
+    match = _FORM.fullmatch(text.strip())
+    unit = None if match is None else _UNITS[kind].get(match[2].lower())
+    if match is None or unit is None:
         raise BadRequest(
             f"{field}: {text[:40]!r} is not a {_NAMES[kind]}; examples: {_EXAMPLES[kind]}"
         )
-    value = float(found[1].replace(",", "").replace("_", "")) * unit
+    value = float(match[1].replace(",", "").replace("_", "")) * unit
     if not least <= value <= most:
         bounds = f"{format_quantity(least, kind)} to {format_quantity(most, kind)}"
         raise BadRequest(f"{field}: must be {bounds}; got {text}")

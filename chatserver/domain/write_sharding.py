@@ -102,13 +102,13 @@ class Layout:
     ) -> list[PeriodRange]:
         """Split the ts range ``[low, high]`` by period, in ascending or descending order."""
         periods = (ShardingPeriod(0, 1), *self.periods)
-        found: list[PeriodRange] = []
+        ranges: list[PeriodRange] = []
         for number, (from_ts, shards) in enumerate(periods):
             is_last = number + 1 == len(periods)
             end = high if is_last else min(high, periods[number + 1].from_ts - 1)
             if (begin := max(low, from_ts)) <= end:
-                found.append(PeriodRange(begin, end, partitions(chat, shards)))
-        return found if is_ascending else found[::-1]
+                ranges.append(PeriodRange(begin, end, partitions(chat, shards)))
+        return ranges if is_ascending else ranges[::-1]
 
     def encode(self) -> str:
         """Return the layout as text."""

@@ -146,11 +146,11 @@ class KeyRing:
         return key
 
     async def _load(self, version: int) -> DataKey | None:
-        found = await self._store.find(version)
-        if found is None:
+        stored = await self._store.find(version)
+        if stored is None:
             # Not the same as deleted: the table may have been restored without this row.
             raise Unavailable(f"encryption: data key {version} is missing in the directory table")
-        return await self._unwrap(found)
+        return await self._unwrap(stored)
 
     async def _unwrap(self, stored: StoredKey) -> DataKey | None:
         if stored.wrapped is None:

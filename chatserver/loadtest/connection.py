@@ -70,8 +70,8 @@ class Connection(asyncio.Protocol, abc.ABC):
             self._rest = data[pos:]
 
     def _read_upgrade(self, data: bytes) -> None:
-        head, found, rest = data.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, rest = data.partition(b"\r\n\r\n")
+        if not separator:
             self._rest = data
             return
         assert self._upgrade is not None

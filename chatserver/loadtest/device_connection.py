@@ -83,8 +83,8 @@ class Link(Connection):
 
     def read_frames(self, data: bytes) -> int:
         pos, end = 0, len(data)
-        while (found := wire.find_payload(data, pos)) is not None and found[1] <= end:
-            start, stop = found
+        while (payload := wire.find_payload(data, pos)) is not None and payload[1] <= end:
+            start, stop = payload
             first = data[pos]
             if first == wire.TEXT:
                 if self._is_aborted:

@@ -56,7 +56,7 @@ class Histogram:
 
     def get_quantiles(self, shares: Iterable[float]) -> list[int]:
         """Return the quantile for each of the ascending `shares` (nearest rank), or []."""
-        found: list[int] = []
+        quantiles: list[int] = []
         seen = 0
         buckets = iter(sorted(self.counts.items()))
         highest = 0
@@ -66,8 +66,8 @@ class Histogram:
                 index, count = next(buckets)
                 seen += count
                 highest = min(self.max, get_bucket_max(index))
-            found.append(highest)
-        return found
+            quantiles.append(highest)
+        return quantiles
 
     def summarize_ms(self) -> dict[str, float | int | None]:
         """Return the count, the usual percentiles and the maximum, in milliseconds."""

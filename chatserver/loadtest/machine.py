@@ -55,12 +55,12 @@ def list_listeners(port: int) -> list[int]:
 
 
 def _list_open_files(pid: int) -> set[str]:
-    found: set[str] = set()
+    files: set[str] = set()
     with contextlib.suppress(OSError):
         for path in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
-                found.add(str(path.readlink()))
-    return found
+                files.add(str(path.readlink()))
+    return files
 
 
 def _read_stat(pid: int) -> list[str]:
@@ -89,10 +89,10 @@ def describe_machine() -> dict[str, object]:
 
 def list_versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that matter; None if one is missing."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    versions: dict[str, str | None] = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            versions[name] = None
+    return versions

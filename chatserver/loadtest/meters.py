@@ -16,10 +16,10 @@ class Meters:
         self.histograms: dict[str, Histogram] = {}
 
     def record_latency(self, name: str, microseconds: int) -> None:
-        found = self.histograms.get(name)
-        if found is None:
-            found = self.histograms[name] = Histogram()
-        found.record(microseconds)
+        histogram = self.histograms.get(name)
+        if histogram is None:
+            histogram = self.histograms[name] = Histogram()
+        histogram.record(microseconds)
 
     def pop_all(self) -> dict[str, Any]:
         """Return all measurements, ready for JSON, and reset them."""

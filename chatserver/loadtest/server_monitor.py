@@ -86,8 +86,8 @@ class ServerMonitor:
             with contextlib.suppress(ChatError, TimeoutError):
                 partitions = range(hot.keys.partitions)
                 return sum([await Backlog(hot, one).count_waiting() for one in partitions])
-        found = [await asyncio.to_thread(_read_metrics, url) for url in self._metrics]
-        backlogs = [one[_BACKLOG] for one in found if _BACKLOG in one]
+        reads = [await asyncio.to_thread(_read_metrics, url) for url in self._metrics]
+        backlogs = [one[_BACKLOG] for one in reads if _BACKLOG in one]
         return round(sum(backlogs)) if backlogs else None
 
 
@@ -177,13 +177,13 @@ def _read_metrics(url: str) -> dict[str, float]:
 
 def parse_metrics(text: str) -> dict[str, float]:
     """Return Prometheus metrics by name, summed over all labels. Raises ValueError."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
             labelled, _, value = line.rpartition(" ")
             name = labelled.partition("{")[0]
-            found[name] = found.get(name, 0.0) + float(value)
-    return found
+            metrics[name] = metrics.get(name, 0.0) + float(value)
+    return metrics
 
 
 def build_row(seen: ServerSample) -> dict[str, Any]:

@@ -187,8 +187,8 @@ class _CheckedResolver(AbstractResolver):
 
 async def system_lookup(host: str, port: int) -> Sequence[str]:
     """Return the addresses of a name from the system's resolver. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in addresses))
 
 
 @contextlib.asynccontextmanager
@@ -198,8 +198,8 @@ async def open_outbound(
     """Open the client; `lookup` resolves host names."""
     allowed = Destinations(settings.allow_private, settings.ports)
 
-    def make_socket(found: Any) -> socket.socket:
-        family, kind, proto, _, sockaddr = found
+    def make_socket(address: Any) -> socket.socket:
+        family, kind, proto, _, sockaddr = address
         if not allowed.is_allowed(str(sockaddr[0]), int(sockaddr[1])):
             raise OSError(NOT_ALLOWED)
         return socket.socket(family=family, type=kind, proto=proto)

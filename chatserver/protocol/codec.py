@@ -85,7 +85,9 @@ def _find_surrogate(value: Any, path: str = "") -> str | None:
             inner = iter([(each, f"{path}.{key}"[:PATH_CHARS_MAX]) for key, each in value.items()])
         case _:
             return None
-    return next((found for each in inner if (found := _find_surrogate(*each)) is not None), None)
+    return next(
+        (inner_path for each in inner if (inner_path := _find_surrogate(*each)) is not None), None
+    )
 
 
 def format_validation_error(text: str) -> str:

@@ -66,8 +66,8 @@ class StatsCollector:
             {name: value for name, value in gauges.items() if value},
             _find_increments(counts, self._counts),
             {
-                name: _find_new_values(found, self._times.get(name, {}))
-                for name, found in times.items()
+                name: _find_new_values(buckets, self._times.get(name, {}))
+                for name, buckets in times.items()
             },
         )
         self._counts, self._times = counts, times
@@ -76,12 +76,12 @@ class StatsCollector:
 
 def get_buckets(histogram: Any) -> dict[float, int]:
     """Return the non-cumulative buckets of a histogram without labels."""
-    found: dict[float, int] = {}
+    buckets: dict[float, int] = {}
     below = 0
     for labels, value in _iter_samples(histogram, "_bucket"):
-        found[float(labels["le"])] = int(value) - below
+        buckets[float(labels["le"])] = int(value) - below
         below = int(value)
-    return found
+    return buckets
 
 
 def _sum_gauge(gauge: Any) -> float:
@@ -102,13 +102,13 @@ def _find_increments(now: dict[str, float], before: dict[str, float]) -> dict[st
 
 
 def _find_new_values(now: dict[float, int], before: Buckets) -> dict[float, int]:
-    found: dict[float, int] = {}
+    new_values: dict[float, int] = {}
     below: float | None = None
     for bound, count in now.items():
         more = count - before.get(bound, 0)
         if more > 0:
             if below is not None:
-                found.setdefault(below, 0)
-            found[bound] = more
+                new_values.setdefault(below, 0)
+            new_values[bound] = more
         below = bound
-    return found
+    return new_values

@@ -179,8 +179,8 @@ class Archiver:
         """Archive one segment; return its number of new entries, 0 if there are too few."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
-        found = await self._archivable.list_run(chat, top.seq, top.ts, cutoff, entries_max)
-        run, ttls = found.entries, found.ttls
+        archivable = await self._archivable.list_run(chat, top.seq, top.ts, cutoff, entries_max)
+        run, ttls = archivable.entries, archivable.ttls
         if not run:
             return 0
         small = await self._find_small(chat, top)
@@ -194,7 +194,7 @@ class Archiver:
             # In case of a crash before the removal.
             await self._manifests.record_late(chat, int(self._clock.time() * 1000))
         entries, from_ns = [*held, *map(archived_form, run)], time.time_ns()
-        await self._record_positions(run, found.receivers)
+        await self._record_positions(run, archivable.receivers)
         await self._write(entries, small, top, "filled" if small else "written")
         await self._archivable.remove(removed, DELETES_IN_FLIGHT_MAX)
         failpoint("archive.after_remove")
@@ -223,8 +223,8 @@ class Archiver:
 
     async def _find_small(self, chat: ChatId, top: ArchiveTop) -> Segment | None:
         """Return the newest segment if it is small enough to get more entries."""
-        found = await self._manifests.list_covering(chat, top.seq, top.seq)
-        last = found[0] if found else None
+        segments = await self._manifests.list_covering(chat, top.seq, top.seq)
+        last = segments[0] if segments else None
         if last is None or last.count >= self._settings.segment_entries_min:
             return None
         return last if last.raw_bytes < SEGMENT_BYTES_MAX // 2 else None

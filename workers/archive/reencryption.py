@@ -225,9 +225,9 @@ class Reencryption:
         request = {"TableName": DIRECTORY.name_in(self._warm), "Key": _ROW_KEY}
         item = (await self._raw.call("get_item", {**request, "ConsistentRead": True})).get("Item")
         if item is not None:
-            found = decode_progress(item)
-            if found.version == version:
-                return found
+            progress = decode_progress(item)
+            if progress.version == version:
+                return progress
         return Progress(version)
 
     async def _put_progress(self, progress: Progress) -> None:

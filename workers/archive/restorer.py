@@ -214,10 +214,10 @@ class Restorer:
 
     async def _find_pair(self, chat: ChatId) -> Collection[str]:
         try:
-            found, members = await self._directory.get_chat_with_members(chat)
+            chat_record, members = await self._directory.get_chat_with_members(chat)
         except NotFound:
             return ()
-        return [member.user for member in members] if found.kind == "direct" else ()
+        return [member.user for member in members] if chat_record.kind == "direct" else ()
 
 
 def _find_receiver(entry: Message, users: Collection[str]) -> str | None:

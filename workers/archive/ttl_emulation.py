@@ -47,12 +47,12 @@ class ExpirySweeper:
         async for page in removals.items.iter_expired(self._container.clock.time()):
             for item in page:
                 try:
-                    found = await removals.classifier.classify(decode_item(item))
+                    outcome = await removals.classifier.classify(decode_item(item))
                 except CorruptData as exc:
                     log.error("expiry.refused", error=exc.message)
                     continue
                 failpoint("expiry.before_remove")
-                if found != "missing":
+                if outcome != "missing":
                     count += await removals.items.remove(item)
             if 0 < self._lease.left_s() < LEASE_S / 2:
                 await self._lease.claim()

@@ -138,13 +138,13 @@ class RemovalHandler:
                 log.error("stream.refused", error=exc.message)
                 metrics.STREAM_REMOVALS.labels("refused").inc()
                 continue
-            found = await self.classifier.classify(message)
-            if found == "missing":
+            outcome = await self.classifier.classify(message)
+            if outcome == "missing":
                 if message.kind in CHANGE_KINDS:
                     message = await self.items.load(item)  # its text changes another message
                 missing.setdefault(message.chat, []).append((item, message))
             else:
-                metrics.STREAM_REMOVALS.labels(found).inc()
+                metrics.STREAM_REMOVALS.labels(outcome).inc()
         for chat, lacking in missing.items():
             # Record the chat first, because the archive worker visits recorded chats.
             await self.manifests.record_late(chat, int(self.clock.time() * 1000))

@@ -37,10 +37,10 @@ class BatchCache:
     def pop(self, first: str, chat: ChatId) -> list[Work] | None:
         """Remove and return the entries of a chat in a batch; None if they are not cached."""
         works, _ = self._batches.get(first, ({}, 0))
-        found = works.pop(chat, None)
+        popped = works.pop(chat, None)
         if not works:
             self._drop(first)
-        return found
+        return popped
 
     def _drop(self, first: str) -> None:
         _, size = self._batches.pop(first, ({}, 0))

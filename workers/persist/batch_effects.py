@@ -108,21 +108,21 @@ def build_replacement_tombstone(raw: CommittedMessage) -> Message | None:
     None if not even the chat id can be decoded.
     """
     head = raw.tail.partition(b'"body":')[0]
-    found = {
+    fields = {
         name: match[1].decode()
         for name, pattern in _NAMES.items()
         if (match := pattern.search(head))
     }
-    if "chat" not in found:
+    if "chat" not in fields:
         return None
     return Message(
         raw.seq,
         raw.ts,
-        found["chat"],
-        found.get("mid", "-"),
-        found.get("sender", "-"),
-        found.get("ref", "-"),
-        found.get("kind", "text"),
+        fields["chat"],
+        fields.get("mid", "-"),
+        fields.get("sender", "-"),
+        fields.get("ref", "-"),
+        fields.get("kind", "text"),
         "",
         rev=raw.seq,
         deleted=True,

@@ -282,9 +282,9 @@ class PersistWorker:
         works = {piece.chat: piece.works for piece in sort_entries(entries)[0]}
         if chat not in works:
             raise LeaseLost("the entries that this worker read are no longer in the backlog")
-        found = works.pop(chat)
+        chat_work = works.pop(chat)
         self._cache.put(batch.first, works)
-        return found
+        return chat_work
 
     async def _write_alone(
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool

@@ -140,8 +140,8 @@ def _broadcast_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     container.closers.append(broadcasts.stop)
 
     async def get_progress(job: str) -> Broadcast:
-        found = await broadcasts.get(job)
-        return Broadcast(job, found.state, found.total, found.done, found.failed)
+        progress = await broadcasts.get(job)
+        return Broadcast(job, progress.state, progress.total, progress.done, progress.failed)
 
     @post("/v1/admin/broadcasts", status_code=202, opt={"rule": key("broadcast"), "creates": True})
     async def start_broadcast(

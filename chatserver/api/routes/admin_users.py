@@ -58,7 +58,7 @@ def _session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         user: PathId, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[LiveSession]:
         """List a user's open WebSocket sessions, oldest first."""
-        found, following = container.cursors.slice_page(
+        page, following = container.cursors.slice_page(
             f"sessions of {user}",
             await live.list_sessions(UserId(user)),
             lambda each: (each.started_ms, each.session),
@@ -66,7 +66,7 @@ def _session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             limit,
         )
         sockets = [
-            LiveSession(each.session, each.gateway, each.device, each.started_ms) for each in found
+            LiveSession(each.session, each.gateway, each.device, each.started_ms) for each in page
         ]
         return Page(sockets, following)
 

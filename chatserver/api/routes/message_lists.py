@@ -157,9 +157,9 @@ def _single_message_routes(container: StorageContainer) -> list[HTTPRouteHandler
     ) -> MessageContextPage:
         """List a message and its neighbors: half of `limit` before it, the rest after it."""
         reference = Reference(ChatId(chat), Seq(seq))
-        found = await container.message_context.get_context(actor, reference, limit)
-        messages = [_wrap_json(each) for each in found.messages]
-        return MessageContextPage(messages, found.tier, found.has_older, found.has_newer)
+        context = await container.message_context.get_context(actor, reference, limit)
+        messages = [_wrap_json(each) for each in context.messages]
+        return MessageContextPage(messages, context.tier, context.has_older, context.has_newer)
 
     return [get_message, get_message_by_mid, list_messages_around]
 
@@ -170,9 +170,9 @@ async def _list(
     """Return a page of a list. `what` identifies the list: its cursors are valid for no other."""
     place = f"{what}, {window.span}"
     start = container.cursors.open(place, window.cursor, dict[str, str | int])
-    found = await read(window.span, window.limit, start)
-    following = container.cursors.sign(place, found.next)
-    return Page(found.items, following)
+    page = await read(window.span, window.limit, start)
+    following = container.cursors.sign(place, page.next)
+    return Page(page.items, following)
 
 
 async def _list_of_user(

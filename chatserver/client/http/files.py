@@ -68,9 +68,9 @@ class FilesApi:
         path = f"/v1/attachments/{file}/complete?wait_ms={THUMBNAIL_POLL_MS}"
         give_up_at = asyncio.get_running_loop().time() + THUMBNAIL_S
         while True:
-            found = await self._api.request("POST", path, {})
-            if found["looked_at"] or asyncio.get_running_loop().time() > give_up_at:
-                return msgspec.convert(found["attachment"], Attachment)
+            response = await self._api.request("POST", path, {})
+            if response["looked_at"] or asyncio.get_running_loop().time() > give_up_at:
+                return msgspec.convert(response["attachment"], Attachment)
 
     async def download(self, file: str, seq: int | None, *, is_thumb: bool) -> bytes:
         """Return the content of a file in message `seq`, or of its thumbnail.

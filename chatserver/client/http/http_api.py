@@ -84,8 +84,8 @@ def open_url(request: urllib.request.Request, timeout_s: float, bytes_max: int |
 def _raise_api_error(error: urllib.error.HTTPError) -> NoReturn:
     try:
         problem = json.loads(error.read(ANSWER_BYTES_MAX))
-        found: ChatError = parse_error({**problem, "message": problem["detail"]})
+        api_error: ChatError = parse_error({**problem, "message": problem["detail"]})
     except (OSError, ValueError, KeyError, TypeError):
         kind = Unavailable if error.code >= 500 else ChatError
         raise kind(f"{error.code} {error.reason}") from None
-    raise found from None
+    raise api_error from None

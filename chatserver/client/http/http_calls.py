@@ -97,10 +97,10 @@ class HttpCalls:
         """
         query = urllib.parse.urlencode({"url": url})
         try:
-            found = await self._get_http_api().request("GET", f"/v1/link-preview?{query}")
+            preview = await self._get_http_api().request("GET", f"/v1/link-preview?{query}")
         except NotFound:
             return None
-        return msgspec.convert(found, LinkPreview)
+        return msgspec.convert(preview, LinkPreview)
 
     async def chat_preferences(self, chat: str) -> ChatPreferences:
         """Return the user's preferences of a chat (docs/chat-preferences.md)."""
@@ -113,9 +113,9 @@ class HttpCalls:
         params = {} if after is None else {"cursor": after}
         query = urllib.parse.urlencode({"limit": limit, **params})
         page = await self._get_http_api().request("GET", f"/v1/me/chat-preferences?{query}")
-        found = msgspec.convert(page["items"], list[ChatPreferences])
-        self._apply_preferences(found)
-        return PreferencesPage(found, page["next"])
+        preferences = msgspec.convert(page["items"], list[ChatPreferences])
+        self._apply_preferences(preferences)
+        return PreferencesPage(preferences, page["next"])
 
     async def update_chat_preferences(self, chat: str, **changes: Any) -> ChatPreferences:
         """Change the user's preferences of a chat, such as `archived=True`; return all of them.
@@ -160,9 +160,9 @@ class HttpCalls:
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> ChatPreferences:
         answer = await self._get_http_api().request(method, path, body)
-        found = msgspec.convert(answer, ChatPreferences)
-        self._apply_preferences([found])
-        return found
+        preferences = msgspec.convert(answer, ChatPreferences)
+        self._apply_preferences([preferences])
+        return preferences
 
     def _get_files_api(self) -> FilesApi:
         return FilesApi(self._get_http_api())

@@ -67,8 +67,8 @@ class SocialApi:
 
     async def get_profile(self, user: str) -> Fields:
         """Return a user's public profile with counts."""
-        found: Fields = await self._api.request("GET", f"/v1/users/{quote(user)}")
-        return found
+        profile: Fields = await self._api.request("GET", f"/v1/users/{quote(user)}")
+        return profile
 
     async def follow(self, user: str) -> None:
         """Follow another user; their newest and future posts appear in the timeline. Idempotent."""
@@ -128,11 +128,11 @@ class SocialApi:
     ) -> FavoriteMessagesPage:
         """Return a page of saved messages that the user can still read, in their latest version."""
         items, following = await self._get_page("/v1/me/favorites/messages", cursor, limit)
-        found = [
+        favorites = [
             FavoriteMessage(each["saved"], msgspec.convert(each["message"], Message))
             for each in items
         ]
-        return FavoriteMessagesPage(found, following)
+        return FavoriteMessagesPage(favorites, following)
 
     async def _get_page(
         self, path: str, cursor: str | None, limit: int

@@ -261,21 +261,21 @@ class ConversationLink:
             self._on_change()
 
     async def _collect_results(self, query: str) -> SearchReport:
-        found: list[FoundMessage] = []
+        messages: list[FoundMessage] = []
         after: str | None = None
         for _ in range(SEARCH_PAGES_MAX):
-            wanted = RESULTS_MAX - len(found)
+            wanted = RESULTS_MAX - len(messages)
             page = await self._client.search(query, after=after, limit=wanted)
-            found, after = [*found, *page.results], page.next
-            if after is None or len(found) >= RESULTS_MAX:
+            messages, after = [*messages, *page.results], page.next
+            if after is None or len(messages) >= RESULTS_MAX:
                 break
-        return SearchReport(query, [self._build_line(each) for each in found], after is not None)
+        return SearchReport(query, [self._build_line(each) for each in messages], after is not None)
 
-    def _build_line(self, found: FoundMessage) -> FoundLine:
-        message = found.message
+    def _build_line(self, result: FoundMessage) -> FoundLine:
+        message = result.message
         known = self._client.find_chat(message.chat)
         name = message.chat if known is None else known.name or known.peer or known.id
-        return FoundLine(message.ts, name, message.sender, found.snippet)
+        return FoundLine(message.ts, name, message.sender, result.snippet)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(self._record_failure(work), name=name)

@@ -13,8 +13,8 @@ def describe_report(report: SearchReport) -> str:
     if report.problem:
         return printable(f"search {report.query}: {report.problem}")
     count = len(report.lines)
-    found = f"{count} message{'' if count == 1 else 's'}"
-    return f"search {printable(report.query)}: {found}{', there are more' * report.has_more}"
+    total = f"{count} message{'' if count == 1 else 's'}"
+    return f"search {printable(report.query)}: {total}{', there are more' * report.has_more}"
 
 
 def format_local_time(ts: int) -> str:

@@ -33,7 +33,7 @@ class ItemRequest:
 
     def list_indexes(self) -> list[tuple[IndexInfo, str]]:
         """Return the indexes that the write changes, and the partition of each."""
-        found = []
+        indexes = []
         for index in self.table.indexes:
             if not self.action.changes(index.projected):
                 continue
@@ -42,10 +42,10 @@ class ItemRequest:
                 continue
             entry = after or before
             if entry is not None:
-                found.append((index, to_text(entry[index.key[0]])))
+                indexes.append((index, to_text(entry[index.key[0]])))
             elif self.action.kind == "update" and index.key[0] in self.table.key:
-                found.append((index, to_text(self.action.place[index.key[0]])))
-        return found
+                indexes.append((index, to_text(self.action.place[index.key[0]])))
+        return indexes
 
 
 def is_image_needed(write: ItemRequest) -> bool:

@@ -52,10 +52,10 @@ class PartitionLimits:
         most = rate * self._burst_s
         if len(self._left) >= PARTITIONS_MAX:
             self._remove_full(now)
-        found = self._left.setdefault((access, partition), _Bucket(most, now))
-        found.units = min(most, found.units + (now - found.at) * rate)
-        found.at = now
-        return found
+        bucket = self._left.setdefault((access, partition), _Bucket(most, now))
+        bucket.units = min(most, bucket.units + (now - bucket.at) * rate)
+        bucket.at = now
+        return bucket
 
     def _remove_full(self, now: float) -> None:
         for name, each in list(self._left.items()):

@@ -174,11 +174,11 @@ def _split(expression: str) -> list[str]:
     tokens, at = [], 0
     text = expression.rstrip()
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise Unsupported(text[at:])
-        tokens.append(found[1])
-        at = found.end()
+        tokens.append(match[1])
+        at = match.end()
     return tokens
 
 

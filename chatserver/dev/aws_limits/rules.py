@@ -295,13 +295,13 @@ class Rules:
 
     async def _resolve(self, actions: Sequence[Action], server: Server) -> list[ItemRequest] | None:
         """Return the actions with their tables; None if a table does not exist."""
-        found = []
+        requests = []
         for action in actions:
             table = await self._find_table(action.table, server)
             if table is None:
                 return None
-            found.append(ItemRequest(action, table, table.get_key(action.place)))
-        return found
+            requests.append(ItemRequest(action, table, table.get_key(action.place)))
+        return requests
 
     @contextlib.asynccontextmanager
     async def _hold_locks(self, writes: Sequence[ItemRequest]) -> AsyncIterator[None]:

@@ -58,8 +58,8 @@ def users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         Users who share no chat with the caller, or who are blocked, are omitted.
         """
         near = await container.presence_subscriptions.find_visible(actor, map(UserId, wanted))
-        found = await container.get(AccountContainer).accounts.list_profiles(near)
-        return Persons([Person(each.user, each.name, each.about) for each in found])
+        profiles = await container.get(AccountContainer).accounts.list_profiles(near)
+        return Persons([Person(each.user, each.name, each.about) for each in profiles])
 
     @get("/v1/user-search", opt={"rule": user_or_key("users:read")})
     async def search_users(
@@ -70,7 +70,7 @@ def users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         Each word of `q` is the beginning of a word of the name or id. Letter case and accents are
         ignored. Users who block the caller, or are blocked, are omitted.
         """
-        found = await container.get(AccountContainer).user_search.find(actor, wanted_text, limit)
-        return Persons([Person(each.user, each.name, each.about) for each in found])
+        users = await container.get(AccountContainer).user_search.find(actor, wanted_text, limit)
+        return Persons([Person(each.user, each.name, each.about) for each in users])
 
     return [list_users, search_users]

@@ -70,10 +70,10 @@ class ParquetFiles:
     async def list_facts(self, keys: Iterable[str]) -> dict[str, FileFacts]:
         """Return the metadata of the files that exist. For errors, see `find_facts`."""
         keys = list(keys)
-        found = await map_concurrently(
+        results = await map_concurrently(
             self.find_facts, keys, in_flight_max=CALLS_IN_FLIGHT_MAX, name="analytics-facts"
         )
-        return {key: facts for key, facts in zip(keys, found, strict=True) if facts is not None}
+        return {key: facts for key, facts in zip(keys, results, strict=True) if facts is not None}
 
     async def put(self, key: str, data: bytes, etag: str | None) -> str:
         """Create a file, or replace the version with this ETag; return the new ETag.

@@ -67,15 +67,15 @@ def split_by_date(tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
     table = pa.concat_tables(tables)
     dates = pc.strftime(table["ts"], format="%Y-%m-%d")
     ordered = table.append_column("date", dates).sort_by([("date", "ascending"), *_ORDER])
-    found: dict[str, pa.Table] = {}
+    tables_by_date: dict[str, pa.Table] = {}
     start = 0
     runs = pc.run_end_encode(ordered["date"].combine_chunks()) if len(ordered) else None
     if runs is None:
-        return found
+        return tables_by_date
     for date, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        found[date] = ordered.slice(start, end - start).drop_columns(["date"])
+        tables_by_date[date] = ordered.slice(start, end - start).drop_columns(["date"])
         start = end
-    return found
+    return tables_by_date
 
 
 def replace_rows(held: bytes | None, units: Iterable[Unit], rows: pa.Table) -> bytes | None:
@@ -136,10 +136,10 @@ def decode_facts(tail: bytes) -> FileFacts:
     """
     footer = _MAGIC + tail[-get_footer_bytes(tail) :]
     try:
-        found = pq.read_metadata(pa.BufferReader(footer))
+        metadata = pq.read_metadata(pa.BufferReader(footer))
     except (pa.ArrowInvalid, OSError) as exc:
         raise CorruptData(f"analytics: not a Parquet file: {exc}") from exc
-    texts = found.metadata or {}
+    texts = metadata.metadata or {}
     contains = texts.get(_CONTAINS, b"").decode()
     return FileFacts(
         contains=frozenset(contains.split(",") if contains else ()),

@@ -153,12 +153,12 @@ class ExportRows:
 
     async def list_units(self, chat: str, first: int, last: int) -> list[Unit]:
         """Return the units that overlap with the range ``[first, last]``, ascending."""
-        found: list[Unit] = []
+        units: list[Unit] = []
         async for page in self.iter_units_down(chat, last):
-            found += [unit for unit in page if unit.last >= first]
+            units += [unit for unit in page if unit.last >= first]
             if page and page[-1].last < first:
                 break
-        return found[::-1]
+        return units[::-1]
 
     async def find_last(self, chat: str) -> int:
         """Return the last seq covered by a unit; 0 if there are no units."""

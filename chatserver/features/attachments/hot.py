@@ -48,8 +48,8 @@ class SendableFiles:
     async def find(self, files: Sequence[str]) -> list[File | None]:
         """Return the copy of each file, or None. Cost: one Redis round trip."""
         keys = [self._hot.keys.file(file) for file in files]
-        found = await asyncio.gather(*(self._hot.call("GET", key) for key in keys))
-        return [None if data is None else decode_file(data) for data in found]
+        values = await asyncio.gather(*(self._hot.call("GET", key) for key in keys))
+        return [None if data is None else decode_file(data) for data in values]
 
     async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
         """Store a copy of a file, if the file may be sent.

@@ -119,8 +119,10 @@ def _upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         wait_ms: WaitMs = 0,
     ) -> UploadedFile:
         """Validate an uploaded file. Repeat the request to wait longer for the thumbnail."""
-        found = await container.get(AttachmentContainer).uploads.finish(actor, file, wait_ms / 1000)
-        return UploadedFile(build_attachment(found), found.is_processed)
+        uploaded = await container.get(AttachmentContainer).uploads.finish(
+            actor, file, wait_ms / 1000
+        )
+        return UploadedFile(build_attachment(uploaded), uploaded.is_processed)
 
     return [begin_upload, complete_upload]
 

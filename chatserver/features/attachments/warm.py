@@ -157,11 +157,11 @@ class Attachments:
             "Limit": limit,
         }
         rows = (await self._client.call("query", request))["Items"]
-        found = []
+        due = []
         for row in rows:
             at, _, file = row[DirectoryField.SK]["S"].partition("#")
-            found.append(DueFile(file, int(at)))
-        return found
+            due.append(DueFile(file, int(at)))
+        return due
 
     async def remove_file(self, file: File) -> bool:
         """Delete the items of a file; return False if the file has changed. Idempotent."""

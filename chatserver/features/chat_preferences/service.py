@@ -71,9 +71,9 @@ class Preferences:
 
         They are sorted by chat id. The user may have left some of the chats.
         """
-        found, following = await self._rows.list(user, after, limit)
+        page, following = await self._rows.list(user, after, limit)
         now_s = self._clock.time()
-        shown = [without_ended_mute(each, now_s) for each in found]
+        shown = [without_ended_mute(each, now_s) for each in page]
         return [each for each in shown if not has_defaults(each)], following
 
     async def change(

@@ -78,8 +78,8 @@ def list_companions() -> None:
     async def action(companions: Companions) -> None:
         after: CompanionId | None = None
         while True:
-            found, after = await companions.list_page(after, LIST_PAGE)
-            for each in found:
+            page, after = await companions.list_page(after, LIST_PAGE)
+            for each in page:
                 click.echo(f"{each.id}  {each.version}  {each.provider}  {each.model}  {each.name}")
             if after is None:
                 return
@@ -94,8 +94,8 @@ def get(id_: str, version: int | None) -> None:
     """Print a version of a companion as JSON."""
 
     async def action(companions: Companions) -> None:
-        found = await companions.get(parse_companion_id(id_, "ID"), version)
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        stored = await companions.get(parse_companion_id(id_, "ID"), version)
+        click.echo(msgspec.json.format(msgspec.json.encode(stored), indent=2).decode())
 
     _run_with_companions(action)
 

@@ -84,12 +84,12 @@ class CompanionRequests:
         """
         chat = ChatId(frame.chat)
         await self._members.get_reader(chat, user)
-        found = await self._streams.find(chat) if is_session_chat(chat) else None
-        if found is None:
+        stream = await self._streams.find(chat) if is_session_chat(chat) else None
+        if stream is None:
             return frames.Turn(frame.id, chat, "", 0, 0, "")
-        end = found.end or msgspec.UNSET
+        end = stream.end or msgspec.UNSET
         return frames.Turn(
-            frame.id, chat, found.response_id, found.seq, found.index, found.text, end
+            frame.id, chat, stream.response_id, stream.seq, stream.index, stream.text, end
         )
 
 

@@ -109,9 +109,9 @@ def _public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List companions, sorted by id."""
         place = container.cursors.open("companions", cursor, str)
         after = None if place is None else CompanionId(UserId(place))
-        found, following = await companions.list_page(after, limit)
+        page, following = await companions.list_page(after, limit)
         sealed = container.cursors.sign("companions", following)
-        return Page([describe_companion(each) for each in found], sealed)
+        return Page([describe_companion(each) for each in page], sealed)
 
     @get("/v1/companions/{companion:str}", opt={"rule": SEE})
     async def get_companion(companion: PathCompanion) -> frames.CompanionInfo:
@@ -272,9 +272,9 @@ def _session_list_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         companion_id = None if companion is None else parse_companion_id(companion)
         what = list_name(actor, companion_id)
         place = container.cursors.open(what, cursor, dict[str, str])
-        found, following = await sessions.list_page(actor, companion_id, place, limit)
+        page, following = await sessions.list_page(actor, companion_id, place, limit)
         sealed = container.cursors.sign(what, following)
-        return Page([describe_session(each) for each in found], sealed)
+        return Page([describe_session(each) for each in page], sealed)
 
     @put("/v1/companion-sessions/{chat:str}/version", opt={"rule": WRITE_CHATS})
     async def update_session(

@@ -130,8 +130,8 @@ class UserMemory:
 
     def list_current(self, now_ms: int) -> list[Entry]:
         """Return the entries that have not expired: the newest first."""
-        found = [entry for entry in self.entries if entry.expires > now_ms]
-        return sorted(found, key=lambda entry: (entry.updated, entry.id), reverse=True)
+        current = [entry for entry in self.entries if entry.expires > now_ms]
+        return sorted(current, key=lambda entry: (entry.updated, entry.id), reverse=True)
 
 
 def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
@@ -149,11 +149,11 @@ def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
             if clean := clean_entry(rest):
                 changes.append(Change("add" if what == "add" else "summary", clean))
             continue
-        found = _NUMBERED.fullmatch(rest)
-        if found is None or not 1 <= int(found[1]) <= len(numbered):
+        number_match = _NUMBERED.fullmatch(rest)
+        if number_match is None or not 1 <= int(number_match[1]) <= len(numbered):
             continue
-        entry = numbered[int(found[1]) - 1]
-        clean = clean_entry(found[2])
+        entry = numbered[int(number_match[1]) - 1]
+        clean = clean_entry(number_match[2])
         if what == "delete":
             changes.append(Change("delete", id=entry.id))
         elif clean and entry.kind == "fact":

@@ -27,8 +27,8 @@ class PreviewCache:
 
     async def find(self, url: str) -> PageSummary | None:
         """Return the cached summary; an empty summary if the page recently had no preview."""
-        found = await self._hot.call("GET", self._hot.keys.preview(compute_url_digest(url)))
-        return None if found is None else _decoder.decode(found)
+        value = await self._hot.call("GET", self._hot.keys.preview(compute_url_digest(url)))
+        return None if value is None else _decoder.decode(value)
 
     async def put(self, url: str, summary: PageSummary) -> None:
         """Cache a summary."""

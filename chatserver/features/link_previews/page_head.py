@@ -75,7 +75,7 @@ def parse_page(content: bytes, content_type: str, url: str) -> PageSummary:
         Bounded: about linear in the length of `content`, whatever it contains.
     """
     text = content.decode(_get_charset(content, content_type), "replace")
-    title, found = "", dict[str, str]()
+    title, properties = "", dict[str, str]()
     for number, match in enumerate(_TAG.finditer(text)):
         if number >= TAGS_MAX:
             break
@@ -85,17 +85,17 @@ def parse_page(content: bytes, content_type: str, url: str) -> PageSummary:
         tag = _MetaTag()
         tag.feed(match[0])
         if tag.name and tag.content:
-            found.setdefault(tag.name, tag.content)
+            properties.setdefault(tag.name, tag.content)
     return PageSummary(
-        title=_clean_text(_first(found, _TITLE) or title, TITLE_CHARS_MAX),
-        description=_clean_text(_first(found, _DESCRIPTION), DESCRIPTION_CHARS_MAX),
-        site=_clean_text(_first(found, _SITE), SITE_CHARS_MAX),
-        picture=_make_absolute(url, _first(found, _PICTURE)),
+        title=_clean_text(_first(properties, _TITLE) or title, TITLE_CHARS_MAX),
+        description=_clean_text(_first(properties, _DESCRIPTION), DESCRIPTION_CHARS_MAX),
+        site=_clean_text(_first(properties, _SITE), SITE_CHARS_MAX),
+        picture=_make_absolute(url, _first(properties, _PICTURE)),
     )
 
 
-def _first(found: dict[str, str], names: tuple[str, ...]) -> str:
-    return next((found[name] for name in names if name in found), "")
+def _first(properties: dict[str, str], names: tuple[str, ...]) -> str:
+    return next((properties[name] for name in names if name in properties), "")
 
 
 def _clean_text(text: str, chars_max: int) -> str:

@@ -47,20 +47,20 @@ def link_preview_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/link-preview", opt={"rule": USER})
     async def get_link_preview(actor: Actor, page_url: LinkUrl) -> LinkPreview:
         """Get title, description and picture of a public web page; 404 if there is no preview."""
-        found = await container.get(LinkPreviewContainer).previews.get(actor, page_url)
+        preview = await container.get(LinkPreviewContainer).previews.get(actor, page_url)
         query = urllib.parse.urlencode({"url": page_url})
         return LinkPreview(
             url=page_url,
-            title=found.title,
-            description=found.description,
-            site=found.site,
-            picture=f"{PICTURE_PATH}?{query}" if found.picture else None,
+            title=preview.title,
+            description=preview.description,
+            site=preview.site,
+            picture=f"{PICTURE_PATH}?{query}" if preview.picture else None,
         )
 
     @get(PICTURE_PATH, opt={"rule": USER})
     async def get_link_picture(actor: Actor, page_url: LinkUrl) -> Response[bytes]:
         """Get the picture of a page's preview: PNG, JPEG, GIF or WebP, at most 2 MB."""
-        found = await container.get(LinkPreviewContainer).previews.get_picture(actor, page_url)
-        return Response(found.content, media_type=found.type, headers=PICTURE_HEADERS)
+        picture = await container.get(LinkPreviewContainer).previews.get_picture(actor, page_url)
+        return Response(picture.content, media_type=picture.type, headers=PICTURE_HEADERS)
 
     return [get_link_preview, get_link_picture]

@@ -61,10 +61,12 @@ class PageFetcher:
         Raises:
             Overloaded: too many pages are being fetched.
         """
-        found = await self._fetch(url, "text/html,image/*;q=0.5", PAGE_BYTES_MAX, is_truncated=True)
-        if found is None:
+        response = await self._fetch(
+            url, "text/html,image/*;q=0.5", PAGE_BYTES_MAX, is_truncated=True
+        )
+        if response is None:
             return PageSummary()
-        answer, final = found
+        answer, final = response
         if detect_picture_type(answer.body) is not None:
             return PageSummary(picture=final)
         declared = answer.headers.get("content-type", "")
@@ -78,11 +80,11 @@ class PageFetcher:
         Raises:
             Overloaded: too many pages are being fetched.
         """
-        found = await self._fetch(url, "image/*", PICTURE_BYTES_MAX, is_truncated=False)
-        if found is None:
+        response = await self._fetch(url, "image/*", PICTURE_BYTES_MAX, is_truncated=False)
+        if response is None:
             return None
-        type_ = detect_picture_type(found[0].body)
-        return None if type_ is None else Picture(type_, found[0].body)
+        type_ = detect_picture_type(response[0].body)
+        return None if type_ is None else Picture(type_, response[0].body)
 
     async def _fetch(
         self, url: str, accept: str, bytes_max: int, *, is_truncated: bool

@@ -39,13 +39,13 @@ def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """
         scope = f"pins of {chat} for {actor}"
         before = container.cursors.open(scope, cursor, int)
-        found, next_before = await container.get(PinContainer).pins.list_page(
+        page, next_before = await container.get(PinContainer).pins.list_page(
             actor, ChatId(chat), before, limit
         )
         items = [
             # `each.json` is already JSON, so it is not decoded and encoded again.
             PinnedMessage(each.pin.pinned_at_ms, cast("frames.Message", msgspec.Raw(each.json)))
-            for each in found
+            for each in page
         ]
         return Page(items, container.cursors.sign(scope, next_before))
 

@@ -151,13 +151,13 @@ class Pins:
             NotFound: the chat does not exist, or the reader is not a member.
         """
         await self._members.get_reader(chat, reader)
-        found = await self._rows.list(chat, before, limit + 1)
-        read = await self._read(reader, chat, found[:limit])
+        pins = await self._rows.list(chat, before, limit + 1)
+        read = await self._read(reader, chat, pins[:limit])
         stale = [each.pin for each in read if each.is_deleted]
         if stale:
             await self._delete_pins_of_deleted(reader, chat, stale)
         shown = [each for each in read if not each.is_deleted]
-        next_before = found[limit - 1].seq if len(found) > limit else None
+        next_before = pins[limit - 1].seq if len(pins) > limit else None
         size = 0
         for index, each in enumerate(shown):
             size += len(each.json)
@@ -226,8 +226,8 @@ class Pins:
                 return None
             return PinnedMessage(pin, page.messages[0], message.deleted)
 
-        found = await map_concurrently(read, pins, in_flight_max=READS_IN_FLIGHT_MAX, name="pin")
-        return [each for each in found if each is not None]
+        messages = await map_concurrently(read, pins, in_flight_max=READS_IN_FLIGHT_MAX, name="pin")
+        return [each for each in messages if each is not None]
 
     async def _delete_stale(self, reader: UserId, chat: ChatId) -> None:
         """Delete the pins of deleted messages, because they count toward the limit."""

@@ -35,8 +35,8 @@ class RedisUserData:
         """Delete all gateway stream entries that contain messages from the user."""
         keys, gateways = self._hot.keys, set[bytes]()
         for partition in range(keys.partitions):
-            found = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
-            gateways.update(found)
+            names = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
+            gateways.update(names)
         # Deliveries contain entries as JSON; responses to RPC calls contain them as msgpack.
         packed = msgspec.msgpack.encode({"sender": user})[1:]
         patterns, count = [_encode_sender(user), packed], 0
@@ -139,8 +139,8 @@ class RedisUserData:
     async def _delete_matching_late(self, key: str, matches: Callable[[bytes], bool]) -> int:
         count, cursor = 0, b"0"
         while True:
-            cursor, found = await self._hot.call("ZSCAN", key, cursor, "COUNT", PAGE_MAX)
-            for packed in found[::2]:
+            cursor, members = await self._hot.call("ZSCAN", key, cursor, "COUNT", PAGE_MAX)
+            for packed in members[::2]:
                 _, event = msgspec.msgpack.decode(packed, type=tuple[int, bytes])
                 if matches(event):
                     count += int(await self._hot.call("ZREM", key, packed))
@@ -151,10 +151,10 @@ class RedisUserData:
 def contains_user_text(event: bytes, user: UserId, chats: Collection[ChatId] = ()) -> bool:
     """Return whether a webhook event contains the user's text or a message in `chats`."""
     try:
-        found = messages.decode_event(event)
+        decoded = messages.decode_event(event)
     except msgspec.MsgspecError:
         return False
-    message, data = found.message, found.data or {}
+    message, data = decoded.message, decoded.data or {}
     if message is not None:
         is_affected = message.sender == user or message.chat in chats
         return is_affected and bool(message.body or message.attachments)

@@ -214,12 +214,12 @@ class PushState:
         for user in users:
             if not is_companion(user):  # companions have no devices
                 groups.setdefault(self._hot.keys.get_partition(user), []).append(user)
-        found: dict[UserId, tuple[PushNeed, Seq]] = {}
+        needs: dict[UserId, tuple[PushNeed, Seq]] = {}
         for partition, group in groups.items():
             for start in range(0, len(group), USERS_AT_ONCE):
                 chunk = group[start : start + USERS_AT_ONCE]
-                found |= await self._find(partition, chat, chunk)
-        return found
+                needs |= await self._find(partition, chat, chunk)
+        return needs
 
     async def _find(
         self, partition: int, chat: ChatId, users: Sequence[UserId]

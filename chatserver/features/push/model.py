@@ -109,8 +109,8 @@ def shorten(text: str, chars_max: int) -> str:
 
 def find_mentions(body: str) -> list[UserId]:
     """Return the users mentioned as ``@user``, without duplicates, at most `MENTIONS_MAX`."""
-    found = dict.fromkeys(UserId(name) for name in _MENTION.findall(body))
-    return list(found)[:MENTIONS_MAX]
+    mentions = dict.fromkeys(UserId(name) for name in _MENTION.findall(body))
+    return list(mentions)[:MENTIONS_MAX]
 
 
 def subscription_id(kind: Kind, target: str) -> str:

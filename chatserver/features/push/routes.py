@@ -83,7 +83,7 @@ def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[PushDevice]:
         """List the caller's devices that receive pushes, oldest first."""
-        found, next_cursor = container.cursors.slice_page(
+        page, next_cursor = container.cursors.slice_page(
             f"push subscriptions of {actor}",
             await container.get(PushContainer).subscriptions.list_for_user(
                 actor, container.clock.time()
@@ -92,7 +92,7 @@ def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             cursor,
             limit,
         )
-        return Page([_describe(one, one.created_ms) for one in found], next_cursor)
+        return Page([_describe(one, one.created_ms) for one in page], next_cursor)
 
     @delete("/v1/me/push-subscriptions/{subscription:str}", opt={"rule": USER})
     async def unsubscribe(subscription: PathId, actor: Actor) -> None:

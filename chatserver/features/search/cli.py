@@ -57,13 +57,13 @@ async def _query(
     order = Order.RELEVANCE if is_relevant else Order.NEWEST
     async with _open(settings) as container:
         service = container.get(SearchContainer).search
-        found, next_position = await service.find(viewer, text, order, limit, None)
-    for each in found:
+        page, next_position = await service.find(viewer, text, order, limit, None)
+    for each in page:
         message = codec.decode_message(each.json)
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.ts / 1e6))
         shown = printable("".join(segment.text for segment in each.snippet).replace("\n", " "))
         click.echo(f"{when}  {message.chat}  {message.seq}  {message.sender}  {shown}")
-    click.echo(f"{len(found)} found" + ("; there are more" if next_position else ""), err=True)
+    click.echo(f"{len(page)} found" + ("; there are more" if next_position else ""), err=True)
 
 
 @search.command()
@@ -140,9 +140,9 @@ async def _rebuild(settings: Settings, *, is_waiting: bool) -> None:
             await feed.request_rebuild(number, request)
         shown = ""
         while is_waiting:
-            found = await read_status(container)
-            own = [each.state.rebuild for each in found]
-            for each in found:
+            statuses = await read_status(container)
+            own = [each.state.rebuild for each in statuses]
+            for each in statuses:
                 if (text := _as_text(each)) != shown:
                     click.echo(shown := text, err=True)
             if all(one and one.request == request and one.finished_ms for one in own):

@@ -73,8 +73,8 @@ class SearchContainer:
             self._is_loaded = True
         cursors, scope = self._core.cursors, f"search for {text} by {viewer} {order}"
         start = cursors.open(scope, cursor, Position)
-        found, next_position = await self.search.find(viewer, text, order, limit, start)
-        return found, cursors.sign(scope, next_position)
+        page, next_position = await self.search.find(viewer, text, order, limit, start)
+        return page, cursors.sign(scope, next_position)
 
 
 async def preload_engine(container: StorageContainer) -> None:

@@ -182,31 +182,31 @@ def find_spans(terms: Sequence[Term], text: str) -> list[Span] | None:
     tokens = tokenize(text)
     spans: list[Span] = []
     for term in terms:
-        found = _find_term(term, tokens)
-        if not found:
+        term_spans = _find_term(term, tokens)
+        if not term_spans:
             return None
-        spans += found
+        spans += term_spans
     return _merge(spans)
 
 
 def _find_term(term: Term, tokens: Sequence[Token]) -> list[Span]:
-    size, found = len(term.tokens), []
+    size, spans = len(term.tokens), []
     for index in range(len(tokens) - size + 1):
         window = tokens[index : index + size]
         if all(map(_is_match, term.tokens, (each.text for each in window), _prefix_flags(term))):
             end = window[-1].end
             if window[-1].is_gram and len(term.tokens[-1]) == 2:
                 end = tokens[index + size].end if index + size < len(tokens) else end
-            found.append((window[0].start, end))
-    return found
+            spans.append((window[0].start, end))
+    return spans
 
 
 def _prefix_flags(term: Term) -> list[bool]:
     return [False] * (len(term.tokens) - 1) + [term.is_prefix]
 
 
-def _is_match(wanted: str, found: str, is_prefix: bool) -> bool:
-    return found.startswith(wanted) if is_prefix else found == wanted
+def _is_match(wanted: str, token: str, is_prefix: bool) -> bool:
+    return token.startswith(wanted) if is_prefix else token == wanted
 
 
 def _merge(spans: list[Span]) -> list[Span]:

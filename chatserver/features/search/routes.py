@@ -58,13 +58,13 @@ def search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         A page may have fewer results than `limit`, or none, and still have a `next`.
         """
-        found, next_cursor = await container.get(SearchContainer).get_page(
+        page, next_cursor = await container.get(SearchContainer).get_page(
             actor, q, order, limit, cursor
         )
         items = [
             # `each.json` is already JSON, so it is not decoded and encoded again.
             SearchResult(cast("Message", msgspec.Raw(each.json)), each.snippet)
-            for each in found
+            for each in page
         ]
         return Page(items, next_cursor)
 

@@ -149,10 +149,10 @@ class Search:
             chats = [ChatId(query.chat)]
         else:
             chats = await self._chats.list_ids(viewer)
-        found: dict[int, list[str]] = {}
+        chats_by_partition: dict[int, list[str]] = {}
         for chat in chats:
-            found.setdefault(self._get_partition(chat), []).append(chat)
-        return found
+            chats_by_partition.setdefault(self._get_partition(chat), []).append(chat)
+        return chats_by_partition
 
     async def _collect(
         self,
@@ -172,8 +172,8 @@ class Search:
             if not unfinished:
                 return results, None
             wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
-            found = await self._query(query, chats, unfinished, order, wanted, position)
-            candidates, after = merge(found, order, wanted)
+            by_partition = await self._query(query, chats, unfinished, order, wanted, position)
+            candidates, after = merge(by_partition, order, wanted)
             read = await self._check(viewer, query, blocked, [each.hit for each in candidates])
             for candidate, result in zip(candidates, read, strict=True):
                 checked += 1
@@ -213,12 +213,12 @@ class Search:
 
         try:
             async with asyncio.timeout(ENGINE_S_MAX):
-                found = await asyncio.gather(
+                results = await asyncio.gather(
                     *(loop.run_in_executor(self._threads, find, each) for each in partitions)
                 )
         except TimeoutError:
             raise Unavailable("search: the index did not respond in time; try again") from None
-        return dict(zip(partitions, found, strict=True))
+        return dict(zip(partitions, results, strict=True))
 
     async def _check(
         self, viewer: UserId, query: Query, blocked: set[UserId], hits: Sequence[Hit]
@@ -275,7 +275,7 @@ def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, i
 
 
 def merge(
-    found: Mapping[int, Found], order: Order, limit: int
+    results: Mapping[int, Found], order: Order, limit: int
 ) -> tuple[list[_Candidate], dict[int, Cursor | None]]:
     """Merge candidates of all partitions; return the first `limit` and the partitions' cursors.
 
@@ -284,20 +284,22 @@ def merge(
     """
     candidates = [
         _Candidate(partition, hit, cursor)
-        for partition, page in found.items()
+        for partition, page in results.items()
         for hit, cursor in zip(page.hits, page.cursors, strict=True)
     ]
     if order is Order.NEWEST:
         # A partition that was not read to its end may have more candidates older than this.
-        horizon = max((page.next.ts for page in found.values() if page.next is not None), default=0)
-        if len(found) > 1:
+        horizon = max(
+            (page.next.ts for page in results.values() if page.next is not None), default=0
+        )
+        if len(results) > 1:
             candidates = [each for each in candidates if each.hit.ts >= horizon]
         candidates.sort(key=lambda each: (-each.hit.ts, each.hit.chat, each.hit.seq))
     else:
         candidates.sort(key=lambda each: (-each.hit.score, -each.hit.ts))
     chosen = candidates[:limit]
     after: dict[int, Cursor | None] = {}
-    for partition, page in found.items():
+    for partition, page in results.items():
         own = [each for each in chosen if each.partition == partition]
         if len(own) == len(page.hits):
             after[partition] = page.next

@@ -54,31 +54,31 @@ def normalize(text: str) -> str:
 def tokenize(text: str) -> list[Token]:
     """Return the tokens of a normalized text, at most `TOKENS_MAX`."""
     if text.isascii():
-        found = []
+        tokens = []
         for match in _WORD.finditer(text.lower()):
             word = match.group()[:TOKEN_CHARS_MAX]
-            found.append(Token(word, match.start(), match.end()))
-            if len(found) == TOKENS_MAX:
+            tokens.append(Token(word, match.start(), match.end()))
+            if len(tokens) == TOKENS_MAX:
                 break
-        return found
+        return tokens
     return _tokenize_any(text)
 
 
 def _tokenize_any(text: str) -> list[Token]:
-    found: list[Token] = []
+    tokens: list[Token] = []
     word: list[str] = []
     start = 0
     grams: list[tuple[str, int, int]] = []
 
     def close_word(end: int) -> None:
         if word:
-            found.append(Token("".join(word)[:TOKEN_CHARS_MAX], start, end))
+            tokens.append(Token("".join(word)[:TOKEN_CHARS_MAX], start, end))
             word.clear()
 
     def close_grams() -> None:
         for index, (char, begin, end) in enumerate(grams):
             following = grams[index + 1][0] if index + 1 < len(grams) else ""
-            found.append(Token(char + following, begin, end, is_gram=True))
+            tokens.append(Token(char + following, begin, end, is_gram=True))
         grams.clear()
 
     for index, char in enumerate(text):
@@ -97,11 +97,11 @@ def _tokenize_any(text: str) -> list[Token]:
         elif grams:  # a combining mark extends the character before it
             last, begin, _ = grams[-1]
             grams[-1] = (last, begin, index + 1)
-        if len(found) >= TOKENS_MAX:
-            return found[:TOKENS_MAX]
+        if len(tokens) >= TOKENS_MAX:
+            return tokens[:TOKENS_MAX]
     close_word(len(text))
     close_grams()
-    return found[:TOKENS_MAX]
+    return tokens[:TOKENS_MAX]
 
 
 @functools.lru_cache(maxsize=65_536)

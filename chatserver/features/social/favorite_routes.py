@@ -55,9 +55,9 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List the caller's saved posts that still exist, most recently saved first."""
         place = f"favorite posts of {actor}"
         start = container.cursors.open(place, cursor, Start)
-        found = await favorites.list_posts(actor, start, limit)
-        following = container.cursors.sign(place, found.next)
-        items = [FavoritePost(each.saved_ms, build_post_info(each.view)) for each in found.items]
+        page = await favorites.list_posts(actor, start, limit)
+        following = container.cursors.sign(place, page.next)
+        items = [FavoritePost(each.saved_ms, build_post_info(each.view)) for each in page.items]
         return Page(items, following)
 
     @put("/v1/me/favorites/posts/{user:str}/{post:str}", status_code=204, opt={"rule": WRITE})
@@ -83,10 +83,10 @@ def _message_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List the saved messages that the caller may still read, most recently saved first."""
         place = f"favorite messages of {actor}"
         start = container.cursors.open(place, cursor, Start)
-        found = await favorites.list_messages(actor, start, limit)
-        following = container.cursors.sign(place, found.next)
+        page = await favorites.list_messages(actor, start, limit)
+        following = container.cursors.sign(place, page.next)
         return Page(
-            [FavoriteMessage(each.saved_ms, each.message) for each in found.items], following
+            [FavoriteMessage(each.saved_ms, each.message) for each in page.items], following
         )
 
     @put("/v1/me/favorites/messages/{chat:str}/{seq:int}", status_code=204, opt={"rule": WRITE})

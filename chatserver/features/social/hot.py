@@ -119,13 +119,13 @@ class CountBatches:
     async def list_waiting(self, limit: int) -> list[CountEntry]:
         """Return the `limit` oldest entries."""
         reply = await self._hot.call("XRANGE", self._key, "-", "+", "COUNT", limit)
-        found = []
+        waiting = []
         for name, fields in reply:
             ms, _, number = name.decode().partition("-")
             place = f"{int(ms):016d}-{int(number):010d}"
             count, subject = _COUNTS[bytes(fields[0])], fields[1].decode()
-            found.append(CountEntry(place, count, subject, int(fields[3])))
-        return found
+            waiting.append(CountEntry(place, count, subject, int(fields[3])))
+        return waiting
 
     async def trim(self, upto: CountEntry) -> None:
         """Trim all entries up to and including `upto`. Idempotent."""

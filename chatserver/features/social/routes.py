@@ -73,10 +73,10 @@ class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def build_follower_page(
-    container: StorageContainer, place: str, found: FollowPage
+    container: StorageContainer, place: str, page: FollowPage
 ) -> Page[Follower]:
-    items = [Follower(each.user, each.name, each.since_ms) for each in found.items]
-    following = container.cursors.sign(place, found.next)
+    items = [Follower(each.user, each.name, each.since_ms) for each in page.items]
+    following = container.cursors.sign(place, page.next)
     return Page(items, following)
 
 
@@ -97,8 +97,8 @@ def _profile_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}", opt={"rule": READ})
     async def get_profile(user: PathId, actor: Actor) -> UserProfile:
         """Get a user's public profile with the numbers of followers, followed users and posts."""
-        found = await container.get(SocialContainer).social.get_profile(actor, UserId(user))
-        info, counts = found.info, found.counts
+        profile = await container.get(SocialContainer).social.get_profile(actor, UserId(user))
+        info, counts = profile.info, profile.counts
         return UserProfile(
             user=info.user,
             name=info.name,
@@ -107,8 +107,8 @@ def _profile_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             followers=counts.followers,
             following=counts.following,
             posts=counts.posts,
-            followed=found.is_followed,
-            follows=found.is_following,
+            followed=profile.is_followed,
+            follows=profile.is_following,
         )
 
     return [get_profile]
@@ -166,10 +166,10 @@ def _edge_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List the followers of a user, sorted by id."""
         place = f"followers of {user} for {actor}"
         start = container.cursors.open(place, cursor, Start)
-        found = await container.get(SocialContainer).social.list_followers(
+        followers = await container.get(SocialContainer).social.list_followers(
             actor, UserId(user), start, limit
         )
-        return build_follower_page(container, place, found)
+        return build_follower_page(container, place, followers)
 
     @get("/v1/users/{user:str}/following", opt={"rule": READ})
     async def list_following(
@@ -178,10 +178,10 @@ def _edge_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List the users that a user follows, sorted by id."""
         place = f"following of {user} for {actor}"
         start = container.cursors.open(place, cursor, Start)
-        found = await container.get(SocialContainer).social.list_following(
+        following = await container.get(SocialContainer).social.list_following(
             actor, UserId(user), start, limit
         )
-        return build_follower_page(container, place, found)
+        return build_follower_page(container, place, following)
 
     return [list_followers, list_following]
 
@@ -273,9 +273,9 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List the posts of a user, newest first."""
         place = f"posts of {user} for {actor}"
         start = container.cursors.open(place, cursor, Start)
-        found = await graph.list_posts(actor, UserId(user), start, limit)
-        following = container.cursors.sign(place, found.next)
-        return Page([build_post_info(each) for each in found.items], following)
+        page = await graph.list_posts(actor, UserId(user), start, limit)
+        following = container.cursors.sign(place, page.next)
+        return Page([build_post_info(each) for each in page.items], following)
 
     @get("/v1/users/{user:str}/posts/{post:str}", opt={"rule": READ})
     async def get_post(user: PathId, post: PathPost, actor: Actor) -> PostInfo:
@@ -331,8 +331,8 @@ def _like_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"likes of {post} for {actor}"
         start = container.cursors.open(place, cursor, Start)
         post_ref = PostRef(parse_post_id(post), user)
-        found = await graph.list_likes(actor, post_ref, start, limit)
-        return build_follower_page(container, place, found)
+        likes = await graph.list_likes(actor, post_ref, start, limit)
+        return build_follower_page(container, place, likes)
 
     @put("/v1/users/{user:str}/posts/{post:str}/like", status_code=204, opt={"rule": WRITE})
     async def like(user: PathId, post: PathPost, actor: Actor) -> None:
@@ -358,9 +358,9 @@ def _timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"timeline of {actor}"
         start = container.cursors.open(place, cursor, list[str])
         before = None if start is None else PostRef(PostId(start[0]), start[1])
-        found, after = await container.get(SocialContainer).timelines.read(actor, before, limit)
+        posts, after = await container.get(SocialContainer).timelines.read(actor, before, limit)
         following = None if after is None else [after.post, after.author]
-        items = [build_post_info(each) for each in found]
+        items = [build_post_info(each) for each in posts]
         return Page(items, container.cursors.sign(place, following))
 
     return [read_timeline]

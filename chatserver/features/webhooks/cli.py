@@ -72,12 +72,12 @@ async def _list(settings: Settings, limit: int) -> None:
 
 
 async def _replay(settings: Settings, places: set[str] | None) -> None:
-    found = []
+    replayed = []
     async for events, dead in iter_dead(settings):
         if places is None or dead.place in places:
             await events.replay(dead)
-            found.append(dead.place)
-    click.echo(f"{len(found)} replayed")
-    missing = (places or set()).difference(found)
+            replayed.append(dead.place)
+    click.echo(f"{len(replayed)} replayed")
+    missing = (places or set()).difference(replayed)
     if missing:
         raise click.ClickException(f"dead letters not found: {', '.join(sorted(missing))}")

@@ -100,11 +100,11 @@ class EventDispatcher:
             self._remote.push(users, epoch, places, body)
 
     def _switch_epoch(self, epoch: Epoch) -> None:
-        found = self._heads.get(epoch)
-        if found is None:
+        head = self._heads.get(epoch)
+        if head is None:
             device_epoch = self._gateway_stream_writer.get_device_epoch(epoch)
-            found = self._heads[epoch] = (device_epoch, codec.event_head(device_epoch))
-        self._epoch, (self._device_epoch, self._head) = epoch, found
+            head = self._heads[epoch] = (device_epoch, codec.event_head(device_epoch))
+        self._epoch, (self._device_epoch, self._head) = epoch, head
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify the user's sessions that the inbox has grown to `seq`."""

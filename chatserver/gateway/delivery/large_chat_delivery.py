@@ -233,8 +233,8 @@ class Channels:
         chat, upto, epoch = transition.chat, transition.since, self._device_epoch()
         channel = self._channels_by_session.get(session, {}).get(chat)
         if channel is not None:
-            found = channel.get_position(session)
-            self._detach_one(session, channel, channel.seq if found is None else found)
+            position = channel.get_position(session)
+            self._detach_one(session, channel, channel.seq if position is None else position)
         places = self._places.get(session, {})
         previous = places.get(chat)
         if previous is None or not previous[1]:

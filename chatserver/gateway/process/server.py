@@ -121,14 +121,14 @@ class GatewayServer:
 
     def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         """Respond to a health check or refuse a request; return False for an allowed handshake."""
-        found = self._check_request(request, address)
-        if found is None:
+        problem = self._check_request(request, address)
+        if problem is None:
             return False
-        response = protocol.reject(*found)
+        response = protocol.reject(*problem)
         response.headers[GATEWAY_HEADER] = self.gateway
-        if found[0] == HTTPStatus.SERVICE_UNAVAILABLE:
+        if problem[0] == HTTPStatus.SERVICE_UNAVAILABLE:
             response.headers["Retry-After"] = "1"
-        elif found[0] == HTTPStatus.TOO_MANY_REQUESTS:
+        elif problem[0] == HTTPStatus.TOO_MANY_REQUESTS:
             response.headers["Retry-After"] = str(self._admission.wait_s(address))
         protocol.send_response(response)
         return True

@@ -277,11 +277,11 @@ class CommandHandler:
 
         async def run() -> None:
             try:
-                found = await self._run_request(frame)
-                if found is not None:
-                    self._send_frame(found)
+                result = await self._run_request(frame)
+                if result is not None:
+                    self._send_frame(result)
                 if isinstance(frame, frames.Edit | frames.Delete | frames.React):
-                    self._report_stored_again(frame.chat, found)
+                    self._report_stored_again(frame.chat, result)
             except ChatError as exc:
                 self._refuse(request, exc)
             finally:

@@ -96,10 +96,12 @@ class Requests:
                 )
                 return frames.Ok(frame.id, info)
             case frames.Invitations():
-                found, following = await self._container.warm.list_invitations(
+                invitations, following = await self._container.warm.list_invitations(
                     user, frame.after, frame.limit
                 )
-                return frames.InvitationsPage(frame.id, found, following is not None, following)
+                return frames.InvitationsPage(
+                    frame.id, invitations, following is not None, following
+                )
             case frames.DeclineInvitation():
                 await self._container.warm.decline_invitation(user, ChatId(frame.chat))
                 return frames.Ok(frame.id)

@@ -44,46 +44,46 @@ class SendOrder:
         Raises:
             RateLimited: an earlier send to the chat was refused and has not been retried.
         """
-        found = self.refused.get(chat)
-        if found is None:
+        refused = self.refused.get(chat)
+        if refused is None:
             return
-        first, first_number = next(iter(found.numbers.items()))
+        first, first_number = next(iter(refused.numbers.items()))
         if ref == first or (number is not None and number < first_number):
             return
-        if now >= found.retry_at + RESEND_S:
+        if now >= refused.retry_at + RESEND_S:
             self._count -= len(self.refused.pop(chat).numbers)
             return
-        self._add(found, ref, number)
-        wait_ms = max(100, int((found.retry_at - now) * 1000))
+        self._add(refused, ref, number)
+        wait_ms = max(100, int((refused.retry_at - now) * 1000))
         why = f"an earlier send was refused; retry {first} first, then this one"
         raise RateLimited(why, retry_after_ms=wait_ms)
 
     def refuse(self, chat: str, ref: str, number: int | None, retry_at: float) -> None:
         """Record a refused send; later sends to the chat must wait for its retry."""
-        found = self.refused.get(chat)
-        if found is None:
+        refusal = self.refused.get(chat)
+        if refusal is None:
             if self._count >= REFUSED_MAX:
                 return
-            found = self.refused[chat] = _Refused()
-        found.retry_at = max(found.retry_at, retry_at)
-        self._add(found, ref, number)
+            refusal = self.refused[chat] = _Refused()
+        refusal.retry_at = max(refusal.retry_at, retry_at)
+        self._add(refusal, ref, number)
 
-    def _add(self, found: _Refused, ref: str, number: int | None) -> None:
-        if ref in found.numbers or self._count >= REFUSED_MAX:
+    def _add(self, refusal: _Refused, ref: str, number: int | None) -> None:
+        if ref in refusal.numbers or self._count >= REFUSED_MAX:
             return
         self._count += 1
         number = self.next_number() if number is None else number
-        is_last = number > next(reversed(found.numbers.values()), 0)
-        found.numbers[ref] = number
+        is_last = number > next(reversed(refusal.numbers.values()), 0)
+        refusal.numbers[ref] = number
         if not is_last:
-            found.numbers = dict(sorted(found.numbers.items(), key=lambda each: each[1]))
+            refusal.numbers = dict(sorted(refusal.numbers.items(), key=lambda each: each[1]))
 
     def remove(self, chat: str, ref: str, now: float) -> None:
         """Remove a refused send whose retry was accepted or permanently refused."""
-        found = self.refused.get(chat)
-        if found is None or found.numbers.pop(ref, None) is None:
+        refusal = self.refused.get(chat)
+        if refusal is None or refusal.numbers.pop(ref, None) is None:
             return
         self._count -= 1
-        found.retry_at = max(found.retry_at, now)
-        if not found.numbers:
+        refusal.retry_at = max(refusal.retry_at, now)
+        if not refusal.numbers:
             del self.refused[chat]

@@ -292,17 +292,17 @@ class Session:
         """
         cursor = self.state.cursor
         try:
-            found, summary = await self._read_summary(chat, cursor)
+            position, summary = await self._read_summary(chat, cursor)
         finally:
             is_wanted = self._summaries.get(chat) is task
             if is_wanted:
                 del self._summaries[chat]
         if summary is not None and is_wanted and self._is_current(cursor):
-            large = [] if found is None else [frames.LargeChat(chat, found.after)]
+            large = [] if position is None else [frames.LargeChat(chat, position.after)]
             place = frames.Cursor(cursor.epoch, cursor.seq)
             self._send(frames.TooLong(place, [summary], large=large))
-            if found is not None:
-                self._context.channels.attach(self, found)
+            if position is not None:
+                self._context.channels.attach(self, position)
 
     async def _read_summary(
         self, chat: ChatId, cursor: DeviceCursor
@@ -314,9 +314,9 @@ class Session:
         wait_s = RETRY_S
         while self._is_current(cursor):
             try:
-                found = await self._context.channels.find_again(self, chat)
+                position = await self._context.channels.find_again(self, chat)
                 # Read second: if the user is a member now, only a later entry can remove them.
-                return found, await self._context.container.chats.get_summary(self.user, chat)
+                return position, await self._context.container.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:
                     log.warning("session.summary_delayed", session=self.id, error=exc.message)

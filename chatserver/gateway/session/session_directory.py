@@ -56,9 +56,9 @@ class SessionDirectory:
         """
         claims = [Claim(each.user, each.id, each.device, each.started_ms) for each in sessions]
         claimed = await self._container.sessions.claim(claims)
-        for session, found in zip(sessions, claimed, strict=True):
-            session.started_ms = found.started_ms
-            for loser, gateway in found.replaced:
+        for session, claimed_session in zip(sessions, claimed, strict=True):
+            session.started_ms = claimed_session.started_ms
+            for loser, gateway in claimed_session.replaced:
                 if gateway == self._gateway:
                     self.close_replaced(session.user, loser)
                 else:
@@ -88,8 +88,10 @@ class SessionDirectory:
         users = self._registry.list_users()
         for at in range(0, len(users), USERS_PER_CHECK_MAX):
             chunk = users[at : at + USERS_PER_CHECK_MAX]
-            found = await asyncio.gather(*map(self._container.authentication.find_marks, chunk))
-            for user, marks in zip(chunk, found, strict=True):
+            chunk_marks = await asyncio.gather(
+                *map(self._container.authentication.find_marks, chunk)
+            )
+            for user, marks in zip(chunk, chunk_marks, strict=True):
                 self.apply_revocation(user, marks, "")
 
     def unregister(self, session: Session) -> bool:

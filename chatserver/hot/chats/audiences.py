@@ -217,8 +217,8 @@ class Audiences:
                 if is_light and not _is_large(head):
                     self.drop(chat)
                     continue
-                found = [] if is_light else reply[1]
-                members = dict(zip(found[::2], found[1::2], strict=True))
+                audience = [] if is_light else reply[1]
+                members = dict(zip(audience[::2], audience[1::2], strict=True))
                 if is_loaded and CALLER.get():
                     self._charge(CALLER.get(), compute_load_cost(len(members)))
                 return self._make(chat, epoch, head, members, is_whole=is_whole)

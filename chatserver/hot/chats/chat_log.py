@@ -83,20 +83,20 @@ class ChatLog:
         newest 500 entries that never count, and the newest 500 messages that expired by `now_s`.
         """
         key = self._hot.keys.unread_exclusions(chat)
-        found, expired = await asyncio.gather(
+        count, expired = await asyncio.gather(
             self._hot.call("ZCOUNT", key, f"({after}", "+inf"),
             self._expiring.list_expired(chat, now_s),
         )
         own = [seq for seq in {*hidden, *expired} if seq > after]
         if not own:
-            return int(found)
+            return int(count)
         scores: list[bytes | None] = await self._hot.call("ZMSCORE", key, *own)
-        return int(found) + scores.count(None)
+        return int(count) + scores.count(None)
 
     async def is_earlier_history_readable(self, chat: ChatId) -> bool:
         """Return whether members may read messages from before they joined."""
-        found: bytes | None = await self._hot.call("HGET", self._hot.keys.chat(chat), "history")
-        return found == b"all"
+        value: bytes | None = await self._hot.call("HGET", self._hot.keys.chat(chat), "history")
+        return value == b"all"
 
     async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
         """Return the newest entries, below `before` unless it is None, in ascending seq."""
@@ -133,8 +133,8 @@ class ChatLog:
         self._check_epoch(chat, gate)
         entries = [_parse(entry) for entry in reply]
         last = min(after + limit, entries[-1].seq) if entries else after
-        found = (await self._fill(chat, entries, after + 1, last))[:limit]
-        return None if large is None else int(large), found
+        page = (await self._fill(chat, entries, after + 1, last))[:limit]
+        return None if large is None else int(large), page
 
     async def list_range(self, chat: ChatId, first: Seq, last: Seq) -> list[LogEntry]:
         """Return the log entries in ``[first, last]``, both inclusive."""
@@ -187,8 +187,8 @@ class ChatLog:
         held = {entry.seq for entry in entries}
         holes = [seq for seq in range(first, last + 1) if seq not in held][:HOLES_MAX]
         overlay = await self.list_overlay(chat, holes)
-        found = [codec.split_message(json) for json in overlay.values() if json[:1] == b"{"]
-        if found:
-            entries += [LogEntry(Seq(seq), Ts(ts), tail) for seq, ts, tail in found]
+        messages = [codec.split_message(json) for json in overlay.values() if json[:1] == b"{"]
+        if messages:
+            entries += [LogEntry(Seq(seq), Ts(ts), tail) for seq, ts, tail in messages]
             entries.sort(key=lambda entry: entry.seq)
         return entries

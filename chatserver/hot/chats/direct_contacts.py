@@ -44,8 +44,10 @@ class DirectChats:
         """
         chats = {other: direct_chat_id(user, other) for other in others}
         for _ in range(_ATTEMPTS_MAX):
-            found = await asyncio.gather(*(self._has_written(chats[each], each) for each in chats))
-            results = dict(zip(chats, found, strict=True))
+            has_answered = await asyncio.gather(
+                *(self._has_written(chats[each], each) for each in chats)
+            )
+            results = dict(zip(chats, has_answered, strict=True))
             closed = [chats[other] for other, has_written in results.items() if has_written is None]
             if not closed or not await self._load(closed):
                 break

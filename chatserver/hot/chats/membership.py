@@ -136,17 +136,17 @@ class HotMembership:
 
         An overdue change is `(chat, record name)`.
         """
-        (seconds, micros), found = await self._hot.snapshot(
+        (seconds, micros), items = await self._hot.snapshot(
             ("TIME",),
             ("ZRANGE", self._keys.changing(partition), 0, OVERDUE_MAX - 1, "WITHSCORES"),
         )
         now_ms = int(seconds) * 1000 + int(micros) // 1000
         overdue = [
             (ChatId(name.partition(b":")[0].decode()), name.decode())
-            for name, due_ms in zip(found[::2], found[1::2], strict=True)
+            for name, due_ms in zip(items[::2], items[1::2], strict=True)
             if float(due_ms) <= now_ms
         ]
-        return overdue, bool(found)
+        return overdue, bool(items)
 
     # a single change
 
@@ -215,14 +215,14 @@ class HotMembership:
 
         None if the chat is not loaded. The read is atomic.
         """
-        (gate, seq, stored, changed), *found = await self._hot.snapshot(
+        (gate, seq, stored, changed), *rows = await self._hot.snapshot(
             ("HMGET", self._keys.chat(chat), "gate", "seq", "stored", "changed"),
             *([("HMGET", self._keys.members(chat), *users)] if users else []),
         )
         epoch = self._hot.get_epoch(self._keys.get_partition(chat))
         if not (gate or b"").startswith(f"{epoch}:".encode()):
             return None
-        values = zip(users, found[0] if found else [], strict=True)
+        values = zip(users, rows[0] if rows else [], strict=True)
         return ChangedChatHead(
             Seq(int(seq)),
             Seq(int(stored or 0)),

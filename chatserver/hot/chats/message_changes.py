@@ -153,9 +153,9 @@ class Hidden:
             return {}
         lists = await self._hot.call("HMGET", self._hot.keys.hidden(user), *chats)
         return {
-            chat: HiddenSeqs(map(int, found.split(b",")))
-            for chat, found in zip(chats, lists, strict=True)
-            if found
+            chat: HiddenSeqs(map(int, hidden.split(b",")))
+            for chat, hidden in zip(chats, lists, strict=True)
+            if hidden
         }
 
     async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:

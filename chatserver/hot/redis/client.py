@@ -275,12 +275,12 @@ class HotClient(abc.ABC):
     async def _check_epoch(self, partition: int) -> None:
         known = self.epochs[partition]
         try:
-            found, blocked = await self.call(
+            epoch, blocked = await self.call(
                 "HMGET", self.keys.epoch(partition), "epoch", "blocked"
             )
         except ChatError:
             return  # Redis is unavailable; the next connection reads the epoch
-        if (blocked or found != known.encode()) and known == self.epochs[partition]:
+        if (blocked or epoch != known.encode()) and known == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
             self.reload_epoch(partition)
 
@@ -290,10 +290,10 @@ class HotClient(abc.ABC):
 
     async def _check_writes(self) -> None:
         keys, before = self.keys_by_server(), self.refusals
-        found = await asyncio.gather(*map(self._find_refusal, keys.values()))
-        self.refusals = {name: why for name, why in zip(keys, found, strict=True) if why}
+        refusals = await asyncio.gather(*map(self._find_refusal, keys.values()))
+        self.refusals = {name: why for name, why in zip(keys, refusals, strict=True) if why}
         names = ", ".join(sorted(keys))
-        self.refusal = f"redis at {names}: {found[0]}" if keys and all(found) else ""
+        self.refusal = f"redis at {names}: {refusals[0]}" if keys and all(refusals) else ""
         for name in self.refusals.keys() - before.keys():
             log.error("hot.writes_refused", redis=name, error=self.refusals[name])
         for name in before.keys() - self.refusals.keys():
@@ -306,14 +306,14 @@ class HotClient(abc.ABC):
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
-        def on_reply(found: Reply) -> None:
+        def on_reply(response: Reply) -> None:
             if not reply.done():
-                reply.set_result(found)
+                reply.set_result(response)
 
         self.send(on_reply, "SETRANGE", f"{key}:probe", 0, "")
-        found = await reply
-        is_refused = isinstance(found, Exception) and not isinstance(found, ChatError)
-        return translate_reply_error(found).message if is_refused else ""
+        refusal = await reply
+        is_refused = isinstance(refusal, Exception) and not isinstance(refusal, ChatError)
+        return translate_reply_error(refusal).message if is_refused else ""
 
     def raise_epoch_lost(self, partition: int, epoch: Epoch) -> NoReturn:
         """Report that Redis no longer has `epoch`, so that the partition's epoch is read again.

@@ -165,8 +165,8 @@ class ClusterClient(HotClient):
 
     def find_wire(self, address: str) -> Wire | None:
         """Return the connection to the node with this address, or None."""
-        found = (n.wire for n in self._nodes.values() if address in (n.place, n.name))
-        return next(found, None)
+        wires = (n.wire for n in self._nodes.values() if address in (n.place, n.name))
+        return next(wires, None)
 
     # connecting
 
@@ -351,8 +351,8 @@ class ClusterClient(HotClient):
             ),
         ]
         more_queries = (self._read_view_once(address) for address in addresses)
-        found = await asyncio.gather(*more_queries, return_exceptions=True)
-        return {view.me: view for view in found if isinstance(view, View)}
+        replies = await asyncio.gather(*more_queries, return_exceptions=True)
+        return {view.me: view for view in replies if isinstance(view, View)}
 
     def _update_nodes(self, views: Iterable[View]) -> None:
         members: dict[str, Member] = {}

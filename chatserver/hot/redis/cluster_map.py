@@ -119,7 +119,7 @@ class Claims:
 
     def find_owner(self, slot: int) -> str | None:
         """Return the id of the node that serves the slot, or None."""
-        found = [
+        owners = [
             (weight, node) for first, last, weight, node in self._claims if first <= slot <= last
         ]
-        return max(found)[1] if found else None
+        return max(owners)[1] if owners else None

@@ -27,17 +27,17 @@ async def list_memory(hot: HotClient) -> list[Memory]:
     Raises:
         Unavailable: a master does not respond.
     """
-    found: dict[str, Memory] = {}
+    memory: dict[str, Memory] = {}
     for partition in range(hot.keys.partitions):
         client = hot.create_blocking_client(hot.keys.epoch(partition))
         try:
             where = client.connection_pool.connection_kwargs
             server = str(where.get("path") or f"{where.get('host')}:{where.get('port')}")
-            if server not in found:
-                found[server] = await _read_memory(hot, client, server)
+            if server not in memory:
+                memory[server] = await _read_memory(hot, client, server)
         finally:
             await client.aclose()
-    return list(found.values())
+    return list(memory.values())
 
 
 async def _read_memory(hot: HotClient, client: Any, server: str) -> Memory:

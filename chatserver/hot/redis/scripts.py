@@ -75,12 +75,12 @@ def load_script(name: str) -> Script:
     """Load ``scripts/<name>.lua``."""
     source = (importlib.resources.files("chatserver.hot") / "scripts" / f"{name}.lua").read_text()
     head = source.split("\nlocal ", 1)[0]
-    found: dict[tuple[str, str], list[str]] = {}
+    arguments: dict[tuple[str, str], list[str]] = {}
     for group, what, label in _HEADER.findall(head):
-        found.setdefault((group.strip(), what), []).append(label)
+        arguments.setdefault((group.strip(), what), []).append(label)
 
     def names(group: str, what: str) -> tuple[str, ...]:
-        return tuple(found.get((group, what), ()))
+        return tuple(arguments.get((group, what), ()))
 
     return Script(
         name=name,

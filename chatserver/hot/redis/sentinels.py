@@ -26,12 +26,12 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
     why = ""
     for url in settings.sentinels:
         try:
-            found = await _query_sentinel(Address(url), settings)
+            master = await _query_sentinel(Address(url), settings)
         except ChatError as exc:
             why = exc.message
             continue
-        if found is not None:
-            return address.at(*found)
+        if master is not None:
+            return address.at(*master)
         name = settings.sentinel_master
         why = f"redis: the Sentinel at {Address(url).name} has no master named {name}"
     raise Unavailable(why)
@@ -42,9 +42,9 @@ async def _query_sentinel(sentinel: Address, settings: config.Redis) -> tuple[st
     async with handshake_deadline(wire, settings):
         await log_in(wire, sentinel)
         words = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", settings.sentinel_master)
-        found = await call_on(wire, *words)
+        reply = await call_on(wire, *words)
     wire.abort("the query is complete")
-    return None if found is None else (found[0].decode(), int(found[1]))
+    return None if reply is None else (reply[0].decode(), int(reply[1]))
 
 
 async def require_master(wire: Wire) -> None:

@@ -84,8 +84,8 @@ class TenantRedis:
                     f"but this Redis was initialized with {int(partitions)}"
                 ]
             )
-        found = None if tenant is None and partitions is None else (tenant or b"").decode()
-        return Owner(found, (blocked or b"").decode())
+        owner = None if tenant is None and partitions is None else (tenant or b"").decode()
+        return Owner(owner, (blocked or b"").decode())
 
     async def require_owner(self, tenant: str) -> None:
         """Check that the Redis belongs to the tenant or is empty.
@@ -154,15 +154,15 @@ class TenantRedis:
 
     async def find_remaining(self, limit: int) -> tuple[list[str], int]:
         """Return at most `limit` keys that have data, and the number of keys checked."""
-        found: list[str] = []
+        keys: list[str] = []
         checked = 0
         for master in self._masters:
             async for page in master.iter_pages():
                 checked += len(page)
                 for key in page:
-                    if len(found) < limit and await master.has_data(key):
-                        found.append(key.decode(errors="replace"))
-        return found, checked
+                    if len(keys) < limit and await master.has_data(key):
+                        keys.append(key.decode(errors="replace"))
+        return keys, checked
 
     async def iter_records(self) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield pages of keys with type, TTL (ms, or None) and value, as JSON-compatible objects.
@@ -214,8 +214,8 @@ class _Master:
         """Close all connections to this database except our own and those of servers."""
         with _translate_errors(self.name):
             own = int(await self._client.client_id())
-            found = await self._client.client_list()
-        for each in found:
+            clients = await self._client.client_list()
+        for each in clients:
             is_server = {"S", "M"} & {*each["flags"]} or each["name"].startswith("sentinel")
             if int(each["id"]) != own and int(each["db"]) == self._database and not is_server:
                 with _translate_errors(self.name):
@@ -224,10 +224,10 @@ class _Master:
     async def iter_pages(self) -> AsyncIterator[list[bytes]]:
         cursor = 0
         while True:
-            found = await self.call("SCAN", cursor, "COUNT", KEYS_PER_CALL)
-            cursor = int(found[0])
-            if found[1]:
-                yield list(found[1])
+            reply = await self.call("SCAN", cursor, "COUNT", KEYS_PER_CALL)
+            cursor = int(reply[0])
+            if reply[1]:
+                yield list(reply[1])
             if cursor == 0:
                 return
 

@@ -319,13 +319,13 @@ class Inboxes:
 
     async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]:
         """Return the gateways on which each user is online, in the order of `users`."""
-        found: list[tuple[GatewayId, ...]] = [()] * len(users)
+        gateways: list[tuple[GatewayId, ...]] = [()] * len(users)
         for partition, group in self._by_partition(users):
             names = [users[i] for i in group]
             reply = await self._hot.call("HMGET", self._keys.where(partition), *names)
             for i, value in zip(group, reply, strict=True):
-                found[i] = parse_gateways(value or b"")
-        return found
+                gateways[i] = parse_gateways(value or b"")
+        return gateways
 
     async def is_listed(self, user: UserId, chat: ChatId) -> bool:
         """Return whether the chat is in the user's chat list."""

@@ -43,11 +43,11 @@ class LiveSessions:
             for name, score in zip(until[::2], until[1::2], strict=True)
             if float(score) > now_ms
         }
-        found = []
+        sessions = []
         for name, value in zip(seen[::2], seen[1::2], strict=True):
             if name.startswith(b"s:"):
                 gateway, device, started = value.decode().split(" ")
                 if gateway in alive:
                     session = name[2:].decode()
-                    found.append(LiveSession(session, gateway, device, int(started)))
-        return sorted(found, key=lambda each: each.started_ms)
+                    sessions.append(LiveSession(session, gateway, device, int(started)))
+        return sorted(sessions, key=lambda each: each.started_ms)

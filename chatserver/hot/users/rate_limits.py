@@ -175,16 +175,16 @@ class Limits:
     def find(self, kind: Kind, subject: str) -> Allowance:
         """Return this process's allowance for a subject."""
         key = (kind, subject)
-        found = self._known.get(key)
-        if found is None:
+        allowance = self._known.get(key)
+        if allowance is None:
             if len(self._known) >= CACHE_MAX:
                 self.return_tokens(*next(iter(self._known)))
             burst, rate = self._rules[kind].burst, self._rules[kind].per_s
             block = 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
             if kind == "memory":
                 block = min(burst, MEMORY_BLOCK_BYTES)
-            found = self._known[key] = Allowance(limits=self, key=key, block=block, rate=rate)
-        return found
+            allowance = self._known[key] = Allowance(limits=self, key=key, block=block, rate=rate)
+        return allowance
 
     def charge_memory(self, subject: str, size_bytes: int) -> None:
         """Charge a user for a request's memory. The balance may become negative."""

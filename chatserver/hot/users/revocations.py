@@ -45,8 +45,8 @@ class Revocations:
 
     async def find_all(self, user: UserId) -> Marks:
         """Return all of the user's marks. Raises Unavailable."""
-        found: list[bytes] = await self._hot.call("HGETALL", self._hot.keys.revoked(user))
-        fields = dict(zip(found[::2], found[1::2], strict=True))
+        marks: list[bytes] = await self._hot.call("HGETALL", self._hot.keys.revoked(user))
+        fields = dict(zip(marks[::2], marks[1::2], strict=True))
         logins = [name[2:].decode() for name in fields if name.startswith(b"s:")]
         return Marks(
             int(fields.get(b"before", 0)), frozenset(logins), fields.get(b"banned") == b"1"

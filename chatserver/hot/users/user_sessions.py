@@ -64,7 +64,7 @@ class Sessions:
         Raises:
             Unavailable: Redis does not respond, and sessions may be registered; repeat the claim.
         """
-        keys, found = self._hot.keys, dict[SessionId, Claimed]()
+        keys, claimed = self._hot.keys, dict[SessionId, Claimed]()
 
         async def run(partition: int, group: list[Claim]) -> None:
             for start in range(0, len(group), CLAIM_BATCH_MAX):
@@ -93,11 +93,11 @@ class Sessions:
                     names = [name.decode() for name in reply[at + 2 : at + 2 + 2 * count]]
                     pairs = zip(names[::2], names[1::2], strict=True)
                     replaced = tuple((SessionId(one), GatewayId(where)) for one, where in pairs)
-                    found[claim.session] = Claimed(started, replaced)
+                    claimed[claim.session] = Claimed(started, replaced)
                     at += 2 + 2 * count
 
         await asyncio.gather(*(run(*each) for each in self._by_partition(claims).items()))
-        return [found[claim.session] for claim in claims]
+        return [claimed[claim.session] for claim in claims]
 
     def _by_partition(self, claims: Sequence[Claim]) -> dict[int, list[Claim]]:
         groups: dict[int, list[Claim]] = {}

@@ -134,14 +134,14 @@ def _list_not_measured(options: dict[str, Any]) -> list[str]:
 
 
 def _compute_medians(runs: list[dict[str, Any]]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     for run in runs:
         shares = run["closed"]["per_second"] / run["echo"]["per_second"]
         figures = {name: _find(run, path) for name, path in _FIGURES.items()}
         for name, value in {**figures, "share_of_echo": shares}.items():
             if value is not None:
-                found.setdefault(name, []).append(value)
-    return {name: round(statistics.median(values), 3) for name, values in found.items()}
+                samples.setdefault(name, []).append(value)
+    return {name: round(statistics.median(values), 3) for name, values in samples.items()}
 
 
 def _find(run: dict[str, Any], path: str) -> float | None:

@@ -86,9 +86,9 @@ class Directory:
                 return 200, {"Items": items, **counts, "ConsumedCapacity": units}
             case b"BatchGetItem":
                 ((table, about),) = request["RequestItems"].items()
-                found = [item for key in about["Keys"] if (item := self._find(key)) is not None]
+                present = [item for key in about["Keys"] if (item := self._find(key)) is not None]
                 units = {"TableName": table, "CapacityUnits": float(len(about["Keys"]))}
-                responses = {"Responses": {table: found}, "UnprocessedKeys": {}}
+                responses = {"Responses": {table: present}, "UnprocessedKeys": {}}
                 return 200, {**responses, "ConsumedCapacity": [units]}
             case _:
                 return None
@@ -124,8 +124,8 @@ class Directory:
         first = int(partition.removeprefix(f"m#{STORED_USER}")) // USERS_PER_CHAT * self._chats
         chats = [f"c#g{first + n}" for n in range(self._chats)]
         low, high = values.get(":low", {"S": ""})["S"], values.get(":high", {"S": "~"})["S"]
-        found = [{"PK": {"S": c}, "SK": {"S": partition}} for c in chats if low <= c <= high]
-        return found if request.get("ScanIndexForward", True) else found[::-1]
+        items = [{"PK": {"S": c}, "SK": {"S": partition}} for c in chats if low <= c <= high]
+        return items if request.get("ScanIndexForward", True) else items[::-1]
 
     def _list_chat(self, chat: str) -> list[Any]:
         """Return the items of a chat and its members."""
@@ -179,8 +179,8 @@ class Stub(asyncio.Protocol):
 
 def _render_header(head: bytes, name: bytes) -> bytes:
     for line in head.split(b"\r\n"):
-        found, _, value = line.partition(b":")
-        if found.strip().lower() == name:
+        header_name, _, value = line.partition(b":")
+        if header_name.strip().lower() == name:
             return value.strip()
     return b""
 

@@ -204,7 +204,7 @@ def logins(
     out: Path | None,
 ) -> None:
     prepare_process(load_core)
-    found = []
+    results = []
     for run in range(runs):
         with contextlib.ExitStack() as exits:
             folder = Path(exits.enter_context(tempfile.TemporaryDirectory()))
@@ -212,8 +212,8 @@ def logins(
             stub = build_dynamodb_stub(folder / "stub", arguments)
             placement = Placement(server_core, load_core)
             stack = exits.enter_context(run_chat_stack(placement, folder, stub))
-            found.append(uvloop.run(_run(stack, users, lost_sessions, in_flight)))
-        for phase, figures in found[-1].items():
+            results.append(uvloop.run(_run(stack, users, lost_sessions, in_flight)))
+        for phase, figures in results[-1].items():
             click.echo(f"run {run + 1}, {phase}: {json.dumps(figures)}")
     if out is not None:
-        out.write_text(json.dumps(found, indent=2))
+        out.write_text(json.dumps(results, indent=2))

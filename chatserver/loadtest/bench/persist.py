@@ -180,11 +180,11 @@ def _measure_worker(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write all results as JSON."
 )
 def persist(messages: int, against: str, runs: int, *, encrypt: bool, out: Path | None) -> None:
-    found = []
+    results = []
     for run in range(runs):
-        found.append(measure(against, messages, core=0, other=1, is_encrypted=encrypt))
-        click.echo(f"run {run + 1}: {json.dumps(found[-1])}")
-    medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
+        results.append(measure(against, messages, core=0, other=1, is_encrypted=encrypt))
+        click.echo(f"run {run + 1}: {json.dumps(results[-1])}")
+    medians = {name: statistics.median(each[name] for each in results) for name in results[0]}
     click.echo(json.dumps({"against": against, "runs": runs, "median": medians}, indent=2))
     if out is not None:
-        out.write_text(json.dumps({"against": against, "runs": found, "median": medians}))
+        out.write_text(json.dumps({"against": against, "runs": results, "median": medians}))

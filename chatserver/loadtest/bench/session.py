@@ -187,16 +187,16 @@ class Session(Connection):
                         pos = stop
                         continue
             else:
-                found = wire.find_payload(data, pos)
-                if found is None or found[1] > end:
+                payload = wire.find_payload(data, pos)
+                if payload is None or payload[1] > end:
                     return pos
-                start, stop = found
+                start, stop = payload
             self._handle_frame(data[pos], data[start:stop])
             pos = stop
         # Only control frames are shorter than four bytes.
-        while (found := wire.find_payload(data, pos)) is not None and found[1] <= end:
-            self._handle_frame(data[pos], data[found[0] : found[1]])
-            pos = found[1]
+        while (payload := wire.find_payload(data, pos)) is not None and payload[1] <= end:
+            self._handle_frame(data[pos], data[payload[0] : payload[1]])
+            pos = payload[1]
         return pos
 
     def _is_next_event(self, data: bytes, start: int, stop: int) -> bool:

@@ -20,11 +20,11 @@ def compute_constants(
     counts, name = result["counts"], result["scenario"]["name"]
     messages = counts["acked"] if name in _SENDING else 0
     connects = counts["connects"] if name == "connect" else 0
-    found: dict[str, dict[str, Any]] = {}
+    constants: dict[str, dict[str, Any]] = {}
 
     def put(key: str, unit: str, value: float | None, how: str, why_not: str) -> None:
         measured = None if value is None else round(value, 3)
-        found[key] = {"value": measured, "unit": unit, "how": why_not if value is None else how}
+        constants[key] = {"value": measured, "unit": unit, "how": why_not if value is None else how}
 
     def cpu_us(role: str, count: int) -> float | None:
         used = _compute_growth(before, after, lambda look: look.cpu_s.get(role))
@@ -51,7 +51,7 @@ def compute_constants(
     _put_memory(put, before, after, messages, connects)
     _put_units(put, before, after, messages, counts["pages"] if name == "history" else 0)
     put("body_bytes", "bytes", result["scenario"]["body_bytes"], "as sent", "")
-    return found
+    return constants
 
 
 Put = Callable[[str, str, float | None, str, str], None]

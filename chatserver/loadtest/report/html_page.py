@@ -186,14 +186,14 @@ def _render_tables(result: dict[str, Any]) -> Iterator[str]:
         items = "".join(f"<li>{escape(text)}</li>" for text in result["examples"])
         yield f"<h2>Notes</h2><ul>{items}</ul>"
     constants = [
-        [name, found["value"], found["unit"], found["how"]]
-        for name, found in result["constants"].items()
-        if found["value"] is not None
+        [name, constant["value"], constant["unit"], constant["how"]]
+        for name, constant in result["constants"].items()
+        if constant["value"] is not None
     ]
     yield "<h2>Constants for the capacity planner</h2>" + _render_scrollable(
         _render_table(["", "value", "unit", "how"], constants, ""), "Constants"
     )
-    lacking = [name for name, found in result["constants"].items() if found["value"] is None]
+    lacking = [name for name, constant in result["constants"].items() if constant["value"] is None]
     if lacking:
         yield f'<p class="soft">Not measured: {escape(", ".join(lacking))}.</p>'
     facts = [

@@ -178,15 +178,17 @@ class Auditor:
     ) -> None:
         """Check a range, repeatedly if it appears inconsistent, and advance past it."""
         entries = await self._read_range(cursor, window, items)
-        found = find_inconsistencies(entries)
+        inconsistencies = find_inconsistencies(entries)
         for number in range(1, READS):
-            if not found:
+            if not inconsistencies:
                 break
             await self._sleep(self._confirm_s * number)
             entries = await self._read_range(cursor, window, None)
             rechecked = find_inconsistencies(entries)
-            found = [each for each in rechecked if any(each.is_like(other) for other in found)]
-        tally.findings += found
+            inconsistencies = [
+                each for each in rechecked if any(each.is_like(other) for other in inconsistencies)
+            ]
+        tally.findings += inconsistencies
         tally.entries += max(0, window.last - window.first + 1)
         lost = {
             each.message.seq for each in entries.items if each.message and each.message.shredded
@@ -248,7 +250,7 @@ class Auditor:
         )
 
     async def _read_log(self, cursor: _Cursor, window: Window) -> dict[int, Message]:
-        found: dict[int, Message] = {}
+        entries_by_seq: dict[int, Message] = {}
         first = max(window.first, cursor.log_first)
         for start in range(first, window.last + 1, PAGE):
             last = min(start + PAGE - 1, window.last)
@@ -261,10 +263,10 @@ class Auditor:
                 if json[:1] != b"{":
                     json = codec.join_message(entry.seq, entry.ts, entry.tail)
                 try:
-                    found[entry.seq] = codec.decode_message(json)
+                    entries_by_seq[entry.seq] = codec.decode_message(json)
                 except msgspec.MsgspecError:
                     continue  # reported as a dead letter
-        return found
+        return entries_by_seq
 
 
 def _archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:

@@ -48,14 +48,16 @@ class AuditResults:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def put_round(self, found: Round) -> None:
+    async def put_round(self, audit_round: Round) -> None:
         """Store the result of a pass, replacing the previous one of its partition.
 
         Raises:
             Unavailable: the write may or may not have happened.
         """
         key = self._hot.keys.audit_rounds()
-        await self._hot.call("HSET", key, str(found.partition), msgspec.json.encode(found))
+        await self._hot.call(
+            "HSET", key, str(audit_round.partition), msgspec.json.encode(audit_round)
+        )
 
     async def add_findings(self, findings: Sequence[Found]) -> None:
         """Append findings; a repeated call appends them again. Raises Unavailable."""
@@ -70,8 +72,8 @@ class AuditResults:
     async def list_rounds(self) -> list[Round]:
         """Return the last pass of each partition that has one. Raises Unavailable."""
         flat = await self._hot.call("HGETALL", self._hot.keys.audit_rounds())
-        found = [msgspec.json.decode(body, type=Round) for body in flat[1::2]]
-        return sorted(found, key=lambda each: each.partition)
+        rounds = [msgspec.json.decode(body, type=Round) for body in flat[1::2]]
+        return sorted(rounds, key=lambda each: each.partition)
 
     async def list_findings(self, limit: int) -> list[Found]:
         """Return the latest findings, newest first. Raises Unavailable."""

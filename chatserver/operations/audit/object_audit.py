@@ -45,8 +45,8 @@ class ObjectAuditor:
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
         """Yield the chats that have objects in the bucket, page by page, even without records."""
         async for page in self._iter_pages(Prefix=f"{PREFIX}/", Delimiter="/"):
-            found = [each["Prefix"] for each in page.get("CommonPrefixes", ())]
-            yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in found]
+            prefixes = [each["Prefix"] for each in page.get("CommonPrefixes", ())]
+            yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in prefixes]
 
     async def find_orphans(self, chat: ChatId) -> list[Finding]:
         """Return the objects of a chat that have no record.
@@ -58,7 +58,7 @@ class ObjectAuditor:
         Raises:
             Unavailable: a store does not respond.
         """
-        found: list[Finding] = []
+        orphans: list[Finding] = []
         async for page in self._iter_pages(Prefix=f"{PREFIX}/{chat}/"):
             oldest = self._clock.time() - self._age_s
             keys = {each["Key"] for each in page.get("Contents", ()) if _get_time(each) <= oldest}
@@ -67,10 +67,10 @@ class ObjectAuditor:
                 # A row may have been written since, or a record and its object removed.
                 await self._sleep(self._confirm_s)
                 unknown -= await self._list_known(chat, unknown)
-            found += [
+            orphans += [
                 _make_finding(chat, key) for key in sorted(unknown) if await self._has_object(key)
             ]
-        return found
+        return orphans
 
     async def _list_known(self, chat: ChatId, keys: set[str]) -> set[str]:
         places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]

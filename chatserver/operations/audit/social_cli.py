@@ -47,11 +47,16 @@ async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
             settle_s=SETTLE_S,
             is_repairing=is_repairing,
         )
-        async for found in audit.iter_findings():
+        async for finding in audit.iter_findings():
             has_found = True
-            is_wrong |= not found.is_repaired
-            status = "repaired" if found.is_repaired else "wrong"
-            line = (found.what, found.key, f"stored {found.stored}", f"counted {found.counted}")
+            is_wrong |= not finding.is_repaired
+            status = "repaired" if finding.is_repaired else "wrong"
+            line = (
+                finding.what,
+                finding.key,
+                f"stored {finding.stored}",
+                f"counted {finding.counted}",
+            )
             click.echo("\t".join((status, *line)))
         rows, unstable = audit.progress
     suffix = "" if has_found else ": nothing is wrong"

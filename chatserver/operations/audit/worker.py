@@ -159,15 +159,15 @@ class AuditWorker:
             Unavailable: DynamoDB does not respond, or the lease is lost.
         """
         keys = self._container.hot.keys
-        tally, began_ms, found = Tally(), int(self._container.clock.time() * 1000), 0
+        tally, began_ms, findings_count = Tally(), int(self._container.clock.time() * 1000), 0
         async for chat in self._audit.iter_chats(self._partition, keys.partitions):
             await self._renew_lease()
             await self._audit.audit_chat(chat, tally, self._renew_lease)
-            found += await self._report(tally)
+            findings_count += await self._report(tally)
         await self._audit.audit_all_objects(
             tally, self._renew_lease, lambda chat: keys.get_partition(chat) == self._partition
         )
-        found += await self._report(tally)
+        findings_count += await self._report(tally)
         metrics.AUDIT_FAILED.inc(len(tally.failed))
         for what, why in tally.failed.items():
             log.warning("audit.failed", what=what, error=why)
@@ -183,7 +183,7 @@ class AuditWorker:
                 tally.entries,
                 tally.unverified,
                 len(tally.failed),
-                found,
+                findings_count,
             )
         )
         log.info(
@@ -198,8 +198,8 @@ class AuditWorker:
         return tally
 
     async def _report(self, tally: Tally) -> int:
-        found, tally.findings = tally.findings, []
-        for each in found:
+        findings, tally.findings = tally.findings, []
+        for each in findings:
             metrics.AUDIT_FINDINGS[each.category].inc(each.count)
             log.error(
                 "audit.inconsistency_found",
@@ -211,9 +211,9 @@ class AuditWorker:
             )
         at_ms = int(self._container.clock.time() * 1000)
         await self._results.add_findings(
-            [Found(at_ms, one.kind, one.chat, one.first, one.last, one.where) for one in found]
+            [Found(at_ms, one.kind, one.chat, one.first, one.last, one.where) for one in findings]
         )
-        return len(found)
+        return len(findings)
 
     async def _renew_lease(self) -> None:
         if not await self._lease.hold():

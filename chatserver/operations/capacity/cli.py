@@ -100,18 +100,18 @@ def plan(
 
 def _parse_inputs(given: dict[str, str]) -> dict[str, float]:
     """Parse all inputs. Raises a UsageError that lists all problems, one per line."""
-    found, problems = {}, []
+    inputs, problems = {}, []
     for each in INPUTS:
         field = "--" + each.name.replace("_", "-")
         try:
-            found[each.name] = parse_quantity(
+            inputs[each.name] = parse_quantity(
                 given[each.name], each.kind, field, each.least, each.most
             )
         except BadRequest as exc:
             problems.append(exc.message)
     if problems:
         raise click.UsageError("\n".join(problems))
-    return found
+    return inputs
 
 
 def format_line(line: Line) -> str:

@@ -65,15 +65,15 @@ def compute(rows: Iterable[Row], known: dict[str, float]) -> list[Value]:
     The results are added to `known`. Raises KeyError for an unknown name, and ValueError for an
     invalid formula or an infinite result.
     """
-    found = []
+    values = []
     for row in rows:
         tree = _parse(row.formula)
         value = _evaluate(tree, known)
         if not math.isfinite(value):
             raise ValueError(f"{row.name}: {row.formula} is {value}")
         known[row.name] = value
-        found.append(Value(row, value, _format(tree, known), list_names(row.formula)))
-    return found
+        values.append(Value(row, value, _format(tree, known), list_names(row.formula)))
+    return values
 
 
 @functools.lru_cache(maxsize=1024)

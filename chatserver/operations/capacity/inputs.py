@@ -77,12 +77,12 @@ def compute_plan(known: dict[str, float], nodes: Sequence[Node]) -> tuple[list[V
     `known` contains all inputs, constants and prices; results are added to it. The node type is the
     smallest one for which one cluster is enough, or the largest if none is.
     """
-    found = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), known)
+    values = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), known)
     for node in sorted(nodes, key=lambda each: each.memory_bytes):
         known |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
         sized = compute(model.REDIS_NODES, known)
         if known["deployments"] <= 1:
             break
-    found += sized
+    values += sized
     rest = (*model.WORKERS, *model.DYNAMODB, *model.S3, *model.NETWORK, *model.TOTAL)
-    return found + compute(rest, known), node
+    return values + compute(rest, known), node

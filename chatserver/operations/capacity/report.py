@@ -80,9 +80,9 @@ def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[
         ConfigError: the file cannot be read or has the wrong format.
     """
     packaged = importlib.resources.files(__package__).joinpath("constants.json")
-    found = msgspec.json.decode(packaged.read_bytes(), type=Results).constants
+    constants = msgspec.json.decode(packaged.read_bytes(), type=Results).constants
     if path is None:
-        return found, []
+        return constants, []
     try:
         results = msgspec.json.decode(path.read_bytes(), type=Results)
     except OSError as exc:
@@ -94,9 +94,9 @@ def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[
     overridden = {
         name: each
         for name, each in results.constants.items()
-        if name in found and each.value is not None and 0 <= each.value < math.inf
+        if name in constants and each.value is not None and 0 <= each.value < math.inf
     }
-    return found | overridden, sorted(overridden)
+    return constants | overridden, sorted(overridden)
 
 
 def make_plan(
@@ -129,17 +129,17 @@ def make_plan(
 
 
 def _list_prices(prices: Prices) -> dict[str, float]:
-    found = {
+    prices_usd = {
         "dynamodb_storage_per_gb_month_usd": prices.dynamodb.storage_per_gb_month_usd,
         "s3_storage_per_gb_month_usd": prices.s3.storage_per_gb_month_usd,
     }
     for section in (prices.dynamodb, prices.s3, prices.compute, prices.network):
-        found |= {
+        prices_usd |= {
             name: value
             for name, value in msgspec.structs.asdict(section).items()
             if name != "storage_per_gb_month_usd"
         }
-    return found
+    return prices_usd
 
 
 def _make_line(value: Value, constants: Mapping[str, Constant]) -> Line:
@@ -151,7 +151,7 @@ def _make_line(value: Value, constants: Mapping[str, Constant]) -> Line:
 
 
 def _sum_costs(known: Mapping[str, float]) -> dict[str, float]:
-    found = {
+    costs_usd = {
         "gateways": known["gateway_usd"],
         "redis": known["redis_usd"],
         "workers": known["worker_usd"],
@@ -159,26 +159,26 @@ def _sum_costs(known: Mapping[str, float]) -> dict[str, float]:
         "s3": known["s3_usd"],
         "network": known["network_usd"],
     }
-    return found | {"total": known["total_usd"]}
+    return costs_usd | {"total": known["total_usd"]}
 
 
 def list_warnings(known: Mapping[str, float], node: Node) -> list[str]:
     """Return warnings about exceeded limits and cheaper options, one sentence each."""
-    found = []
+    messages = []
     if known["deployments"] > 1:
-        found.append(
+        messages.append(
             f"Redis: {known['redis_nodes']:,.0f} nodes of {node.name} are more than the "
             f"{known['nodes_per_cluster']:,.0f} of one cluster. Divide the users among "
             f"{known['deployments']:,.0f} deployments, each with its own tables or as a tenant "
             "(docs/tenants.md)"
         )
     elif known["partitions"] < known["masters"]:
-        found.append(
+        messages.append(
             f"Redis: {known['masters']:,.0f} masters are more than {capacity.PARTITIONS_MAX} "
             f"partitions (CHAT_REDIS_PARTITIONS) can be divided among"
         )
     quota = capacity.TABLE_UNITS_QUOTA
-    found += [
+    messages += [
         f"DynamoDB: {peak:,.0f} {kind} units a second at the peak are more than the "
         f"{quota:,} default "
         "quota of a table; raise it in Service Quotas and pre-warm new on-demand tables"
@@ -190,25 +190,25 @@ def list_warnings(known: Mapping[str, float], node: Node) -> list[str]:
     group_rate = known["peak"] * known["messages_per_chat_day"] / 86_400
     if group_rate > per_chat:
         most = per_chat * capacity.CHAT_SHARDS_MAX
-        found.append(
+        messages.append(
             f"DynamoDB: a chat has {group_rate:,.0f} messages a second at the peak; a partition "
             f"takes {per_chat:,.0f}. A chat is sharded automatically over up to "
             f"{capacity.CHAT_SHARDS_MAX} shards, {most:,.0f} messages per second; lower the "
             "peak if that is not enough"
         )
     if known["group_size"] > known["fanout_members_max"]:
-        found.append(
+        messages.append(
             f"Groups of more than {known['fanout_members_max']:,.0f} members have no inbox "
             f"entries: members read the chat's log (CHAT_CHATS_FANOUT_MEMBERS_MAX)"
         )
-    return found + _list_savings(known)
+    return messages + _list_savings(known)
 
 
 def _list_savings(known: Mapping[str, float]) -> list[str]:
-    found = []
+    savings = []
     kept = known["logs_bytes"] + known["inboxes_bytes"]
     if known["redis_usd"] > known["total_usd"] / 4 and kept > known["redis_bytes"] / 2:
-        found.append(
+        savings.append(
             f"Redis: {format_bytes(kept)} of {format_bytes(known['redis_bytes'])} are logs and "
             f"inboxes; try --log-max 200 and --inbox-max 200 (CHAT_REDIS_LOG_MAX, "
             f"CHAT_REDIS_INBOX_MAX). Then devices that were offline longer get a snapshot, and "
@@ -218,15 +218,15 @@ def _list_savings(known: Mapping[str, float]) -> list[str]:
     if moved:
         saved = known["messages_per_s"] * known["write_units_message"] * 2.628
         saved *= known["write_units_per_million_usd"]
-        found.append(
+        savings.append(
             f"DynamoDB: {saved:,.0f} USD per month are for deleting archived messages; with "
             "--removal ttl, DynamoDB deletes them free of charge (docs/archive.md)"
         )
     if known["provisioned_usd"] < known["on_demand_usd"]:
         saved = known["on_demand_usd"] - known["provisioned_usd"]
-        found.append(
+        savings.append(
             f"DynamoDB: provisioned capacity would cost {saved:,.0f} USD a month less, if "
             f"{format_number(known['provisioned_used_share'] * 100)}% of it is used at the peak "
             f"(CHAT_WARM_BILLING)"
         )
-    return found
+    return savings

@@ -29,18 +29,18 @@ async def list_prefix_sizes(store: ObjectStore, objects_max: int) -> tuple[list[
         Unavailable: S3 does not respond.
         ConfigError: the bucket does not exist or access is denied.
     """
-    found: dict[str, tuple[int, int]] = {}
+    by_prefix: dict[str, tuple[int, int]] = {}
     request: dict[str, Any] = {"MaxKeys": PAGE}
     seen = 0
     while True:
         response = await store.call("list_objects_v2", **request)
         for each in response.get("Contents", ()):
             prefix = each["Key"].partition("/")[0]
-            count, size = found.get(prefix, (0, 0))
-            found[prefix] = (count + 1, size + int(each["Size"]))
+            count, size = by_prefix.get(prefix, (0, 0))
+            by_prefix[prefix] = (count + 1, size + int(each["Size"]))
             seen += 1
         token = response.get("NextContinuationToken")
         if token is None or seen >= objects_max:
-            sizes = [PrefixSize(prefix, *both) for prefix, both in sorted(found.items())]
+            sizes = [PrefixSize(prefix, *both) for prefix, both in sorted(by_prefix.items())]
             return sizes, token is None
         request["ContinuationToken"] = token

@@ -85,10 +85,10 @@ class UsageTotals:
         return Spending(units, chats, totals, messages)
 
     async def _get_chats(self, key: str) -> dict[str, float]:
-        found = await self._hot.call("ZRANGE", key, 0, 2 * CHATS_MAX, "WITHSCORES")
+        items = await self._hot.call("ZRANGE", key, 0, 2 * CHATS_MAX, "WITHSCORES")
         return {
             name.decode(): float(amount)
-            for name, amount in zip(found[::2], found[1::2], strict=True)
+            for name, amount in zip(items[::2], items[1::2], strict=True)
         }
 
 

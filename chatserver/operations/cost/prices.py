@@ -84,7 +84,7 @@ def load_prices(path: Path | None = None) -> Prices:
         ConfigError: the file cannot be read, is not TOML, or contains an invalid price.
     """
     packaged = importlib.resources.files(__package__).joinpath("prices.toml")
-    found = tomllib.loads(packaged.read_text("utf-8"))
+    prices = tomllib.loads(packaged.read_text("utf-8"))
     if path is not None:
         try:
             own = tomllib.loads(path.read_text("utf-8"))
@@ -92,17 +92,17 @@ def load_prices(path: Path | None = None) -> Prices:
             raise ConfigError([f"prices: {path}: {exc.strerror}"]) from exc
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
             raise ConfigError([f"prices: {path} is not TOML: {exc}"]) from exc
-        found = _merge(found, own)
+        prices = _merge(prices, own)
     try:
-        return msgspec.convert(found, Prices)
+        return msgspec.convert(prices, Prices)
     except msgspec.ValidationError as exc:
         raise ConfigError([f"prices: {path}: {exc}"]) from exc
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    found = dict(below)
+    merged = dict(below)
     for name, value in above.items():
         old = below.get(name)
         is_section = isinstance(old, dict) and isinstance(value, dict)
-        found[name] = _merge(old, value) if is_section else value  # type: ignore[arg-type]  # both are, see is_section
-    return found
+        merged[name] = _merge(old, value) if is_section else value  # type: ignore[arg-type]  # both are, see is_section
+    return merged

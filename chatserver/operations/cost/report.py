@@ -157,12 +157,12 @@ def chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list
 
 def compute_chats_error(spending: Spending) -> dict[str, float]:
     """Return, by kind, the capacity units by which a chat may be undercounted."""
-    found: dict[str, float] = {}
+    errors: dict[str, float] = {}
     for kind in KINDS:
         listed = sum(spending.chats[kind].values())
         missing = max(0.0, spending.chat_totals.get(kind, 0.0) - listed)
-        found[kind] = missing / (CHATS_MAX + 1)
-    return found
+        errors[kind] = missing / (CHATS_MAX + 1)
+    return errors
 
 
 def stored_line(tier: str, name: str, items: int, size: int, price: float) -> Stored:

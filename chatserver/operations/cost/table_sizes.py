@@ -31,16 +31,16 @@ async def list_sizes(client: DynamoClient, settings: Warm) -> list[Size]:
         Unavailable: DynamoDB does not respond.
         ConfigError: a table does not exist or access is denied.
     """
-    found: list[Size] = []
+    sizes: list[Size] = []
     for table in TABLES:
         response = await client.call("describe_table", {"TableName": table.name_in(settings)})
         description = response["Table"]
-        found.append(_make_size(table.name, description, "Table"))
-        found += [
+        sizes.append(_make_size(table.name, description, "Table"))
+        sizes += [
             _make_size(f"{table.name}/{index['IndexName']}", index, "Index")
             for index in description.get("GlobalSecondaryIndexes", ())
         ]
-    return found
+    return sizes
 
 
 def _make_size(name: str, description: dict[str, Any], kind: str) -> Size:

@@ -78,8 +78,8 @@ async def _check_stores(settings: Settings) -> list[Finding]:
     # Redis is checked alone: loading the AWS library blocks the event loop, so the Redis
     # connection could miss its deadline of two seconds.
     redis = await run_check("redis")
-    found = [redis, *await asyncio.gather(run_check("dynamodb"), run_check("s3"))]
-    return [*_check_settings(settings), *(finding for some in found for finding in some)]
+    results = [redis, *await asyncio.gather(run_check("dynamodb"), run_check("s3"))]
+    return [*_check_settings(settings), *(finding for some in results for finding in some)]
 
 
 def _check_settings(settings: Settings) -> list[Finding]:

@@ -81,16 +81,18 @@ class ProcessStatsLog:
         reply, (seconds, micros) = await self._hot.snapshot(
             ("XRANGE", key, f"({entry}", "+", "COUNT", limit), ("TIME",)
         )
-        found = []
+        snapshots = []
         for name, (_, process, _, body) in reply:
             try:
                 snapshot = self._decode(body)
             except msgspec.MsgspecError:
                 continue
-            found.append(ReceivedSnapshot(int(name.partition(b"-")[0]), process.decode(), snapshot))
+            snapshots.append(
+                ReceivedSnapshot(int(name.partition(b"-")[0]), process.decode(), snapshot)
+            )
         newest = reply[-1][0].decode() if reply else entry
         now_ms = int(seconds) * 1000 + int(micros) // 1000
-        return Page(found, newest, now_ms, len(reply) == limit)
+        return Page(snapshots, newest, now_ms, len(reply) == limit)
 
 
 class BacklogStats:
@@ -115,11 +117,11 @@ class BacklogStats:
         some = list(itertools.islice(self._partitions, count))
         for waiting in await asyncio.gather(*map(self._measure, some)):
             self._known[waiting.partition] = waiting
-        found = sorted(self._known.values(), key=lambda each: -each.entries)
+        backlogs = sorted(self._known.values(), key=lambda each: -each.entries)
         return Backlog(
-            sum(each.entries for each in found),
-            max((each.age_s for each in found), default=0.0),
-            [each for each in found[:PARTITIONS_MAX] if each.entries],
+            sum(each.entries for each in backlogs),
+            max((each.age_s for each in backlogs), default=0.0),
+            [each for each in backlogs[:PARTITIONS_MAX] if each.entries],
         )
 
     async def _measure(self, partition: int) -> Waiting:

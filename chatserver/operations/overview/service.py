@@ -188,8 +188,8 @@ class StatsHistory:
             merged: dict[float, int] = {}
             for each in live:
                 add_buckets(merged, each.times.get(name, {}))
-            found = quantile(merged, share)
-            return None if found is None else round(found * 1000, 3)
+            value = quantile(merged, share)
+            return None if value is None else round(value * 1000, 3)
 
         ok, dup = compute_rate(live, "sends:ok"), compute_rate(live, "sends:dup")
         return Point(
@@ -254,16 +254,16 @@ class StatsHistory:
     def _list_rates(
         self, prefix: str, recent_s: float, without: tuple[str, ...] = ()
     ) -> list[Count]:
-        found = [
+        rates = [
             Count(name, round(amount / recent_s, 3))
             for name, amount in self._sum_counts(prefix).items()
             if name not in without
         ]
-        return sorted(found, key=lambda each: -each.per_s)
+        return sorted(rates, key=lambda each: -each.per_s)
 
     def _list_units(self, recent_s: float) -> list[Units]:
         writes, reads = self._sum_counts("write_units:"), self._sum_counts("read_units:")
-        found = [
+        units = [
             Units(
                 feature,
                 round(writes.get(feature, 0.0) / recent_s, 3),
@@ -271,7 +271,7 @@ class StatsHistory:
             )
             for feature in {*writes, *reads}
         ]
-        return sorted(found, key=lambda each: (-each.write_per_s, -each.read_per_s, each.feature))
+        return sorted(units, key=lambda each: (-each.write_per_s, -each.read_per_s, each.feature))
 
 
 def compute_rate(snapshots: Iterable[Snapshot], name: str) -> float:

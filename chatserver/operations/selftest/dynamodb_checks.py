@@ -64,8 +64,8 @@ class DynamodbChecks:
         items = [self._make_item("batch", f"{number:03d}") for number in range(BATCH)]
         await put_items(self._client, self._directory, items)
         keys = [self._make_key("batch", f"{number:03d}") for number in range(BATCH)]
-        found = await get_items(self._client, self._directory, keys)
-        require(len(found) == BATCH, f"{len(found)} of {BATCH} items were read back")
+        stored = await get_items(self._client, self._directory, keys)
+        require(len(stored) == BATCH, f"{len(stored)} of {BATCH} items were read back")
         return f"{BATCH} items"
 
     async def _check_transaction(self) -> str:

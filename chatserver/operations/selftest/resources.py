@@ -109,8 +109,8 @@ async def claim_redis(hot: HotClient, names: Names) -> bool:
         for number in partitions
     }
     for server, key in hot.keys_by_server().items():
-        found = await _list_keys(hot, key, len(connection_keys) + 1)
-        if set(found) - connection_keys:
+        keys = await _list_keys(hot, key, len(connection_keys) + 1)
+        if set(keys) - connection_keys:
             log.info("selftest.redis_in_use", redis=server)
             return False
     claim = hot.keys.lease(0, "selftest")
@@ -139,15 +139,15 @@ async def delete_keys(hot: HotClient, names: Names) -> list[str]:
 async def _list_keys(hot: HotClient, key: str, most: int) -> list[str]:
     """Return up to `most` keys of the server that has `key`."""
     client = hot.create_blocking_client(key)
-    found: list[str] = []
+    keys: list[str] = []
     try:
         async for name in client.scan_iter(count=500):
-            found.append(name.decode() if isinstance(name, bytes) else str(name))
-            if len(found) >= most:
+            keys.append(name.decode() if isinstance(name, bytes) else str(name))
+            if len(keys) >= most:
                 break
     finally:
         await client.aclose()
-    return found
+    return keys
 
 
 def _format_error(exc: BaseException) -> str:

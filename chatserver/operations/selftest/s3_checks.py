@@ -31,8 +31,8 @@ class S3Checks:
     async def _check_put_and_get(self) -> str:
         body = os.urandom(SIZE)
         await self._store.call("put_object", Key=KEY, Body=body)
-        found = await self._store.read(KEY, size_max=SIZE)
-        is_same = hashlib.sha256(found).digest() == hashlib.sha256(body).digest()
+        data = await self._store.read(KEY, size_max=SIZE)
+        is_same = hashlib.sha256(data).digest() == hashlib.sha256(body).digest()
         require(is_same, "the object differs from what was written")
         await self._store.call("delete_object", Key=KEY)
         try:
@@ -46,8 +46,8 @@ class S3Checks:
         for key in keys:
             await self._store.call("put_object", Key=key, Body=b"x")
         page = await self._store.call("list_objects_v2", Prefix="checks/list/")
-        found = [each["Key"] for each in page.get("Contents", [])]
-        require(found == keys, f"the list has {found}")
+        listed = [each["Key"] for each in page.get("Contents", [])]
+        require(listed == keys, f"the list has {listed}")
         return f"{len(keys)} objects, in order"
 
     async def _check_conditional_put(self) -> str:

@@ -100,8 +100,8 @@ async def _unblock(settings: Settings, tenant: str, *, is_deleted: bool, has_red
 async def _record(work: OpenTenant, state: Any) -> None:
     from chatserver.warm.tenant_records import TenantRecord
 
-    found = await work.records.find(work.tenant)
-    receipt = "" if found is None else found.receipt
+    record = await work.records.find(work.tenant)
+    receipt = "" if record is None else record.receipt
     now_ms = int(work.clock.time() * 1000)
     await work.records.put(TenantRecord(work.tenant, state, now_ms, "", receipt=receipt))
 
@@ -154,7 +154,7 @@ def delete(
 
     arm_failpoint()
     with handle_errors(), Progress(f"delete {tenant}") as progress:
-        found = run(
+        deletion = run(
             _delete(
                 settings,
                 tenant,
@@ -165,7 +165,7 @@ def delete(
                 is_again=again,
             )
         )
-    text = json.dumps(found, indent=2)
+    text = json.dumps(deletion, indent=2)
     if receipt is not None:
         receipt.write_text(f"{text}\n", "utf-8")
     click.echo(text)

@@ -56,11 +56,11 @@ class Deletion:
             Conflict: processes of the tenant do not stop.
             Unavailable: a store does not respond, or data keeps appearing. Run it again.
         """
-        found = await self._work.records.find(self._work.tenant)
-        if found is not None and found.state == "deleted" and not is_again:
-            receipt: dict[str, Any] = json.loads(found.receipt)
+        record = await self._work.records.find(self._work.tenant)
+        if record is not None and record.state == "deleted" and not is_again:
+            receipt: dict[str, Any] = json.loads(record.receipt)
             return receipt
-        await self._begin(found)
+        await self._begin(record)
         started = self._progress["started"]
         await block(self._work, f"its deletion was started at {format_time(started)}")
         await wait_for_processes(self._work, lambda text: self._report(text, 0))
@@ -76,10 +76,10 @@ class Deletion:
         checked = await self._check()
         return await self._finish(checked)
 
-    async def _begin(self, found: TenantRecord | None) -> None:
+    async def _begin(self, record: TenantRecord | None) -> None:
         now = self._work.clock.time()
-        if found is not None and found.state == "deleting":
-            self._record, self._progress = found, json.loads(found.progress)
+        if record is not None and record.state == "deleting":
+            self._record, self._progress = record, json.loads(record.progress)
             return
         self._progress = {"started": now, "done": [], "deleted": {}}
         self._record = TenantRecord(self._work.tenant, "deleting", int(now * 1000), new_id())
@@ -113,10 +113,10 @@ class Deletion:
             checked: dict[str, int] = {}
             left: list[str] = []
             for store in self._work.list_stores():
-                found = await store.find_remaining(LEFT_SHOWN_MAX)
-                checked[store.name] = found.checked
-                if found.found:
-                    left += [f"{store.name}: {place}" for place in found.found]
+                remaining = await store.find_remaining(LEFT_SHOWN_MAX)
+                checked[store.name] = remaining.checked
+                if remaining.found:
+                    left += [f"{store.name}: {place}" for place in remaining.found]
                     await self._delete(store.name)
             failpoint("tenants.delete.checked")
             if not left:

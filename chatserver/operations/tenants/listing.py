@@ -105,9 +105,9 @@ async def list_tenants(
     async with open_dynamodb(shared.warm) as dynamodb:
         records = TenantRecords(dynamodb.for_feature("operations"), shared.warm)
         after = ""
-        while found := await records.list_all(after, 1000):
-            for record in found:
+        while records_page := await records.list_all(after, 1000):
+            for record in records_page:
                 line = add(record.tenant, "")
                 line.state, line.since_ms = record.state, record.at_ms
-            after = found[-1].tenant
+            after = records_page[-1].tenant
     return [lines[tenant] for tenant in sorted(lines)]

@@ -51,8 +51,8 @@ def list_command(
     """
     settings = prepare("tenants")
     with handle_errors(), Progress("list") as progress:
-        found = run(_list(settings, scan, max_units, progress, has_redis=has_redis))
-    later = [each for each in found if each.tenant > after]
+        tenants = run(_list(settings, scan, max_units, progress, has_redis=has_redis))
+    later = [each for each in tenants if each.tenant > after]
     for each in later[:limit]:
         click.echo(msgspec.json.encode(each) if is_json else _format_line(each))
     if len(later) > limit:
@@ -113,11 +113,11 @@ def measure_command(
     """
     settings = prepare("tenants")
     with handle_errors(), Progress("measure") as progress:
-        found = run(_measure(settings, tenant, prices, max_units, progress, has_redis=has_redis))
+        sizes = run(_measure(settings, tenant, prices, max_units, progress, has_redis=has_redis))
     if is_json:
-        click.echo(json.dumps({"tenants": msgspec.to_builtins(found)}))
+        click.echo(json.dumps({"tenants": msgspec.to_builtins(sizes)}))
         return
-    for each in found:
+    for each in sizes:
         for line in _format_size(each):
             click.echo(line)
 

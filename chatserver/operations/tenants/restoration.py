@@ -80,9 +80,9 @@ class Restoration:
         return manifest
 
     async def _begin(self) -> TenantRecord:
-        found = await self._work.records.find(self._work.tenant)
-        if found is not None and found.state == "restoring":
-            return found
+        existing = await self._work.records.find(self._work.tenant)
+        if existing is not None and existing.state == "restoring":
+            return existing
         left: list[str] = []
         for store in self._work.list_stores():
             places = (await store.find_remaining(LEFT_MAX)).found
@@ -94,7 +94,7 @@ class Restoration:
                 "into an empty tenant, or delete this one first"
             )
         now_ms = int(self._work.clock.time() * 1000)
-        receipt = "" if found is None else found.receipt
+        receipt = "" if existing is None else existing.receipt
         record = TenantRecord(self._work.tenant, "restoring", now_ms, new_id(), receipt=receipt)
         await self._work.records.put(record)
         return record

@@ -159,15 +159,15 @@ class TableStore:
                 yield deleted
 
     async def find_remaining(self, limit: int) -> RemainingData:
-        found: list[str] = []
+        remaining: list[str] = []
         checked = 0
         async for page in self._items.iter_pages(self._table):
             checked += page.scanned
             for item in page.items:
-                if len(found) < limit and not is_block(self._table, item):
+                if len(remaining) < limit and not is_block(self._table, item):
                     key = (next(iter(item[name].values())) for name in self._table.key.names)
-                    found.append(" / ".join(key))
-        return RemainingData(found, checked)
+                    remaining.append(" / ".join(key))
+        return RemainingData(remaining, checked)
 
 
 class ObjectsStore:
@@ -187,9 +187,9 @@ class ObjectsStore:
             yield aborted
 
     async def find_remaining(self, limit: int) -> RemainingData:
-        found = await self._objects.list_version_keys(limit)
-        found += [f"{key} (upload {upload})" for key, upload in await self._objects.list_uploads()]
-        return RemainingData(found[:limit], len(found))
+        keys = await self._objects.list_version_keys(limit)
+        keys += [f"{key} (upload {upload})" for key, upload in await self._objects.list_uploads()]
+        return RemainingData(keys[:limit], len(keys))
 
 
 class RulesStore:
@@ -206,5 +206,5 @@ class RulesStore:
         yield await remove_rules_of_tenant(self._bucket, self._settings)
 
     async def find_remaining(self, limit: int) -> RemainingData:
-        found = await find_rules_of_tenant(self._bucket, self._settings)
-        return RemainingData(found[:limit], len(found))
+        rules = await find_rules_of_tenant(self._bucket, self._settings)
+        return RemainingData(rules[:limit], len(rules))

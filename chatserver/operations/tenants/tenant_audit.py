@@ -56,9 +56,9 @@ async def audit_tenant(
     """
     results = []
     for store in work.list_stores():
-        found = await store.find_remaining(LEFT_MAX)
-        results.append(StoreAudit(store.name, found.checked, found.found))
-        report(store.name, found.checked)
+        remaining = await store.find_remaining(LEFT_MAX)
+        results.append(StoreAudit(store.name, remaining.checked, remaining.found))
+        report(store.name, remaining.checked)
     results.append(await _audit_items(work, texts, report))
     results.append(await _audit_objects(work, texts, has_contents=has_contents, report=report))
     return results
@@ -70,12 +70,12 @@ def parse_texts(texts: Sequence[str]) -> list[bytes]:
     Raises:
         BadRequest: there are too many texts, or a text is too short.
     """
-    found = [text.encode() for text in texts if text]
-    if len(found) > TEXTS_MAX:
-        raise BadRequest(f"--find: at most {TEXTS_MAX} texts; got {len(found)}")
-    if short := [text for text in found if len(text) < TEXT_BYTES_MIN]:
+    encoded = [text.encode() for text in texts if text]
+    if len(encoded) > TEXTS_MAX:
+        raise BadRequest(f"--find: at most {TEXTS_MAX} texts; got {len(encoded)}")
+    if short := [text for text in encoded if len(text) < TEXT_BYTES_MIN]:
         raise BadRequest(f"--find: at least {TEXT_BYTES_MIN} bytes; got {short[0].decode()!r}")
-    return found
+    return encoded
 
 
 def _compile_pattern(tenant: str, texts: Sequence[bytes]) -> re.Pattern[bytes]:

@@ -119,10 +119,10 @@ def restore_command(tenant: str, place: str, max_units: int | None, has_redis: b
 
     arm_failpoint()
     with handle_errors(), Progress(f"restore {tenant}") as progress:
-        found = run(
+        restored = run(
             _restore(settings, tenant, place, progress, max_units=max_units, has_redis=has_redis)
         )
-    _print(f"tenant {tenant} is restored", found)
+    _print(f"tenant {tenant} is restored", restored)
 
 
 async def _restore(

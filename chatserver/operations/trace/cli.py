@@ -76,16 +76,16 @@ def trace(
     except BadRequest as exc:
         raise click.UsageError(exc.message) from None
     settings = prepare("trace")
-    found, why, problems = run(_trace(settings, mid, place, chats_max, members_max))
-    if found is None:
+    message_trace, why, problems = run(_trace(settings, mid, place, chats_max, members_max))
+    if message_trace is None:
         for problem in problems:
             click.echo(f"chatserver: {escaped(problem)}", err=True)
         click.echo(f"chatserver: {why}", err=True)
         sys.exit(1)
     if is_json:
-        click.echo(json.dumps(as_json(found)))
+        click.echo(json.dumps(as_json(message_trace)))
     else:
-        _print(found)
+        _print(message_trace)
 
 
 async def _trace(
@@ -131,46 +131,48 @@ async def _trace(
             return None, exc.message, message_trace.problems
 
 
-def as_json(found: Trace) -> dict[str, Any]:
+def as_json(message_trace: Trace) -> dict[str, Any]:
     """Return the object that `--json` prints."""
-    return {**dataclasses.asdict(found), "is_persisted": found.is_persisted}
+    return {**dataclasses.asdict(message_trace), "is_persisted": message_trace.is_persisted}
 
 
-def _print(found: Trace) -> None:
+def _print(message_trace: Trace) -> None:
     from rich.console import Console, Group
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
-    for name, text in trace_lines(found):
+    for name, text in trace_lines(message_trace):
         table.add_row(name, escaped(text))
     parts: list[RenderableType] = [table]
-    if found.recipients:
+    if message_trace.recipients:
         members = Table("member", "joined at", "inbox", "received", "read", "gateways", box=None)
-        for each in found.recipients:
-            members.add_row(*recipient_cells(each, found.found.seq))
+        for each in message_trace.recipients:
+            members.add_row(*recipient_cells(each, message_trace.found.seq))
         parts += ["", members]
     Console(highlight=False, markup=False, soft_wrap=True).print(Group(*parts))
 
 
-def trace_lines(found: Trace) -> list[Line]:
+def trace_lines(message_trace: Trace) -> list[Line]:
     """Return the printed lines, except the table of members."""
-    place = found.found
+    place = message_trace.found
     lines = [
-        ("message", f"{found.mid}, created {_format_us(found.made_ms * 1000)}"),
-        ("trace id", found.trace_id),
+        ("message", f"{message_trace.mid}, created {_format_us(message_trace.made_ms * 1000)}"),
+        ("trace id", message_trace.trace_id),
         (
             "committed",
             f"chat {place.chat}, seq {place.seq}, ts {place.ts} ({_format_us(place.ts)})",
         ),
         ("", f"{place.kind} from {place.sender}; found in {_SOURCES[place.source]}"),
-        *_hot_lines(found),
-        *_delivered_lines(found),
-        *_warm_lines(found),
-        *_cold_lines(found),
+        *_hot_lines(message_trace),
+        *_delivered_lines(message_trace),
+        *_warm_lines(message_trace),
+        *_cold_lines(message_trace),
     ]
-    if found.held_since_ms is not None:
-        lines.append(("legal hold", f"of the chat, since {_format_us(found.held_since_ms * 1000)}"))
-    return [*lines, *(("PROBLEM", problem) for problem in found.problems)]
+    if message_trace.held_since_ms is not None:
+        lines.append(
+            ("legal hold", f"of the chat, since {_format_us(message_trace.held_since_ms * 1000)}")
+        )
+    return [*lines, *(("PROBLEM", problem) for problem in message_trace.problems)]
 
 
 _SOURCES = {
@@ -182,8 +184,8 @@ _SOURCES = {
 }
 
 
-def _hot_lines(found: Trace) -> list[Line]:
-    hot = found.hot
+def _hot_lines(message_trace: Trace) -> list[Line]:
+    hot = message_trace.hot
     if hot is None:
         return [("hot", "unknown: Redis does not respond")]
     if not hot.is_open:
@@ -192,8 +194,8 @@ def _hot_lines(found: Trace) -> list[Line]:
     return [("hot", f"{held}, which is at seq {hot.head}")]
 
 
-def _delivered_lines(found: Trace) -> list[Line]:
-    hot, seq = found.hot, found.found.seq
+def _delivered_lines(message_trace: Trace) -> list[Line]:
+    hot, seq = message_trace.hot, message_trace.found.seq
     text = "unknown: Redis does not respond"
     if hot is not None and hot.is_large:
         text = f"large chat without inboxes: {counted(hot.gateways, 'gateway')} subscribed"
@@ -205,23 +207,27 @@ def _delivered_lines(found: Trace) -> list[Line]:
         text += "; the chat has undelivered entries since "
         text += _format_us(hot.undelivered_since_ms * 1000)
     lines = [("delivered", text)]
-    if found.members is not None:
-        some = found.recipients
+    if message_trace.members is not None:
+        some = message_trace.recipients
         received = sum(bool(each.has_received) for each in some)
         read = sum(bool(each.has_read) for each in some)
-        shown = f"the first {len(some)} of {found.members}" if len(some) < found.members else "all"
+        shown = (
+            f"the first {len(some)} of {message_trace.members}"
+            if len(some) < message_trace.members
+            else "all"
+        )
         lines.append(
             (
                 "",
-                f"{counted(found.members, 'member')} now; of {shown}: {received} received it, "
-                f"{read} read it",
+                f"{counted(message_trace.members, 'member')} now; of {shown}: "
+                f"{received} received it, {read} read it",
             )
         )
     return lines
 
 
-def _warm_lines(found: Trace) -> list[Line]:
-    warm, waiting = found.warm, found.waiting
+def _warm_lines(message_trace: Trace) -> list[Line]:
+    warm, waiting = message_trace.warm, message_trace.waiting
     if waiting is not None and waiting.why:
         return [("persisted", f"NO: dead letter {waiting.place}: {waiting.why}")]
     if waiting is not None and warm is None:
@@ -232,7 +238,7 @@ def _warm_lines(found: Trace) -> list[Line]:
             True: "yes, but the table has no item for it",
             False: "no",
             None: "not known",
-        }[found.is_persisted]
+        }[message_trace.is_persisted]
         return [("persisted", text)]
     if warm.is_marker:
         return [("persisted", f"expired at {_format_s(warm.expires_at)}; a marker is kept")]
@@ -257,12 +263,12 @@ def _warm_lines(found: Trace) -> list[Line]:
     return lines
 
 
-def _cold_lines(found: Trace) -> list[Line]:
-    cold = found.cold
-    if found.archived_upto is None:
+def _cold_lines(message_trace: Trace) -> list[Line]:
+    cold = message_trace.cold
+    if message_trace.archived_upto is None:
         return [("archived", "unknown: DynamoDB does not respond")]
     if cold is None:
-        upto = found.archived_upto
+        upto = message_trace.archived_upto
         return [("archived", f"no: the chat is archived up to seq {upto}" if upto else "no")]
     state = {
         "right": "checksum right",

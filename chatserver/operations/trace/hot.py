@@ -65,10 +65,10 @@ class HotTrace:
                 entry = parse_entry(name, fields)
                 for raw in entry.messages if isinstance(entry, CommitEntry) else ():
                     if (
-                        found := _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")
+                        match := _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")
                     ) is not None:
                         since_ms = int(entry.id.partition("-")[0])
-                        return found, Waiting(f"{partition}:{entry.id}", since_ms, "")
+                        return match, Waiting(f"{partition}:{entry.id}", since_ms, "")
             if len(reply) < PAGE:
                 return None
             after = f"({reply[-1][0].decode()}"
@@ -82,9 +82,9 @@ class HotTrace:
             letters = await backlog.list_dead(after, PAGE)
             for letter in letters:
                 raw = letter.message
-                if (found := _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")) is not None:
+                if (match := _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")) is not None:
                     since_ms = int(letter.entry.partition("-")[0])
-                    return found, Waiting(letter.place, since_ms, letter.why)
+                    return match, Waiting(letter.place, since_ms, letter.why)
             if len(letters) < PAGE:
                 return None
             after = letters[-1].entry
@@ -92,15 +92,15 @@ class HotTrace:
 
     async def list_active(self, since_s: int, limit: int) -> list[ChatId]:
         """Return chats that were active since `since_s`, least recently active first."""
-        found: list[tuple[float, ChatId]] = []
+        active: list[tuple[float, ChatId]] = []
         for partition in range(self._keys.partitions):
             reply = await self._hot.call(
                 "ZRANGEBYSCORE", self._keys.idle(partition), since_s, "+inf",
                 "WITHSCORES", "LIMIT", 0, limit,
             )  # fmt: skip
             pairs = zip(reply[::2], reply[1::2], strict=True)
-            found += [(float(score), ChatId(name.decode())) for name, score in pairs]
-        return [chat for _, chat in sorted(found)[:limit]]
+            active += [(float(score), ChatId(name.decode())) for name, score in pairs]
+        return [chat for _, chat in sorted(active)[:limit]]
 
     async def find_in_log(self, chat: ChatId, mid: Mid, from_ts: int) -> Found | None:
         """Return the message if it is in the chat's log. Searches entries from `from_ts` on."""
@@ -108,9 +108,9 @@ class HotTrace:
         while True:
             entries = await self._log.list_before(chat, before, LOG_PAGE)
             for entry in entries:
-                found = _match_message(mid, entry.seq, entry.ts, entry.tail, "hot")
-                if found is not None:
-                    return found
+                match = _match_message(mid, entry.seq, entry.ts, entry.tail, "hot")
+                if match is not None:
+                    return match
             if not entries or entries[0].ts < from_ts or entries[0].seq <= 1:
                 return None
             before = entries[0].seq

@@ -72,11 +72,11 @@ class MessageTrace:
             NotFound: no tier that responded has the message; the error lists what was searched.
         """
         mid, made_ms = parse_mid(text)
-        found = await self._find(mid, made_ms, chat, user)
-        if found is None:
+        match = await self._find(mid, made_ms, chat, user)
+        if match is None:
             raise NotFound(f"{mid}: {self._describe_search(chat)}")
         trace_id = f"{get_trace_ids(mid).trace:032x}"
-        trace = Trace(mid, made_ms, trace_id, found, waiting=self._waiting)
+        trace = Trace(mid, made_ms, trace_id, match, waiting=self._waiting)
         await asyncio.gather(
             self._load_hot(trace),
             self._load_warm(trace),
@@ -111,8 +111,8 @@ class MessageTrace:
         if self._hot is not None:
             waiting = await self._record_errors(self._hot.find_waiting(mid, from_ms))
             if waiting is not None:
-                found, self._waiting = waiting
-                return found
+                match, self._waiting = waiting
+                return match
         to_ms = made_ms + LATER_S * 1000
         if chat is not None or user is not None:
             to_ms = max(to_ms, int(self._clock.time() * 1000) + LATER_S * 1000)
@@ -134,9 +134,9 @@ class MessageTrace:
     async def _find_in_all(self, search: _Search) -> Found | None:
         try:
             async for chats in self._older.iter_chats():
-                found = await self._find_in_any(search, chats)
-                if found is not None or self._searched >= self._chats_max:
-                    return found
+                match = await self._find_in_any(search, chats)
+                if match is not None or self._searched >= self._chats_max:
+                    return match
         except ChatError as exc:
             self.problems.append(exc.message)
         return None
@@ -146,20 +146,20 @@ class MessageTrace:
         for at in range(0, len(chats), CHATS_AT_ONCE):
             some = chats[at : at + CHATS_AT_ONCE]
             self._searched += len(some)
-            for found in await asyncio.gather(*(self._find_in(search, chat) for chat in some)):
-                if found is not None:
-                    return found
+            for match in await asyncio.gather(*(self._find_in(search, chat) for chat in some)):
+                if match is not None:
+                    return match
         return None
 
     async def _find_in(self, search: _Search, chat: ChatId) -> Found | None:
         mid, from_ts, to_ts = search.mid, search.from_ts, search.to_ts
         if self._hot is not None and to_ts > self._clock.time() * 1e6:
-            found = await self._record_errors(self._hot.find_in_log(chat, mid, from_ts))
-            if found is not None:
-                return found
-        found = await self._record_errors(self._older.find(chat, mid, from_ts, to_ts))
-        if found is not None:
-            return found
+            match = await self._record_errors(self._hot.find_in_log(chat, mid, from_ts))
+            if match is not None:
+                return match
+        match = await self._record_errors(self._older.find(chat, mid, from_ts, to_ts))
+        if match is not None:
+            return match
         return await self._record_errors(self._older.find_archived(chat, mid, from_ts, to_ts))
 
     # state
@@ -197,14 +197,14 @@ class MessageTrace:
 
     async def _load_members(self, trace: Trace) -> None:
         """Set the members and their delivery states, from Redis and DynamoDB."""
-        found, limit = trace.found, self._members_max
-        stored = await self._record_errors(self._older.list_members(found.chat, limit))
+        match, limit = trace.found, self._members_max
+        stored = await self._record_errors(self._older.list_members(match.chat, limit))
         if stored is not None:
             trace.members, rows = stored
             trace.recipients = [
                 Recipient(
-                    user, joined, user == found.sender, None, received >= found.seq,
-                    read >= found.seq, None,
+                    user, joined, user == match.sender, None, received >= match.seq,
+                    read >= match.seq, None,
                 )
                 for user, joined, read, received in rows
             ]  # fmt: skip
@@ -212,11 +212,11 @@ class MessageTrace:
             return
         members = [(each.user, each.joined) for each in trace.recipients]
         if stored is None:
-            known = await self._record_errors(self._hot.list_members(found.chat, limit))
+            known = await self._record_errors(self._hot.list_members(match.chat, limit))
             trace.members, users = known or (None, {})
             members = list(users.items())
         now = await self._record_errors(
-            self._hot.list_recipients(found.chat, found.seq, found.sender, members)
+            self._hot.list_recipients(match.chat, match.seq, match.sender, members)
         )
         if now is None:
             return

@@ -61,14 +61,14 @@ class WarmTrace:
 
     async def list_chats(self, user: UserId, limit: int) -> list[ChatId]:
         """Return up to `limit` chats of a user."""
-        found: list[ChatId] = []
+        chats: list[ChatId] = []
         start: Any = None
-        while len(found) < limit:
+        while len(chats) < limit:
             page = await self._directory.list_memberships(user, limit=200, start=start)
-            found += [ChatId(each.chat.chat) for each in page.items]
+            chats += [ChatId(each.chat.chat) for each in page.items]
             if (start := page.next) is None:
                 break
-        return found[:limit]
+        return chats[:limit]
 
     async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None:
         """Return the message if it has an item or a marker in ``[from_ts, to_ts]``.

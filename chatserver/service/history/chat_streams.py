@@ -141,10 +141,12 @@ class ChatStream:
         low, high = head.stored + 1, int(head.seq)
         while low <= high:
             middle = (low + high) // 2
-            found = await log.list_after(self.chat, Seq(middle - 1), 1)
-            if not found:
+            entries = await log.list_after(self.chat, Seq(middle - 1), 1)
+            if not entries:
                 break
-            if found[0].ts > self._next or (found[0].ts == self._next and not self._is_descending):
+            if entries[0].ts > self._next or (
+                entries[0].ts == self._next and not self._is_descending
+            ):
                 high = middle - 1
             else:
                 low = middle + 1
@@ -161,11 +163,11 @@ class ChatStream:
             return
         day = get_day(self._next)
         if self._is_descending:
-            found = self._days.find_before(day)
-            at = None if found is None else min(self._next, (found + 1) * DAY_US - 1)
+            nearest_day = self._days.find_before(day)
+            at = None if nearest_day is None else min(self._next, (nearest_day + 1) * DAY_US - 1)
         else:
-            found = self._days.find_after(day)
-            at = None if found is None else max(self._next, found * DAY_US)
+            nearest_day = self._days.find_after(day)
+            at = None if nearest_day is None else max(self._next, nearest_day * DAY_US)
         if at != self._next:
             self._token = None
         self._next = at if at is not None and self._from <= at <= self._to else None
@@ -190,20 +192,20 @@ class ChatStream:
             limit=size,
             newest_first=self._is_descending,
         )
-        found = await page.read(TimeRange(low, high, self._is_descending), self._token)
-        items = found.items
+        rows = await page.read(TimeRange(low, high, self._is_descending), self._token)
+        items = rows.items
         if self._has_log:
             items = [each for each in items if each.seq <= self._stored]
         self._buffer.extend(each for each in items if self._is_match(each))
-        if found.next is not None and len(items) == len(found.items):
-            self._token = found.next
-            self._move_past(int(found.next["ts"]))
+        if rows.next is not None and len(items) == len(rows.items):
+            self._token = rows.next
+            self._move_past(int(rows.next["ts"]))
         elif self._has_log and not self._is_descending:
             self._reads_log = True
             self._next = items[-1].ts + 1 if items else self._next
         else:
             self._next = None
-        return len(found.items)
+        return len(rows.items)
 
     # the hot log
 
@@ -235,12 +237,13 @@ class ChatStream:
         """Return the next entries of the log that are not stored, in the order of the merge."""
         if self._is_descending:
             limit = min(_HOT_READ, self._seq - 1 - self._stored)
-            found = await log.list_before(self.chat, Seq(self._seq), limit) if limit > 0 else []
-            found = found[::-1]
+            entries = await log.list_before(self.chat, Seq(self._seq), limit) if limit > 0 else []
+            entries = entries[::-1]
         else:
-            found = await log.list_after(self.chat, Seq(self._seq), _HOT_READ)
+            entries = await log.list_after(self.chat, Seq(self._seq), _HOT_READ)
         return [
-            codec.decode_message(codec.join_message(each.seq, each.ts, each.tail)) for each in found
+            codec.decode_message(codec.join_message(each.seq, each.ts, each.tail))
+            for each in entries
         ]
 
     def _end_log(self) -> None:

@@ -78,7 +78,7 @@ class ColdLog:
         for attempt in range(ATTEMPTS_MAX):
             rows = await self._manifests.list_covering(chat, first, last)
             try:
-                found = await self._read(rows, chat, first, last)
+                entries = await self._read(rows, chat, first, last)
             except (CorruptData, ConfigError) as exc:
                 # An object may have been replaced since its row was read.
                 if attempt + 1 < ATTEMPTS_MAX and rows != await self._manifests.list_covering(
@@ -91,7 +91,7 @@ class ColdLog:
                     f"messages {first} to {last} cannot be read now; try again"
                 ) from exc
             if rows == await self._manifests.list_covering(chat, first, last):
-                return found
+                return entries
         raise Unavailable(f"messages {first} to {last} changed while they were read; try again")
 
     async def _read(
@@ -141,12 +141,12 @@ class ColdLog:
         return low
 
     async def _find_segment(self, chat: str, seq: int) -> Segment:
-        found = await self._manifests.list_from(chat, seq, 1)
-        if not found or found[0].first > seq:
+        segments = await self._manifests.list_from(chat, seq, 1)
+        if not segments or segments[0].first > seq:
             log.error("cold.gap_found", chat=chat, first=seq, last=seq, error="no segment")
             metrics.HISTORY_GAPS.labels("cold").inc()
             raise Unavailable(f"message {seq} cannot be read now; try again")
-        return found[0]
+        return segments[0]
 
     async def find_at(self, chat: str, ts: int) -> Message | None:
         """Return the current version of the archived entry with this timestamp, or None.

@@ -173,7 +173,7 @@ class MergedMessages:
 
     async def _find_days(self, chats: Collection[UserChat]) -> dict[str, ActiveDays]:
         """Return the active days of the chats that are completely stored."""
-        found: dict[str, ActiveDays] = {}
+        days: dict[str, ActiveDays] = {}
         unknown: dict[str, int] = {}
         oldest_s = self._clock.monotonic() - DAYS_CACHED_S
         for chat in chats:
@@ -181,19 +181,19 @@ class MergedMessages:
                 continue  # messages that are not stored may be on days that are not recorded
             cached = self._cached.get(chat.chat)
             if cached is not None and cached.top == chat.top and cached.read_at_s > oldest_s:
-                found[chat.chat] = cached.days
+                days[chat.chat] = cached.days
             else:
                 unknown[chat.chat] = chat.top
         if unknown:
             stored = await self._days.find_many(unknown)
             now_s = self._clock.monotonic()
             for name, top in unknown.items():
-                found[name] = stored.get(name, ANY_DAY)
-                self._cached[name] = _CachedDays(found[name], top, now_s)
+                days[name] = stored.get(name, ANY_DAY)
+                self._cached[name] = _CachedDays(days[name], top, now_s)
                 self._cached.move_to_end(name)
             while len(self._cached) > DAYS_CACHED_MAX:
                 self._cached.popitem(last=False)
-        return found
+        return days
 
 
 class _Merge:

@@ -109,8 +109,8 @@ class MessageContext:
         frame = frames.History(0, reference.chat, before, after, limit)
         return await self._history.get_page(reader, frame)
 
-    def _check(self, found: Sequence[bytes], seq: int, reference: Reference) -> None:
-        message = codec.decode_message(found[0]) if found else None
+    def _check(self, hidden: Sequence[bytes], seq: int, reference: Reference) -> None:
+        message = codec.decode_message(hidden[0]) if hidden else None
         if (
             message is None
             or message.seq != seq
@@ -129,8 +129,8 @@ class MessageContext:
         # The hot tier first: an entry reaches the next tier before it leaves the hot tier.
         seq = await self._search_unstored(chat, ts, span)
         if seq is None:
-            found = await self._messages.get_many([(chat, ts)])
-            seq = Seq(found[chat, ts].seq) if found else None
+            messages = await self._messages.get_many([(chat, ts)])
+            seq = Seq(messages[chat, ts].seq) if messages else None
         if seq is None and (entry := await self._cold.find_at(chat, ts)) is not None:
             seq = Seq(entry.seq)
         if seq is None:

@@ -223,8 +223,8 @@ class MessageQueries:
         """
         if first <= 1 or first <= self._older.get_cached_top(chat).seq:
             return 0
-        found = await self._older.list_after(chat, first - 1, 1)
-        return found[0].ts if found else 0
+        entries = await self._older.list_after(chat, first - 1, 1)
+        return entries[0].ts if entries else 0
 
 
 def _is_any(_message: Message) -> bool:

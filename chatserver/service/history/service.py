@@ -183,11 +183,11 @@ class History:
         first = rows[0].seq if rows else top + 1
         if len(rows) < limit and first > 1:
             hint = rows[0].ts if rows else ts
-            found = await self._older.read_run(chat, first, None, limit - len(rows), hint)
-            older = _contiguous_down_from(first - 1, self._older_rows(found.messages, view))
+            run = await self._older.read_run(chat, first, None, limit - len(rows), hint)
+            older = _contiguous_down_from(first - 1, self._older_rows(run.messages, view))
             if not older:
                 raise _report_gap(first - 1)
-            rows, tier = older + rows, found.tier
+            rows, tier = older + rows, run.tier
         rows = _within_bytes(list(reversed(rows)), self._pages.bytes_max)
         rows.reverse()
         has_more = bool(rows) and span.find_period_before(rows[0].seq) is not None
@@ -204,11 +204,11 @@ class History:
         # The log may have gaps below the head, where it has only tombstones of warm-tier entries.
         if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
-            found = await self._older.read_run(chat, None, last, limit - len(rows), hint)
-            more = _contiguous_up_from(last + 1, self._older_rows(found.messages, view))
+            run = await self._older.read_run(chat, None, last, limit - len(rows), hint)
+            more = _contiguous_up_from(last + 1, self._older_rows(run.messages, view))
             if not rows and not more:
                 raise _report_gap(after + 1)
-            rows, tier = rows + more, found.tier if more else tier
+            rows, tier = rows + more, run.tier if more else tier
             if more and len(rows) < limit:
                 last = rows[-1].seq
                 newer = await self._log.list_after(chat, Seq(last), limit - len(rows))

@@ -82,11 +82,11 @@ class Sync:
             if entry.chat is None:
                 body = entry.body or b""
             else:
-                found = messages.get((entry.chat, entry.cs))
-                if found is None:
+                message = messages.get((entry.chat, entry.cs))
+                if message is None:
                     break
-                tail = views.get(entry.chat, NO_CHANGES).render_entry(found, now_s)
-                body = codec.entry_event_body(entry.chat, found.seq, found.ts, tail)
+                tail = views.get(entry.chat, NO_CHANGES).render_entry(message, now_s)
+                body = codec.entry_event_body(entry.chat, message.seq, message.ts, tail)
             size += len(body)
             if missed and size > self._pages.bytes_max:
                 return missed
@@ -115,8 +115,8 @@ class Sync:
         for (chat, _), entry in messages.items():
             if has_changes([entry]):
                 changes.setdefault(chat, []).append(entry)
-        found = (self._views.find_span(user, chat, entries) for chat, entries in changes.items())
-        spans = await asyncio.gather(*found)
+        reads = (self._views.find_span(user, chat, entries) for chat, entries in changes.items())
+        spans = await asyncio.gather(*reads)
         return {
             chat: dataclasses.replace(views.get(chat, NO_CHANGES), span=span)
             for chat, span in zip(changes, spans, strict=True)
@@ -133,9 +133,9 @@ class Sync:
         ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in wanted.items()]
         pages = await asyncio.gather(*(self._log.list_range(*each) for each in ranges))
         messages = {
-            (chat, found.seq): found
+            (chat, message.seq): message
             for (chat, _, _), page in zip(ranges, pages, strict=True)
-            for found in page
+            for message in page
         }
         # A log loses its oldest entries first. A log restored from an older state may have gaps; a
         # gap ends the page.

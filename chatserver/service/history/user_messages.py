@@ -72,5 +72,5 @@ class UserMessages:
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
         """Return the current version of a chat's entry with this ts, or None."""
-        found = await self._rows.find_entry(chat, ts)
-        return await self._cold.find_at(chat, ts) if found is None else found
+        entry = await self._rows.find_entry(chat, ts)
+        return await self._cold.find_at(chat, ts) if entry is None else entry

@@ -130,14 +130,14 @@ class OlderTiers:
         """Read the entries from the tier that has the first one."""
         top = self.get_cached_top(chat).seq
         if read.seq > top:
-            if found := await self._read_warm(chat, read):
-                return HistoryRun(found, "warm")
+            if messages := await self._read_warm(chat, read):
+                return HistoryRun(messages, "warm")
             top = (await self.get_top(chat)).seq
             if read.seq > top:
                 return HistoryRun([], "warm")
         try:
-            if found := await self._read_restored(chat, read):
-                return HistoryRun(found, "warm")
+            if messages := await self._read_restored(chat, read):
+                return HistoryRun(messages, "warm")
             first, last = read.seq, min(top, read.seq + read.limit - 1)
             if read.is_descending:
                 first, last = max(1, read.seq - read.limit + 1), read.seq

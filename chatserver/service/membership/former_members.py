@@ -72,10 +72,10 @@ class FormerMembers:
         Raises:
             Unavailable: a required tier does not respond.
         """
-        found = list((await self._memberships.list_former(chat, users)).items()) if users else []
+        members = list((await self._memberships.list_former(chat, users)).items()) if users else []
         restored: dict[str, FormerMember] = {}
-        for at in range(0, len(found), CHECKS_IN_FLIGHT_MAX):
-            batch = found[at : at + CHECKS_IN_FLIGHT_MAX]
+        for at in range(0, len(members), CHECKS_IN_FLIGHT_MAX):
+            batch = members[at : at + CHECKS_IN_FLIGHT_MAX]
             closed = await asyncio.gather(*(self._restore(chat, *each) for each in batch))
             restored |= {user: former for (user, _), former in zip(batch, closed, strict=True)}
         return restored

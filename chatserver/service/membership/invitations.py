@@ -214,8 +214,8 @@ class Invitations:
 
         `next` is the `after` for the next page, or None.
         """
-        found = await self._rows.list_for(user, after, limit + 1, self._clock.time())
-        page = found[:limit]
+        invitations = await self._rows.list_for(user, after, limit + 1, self._clock.time())
+        page = invitations[:limit]
         pending = [
             frames.InvitationInfo(
                 each.chat, each.inviter, each.created_ms, each.expires_s, each.name
@@ -223,14 +223,14 @@ class Invitations:
             for each in page
             if each.state == "pending"
         ]
-        return pending, page[-1].chat if len(found) > limit else None
+        return pending, page[-1].chat if len(invitations) > limit else None
 
     async def get(self, user: UserId, chat: ChatId) -> Invitation:
         """Return the user's pending invitation to the chat. Raises NotFound."""
-        found = await self._rows.find(user, chat, self._clock.time())
-        if found is None:
+        invitation = await self._rows.find(user, chat, self._clock.time())
+        if invitation is None:
             raise NotFound(NO_INVITATION)
-        return found
+        return invitation
 
     async def close(self, user: UserId, chat: ChatId, inviter: str | None) -> None:
         """Delete an accepted invitation. The user trusts the inviter from now on."""

@@ -260,18 +260,18 @@ class Membership:
         self, chat: ChatId, actor: UserId, frame: frames.AnyChange, digest: str
     ) -> bool:
         """Return whether this request was already completed; load the chat if needed."""
-        found = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
-        if not found.is_open:
+        reference = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
+        if not reference.is_open:
             # Redis lost the references; loading the chat restores them.
             await self._propagation.get_head(chat)
-            found = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
-            if not found.is_open:
+            reference = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
+            if not reference.is_open:
                 raise Unavailable(f"chat {chat}: could not be loaded; try again")
-        if found.digest is None:
+        if reference.digest is None:
             return False
         # After a load from the warm tier, Redis has the digest of the entry, not of the request.
         kind = "update" if isinstance(frame, frames.UpdateChat) else "member"
-        if found.digest not in {digest, "", compute_digest(kind, format_settings(frame), None)}:
+        if reference.digest not in {digest, "", compute_digest(kind, format_settings(frame), None)}:
             raise Conflict("ref: already used for another request")
         return True
 

@@ -51,8 +51,8 @@ class Broadcasts:
         job = job_name(requester, ref)
         recipients = list(dict.fromkeys(users))
         if not await self._jobs.begin(job, len(recipients)):
-            found = await self._jobs.find(job)
-            if found is None or found.state == "done" or not found.is_stalled:
+            stored = await self._jobs.find(job)
+            if stored is None or stored.state == "done" or not stored.is_stalled:
                 return job
         if job not in self._running:
             if len(self._running) >= JOBS_MAX:
@@ -66,10 +66,10 @@ class Broadcasts:
 
     async def get(self, job: str) -> Progress:
         """Return a broadcast's progress. Raises NotFound."""
-        found = await self._jobs.find(job)
-        if found is None:
+        progress = await self._jobs.find(job)
+        if progress is None:
             raise NotFound("broadcast: does not exist")
-        return found
+        return progress
 
     async def stop(self) -> None:
         """Stop running broadcasts. A retry of a broadcast's request resumes it."""

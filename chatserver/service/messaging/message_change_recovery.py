@@ -68,10 +68,10 @@ class UnappliedChanges:
     ) -> None:
         stored = by_seq.get(target)
         if stored is None:
-            found = await self._messages.list_before(chat, target + 1, 1)
-            if not found:
+            messages = await self._messages.list_before(chat, target + 1, 1)
+            if not messages:
                 return
-            stored = found[0]
+            stored = messages[0]
         message = stored
         for entry in entries:
             changed = apply_entry(message, entry)

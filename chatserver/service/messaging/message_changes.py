@@ -179,11 +179,11 @@ class MessageChangeService:
 
     async def _read_base(self, change: MessageChange) -> bytes:
         target = change.target
-        found = (await self._warm.read_run(change.chat, target + 1, None, 1, None)).messages
-        if not found or found[-1].seq != target:
+        messages = (await self._warm.read_run(change.chat, target + 1, None, 1, None)).messages
+        if not messages or messages[-1].seq != target:
             # Every message up to the head is in some tier, unless it was permanently deleted.
             raise NotFound(NO_MESSAGE)
-        return codec.encode(found[-1])
+        return codec.encode(messages[-1])
 
     async def _hide(self, user: UserId, frame: frames.Delete) -> frames.Ack:
         chat, seq = ChatId(frame.chat), Seq(frame.seq)

@@ -74,10 +74,10 @@ class TextEraser:
                 case Outcome.DELETED | Outcome.NO_MESSAGE:
                     return False
                 case Outcome.ELSEWHERE:
-                    found = await self._find(message, target)
-                    if found is None:
+                    stored = await self._find(message, target)
+                    if stored is None:
                         return False
-                    base, head = codec.encode(found), changed.seq
+                    base, head = codec.encode(stored), changed.seq
                 case Outcome.CLOSED:
                     self._audiences.drop(chat)
                     await self._audiences.get(chat)

@@ -146,9 +146,9 @@ class Moderation:
 
         `next` is the `after` for the next page, or None.
         """
-        found = await self._rows.list_blocks(user, after, limit + 1)
-        page = [frames.BlockedUser(block.user, block.since) for block in found[:limit]]
-        return page, page[-1].user if len(found) > limit else None
+        blocks = await self._rows.list_blocks(user, after, limit + 1)
+        page = [frames.BlockedUser(block.user, block.since) for block in blocks[:limit]]
+        return page, page[-1].user if len(blocks) > limit else None
 
     # reports
 
@@ -197,9 +197,11 @@ class Moderation:
             Forbidden: the actor is neither an owner nor an admin.
         """
         await self._require_manager(actor, chat)
-        found = await self._rows.list_reports(chat, after, limit)
-        following = f"{found[-1].seq:020d}#{found[-1].reporter}" if len(found) == limit else None
-        return found, following
+        reports = await self._rows.list_reports(chat, after, limit)
+        following = (
+            f"{reports[-1].seq:020d}#{reports[-1].reporter}" if len(reports) == limit else None
+        )
+        return reports, following
 
     async def resolve(
         self, actor: UserId | None, by: str, chat: ChatId, seq: Seq, reporter: UserId
@@ -219,8 +221,8 @@ class Moderation:
     ) -> tuple[list[Ban], str | None]:
         """Return `(bans, next)`: a page of the users banned from a chat; see `list_reports`."""
         await self._require_manager(actor, chat)
-        found = await self._rows.list_bans(chat, after, limit)
-        return found, found[-1].user if len(found) == limit else None
+        bans = await self._rows.list_bans(chat, after, limit)
+        return bans, bans[-1].user if len(bans) == limit else None
 
     async def _require_manager(self, actor: UserId | None, chat: ChatId) -> None:
         try:

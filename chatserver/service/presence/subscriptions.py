@@ -103,12 +103,12 @@ class PresenceSubscriptions:
         calls = self._pending_by_subscriber.setdefault(subscriber, [])
         calls.append(wanted)
         try:
-            found = await self._find_shared(subscriber.user, set(wanted))
+            visible = await self._find_shared(subscriber.user, set(wanted))
         finally:
             calls[:] = [each for each in calls if each is not wanted]
             if not calls:
                 self._pending_by_subscriber.pop(subscriber, None)
-        shared = {user: chat for user, chat in found.items() if user in wanted}
+        shared = {user: chat for user, chat in visible.items() if user in wanted}
         if not shared or not subscriber.is_live:
             return
         self._check_limit(subscriber, shared)
@@ -202,8 +202,10 @@ class PresenceSubscriptions:
         missing = [other for other in others if other not in shared]
         if missing and groups:
             candidates = [user, *missing]
-            found = await asyncio.gather(*(self._find_members(each, candidates) for each in groups))
-            for chat, members in zip(groups, found, strict=True):
+            member_lists = await asyncio.gather(
+                *(self._find_members(each, candidates) for each in groups)
+            )
+            for chat, members in zip(groups, member_lists, strict=True):
                 if user in members:
                     shared |= {other: chat for other in missing if other in members}
         return shared
@@ -279,8 +281,8 @@ class PresenceSubscriptions:
             for subscriber in subscribers:
                 if user in members and subscriber.user in members:
                     shared = chat
-                elif found := await self._find_shared(subscriber.user, {user}):
-                    shared = found[user]
+                elif visible := await self._find_shared(subscriber.user, {user}):
+                    shared = visible[user]
                 else:
                     self.unsubscribe(subscriber, [user])
                     continue

@@ -150,8 +150,8 @@ class ArchivableMessages:
         gone = await self._read(expired_markers.get_partition(chat), after_ts + 1, end, None)
         held = {message.seq: message for message in map(expired_markers.decode_marker, gone)} | held
         run: list[Message] = []
-        while len(run) < limit and (found := held.get(after_seq + 1 + len(run))) is not None:
-            run.append(found)
+        while len(run) < limit and (entry := held.get(after_seq + 1 + len(run))) is not None:
+            run.append(entry)
         ttls = {int(item[Field.SEQ]["N"]): find_ttl(item) for item in items}
         receivers = {
             int(item[Field.SEQ]["N"]): item[Field.RECEIVER]["S"]
@@ -162,8 +162,8 @@ class ArchivableMessages:
 
     async def find_oldest(self, chat: str) -> Message | None:
         """Return the chat's oldest entry that is still in the table."""
-        found = await self.list_between(chat, 0, TS_MAX, 1)
-        return found[0] if found else None
+        entries = await self.list_between(chat, 0, TS_MAX, 1)
+        return entries[0] if entries else None
 
     async def _read(
         self,

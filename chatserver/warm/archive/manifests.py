@@ -125,15 +125,15 @@ class Manifests:
 
     async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]:
         """Return the segments that overlap seqs ``[first, last]``, by increasing seq."""
-        found: list[Segment] = []
+        covering: list[Segment] = []
         start = max(1, first)
         while start <= last:
             segments = await self.list_from(chat, start, _PAGE)
-            found += [segment for segment in segments if segment.first <= last]
+            covering += [segment for segment in segments if segment.first <= last]
             if len(segments) < _PAGE or segments[-1].first > last:
-                return found
+                return covering
             start = segments[-1].last + 1
-        return found
+        return covering
 
     async def find_at(self, chat: str, ts: int) -> Segment | None:
         """Return the segment whose time range contains `ts`. Reads all segments of the chat."""

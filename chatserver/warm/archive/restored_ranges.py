@@ -157,12 +157,12 @@ class RestoredRows:
     async def list_due(self) -> list[DueChat]:
         """Return the chats that have restored ranges."""
         request = {**Span(DIRECTORY, _DUE).query(self._settings), "ConsistentRead": True}
-        found: list[DueChat] = []
+        due: list[DueChat] = []
         async for rows in iter_pages(self._client, "query", request):
             for row in rows:
                 chat = ChatId(row[DirectoryField.SK]["S"].removeprefix(f"{_DUE}#"))
-                found.append(DueChat(chat, int(row[Field.AT]["N"])))
-        return found
+                due.append(DueChat(chat, int(row[Field.AT]["N"])))
+        return due
 
     async def delete_due(self, due: DueChat) -> None:
         """Delete a chat's due record, unless a range was added in the meantime."""

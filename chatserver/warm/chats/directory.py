@@ -74,8 +74,8 @@ class Directory:
             Cost: one key in a shared BatchGetItem, and one write for a new user.
         """
         key = records.user_key(user)
-        if found := await self._reads.get([records.row_key(key, key)]):
-            return User.decode(found[0]), False
+        if items := await self._reads.get([records.row_key(key, key)]):
+            return User.decode(items[0]), False
         wanted = User(user, None, int(now * 1000))
         stored = await self._put_if_absent(wanted)
         return stored, stored is wanted
@@ -112,18 +112,18 @@ class Directory:
             NotFound: the user does not exist.
         """
         item = await self._find_row(records.user_key(user), records.user_key(user))
-        found = None if item is None else User.decode(item)
-        if found is None or found.erased_ms is not None:
+        record = None if item is None else User.decode(item)
+        if record is None or record.erased_ms is not None:
             raise NotFound(f"user {user}: does not exist")
-        return found
+        return record
 
     async def find_known(self, users: Collection[str]) -> set[str]:
         """Return which of `users` have an account. Strongly consistent; 100 users per call."""
         names = map(records.user_key, set(users))
         keys = [records.row_key(name, name) for name in names]
         items = await get_items(self._client, self._table, keys)
-        found = [User.decode(item) for item in items]
-        return {user.user for user in found if user.erased_ms is None}
+        known = [User.decode(item) for item in items]
+        return {user.user for user in known if user.erased_ms is None}
 
     async def check(self) -> None:
         """Check that the table can be read, for one read unit.
@@ -156,15 +156,17 @@ class Directory:
         """
         key = records.chat_key(chat)
         keys = [records.row_key(key, sort) for sort in (key, records.member_key(user))]
-        found = {item[Field.SK]["S"] for item in await get_items(self._client, self._table, keys)}
-        return key in found, len(found) == len(keys)
+        chats = {item[Field.SK]["S"] for item in await get_items(self._client, self._table, keys)}
+        return key in chats, len(chats) == len(keys)
 
     async def find_existing(self, chats: Collection[ChatId]) -> list[ChatId]:
         """Return which of `chats` exist. Strongly consistent; 100 chats per call."""
         keys = [records.chat_key(chat) for chat in chats]
         rows = [records.row_key(key, key) for key in keys]
-        found = {item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)}
-        return [chat for chat, key in zip(chats, keys, strict=True) if key in found]
+        existing = {
+            item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)
+        }
+        return [chat for chat, key in zip(chats, keys, strict=True) if key in existing]
 
     async def add_to_chat_list(self, chat: str, user: str) -> bool:
         """Add a direct chat to a user's chat list; return False if the user is not in the chat.
@@ -385,7 +387,7 @@ class Directory:
             "ScanIndexForward": False,
             "Limit": _ROWS_IN_PAGE,
         }
-        found: list[Membership] = []
+        memberships: list[Membership] = []
         sessions = 0
         while True:
             answer = await self._client.call("query", request)
@@ -396,11 +398,11 @@ class Directory:
                         continue
                     if is_session_chat(each.chat.chat):
                         if sessions == sessions_max:
-                            return found
+                            return memberships
                         sessions += 1
-                    found.append(each)
+                    memberships.append(each)
             if (last := answer.get("LastEvaluatedKey")) is None:
-                return found
+                return memberships
             request["ExclusiveStartKey"] = last
 
     async def _load_memberships(self, rows: list[Item]) -> list[Membership | None]:
@@ -409,11 +411,11 @@ class Directory:
             chat = row[Field.PK]["S"]
             keys += [records.row_key(chat, row[Field.SK]["S"]), records.row_key(chat, chat)]
         items = await self._reads.get(keys)
-        found = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
+        items_by_key = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
         memberships: list[Membership | None] = []
         for row in rows:
             key = row[Field.PK]["S"]
-            chat, member = found.get((key, key)), found.get((key, row[Field.SK]["S"]))
+            chat, member = items_by_key.get((key, key)), items_by_key.get((key, row[Field.SK]["S"]))
             if chat is None or member is None or not records.is_ready(chat):
                 memberships.append(None)
             else:

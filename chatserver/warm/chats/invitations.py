@@ -89,16 +89,16 @@ class InvitationRows:
         span = Span(DIRECTORY, user_key(user), between=(first, AFTER))
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
-        found = [decode_invitation(row) for row in rows if row[Field.SK]["S"] != first]
-        return [each for each in found[:limit] if each.expires_s > now_s]
+        invitations = [decode_invitation(row) for row in rows if row[Field.SK]["S"] != first]
+        return [each for each in invitations[:limit] if each.expires_s > now_s]
 
     async def find(self, user: str, chat: str, now_s: float) -> Invitation | None:
         """Return a pending invitation. Strongly consistent."""
         key = row_key(user_key(user), PREFIX + chat)
         for item in await get_items(self._client, self._table, [key]):
-            found = decode_invitation(item)
-            if found.state == "pending" and found.expires_s > now_s:
-                return found
+            invitation = decode_invitation(item)
+            if invitation.state == "pending" and invitation.expires_s > now_s:
+                return invitation
         return None
 
     async def put(self, invitation: Invitation, now_s: float) -> bool:

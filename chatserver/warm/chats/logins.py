@@ -137,13 +137,13 @@ class LoginRows:
             },
             "ConsistentRead": True,
         }
-        found: list[Login] = []
+        logins: list[Login] = []
         async with self._client.deadline():
             async for items in iter_pages(self._client, "query", request):
-                found += map(decode_login, items)
-                if len(found) > LOGINS_READ_MAX:
+                logins += map(decode_login, items)
+                if len(logins) > LOGINS_READ_MAX:
                     raise CorruptData(f"user {user}: has more than {LOGINS_READ_MAX} logins")
-        return found
+        return logins
 
     async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool:
         """Record that the next refresh token was issued; return False if another request issued it.

@@ -68,8 +68,8 @@ class Memberships:
             row = dataclasses.replace(row, count=len(await self._directory.list_members(chat)))
         key = records.chat_key(chat)
         keys = [records.row_key(key, records.member_key(user)) for user in set(users)]
-        found = [Member.decode(item) for item in await get_items(self._client, self._table, keys)]
-        return row, {member.user: member for member in found}
+        members = [Member.decode(item) for item in await get_items(self._client, self._table, keys)]
+        return row, {member.user: member for member in members}
 
     async def list_seniority(self, chat: str) -> list[tuple[str, Role]]:
         """Return all members of a chat and their roles, ordered by join time."""

@@ -212,11 +212,11 @@ class Moderation:
         """
         keys = [self._block_row(user, other) for other in others]
         keys += [self._block_row(other, user) for other in others]
-        found = set()
+        blocked = set()
         for item in await get_items(self._client, self._table, keys):
             owner = item[Field.PK]["S"].removeprefix("u#")
-            found |= {owner, item[Field.SK]["S"].removeprefix(BLOCK_PREFIX)}
-        return found - {user}
+            blocked |= {owner, item[Field.SK]["S"].removeprefix(BLOCK_PREFIX)}
+        return blocked - {user}
 
     async def list_between(self, user: str, other: str) -> list[str]:
         """Return which of two users block the other: none, one or both. Strongly consistent."""
@@ -241,14 +241,14 @@ class Moderation:
         """Return the first `BLOCKED_BY_MAX` blockers of a user, by id. Eventually consistent."""
         span = Span(DIRECTORY, block_key(user), MEMBER_INDEX)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": 1000}
-        found: list[str] = []
-        while len(found) < BLOCKED_BY_MAX:
+        blockers: list[str] = []
+        while len(blockers) < BLOCKED_BY_MAX:
             answer = await self._client.call("query", request)
-            found += [row[Field.PK]["S"].removeprefix("u#") for row in answer["Items"]]
+            blockers += [row[Field.PK]["S"].removeprefix("u#") for row in answer["Items"]]
             if (last := answer.get("LastEvaluatedKey")) is None:
                 break
             request["ExclusiveStartKey"] = last
-        return found[:BLOCKED_BY_MAX]
+        return blockers[:BLOCKED_BY_MAX]
 
     # Bans.
 
@@ -342,8 +342,8 @@ class Moderation:
             keys.append({Field.PK: {"S": f"c#{chat}"}, Field.SK: {"S": sort}})
         reports = [Report.decode(item) for item in await get_items(self._client, self._table, keys)]
         by_place = {report.line_key[Field.SK]["S"]: report for report in reports}
-        found = [by_place[place] for place in places if place in by_place]
-        return found, places[-1] if len(places) == limit else None
+        open_reports = [by_place[place] for place in places if place in by_place]
+        return open_reports, places[-1] if len(places) == limit else None
 
     async def list_reports(self, chat: str, after: str | None, limit: int) -> list[Report]:
         """Return open and resolved reports from a chat, in message order."""

@@ -47,20 +47,20 @@ async def get_items(client: DynamoClient, table: str, keys: Sequence[Item]) -> l
     Raises:
         Unavailable: unprocessed keys remain after `call_timeout_s`.
     """
-    found: list[Item] = []
+    items: list[Item] = []
     for at in range(0, len(keys), READS_MAX):
-        found += await _get_batch(client, table, keys[at : at + READS_MAX])
-    return found
+        items += await _get_batch(client, table, keys[at : at + READS_MAX])
+    return items
 
 
 async def _get_batch(client: DynamoClient, table: str, keys: Sequence[Item]) -> list[Item]:
-    found: list[Item] = []
+    items: list[Item] = []
     left: dict[str, Any] = {table: {"Keys": list(keys), "ConsistentRead": True}}
 
     async def attempt() -> None:
         nonlocal left
         answer = await client.call_once("batch_get_item", {"RequestItems": left})
-        found.extend(answer["Responses"].get(table, []))
+        items.extend(answer["Responses"].get(table, []))
         left = answer.get("UnprocessedKeys") or {}
         if left:
             raise Throttled(
@@ -69,4 +69,4 @@ async def _get_batch(client: DynamoClient, table: str, keys: Sequence[Item]) -> 
             )
 
     await client.retry(attempt)
-    return found
+    return items

@@ -59,24 +59,24 @@ def _find(
     texts: tuple[str, ...], names: tuple[tuple[str, str], ...], attributes: frozenset[str]
 ) -> tuple[Comparison, ...]:
     of_name = dict(names)
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     uses: dict[str, int] = {}
     for text in texts:
         tokens = _TOKEN.findall(text)
         for token in tokens:
             if token.startswith(":"):
                 uses[token] = uses.get(token, 0) + 1
-        found += _find_in(tokens, of_name, attributes)
-    for value in {comparison.value for comparison in found}:
-        if uses[value] != sum(comparison.value == value for comparison in found):
+        comparisons += _find_in(tokens, of_name, attributes)
+    for value in {comparison.value for comparison in comparisons}:
+        if uses[value] != sum(comparison.value == value for comparison in comparisons):
             raise UnknownForm(f"{value} is used for a key and for another value: {texts}")
-    return tuple(found)
+    return tuple(comparisons)
 
 
 def _find_in(
     tokens: list[str], of_name: Mapping[str, str], attributes: frozenset[str]
 ) -> list[Comparison]:
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     clause = ""
     padded = (*_NO_MORE, *tokens, *_NO_MORE)
     for at in range(len(_NO_MORE), len(tokens) + len(_NO_MORE)):
@@ -90,8 +90,8 @@ def _find_in(
         if values is None or not all(value.startswith(":") for value in values):
             raise UnknownForm(f"{name} in `{' '.join(tokens)}`")
         operator = before[0] if after[0] == "," else after[0]
-        found += [Comparison(name, operator, value) for value in values]
-    return found
+        comparisons += [Comparison(name, operator, value) for value in values]
+    return comparisons
 
 
 def _find_values(

@@ -90,8 +90,8 @@ class HttpTransport:
             answer: dict[str, Any] = _decode(payload)
         except ValueError as exc:  # of `int` or the decoder
             raise Unavailable(f"DynamoDB at {self._text_url}: the response is malformed") from exc
-        found = metadata.get("x-amzn-requestid")
-        answer["ResponseMetadata"] = {} if found is None else {"RequestId": found}
+        request_id = metadata.get("x-amzn-requestid")
+        answer["ResponseMetadata"] = {} if request_id is None else {"RequestId": request_id}
         return answer
 
     async def _exchange(self, operation: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:

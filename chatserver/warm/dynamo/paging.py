@@ -156,10 +156,10 @@ class PlainRows:
         if self._after is not None:
             request["ExclusiveStartKey"] = self._after
         answer = await self._client.call("query", request)
-        found: list[Item] = answer["Items"]
+        items: list[Item] = answer["Items"]
         self._after = answer.get("LastEvaluatedKey")
         after = None if self._after is None else self._span.build_token(self._after)
-        return Chunk(found, answer.get("ScannedCount", len(found)), after)
+        return Chunk(items, answer.get("ScannedCount", len(items)), after)
 
 
 async def read_page(
@@ -196,12 +196,12 @@ async def read_page(
     evaluated, scanned, loaded = limit + 1, 0, 0
     async with client.deadline():
         while True:
-            found, count, after = await source.read(min(evaluated, SCANNED_MAX - scanned))
+            page_rows, count, after = await source.read(min(evaluated, SCANNED_MAX - scanned))
             scanned += count
-            while found:
+            while page_rows:
                 # Load one result more than the page size, to detect whether there is a next page.
                 size = max(limit + 1 - len(things), CHUNK_MIN)
-                taken, found = found[:size], found[size:]
+                taken, page_rows = page_rows[:size], page_rows[size:]
                 chosen = taken if choose is None else await choose(taken)
                 loaded += len(chosen)
                 for row, thing in zip(chosen, await load(chosen) if chosen else [], strict=True):
@@ -210,7 +210,7 @@ async def read_page(
                         things.append(thing)
                 if len(things) > limit:
                     return Page(things[:limit], source.build_token(rows[limit - 1]))
-                if loaded >= LOADED_MAX and (found or after is not None):
+                if loaded >= LOADED_MAX and (page_rows or after is not None):
                     return Page(things, source.build_token(taken[-1]))
             if after is None:
                 return Page(things, None)

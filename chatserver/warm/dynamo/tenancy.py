@@ -158,35 +158,37 @@ class Tenancy:
         Raises:
             CorruptData: an item belongs to another tenant.
         """
-        found = dict(answer)
+        stripped = dict(answer)
         if "Responses" in answer and operation == "batch_get_item":
-            found["Responses"] = {
+            stripped["Responses"] = {
                 table: [self.strip(table, item) for item in items]
                 for table, items in answer["Responses"].items()
             }
         elif "Responses" in answer:
-            found["Responses"] = [
+            stripped["Responses"] = [
                 {**each, "Item": self.strip(self._get_table(action), each["Item"])}
                 if each.get("Item")
                 else each
                 for each, action in zip(answer["Responses"], request["TransactItems"], strict=True)
             ]
         if left := answer.get("UnprocessedKeys"):
-            found["UnprocessedKeys"] = {
+            stripped["UnprocessedKeys"] = {
                 table: {**each, "Keys": [self.strip(table, key) for key in each["Keys"]]}
                 for table, each in left.items()
             }
         if left := answer.get("UnprocessedItems"):
-            found["UnprocessedItems"] = self._map_writes({"RequestItems": left}, self.strip)
+            stripped["UnprocessedItems"] = self._map_writes({"RequestItems": left}, self.strip)
         if "Items" in answer:
             table = request["TableName"]
-            found["Items"] = [self.strip(table, item) for item in answer["Items"]]
+            stripped["Items"] = [self.strip(table, item) for item in answer["Items"]]
         for part in ("Item", "Attributes"):
             if part in answer:
-                found[part] = self.strip(request["TableName"], answer[part])
+                stripped[part] = self.strip(request["TableName"], answer[part])
         if answer.get("LastEvaluatedKey") and operation == "query":
-            found["LastEvaluatedKey"] = self.strip(request["TableName"], answer["LastEvaluatedKey"])
-        return found
+            stripped["LastEvaluatedKey"] = self.strip(
+                request["TableName"], answer["LastEvaluatedKey"]
+            )
+        return stripped
 
     def strip_stored(
         self, operation: str, request: Mapping[str, Any], stored: list[Item | None]
@@ -204,10 +206,10 @@ class Tenancy:
 
     def strip(self, table: str, item: Mapping[str, Any]) -> Item:
         """Return an item, or a part of one, without the prefix. Raises CorruptData."""
-        found = self.find_own(table, item)
-        if found is None:
+        own = self.find_own(table, item)
+        if own is None:
             raise CorruptData(f"{table}: returned an item of another tenant")
-        return found
+        return own
 
     def find_own(self, table: str, item: Mapping[str, Any]) -> Item | None:
         """Return an item without the prefix, or None if it belongs to another tenant.

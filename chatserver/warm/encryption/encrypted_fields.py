@@ -175,11 +175,11 @@ class EncryptedFields:
             Unavailable: a data key is not available now.
         """
         if operation == "batch_get_item":
-            found = {
+            items_by_table = {
                 name: await self.decrypt(name, items)
                 for name, items in answer.get("Responses", {}).items()
             }
-            return {**answer, "Responses": found}
+            return {**answer, "Responses": items_by_table}
         if operation == "transact_get_items":
             tables = [each["Get"]["TableName"] for each in request["TransactItems"]]
             pairs = zip(tables, answer["Responses"], strict=True)
@@ -225,13 +225,13 @@ class EncryptedFields:
         table = self._tables.get(name)
         if table is None:
             return list(items)
-        fields, found = FIELDS[table], list[Item]()
+        fields, decrypted = FIELDS[table], list[Item]()
         for number, item in enumerate(items):
             mine = [field for field in fields if "B" in item.get(field, ())]
-            found.append(await self._decrypt_item(table, item, mine) if mine else item)
+            decrypted.append(await self._decrypt_item(table, item, mine) if mine else item)
             if number % _YIELD_ITEMS == _YIELD_ITEMS - 1:
                 await asyncio.sleep(0)
-        return found
+        return decrypted
 
     async def _decrypt_item(self, table: Table, item: Item, fields: Sequence[str]) -> Item:
         try:

@@ -51,18 +51,18 @@ class KeyRows:
 
     async def find_newest(self) -> StoredKey | None:
         """Return the newest version, or None if there is none."""
-        found = (await self._client.call("query", self._query() | {"Limit": 1}))["Items"]
-        return decode_key(found[0]) if found else None
+        rows = (await self._client.call("query", self._query() | {"Limit": 1}))["Items"]
+        return decode_key(rows[0]) if rows else None
 
     async def list_all(self) -> list[StoredKey]:
         """Return all versions, newest first."""
-        found: list[StoredKey] = []
+        keys: list[StoredKey] = []
         request = self._query() | {"Limit": PAGE}
         while True:
             answer = await self._client.call("query", request)
-            found += map(decode_key, answer["Items"])
+            keys += map(decode_key, answer["Items"])
             if (last := answer.get("LastEvaluatedKey")) is None:
-                return found
+                return keys
             request["ExclusiveStartKey"] = last
 
     def _query(self) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class ActiveDaysRepository:
         """
         keys = [_build_key(chat) for chat in chats]
         parts = [keys[at : at + READS_MAX] for at in range(0, len(keys), READS_MAX)]
-        found = await map_concurrently(
+        pages = await map_concurrently(
             functools.partial(get_items, self._client, self._table),
             parts,
             in_flight_max=_CALLS_IN_FLIGHT_MAX,
@@ -119,7 +119,7 @@ class ActiveDaysRepository:
         )
         return {
             item[Field.SK]["S"].removeprefix(PREFIX): decode_days(item)
-            for items in found
+            for items in pages
             for item in items
         }
 

@@ -75,10 +75,10 @@ class ChatFiles:
     async def _load(self, rows: list[Item]) -> list[Message | None]:
         """Return the current messages for index rows."""
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
-        found = {
+        items_by_ts = {
             item[Field.TS]["N"]: item for item in await get_items(self._client, self._table, keys)
         }
-        items = [found.get(row[Field.TS]["N"]) for row in rows]
+        items = [items_by_ts.get(row[Field.TS]["N"]) for row in rows]
         with_files = [
             None if item is None or Field.ATTACHMENTS not in item else item for item in items
         ]

@@ -89,13 +89,13 @@ class ChatRows:
         Raises Unavailable.
         """
         source = await self.open(span, query)
-        found: list[Item] = []
+        items: list[Item] = []
         while True:
-            left = ALL_AT_ONCE if count is None else count - len(found)
+            left = ALL_AT_ONCE if count is None else count - len(items)
             rows, _, after = await source.read(left)
-            found += rows
-            if after is None or (count is not None and len(found) >= count):
-                return found
+            items += rows
+            if after is None or (count is not None and len(items) >= count):
+                return items
 
 
 ALL_AT_ONCE = 4096  # rows; 1 MB ends a Query anyway

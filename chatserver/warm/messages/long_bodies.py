@@ -211,10 +211,10 @@ class LongBodies:
         if body is None:
             # The item may have changed, and its object may have been removed, since it was read.
             named = {name: item[name] for name in MESSAGES.key.names}
-            found = await get_items(self._client, self._table, [named])
-            if not found:
+            items = await get_items(self._client, self._table, [named])
+            if not items:
                 return None
-            (now,) = found
+            (now,) = items
             if (other := get_object_key(now)) is None:
                 return decode(now)
             if (body := await self._read(other, now)) is None:

@@ -123,8 +123,8 @@ class MessageIndexes:
         now_s = int(self._clock.time())
         items = await get_items(self._client, self._table, keys)
         live = [item for item in items if not _has_expired(item, now_s)]
-        found = await decode_items(live, self._bodies)
-        return {(message.chat, message.ts): message for message in found}
+        messages = await decode_items(live, self._bodies)
+        return {(message.chat, message.ts): message for message in messages}
 
     async def _list(
         self,
@@ -169,10 +169,10 @@ class MessageIndexes:
         """
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
         items = await get_items(self._client, self._table, keys)
-        found = {_get_key(item): item for item in items if not _has_expired(item, now_s)}
+        items_by_key = {_get_key(item): item for item in items if not _has_expired(item, now_s)}
         still = [
             item
-            if (item := found.get(_get_key(row))) is not None
+            if (item := items_by_key.get(_get_key(row))) is not None
             and all(item.get(name) == row[name] for name in index.key.names)
             else None
             for row in rows
@@ -183,21 +183,23 @@ class MessageIndexes:
 async def decode_present(items: Sequence[Item | None], bodies: Bodies) -> list[Message | None]:
     """Decode items in order; None items are returned as None."""
     there = [item for item in items if item is not None]
-    found = {
+    messages_by_key = {
         _get_key(item): message
         for item, message in zip(there, await decode_each(there, bodies), strict=True)
     }
-    return [None if item is None else found[_get_key(item)] for item in items]
+    return [None if item is None else messages_by_key[_get_key(item)] for item in items]
 
 
 async def apply_view(
-    view: ReaderView | None, found: Sequence[Message | None]
+    view: ReaderView | None, messages: Sequence[Message | None]
 ) -> Sequence[Message | None]:
     """Return messages as the viewer sees them, in order; without `view`, unchanged."""
     if view is None:
-        return found
-    seen = iter(await view.filter_messages([message for message in found if message is not None]))
-    return [None if message is None else next(seen) for message in found]
+        return messages
+    seen = iter(
+        await view.filter_messages([message for message in messages if message is not None])
+    )
+    return [None if message is None else next(seen) for message in messages]
 
 
 def _range(from_ts: int, to_ts: int) -> tuple[int, int]:

@@ -425,8 +425,8 @@ class MessageRepository:
     ) -> list[Message]:
         """Return consecutive messages from `items`, the result of `probe`; markers fill gaps."""
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
-        found = await decode_items(items, self._bodies)
-        held = {message.seq: message_expiry.apply_expiry(message, now_s) for message in found}
+        messages = await decode_items(items, self._bodies)
+        held = {message.seq: message_expiry.apply_expiry(message, now_s) for message in messages}
         run = _run(held, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
             # A message is missing. If it has expired, a marker exists.

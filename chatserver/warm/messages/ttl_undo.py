@@ -54,9 +54,9 @@ class RemovedItems:
             await self._client.call("put_item", {**put, **is_absent})
         except ConditionFailed:
             existing = await find_item(self._client, self._table, key)
-            if existing is None or (found := decode_item(existing)).rev > message.rev:
+            if existing is None or (stored := decode_item(existing)).rev > message.rev:
                 return False
-            return found == message or await self._replace(existing, put)
+            return stored == message or await self._replace(existing, put)
         return True
 
     async def _replace(self, existing: Item, put: dict[str, Any]) -> bool:

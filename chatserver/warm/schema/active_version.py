@@ -211,14 +211,14 @@ class SchemaRows:
             },
             "ConsistentRead": True,
         }
-        found: list[Process] = []
-        while len(found) < PROCESSES_MAX:
+        processes: list[Process] = []
+        while len(processes) < PROCESSES_MAX:
             answer = await self._client.call("query", request)
-            found += [_decode_process(item) for item in answer["Items"]]
+            processes += [_decode_process(item) for item in answer["Items"]]
             if (last := answer.get("LastEvaluatedKey")) is None:
                 break
             request["ExclusiveStartKey"] = last
-        return [process for process in found if process.seen_ms > since_ms]
+        return [process for process in processes if process.seen_ms > since_ms]
 
 
 def build_key(sort: str) -> Item:

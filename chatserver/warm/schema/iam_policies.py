@@ -87,17 +87,17 @@ KEY_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _actions(service: str, of_operations: dict[str, tuple[str, ...]]) -> list[str]:
-    return sorted({f"{service}:{each}" for found in of_operations.values() for each in found})
+    return sorted({f"{service}:{each}" for actions in of_operations.values() for each in actions})
 
 
 def _arns(tables: Sequence[Table], *, with_indexes: bool) -> list[str]:
-    found: list[str] = []
+    arns: list[str] = []
     for table in tables:
         arn = f"arn:aws:dynamodb:*:*:table/{table.name_in(Warm())}"
-        found.append(arn)
+        arns.append(arn)
         if with_indexes:
-            found += [f"{arn}/index/{index.name}" for index in table.indexes]
-    return found
+            arns += [f"{arn}/index/{index.name}" for index in table.indexes]
+    return arns
 
 
 def _items() -> dict[str, Any]:

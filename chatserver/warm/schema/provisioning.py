@@ -49,16 +49,16 @@ async def apply_tables(
         ConfigError: existing tables differ from the definitions; lists all differences.
         Unavailable: DynamoDB did not respond, or a table was not ready within `timeout_s`.
     """
-    found = {table: await _find_table(client, table.name_in(settings)) for table in TABLES}
+    descriptions = {table: await _find_table(client, table.name_in(settings)) for table in TABLES}
     problems: list[str] = []
-    for table, description in found.items():
+    for table, description in descriptions.items():
         if description is not None:
             problems += await find_problems(client, table, settings, description)
     if problems:
         raise ConfigError(problems)
     changes: list[Change] = []
     async with client.deadline(timeout_s, "tables to become active"):
-        for table, description in found.items():
+        for table, description in descriptions.items():
             name = table.name_in(settings)
             if description is None:
                 await _create(client, table, settings)
@@ -69,7 +69,7 @@ async def apply_tables(
             changes += await _apply_expiry(client, table, name)
             changes += await _apply_stream(client, table, settings, active)
             await _wait_active(client, table, name, poll_s)
-        if found[MESSAGES] is None and found[DIRECTORY] is None:
+        if descriptions[MESSAGES] is None and descriptions[DIRECTORY] is None:
             await record_newest(client, DIRECTORY.name_in(settings))
     return changes
 

@@ -66,20 +66,20 @@ class Streams:
 
     async def _list_stream_shards(self, arn: str) -> list[Shard]:
         request: dict[str, Any] = {"StreamArn": arn}
-        found: list[Shard] = []
+        shards: list[Shard] = []
         while True:
             try:
                 answer = await self._client.call("describe_stream", request)
             except TableMissing:
                 return []  # an old stream that was just deleted
             description = answer["StreamDescription"]
-            found += [
+            shards += [
                 Shard(each["ShardId"], each.get("ParentShardId"), arn)
                 for each in description["Shards"]
             ]
             if (last := description.get("LastEvaluatedShardId")) is None:
-                return found
-            if len(found) > SHARDS_MAX:
+                return shards
+            if len(shards) > SHARDS_MAX:
                 raise CorruptData(f"stream {arn}: has more than {SHARDS_MAX} shards")
             request["ExclusiveStartShardId"] = last
 

@@ -50,8 +50,8 @@ class UserSearch:
             return []
         blocked = await self._blocks.find_blocked(viewer, [UserId(user) for user in users])
         records = {record.user: record for record in await self._rows.list_users(users)}
-        found = [records[user] for user in users if user in records and user not in blocked]
-        return [record for record in found if _may_be_found(record, wanted)][:limit]
+        matches = [records[user] for user in users if user in records and user not in blocked]
+        return [record for record in matches if _may_be_found(record, wanted)][:limit]
 
 
 def _may_be_found(record: User, wanted: list[str]) -> bool:

@@ -130,10 +130,10 @@ class AccountRows(LoginRows):
                 await self._profiles.make_info(user)
         else:
             raise Unavailable(f"user {user}: too many concurrent profile changes; try again")
-        found = await self.find_user(user)
-        if found is None:
+        stored = await self.find_user(user)
+        if stored is None:
             raise NotFound(f"user {user}: does not exist")
-        return found
+        return stored
 
     def _build_profile_actions(
         self, record: User, wanted: Mapping[str, Value | None], *, is_discoverable: bool | None

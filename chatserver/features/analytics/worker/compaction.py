@@ -135,15 +135,15 @@ class Compactor:
 
     async def _iter_dates(self) -> AsyncIterator[tuple[str, list[StoredFile]]]:
         """Yield the files of each date, with their prefix."""
-        found: list[StoredFile] = []
+        files: list[StoredFile] = []
         async for page in self._files.iter_files():
             for file in page:
-                if found and _get_prefix(file) != _get_prefix(found[0]):
-                    yield _get_prefix(found[0]), found
-                    found = []
-                found.append(file)
-        if found:
-            yield _get_prefix(found[0]), found
+                if files and _get_prefix(file) != _get_prefix(files[0]):
+                    yield _get_prefix(files[0]), files
+                    files = []
+                files.append(file)
+        if files:
+            yield _get_prefix(files[0]), files
 
     async def _find_move(self, prefix: str, files: Sequence[StoredFile]) -> _Move | None:
         """Clean up after earlier moves of a date; return the next move, if there is one."""

@@ -73,14 +73,14 @@ class FileLocations:
         return Location(holder.key, holder.etag)
 
     async def _list_compacted(self, prefix: str) -> list[_Compacted]:
-        found = []
+        compacted = []
         async for page in self._files.iter_files(compacted_prefix(prefix)):
             for file in page:
                 facts = await self._files.find_facts(file.key)
                 if facts is None:
                     raise Conflict(f"{file.key}: was removed concurrently")
-                found.append(_Compacted(file.key, file.etag, facts))
-        return found
+                compacted.append(_Compacted(file.key, file.etag, facts))
+        return compacted
 
     async def _check_own(self, key: str, etag: str | None, compacted: list[_Compacted]) -> Location:
         if etag is None:

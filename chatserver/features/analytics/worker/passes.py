@@ -182,24 +182,24 @@ class ExportPass:
 
     async def _list_unwritten(self, chat: ChatId) -> list[Unit]:
         """Return the newest units that an interrupted pass claimed but did not write."""
-        found: list[Unit] = []
+        units: list[Unit] = []
         async for page in self._state.iter_units_down(chat):
             unwritten = [unit for unit in page if not unit.sha256]
-            found += unwritten
+            units += unwritten
             if len(unwritten) < len(page):
                 break
-        return found[::-1]
+        return units[::-1]
 
     async def _add_with_targets(self, unit: Unit, entries: Sequence[Message]) -> None:
         """Add a unit, and the earlier units with messages that its entries change."""
         await self._exporter.add(unit)
-        changed = {seq: found for seq, found in list_changes(entries).items() if seq < unit.first}
+        changed = {seq: change for seq, change in list_changes(entries).items() if seq < unit.first}
         while changed:
             seq = min(changed)
             for target in await self._state.list_units(unit.chat, seq, seq):
-                own = {at: found for at, found in changed.items() if at <= target.last}
+                own = {at: change for at, change in changed.items() if at <= target.last}
                 await self._exporter.add(target, own)
-                changed = {at: found for at, found in changed.items() if at > target.last}
+                changed = {at: change for at, change in changed.items() if at > target.last}
             changed.pop(seq, None)
 
 

@@ -106,23 +106,23 @@ class UnitSource:
 
     async def read(self, unit: Unit) -> list[Message]:
         """Return the entries of a unit. Raises Unavailable if some cannot be read."""
-        found = await self.list_new(unit.chat, unit.first - 1, unit.last - unit.first + 1)
-        if len(found) < unit.last - unit.first + 1:
-            missing = unit.first + len(found)
+        entries = await self.list_new(unit.chat, unit.first - 1, unit.last - unit.first + 1)
+        if len(entries) < unit.last - unit.first + 1:
+            missing = unit.first + len(entries)
             raise Unavailable(
                 f"analytics: chat {unit.chat}: entries {missing} to {unit.last} cannot be read now"
             )
-        return found
+        return entries
 
     async def list_new(self, chat: str, after: int, limit: int) -> list[Message]:
         """Return at most `limit` stored entries after seq `after`, from any tier."""
-        found: list[Message] = []
+        entries: list[Message] = []
         ts: int | None = None
-        while len(found) < limit:
-            wanted = min(PAGE_MAX, limit - len(found))
+        while len(entries) < limit:
+            wanted = min(PAGE_MAX, limit - len(entries))
             page = await self._tiers.list_after(chat, after, wanted, ts)
             if not page:
                 break
-            found += page
+            entries += page
             after, ts = page[-1].seq, page[-1].ts
-        return found
+        return entries

@@ -55,8 +55,10 @@ class AttachmentResolver:
             raise BadRequest(f"attachments: must be at most {PER_MESSAGE_MAX} per message")
         if len(set(ids)) < len(ids):
             raise BadRequest("attachments: must not contain a file twice")
-        found = []
+        attachments = []
         for name, known in zip(ids, await self._files.find(ids), strict=True):
             file = known or await self._load_file(name)
-            found.append(build_attachment(check_sendable(file, sender, chat, self._clock.time())))
-        return found
+            attachments.append(
+                build_attachment(check_sendable(file, sender, chat, self._clock.time()))
+            )
+        return attachments

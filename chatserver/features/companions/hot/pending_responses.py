@@ -201,13 +201,13 @@ class PendingResponses:
     async def list_due(self, limit: int) -> tuple[list[ChatId], bool]:
         """Return `(due, is_pending)`: the sessions due now, and whether any session is pending."""
         key = self._hot.keys.companion_requests(self._partition)
-        (seconds, micros), found = await self._hot.snapshot(
+        (seconds, micros), items = await self._hot.snapshot(
             ("TIME",), ("ZRANGE", key, 0, limit - 1, "WITHSCORES")
         )
         now_ms = int(seconds) * 1000 + int(micros) // 1000
-        scored = zip(found[::2], found[1::2], strict=True)
+        scored = zip(items[::2], items[1::2], strict=True)
         due = [ChatId(name.decode()) for name, due_ms in scored if float(due_ms) <= now_ms]
-        return due, bool(found)
+        return due, bool(items)
 
     async def count(self) -> int:
         """Return the number of sessions that are pending or in progress."""

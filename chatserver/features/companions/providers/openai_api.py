@@ -109,8 +109,8 @@ class OpenAiApi:
             return False
         if request.messages[-1].results:
             return False  # it was checked before the tool calls
-        found = await self._sdk.moderations.create(model=model, input=message.text)
-        return any(result.flagged for result in found.results)
+        response = await self._sdk.moderations.create(model=model, input=message.text)
+        return any(result.flagged for result in response.results)
 
 
 def build_request(request: ModelRequest, limit_name: str) -> dict[str, Any]:

@@ -31,13 +31,13 @@ class Providers:
         Raises:
             ConfigError: there is no provider of this name, or it is not configured.
         """
-        found = self._open.get(name)
-        if found is None:
+        provider = self._open.get(name)
+        if provider is None:
             async with self._opening:
-                found = self._open.get(name)
-                if found is None:
-                    found = self._open[name] = await self._make(name)
-        return found
+                provider = self._open.get(name)
+                if provider is None:
+                    provider = self._open[name] = await self._make(name)
+        return provider
 
     async def _make(self, name: str) -> Provider:
         match name:

@@ -128,9 +128,9 @@ class CompanionCatalog:
         """
         if not is_session_chat(chat):
             return None
-        found = await self._sessions.find_by_chat(chat)
-        if found is not None:
-            return found
+        session = await self._sessions.find_by_chat(chat)
+        if session is not None:
+            return session
         try:
             members = [member.user for member in await self._members.list_members(chat)]
         except NotFound:

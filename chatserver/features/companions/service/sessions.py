@@ -208,16 +208,16 @@ class CompanionSessions:
             NotFound: the chat is not a session of the user, or there is no such version.
             Conflict: the session is no longer active.
         """
-        found = await self._catalog.find_session_by_chat(chat)
-        if found is None or found.user != user:
+        session = await self._catalog.find_session_by_chat(chat)
+        if session is None or session.user != user:
             raise NotFound(NO_SUCH_CHAT)
-        if not found.is_active:
+        if not session.is_active:
             raise Conflict(SESSION_ENDED)
         if version is None:
-            version = (await self._companions.get_newest(found.companion)).version
+            version = (await self._companions.get_newest(session.companion)).version
         else:
-            await self._companions.get_companion(found.companion, version)
-        return await self._rows.update_version(found, version)
+            await self._companions.get_companion(session.companion, version)
+        return await self._rows.update_version(session, version)
 
     async def list_page(
         self, user: UserId, companion: CompanionId | None, place: Token | None, limit: int

@@ -183,10 +183,10 @@ class CompanionRows:
         head = await find_item(self._client, self._table, _head_key(companion))
         if head is None or DirectoryField.ENDED in head:
             raise NotFound(NO_COMPANION)
-        found = await self._find_version(companion, get_number(head, Field.VERSION))
-        if found is None:
+        version = await self._find_version(companion, get_number(head, Field.VERSION))
+        if version is None:
             raise CorruptData(f"companion {companion}: the newest version is missing")
-        return found
+        return version
 
     async def get_companion(self, companion: CompanionId, version: int) -> Companion:
         """Return a companion's `version`, even if deleted. Strongly consistent. Raises NotFound."""
@@ -218,8 +218,8 @@ class CompanionRows:
             live = [row for row in rows if DirectoryField.ENDED not in row]
             keys = [_version_key(_get_id(row), get_number(row, Field.VERSION)) for row in live]
             items = await get_items(self._client, self._table, keys) if keys else []
-            found = [decode_version(item, is_deleted=False) for item in items]
-            by_id = {each.id: each for each in found}
+            versions = [decode_version(item, is_deleted=False) for item in items]
+            by_id = {each.id: each for each in versions}
             return [
                 None if DirectoryField.ENDED in row else by_id.get(_get_id(row)) for row in rows
             ]

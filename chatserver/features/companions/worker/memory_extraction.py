@@ -241,22 +241,22 @@ class MemoryExtractor:
 
     async def _read(self, session: CompanionSession, memory: UserMemory) -> _Unread:
         after = memory.get_cursor(session.chat)
-        found: list[frames.Message] = []
+        entries: list[frames.Message] = []
         for _ in range(PAGES_MAX):
             request = frames.History(0, session.chat, after=after, limit=frames.PAGE_MAX)
             page = await self._history.get_page(session.user, request)
             messages = [codec.decode_message(json) for json in page.messages]
-            found += messages
+            entries += messages
             if not messages or not page.has_more:
                 break
             after = messages[-1].seq
         since_us, soon_s = memory.since * 1000, self._clock.time() + EXPIRY_S_MIN
         left_out = {
             one.seq
-            for one in found
+            for one in entries
             if one.ts < since_us or (one.expires_at is not None and one.expires_at < soon_s)
         }
-        kept = [one for one in found if not {one.seq, one.reply_to} & left_out]
+        kept = [one for one in entries if not {one.seq, one.reply_to} & left_out]
         bounds = [one.expires_at * 1000 for one in kept if one.expires_at is not None]
         prompt_messages = build_prompt_messages(kept, session.companion)
         return _Unread(prompt_messages, min(bounds, default=0))

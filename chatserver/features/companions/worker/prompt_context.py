@@ -63,11 +63,11 @@ class Context:
         """The attachment ids of all images, the newest first."""
         return [id_ for ids in reversed(self.images) for id_ in reversed(ids)]
 
-    def build_messages(self, found: Mapping[str, Image]) -> tuple[ModelMessage, ...]:
-        """Return the messages with the images in `found`, and a note for each missing image."""
+    def build_messages(self, images_by_id: Mapping[str, Image]) -> tuple[ModelMessage, ...]:
+        """Return the messages with their images, and a note for each missing image."""
         built = []
         for message, ids in zip(self.messages, self.images, strict=True):
-            images = tuple(found[id_] for id_ in ids if id_ in found)
+            images = tuple(images_by_id[id_] for id_ in ids if id_ in images_by_id)
             note = UNAVAILABLE if len(images) < len(ids) else ""
             built.append(dataclasses.replace(message, text=message.text + note, images=images))
         return tuple(built)
@@ -80,7 +80,7 @@ def build_prompt_messages(
 
     The newest `images_max` images of the user are included as images, others by name only.
     """
-    found = []
+    prompt_messages = []
     messages = list(messages)
     chosen = _choose_images(messages, companion, images_max)
     for message in messages:
@@ -92,11 +92,13 @@ def build_prompt_messages(
         if not text.strip():
             continue
         if message.sender == companion:
-            found.append(PromptMessage(message.seq, "assistant", text, message.reply_to or 0))
+            prompt_messages.append(
+                PromptMessage(message.seq, "assistant", text, message.reply_to or 0)
+            )
         else:
             images = tuple(file.id for file in message.attachments if file.id in chosen)
-            found.append(PromptMessage(message.seq, "user", text, images=images))
-    return found
+            prompt_messages.append(PromptMessage(message.seq, "user", text, images=images))
+    return prompt_messages
 
 
 def _choose_images(messages: Sequence[Message], companion: str, images_max: int) -> set[str]:

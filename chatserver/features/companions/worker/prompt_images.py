@@ -39,7 +39,7 @@ class PromptImages:
         Raises:
             Unavailable: DynamoDB or S3 is down.
         """
-        found: dict[str, Image] = {}
+        images: dict[str, Image] = {}
         room = TOTAL_BYTES_MAX
         for id_ in ids:
             file = await self._rows.find_file(id_)
@@ -50,8 +50,8 @@ class PromptImages:
                 log.info("assistant.image_left_out", file=id_)
                 continue
             room -= len(image.content)
-            found[id_] = image
-        return found
+            images[id_] = image
+        return images
 
     async def _read(self, file: File) -> Image | None:
         fits = file.size <= IMAGE_BYTES_MAX and max(file.width or 0, file.height or 0) <= (

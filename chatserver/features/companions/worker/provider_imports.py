@@ -33,14 +33,14 @@ async def preload_sdks(container: StorageContainer) -> None:
 
 async def _list_providers(container: StorageContainer) -> set[str]:
     companions = container.get(CompanionContainer).companions
-    found: set[str] = set()
+    providers: set[str] = set()
     after: CompanionId | None = None
     try:
         for _ in range(PAGES_MAX):
             page, after = await companions.list_page(after, PAGE)
-            found.update(companion.provider for companion in page)
+            providers.update(companion.provider for companion in page)
             if after is None:
                 break
     except ChatError as exc:
         log.warning("assistant.preload_failed", error=exc.message)
-    return found
+    return providers

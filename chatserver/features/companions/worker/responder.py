@@ -213,10 +213,12 @@ class Responder:
     async def _find_persona(self) -> Companion | None:
         session = self._session
         try:
-            found = await self._context.catalog.get_companion(session.companion, session.ai_version)
+            companion = await self._context.catalog.get_companion(
+                session.companion, session.ai_version
+            )
         except NotFound:
             return None
-        return None if found.is_deleted else found
+        return None if companion.is_deleted else companion
 
     async def _load(self, persona: Companion) -> _SessionPage | None:
         session, limit = self._session, CONTEXT_MESSAGES_MAX
@@ -283,8 +285,8 @@ class Responder:
 
     async def _find_streamed_text(self) -> str:
         """Return the text that a failed worker streamed before the user stopped the response."""
-        found = await self._context.deltas.find(self._session.chat)
-        return found.text if found is not None and found.seq == self._started.seq else ""
+        delta = await self._context.deltas.find(self._session.chat)
+        return delta.text if delta is not None and delta.seq == self._started.seq else ""
 
     async def _generate_until_stopped(
         self, persona: Companion, context: Context, publisher: ResponsePublisher

@@ -34,10 +34,10 @@ async def handle_companion_call(
     match call:
         case rpc.ListCompanions():
             after = None if call.after is None else parse_companion_id(call.after, "after")
-            found, following = await container.get(CompanionContainer).companions.list_page(
+            page, following = await container.get(CompanionContainer).companions.list_page(
                 after, call.limit
             )
-            return rpc.CompanionsPage([describe_companion(each) for each in found], following)
+            return rpc.CompanionsPage([describe_companion(each) for each in page], following)
         case rpc.ListSessions():
             return await _list_sessions(container, call)
         case rpc.BeginSession():
@@ -71,8 +71,8 @@ async def _list_sessions(container: StorageContainer, call: rpc.ListSessions) ->
     companion = None if call.companion is None else parse_companion_id(call.companion)
     what = list_name(user, companion)
     place: Mapping[str, str] | None = cursors.open(what, call.after, dict[str, str])
-    found, following = await container.get(CompanionContainer).sessions.list_page(
+    page, following = await container.get(CompanionContainer).sessions.list_page(
         user, companion, place, call.limit
     )
     sealed = cursors.sign(what, following)
-    return rpc.SessionsPage([describe_session(each) for each in found], sealed)
+    return rpc.SessionsPage([describe_session(each) for each in page], sealed)

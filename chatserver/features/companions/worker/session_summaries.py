@@ -150,7 +150,7 @@ class SessionMemory:
     ) -> list[PromptMessage]:
         """Return the messages between the summary and the newest page; usually empty."""
         upto = 0 if summary is None else summary.upto
-        found: list[PromptMessage] = []
+        prompt_messages: list[PromptMessage] = []
         for _ in range(PAGES_MAX):
             if first <= upto + 1:
                 break
@@ -160,8 +160,11 @@ class SessionMemory:
             if not messages:
                 break
             first = messages[0].seq
-            found = [*build_prompt_messages(messages, session.companion), *found]
-        return [one for one in found if one.seq > upto]
+            prompt_messages = [
+                *build_prompt_messages(messages, session.companion),
+                *prompt_messages,
+            ]
+        return [one for one in prompt_messages if one.seq > upto]
 
     async def _summarize(
         self,

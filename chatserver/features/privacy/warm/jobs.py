@@ -338,11 +338,11 @@ class JobRows:
 
     async def list_expiring_before(self, before: int) -> list[tuple[str, int]]:
         """Return `(id, expires_at)` of the exports that expire before a time, in s since 1970."""
-        found = []
+        expiring = []
         for row in await self._list(_KEPT, f"{before:012d}"):
             at, _, id_ = row[DirectoryField.SK]["S"].partition("#")
-            found.append((id_, int(at)))
-        return found
+            expiring.append((id_, int(at)))
+        return expiring
 
     async def delete(self, id_: str, expires_at: int | None) -> None:
         """Delete a job and its expiry item. Idempotent."""

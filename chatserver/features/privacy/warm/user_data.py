@@ -145,12 +145,12 @@ class PersonalRows:
             keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
             items = await get_items(self._client, self._messages, keys)
             own = [item for item in items if item[Field.SENDER]["S"] == user]
-            found = await decode_items(own, self._bodies)
-            if found:
-                yield sorted(found, key=lambda message: message.ts)
+            entries = await decode_items(own, self._bodies)
+            if entries:
+                yield sorted(entries, key=lambda message: message.ts)
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
         """Return an entry from table `messages`. Strongly consistent."""
         item = await find_item(self._client, self._messages, await self._rows.build_key(chat, ts))
-        found = [] if item is None else await decode_items([item], self._bodies)
-        return found[0] if found else None
+        entries = [] if item is None else await decode_items([item], self._bodies)
+        return entries[0] if entries else None

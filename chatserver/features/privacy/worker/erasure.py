@@ -172,12 +172,12 @@ class Erasure:
         began = self._container.clock.monotonic()
         await wait_until_persisted(self._container)
         for number in range(PASSES_MAX):
-            found, total = await self._run_erasure_pass(number)
+            remaining, total = await self._run_erasure_pass(number)
             if number == 0:
                 passed_s = self._container.clock.monotonic() - began
                 await asyncio.sleep(max(0.0, SETTLE_S - passed_s))
             await wait_until_persisted(self._container)
-            if found == 0 and number > 0:
+            if remaining == 0 and number > 0:
                 chats = await self._rewrite_archive()
                 return [
                     ReceiptLine("messages", TIERS, "messages whose text was deleted", total),
@@ -189,21 +189,21 @@ class Erasure:
 
     async def _run_erasure_pass(self, number: int) -> tuple[int, int]:
         """Delete the user's message texts; return `(texts deleted, messages found)`."""
-        found = total = 0
+        matches = total = 0
         async for page in self._privacy.user_messages.iter_entries(self._user):
             for entry in page:
                 total += entry.kind not in frames.ENTRY_KINDS
                 # Deleting a message deletes its edits. Later passes delete edits without a message.
                 if not has_text(entry) or (entry.kind == "edit" and number == 0):
                     continue
-                found += 1
+                matches += 1
                 is_gone = await self._privacy.eraser.erase(self._user, entry)
                 if not is_gone and number > 1:
                     # The message is only in DynamoDB, and no pending change will delete it.
                     rev = max(entry.rev, entry.seq) + 1
                     await self._container.message_changes.clear_edit(entry.chat, entry.ts, rev)
                 failpoint("erasure.in_messages")
-        return found, total
+        return matches, total
 
     async def _rewrite_archive(self) -> int:
         """Remove the user's messages from the archive; return the number of chats rewritten."""
@@ -343,14 +343,14 @@ class Erasure:
         event_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):
             await asyncio.sleep(max(SETTLE_S, event_s))
-            found, _ = await self._run_erasure_pass(1)
-            found += sum((await self._delete_from_redis()).values())
-            found += sum(
+            remaining, _ = await self._run_erasure_pass(1)
+            remaining += sum((await self._delete_from_redis()).values())
+            remaining += sum(
                 done.count for done in await SocialData(self._container, self._user).erase()
             )
-            found += await self._privacy.rows.remove_rows(self._user)
+            remaining += await self._privacy.rows.remove_rows(self._user)
             await self._privacy.redis_data.remove_keys(self._user)
-            if found == 0:
+            if remaining == 0:
                 await self._rewrite_archive()
                 await self._privacy.rewrite_exported(await self._list_chats())
                 await self._privacy.erase_indexed(self._user)

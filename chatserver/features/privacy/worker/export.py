@@ -261,10 +261,10 @@ class ExportWorker:
 
     async def _list_files(self, user: UserId) -> list[File]:
         names = await self._privacy.rows.list_names(user, FILE_PREFIX)
-        found = [
+        files = [
             await self._container.get(AttachmentContainer).rows.find_file(name) for name in names
         ]
-        return [file for file in found if file is not None and file.phase == "ready"]
+        return [file for file in files if file is not None and file.phase == "ready"]
 
     async def _put_file(self, archive: ExportZip, file: File) -> None:
         pieces = self._container.get(AttachmentContainer).objects.iter_pieces(file)

@@ -53,8 +53,8 @@ class PushSubscriptions:
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": _READ_MAX}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
         live = [row for row in rows if int(row[Field.EXPIRES_AT]["N"]) > now]
-        found = [decode_subscription(row, user) for row in live]
-        return sorted(found, key=lambda one: (one.created_ms, one.id))
+        subscriptions = [decode_subscription(row, user) for row in live]
+        return sorted(subscriptions, key=lambda one: (one.created_ms, one.id))
 
     async def put(self, subscription: Subscription, now: float) -> None:
         """Register or renew a subscription.

@@ -178,8 +178,8 @@ class PushDispatcher:
 
     async def _list_new(self, due: DueChat, chat_fields: ChatFields) -> list[Message]:
         """Return the newest messages since `due.since`, with edits applied, oldest first."""
-        found = await self._log.list_before(due.chat, Seq(chat_fields.top + 1), MESSAGES_MAX)
-        entries = [entry for entry in found if entry.seq >= due.since]
+        newest = await self._log.list_before(due.chat, Seq(chat_fields.top + 1), MESSAGES_MAX)
+        entries = [entry for entry in newest if entry.seq >= due.since]
         overlay = await self._log.list_overlay(due.chat, [entry.seq for entry in entries])
         view, now = View(overlay, frozenset()), self._container.clock.time()
         messages = [
@@ -215,14 +215,14 @@ class PushDispatcher:
             await asyncio.gather(*(self._sender.deliver(one, notice) for one in devices))
 
     async def _list_devices(self, user: UserId, need: PushNeed) -> list[Subscription]:
-        found = await self._subscriptions.list_for_user(user, self._container.clock.time())
+        subscriptions = await self._subscriptions.list_for_user(user, self._container.clock.time())
         if need is PushNeed.IF_DEVICES:
             await (
                 self._push_state.record_devices(user)
-                if found
+                if subscriptions
                 else self._push_state.record_no_devices(user)
             )
-        return [one for one in found if self._sender.is_supported(one)]
+        return [one for one in subscriptions if self._sender.is_supported(one)]
 
     async def _build_notice(
         self, user: UserId, message: Message, chat_fields: ChatFields

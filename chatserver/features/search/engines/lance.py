@@ -81,8 +81,8 @@ class LanceEngine:
         return self._load()
 
     def _load(self) -> State:
-        found = self._table.list_rows(f"id = {quoted(STATE_ID)}", 1)
-        stored = found[0].state if found else None
+        rows = self._table.list_rows(f"id = {quoted(STATE_ID)}", 1)
+        stored = rows[0].state if rows else None
         return State() if stored is None else msgspec.json.decode(stored, type=State)
 
     # changes
@@ -197,26 +197,26 @@ class _Search:
         next range then starts at a time near the newest matches of the sample: it contains at least
         `limit` matches, but far fewer.
         """
-        low, found = 0, self._read(0, high)
+        low, hits = 0, self._read(0, high)
         for _ in range(WINDOWS_MAX):
-            if len(found) <= MATCHES_MAX:
+            if len(hits) <= MATCHES_MAX:
                 break
-            newest = sorted((each.ts for each in found), reverse=True)
+            newest = sorted((each.ts for each in hits), reverse=True)
             low = newest[min(2 * limit, len(newest) - 1)]
-            found = self._read(low, high)
-        return found, low == 0
+            hits = self._read(low, high)
+        return hits, low == 0
 
     def list_newest(self, limit: int, start: Cursor | None) -> Found:
         high = self._high if start is None else min(self._high, start.ts + 1)
         skipped = 0 if start is None else start.offset
-        found, is_all = self._list_window(high, limit + skipped)
-        found.sort(key=lambda each: (-each.ts, each.id))
-        page = found[skipped : skipped + limit]
+        hits, is_all = self._list_window(high, limit + skipped)
+        hits.sort(key=lambda each: (-each.ts, each.id))
+        page = hits[skipped : skipped + limit]
         cursors: list[Cursor] = []
         for index, match in enumerate(page, skipped):
-            same = sum(1 for each in found[: index + 1] if each.ts == match.ts)
+            same = sum(1 for each in hits[: index + 1] if each.ts == match.ts)
             cursors.append(Cursor(match.ts, same))
-        has_more = bool(page) and (not is_all or len(found) > skipped + limit)
+        has_more = bool(page) and (not is_all or len(hits) > skipped + limit)
         return Found(
             [_build_hit(each) for each in page], cursors, cursors[-1] if has_more else None
         )
@@ -224,12 +224,12 @@ class _Search:
     def list_ranked(self, limit: int, start: Cursor | None) -> Found:
         skipped = 0 if start is None else start.offset
         high = self._high if start is None else min(self._high, start.ts)
-        found = self._read(0, high, RANKED_MAX)[:RANKED_MAX]
-        top = max((each.ts for each in found), default=0) + 1 if start is None else start.ts
-        found.sort(key=lambda each: (-each.score, -each.ts, each.id))
-        page = found[skipped : skipped + limit]
+        ranked = self._read(0, high, RANKED_MAX)[:RANKED_MAX]
+        top = max((each.ts for each in ranked), default=0) + 1 if start is None else start.ts
+        ranked.sort(key=lambda each: (-each.score, -each.ts, each.id))
+        page = ranked[skipped : skipped + limit]
         cursors = [Cursor(top, skipped + index + 1) for index in range(len(page))]
-        has_more = len(found) > skipped + limit
+        has_more = len(ranked) > skipped + limit
         hits = [_build_hit(each)._replace(score=each.score) for each in page]
         return Found(hits, cursors, cursors[-1] if has_more else None)
 
@@ -268,12 +268,12 @@ def _build_row(document: Document, generation: int) -> Row:
 
 
 def _list_prefixes(tokens: str) -> str:
-    found = {
+    prefixes = {
         word[:size]
         for word in set(tokens.split())
         for size in range(1, min(len(word), PREFIX_CHARS_MAX) + 1)
     }
-    return " ".join(sorted(found))
+    return " ".join(sorted(prefixes))
 
 
 def _build_id(ref: DocumentRef) -> str:

@@ -154,11 +154,11 @@ class LanceTable:
         with _translated():
             table = self._open()
             if words is None:
-                found = table.search().where(condition).select(columns).limit(limit).to_list()
+                rows = table.search().where(condition).select(columns).limit(limit).to_list()
             else:
                 matches = table.search(words, query_type="fts").where(condition, prefilter=True)
-                found = matches.select([*columns, "_score"]).limit(limit).to_list()
-            return msgspec.convert(found, list[Match])
+                rows = matches.select([*columns, "_score"]).limit(limit).to_list()
+            return msgspec.convert(rows, list[Match])
 
     def measure(self) -> tuple[int, int]:
         """Return the number of rows, and the size in bytes."""

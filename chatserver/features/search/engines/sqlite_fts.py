@@ -79,13 +79,13 @@ class SqliteEngine:
     # connections: one per thread
 
     def _connect(self) -> sqlite3.Connection:
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if found is not None:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is not None:
             if self._is_writer or self._local.inode == self._find_inode():
-                return found
+                return connection
             with self._lock:  # the file was deleted or replaced
-                self._connections.remove(found)
-            found.close()
+                self._connections.remove(connection)
+            connection.close()
             self._local.connection = None
         if self._is_writer:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,11 +183,11 @@ class SqliteEngine:
         connection = self._connect()
         condition = "expires_at > 0 AND expires_at <= ?"
         with _translated(self._path):
-            found = connection.execute(
+            expired = connection.execute(
                 f"SELECT 1 FROM doc WHERE {condition} LIMIT 1",  # noqa: S608
                 (now_s,),
             ).fetchone()
-        if found is None:
+        if expired is None:
             return 0
         with self._write() as writing:
             return _delete(writing, condition, (now_s,))
@@ -308,14 +308,14 @@ class _Names:
         return number
 
     def get(self, kind: str, name: str) -> int:
-        found = self.find(kind, name)
-        if found is None:
+        number = self.find(kind, name)
+        if number is None:
             cursor = self._connection.execute(
                 "INSERT INTO name (kind, name) VALUES (?, ?)", (kind, name)
             )
-            found = int(cursor.lastrowid or 0)
-            self._known[kind, name] = found
-        return found
+            number = int(cursor.lastrowid or 0)
+            self._known[kind, name] = number
+        return number
 
 
 def _insert(

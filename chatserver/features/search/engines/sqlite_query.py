@@ -61,8 +61,8 @@ class SqliteSearch:
             return rows, last if count > limit else None
         rows, last = [], high
         for size in SCAN_SIZES:
-            found, count, end = self._scan(size, last)
-            rows += found
+            hits, count, end = self._scan(size, last)
+            rows += hits
             if len(rows) > limit:
                 return rows[:limit], rows[limit - 1][0]
             if count < size:
@@ -82,14 +82,14 @@ class SqliteSearch:
         if not self._is_scoped:
             condition += " AND doc.chat IN (SELECT value FROM json_each(?))"
             values.append(self._chats)
-        found = _ALL
+        statement = _ALL
         if self._match is not None:
-            found = _MATCHING
+            statement = _MATCHING
             values.append(self._match)
         matches, count, last = self._connection.execute(
             "SELECT json_group_array(json_array(doc.id, doc.chat, doc.seq)) "  # noqa: S608
             f"FILTER (WHERE {condition}), count(*), min(doc.id) "
-            f"FROM ({found}) AS found CROSS JOIN doc ON doc.id = found.id",
+            f"FROM ({statement}) AS found CROSS JOIN doc ON doc.id = found.id",
             [*values, self._low, high, size],
         ).fetchone()
         rows = sorted(msgspec.json.decode(matches, type=list[Row]), reverse=True)
@@ -118,12 +118,12 @@ class SqliteSearch:
         return Found(hits, cursors, cursors[-1] if has_more else None)
 
     def _list_bodies(self, ids: Sequence[int]) -> dict[int, str]:
-        (found,) = self._connection.execute(
+        (rows_json,) = self._connection.execute(
             "SELECT json_group_array(json_array(rowid, body)) FROM words "
             "WHERE rowid IN (SELECT value FROM json_each(?))",
             (msgspec.json.encode(ids).decode(),),
         ).fetchone()
-        return dict(msgspec.json.decode(found, type=list[tuple[int, str]]))
+        return dict(msgspec.json.decode(rows_json, type=list[tuple[int, str]]))
 
     def _hit(self, row: Row) -> Hit:
         return Hit(self._numbers[row[1]], row[2], row[0] // SLOTS)
@@ -153,12 +153,12 @@ def find_chat_numbers(
         if len(known) > KNOWN_CHATS_MAX:
             known.clear()
             missing = list(chats)
-        (found,) = connection.execute(
+        (rows_json,) = connection.execute(
             "SELECT json_group_array(json_array(name, id)) FROM name "
             "WHERE kind = 'chat' AND name IN (SELECT value FROM json_each(?))",
             (msgspec.json.encode(missing).decode(),),
         ).fetchone()
-        known.update(msgspec.json.decode(found, type=list[tuple[str, int]]))
+        known.update(msgspec.json.decode(rows_json, type=list[tuple[str, int]]))
     return {known[chat]: chat for chat in chats if chat in known}
 
 

@@ -35,8 +35,8 @@ class SearchCallWorker(RpcWorker):
         if not isinstance(operation, rpc.FindMessages):
             return await super()._perform(operation)
         query = operation.query
-        found, next_cursor = await self._container.get(SearchContainer).get_page(
+        page, next_cursor = await self._container.get(SearchContainer).get_page(
             UserId(operation.user), query.q, Order(query.order), query.limit, query.after
         )
-        results = [each.encode() for each in found]
+        results = [each.encode() for each in page]
         return msgspec.msgpack.encode(rpc.FoundPage(results, next_cursor))

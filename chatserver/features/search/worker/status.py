@@ -22,8 +22,8 @@ class PartitionStatus(NamedTuple):
     @property
     def rebuild(self) -> Rebuild | None:
         """The rebuild in progress, if there is one."""
-        found = self.state.rebuild
-        return None if found is None or found.finished_ms else found
+        last_rebuild = self.state.rebuild
+        return None if last_rebuild is None or last_rebuild.finished_ms else last_rebuild
 
 
 async def read_status(container: StorageContainer) -> list[PartitionStatus]:
@@ -33,7 +33,7 @@ async def read_status(container: StorageContainer) -> list[PartitionStatus]:
         Unavailable: the index does not exist, or Redis does not respond.
     """
     search, feed = container.get(SearchContainer), IndexFeed(container.hot)
-    found = []
+    statuses = []
     for number, partitions in search.partitions.items():
         engine = search.open_reader(number)
         try:
@@ -48,5 +48,5 @@ async def read_status(container: StorageContainer) -> list[PartitionStatus]:
             if waiting:
                 waiting_ms = int(waiting[0].id.partition("-")[0])
                 lag_s = max(lag_s, container.clock.time() - waiting_ms / 1000)
-        found.append(PartitionStatus(number, state, stats, lag_s))
-    return found
+        statuses.append(PartitionStatus(number, state, stats, lag_s))
+    return statuses

@@ -112,10 +112,10 @@ class Favorites:
             await self._rows.remove_many(user, [ref for ref in refs if ref not in posts])
             shown = [posts[ref] for ref in refs if ref in posts and ref.author not in blocked]
             views = await self._social.build_views(user, shown)
-            found = {PostRef(view.post.id, view.post.author): view for view in views}
+            views_by_ref = {PostRef(view.post.id, view.post.author): view for view in views}
             return [
-                SavedPost(each.saved_ms, found[each.ref])
-                if isinstance(each.ref, PostRef) and each.ref in found
+                SavedPost(each.saved_ms, views_by_ref[each.ref])
+                if isinstance(each.ref, PostRef) and each.ref in views_by_ref
                 else None
                 for each in favorites
             ]
@@ -156,5 +156,5 @@ class Favorites:
         return await self._rows.list_page(user, "message", start, limit, load)
 
     async def _get_message(self, user: UserId, ref: MessageRef) -> Message:
-        found = await self._messages.get_message(user, Reference(ref.chat, ref.seq))
-        return codec.decode_message(found)
+        message = await self._messages.get_message(user, Reference(ref.chat, ref.seq))
+        return codec.decode_message(message)

@@ -109,13 +109,13 @@ class SocialFiles:
         Raises:
             NotFound: there is no picture, or it was deleted.
         """
-        found = None if file is None else await self._rows.find_file(file)
-        if found is None or found.phase != "ready":
+        row = None if file is None else await self._rows.find_file(file)
+        if row is None or row.phase != "ready":
             raise NotFound(NOT_READABLE)
         lifetime_s = LINK_S
-        is_small = is_thumb and found.has_thumb
+        is_small = is_thumb and row.has_thumb
         sign = self._objects.sign_thumb_link if is_small else self._objects.sign_link
-        return Link(await sign(found, lifetime_s), lifetime_s, found)
+        return Link(await sign(row, lifetime_s), lifetime_s, row)
 
 
 def get_use_number(use: str) -> int:

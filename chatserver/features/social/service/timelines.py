@@ -63,20 +63,20 @@ class Timelines:
             Cost: usually a Query, one per merged author, and up to six BatchGetItem calls.
         """
         merged = await self._list_merged(user)
-        found: list[Post] = []
+        posts: list[Post] = []
         for _ in range(ROUNDS_MAX):
-            size = max(limit + 1 - len(found), CHUNK_MIN)
+            size = max(limit + 1 - len(posts), CHUNK_MIN)
             entries, is_more = await self._list_entries(user, merged, before, size)
             for post in await self._load(user, entries):
-                if len(found) == limit:
-                    return await self._social.build_views(user, found), PostRef(
-                        found[-1].id, found[-1].author
+                if len(posts) == limit:
+                    return await self._social.build_views(user, posts), PostRef(
+                        posts[-1].id, posts[-1].author
                     )
-                found.append(post)
+                posts.append(post)
             if not is_more:
-                return await self._social.build_views(user, found), None
+                return await self._social.build_views(user, posts), None
             before = entries[-1] if entries else before
-        return await self._social.build_views(user, found), before
+        return await self._social.build_views(user, posts), before
 
     async def _load(self, user: UserId, entries: list[PostRef]) -> list[Post]:
         """Return the posts that entries refer to, except deleted and no longer followed ones."""
@@ -103,13 +103,15 @@ class Timelines:
             *(self._list_posts(author, before, first, size) for author, first in merged.items()),
         )
         sources: list[tuple[list[PostRef], bool]] = [own, *others]
-        found = {post_ref for entries, _ in sources for post_ref in entries}
+        post_refs = {post_ref for entries, _ in sources for post_ref in entries}
         # Below the last entry of a source that has more, the list may be incomplete.
         ends = [entries[-1] for entries, is_more in sources if is_more and entries]
         if not ends and any(is_more for _, is_more in sources):
             return [], False
         lowest = max(ends) if ends else None
-        entries = sorted((each for each in found if lowest is None or each >= lowest), reverse=True)
+        entries = sorted(
+            (each for each in post_refs if lowest is None or each >= lowest), reverse=True
+        )
         return entries, bool(ends)
 
     async def _list_posts(

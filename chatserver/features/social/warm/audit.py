@@ -83,12 +83,12 @@ class SocialAudit:
             for row in rows:
                 self._rows += 1
                 partition, sort = row[Field.PK]["S"], row[Field.SK]["S"]
-                found = await self._check_row(partition, sort)
-                if found is None and partition != run and partition.startswith("u#"):
-                    found = await self._check_missing_count(partition)
+                finding = await self._check_row(partition, sort)
+                if finding is None and partition != run and partition.startswith("u#"):
+                    finding = await self._check_missing_count(partition)
                 run = partition
-                if found is not None:
-                    yield found
+                if finding is not None:
+                    yield finding
 
     async def _check_row(self, partition: str, sort: str) -> SocialFinding | None:
         match partition.split("#"):

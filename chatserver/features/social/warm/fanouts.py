@@ -162,17 +162,17 @@ class Fanouts:
         """
         span = Span(DIRECTORY, MERGED)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": MERGED_MAX}
-        found: dict[str, PostId] = {}
-        while len(found) < MERGED_MAX:
+        merged_posts: dict[str, PostId] = {}
+        while len(merged_posts) < MERGED_MAX:
             answer = await self._client.call("query", request)
             for item in answer["Items"]:
                 merged = _decode_merged(item)
-                if merged.last >= since and len(found) < MERGED_MAX:
-                    found[item[Field.SK]["S"].removeprefix(f"{MERGED}#")] = merged.first
+                if merged.last >= since and len(merged_posts) < MERGED_MAX:
+                    merged_posts[item[Field.SK]["S"].removeprefix(f"{MERGED}#")] = merged.first
             if (last := answer.get("LastEvaluatedKey")) is None:
                 break
             request["ExclusiveStartKey"] = last
-        return found
+        return merged_posts
 
     async def remove_author(self, author: str) -> None:
         """Delete an author's merge record. Idempotent."""

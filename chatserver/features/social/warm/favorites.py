@@ -102,8 +102,8 @@ class SocialFavorites:
         partition = social.favorites_key(user)
         keys = [social.row_key(partition, sort) for sort in sorted(set(map(_encode_ref, refs)))]
         items = await get_items(self._table.client, self._table.name, keys)
-        found = {item[Field.SK]["S"] for item in items}
-        return {ref for ref in refs if _encode_ref(ref) in found}
+        sorts = {item[Field.SK]["S"] for item in items}
+        return {ref for ref in refs if _encode_ref(ref) in sorts}
 
     async def list_page(
         self, user: str, kind: Kind, start: Token | None, limit: int, load: Load[T]

@@ -99,8 +99,8 @@ class SocialGraph:
             social.row_key(social.following_key(user), social.user_key(other))
             for other in sorted(set(others))
         ]
-        found = await get_items(self._table.client, self._table.name, rows)
-        return {social.decode_edge(item).user for item in found}
+        items = await get_items(self._table.client, self._table.name, rows)
+        return {social.decode_edge(item).user for item in items}
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
         """Return which of `others` follow the user. Strongly consistent; one call per 100."""
@@ -108,8 +108,8 @@ class SocialGraph:
             social.row_key(social.follower_key(user), social.user_key(other))
             for other in sorted(set(others))
         ]
-        found = await get_items(self._table.client, self._table.name, rows)
-        return {social.decode_edge(item).user for item in found}
+        items = await get_items(self._table.client, self._table.name, rows)
+        return {social.decode_edge(item).user for item in items}
 
     async def list_followers(self, user: str, start: Token | None, limit: int) -> Page[GraphEdge]:
         """Return a page of a user's followers, sorted by id. Eventually consistent, one Query."""
@@ -143,17 +143,17 @@ class SocialGraph:
         span = Span(SOCIAL, partition)
         request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}
         place = after
-        found: list[GraphEdge] = []
-        while len(found) < limit:
-            request["Limit"] = limit - len(found)
+        edges: list[GraphEdge] = []
+        while len(edges) < limit:
+            request["Limit"] = limit - len(edges)
             if place is not None:
                 request["ExclusiveStartKey"] = social.row_key(partition, social.user_key(place))
             answer = await self._table.client.call("query", request)
-            found += [social.decode_edge(item) for item in answer["Items"]]
+            edges += [social.decode_edge(item) for item in answer["Items"]]
             if "LastEvaluatedKey" not in answer:
                 break
             place = social.decode_edge(answer["LastEvaluatedKey"]).user
-        return found
+        return edges
 
     async def iter_edges(self, user: str, *, is_follower: bool) -> AsyncIterator[list[GraphEdge]]:
         """Yield all followers, or all followed users, page by page. Strongly consistent."""

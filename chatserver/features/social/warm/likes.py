@@ -85,9 +85,11 @@ class SocialLikes:
         """Return the like counts of posts."""
         keys = [_count_key(post) for post in sorted(set(posts))]
         items = await get_items(self._table.client, self._table.name, keys)
-        found = {PostId(item[Field.PK]["S"].split("#")[1]): _decode_count(item).n for item in items}
+        counts = {
+            PostId(item[Field.PK]["S"].split("#")[1]): _decode_count(item).n for item in items
+        }
         # An unlike may be counted before its like while both are queued.
-        return {post: max(0, found.get(post, 0)) for post in posts}
+        return {post: max(0, counts.get(post, 0)) for post in posts}
 
     # Counting
 

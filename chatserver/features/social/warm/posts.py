@@ -156,8 +156,8 @@ class SocialPosts:
         """Return the ids of a user's newest posts in ``[first, before)``, newest first."""
         if before is not None and before <= first:
             return []
-        found = await self._list_ids(author, before, first, limit + (before is not None))
-        return [id_ for id_ in found if id_ != before][:limit]
+        ids = await self._list_ids(author, before, first, limit + (before is not None))
+        return [id_ for id_ in ids if id_ != before][:limit]
 
     async def list_newest(self, author: str, first: PostId, limit: int) -> list[PostId]:
         """Return the ids of a user's newest posts from `first` on. Strongly consistent."""

@@ -57,14 +57,14 @@ class SocialProfiles:
         places = ((user, social.INFO), (user, social.COUNT), (other, social.INFO))
         keys = [social.row_key(social.user_key(one), sort) for one, sort in places]
         items = await self._reads.get(keys)
-        found = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
+        items_by_key = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
         infos = [
             None
-            if (item := found.get((social.user_key(one), social.INFO))) is None
+            if (item := items_by_key.get((social.user_key(one), social.INFO))) is None
             else social.decode_info(item)
             for one in (user, other)
         ]
-        counts = found.get((social.user_key(user), social.COUNT))
+        counts = items_by_key.get((social.user_key(user), social.COUNT))
         return infos[0], infos[1], None if counts is None else social.decode_counts(counts)
 
     async def list_infos(self, users: Collection[str]) -> dict[str, Info]:

@@ -242,12 +242,12 @@ class SocialTable:
         span = Span(SOCIAL, partition, prefix=prefix)
         request: dict[str, Any] = {**span.query(self.settings), "ConsistentRead": True}
         request["Select"] = "COUNT"
-        found = 0
+        count = 0
         while True:
             answer = await self.client.call("query", request)
-            found += int(answer["Count"])
+            count += int(answer["Count"])
             if (last := answer.get("LastEvaluatedKey")) is None:
-                return found
+                return count
             request["ExclusiveStartKey"] = last
 
     async def find(self, partition: str, sort: str) -> Item | None:

@@ -122,10 +122,10 @@ class CountersWorker:
 
 def group_by_item(entries: Sequence[CountEntry]) -> list[list[CountEntry]]:
     """Group entries by the item that holds their count, in order."""
-    found: dict[tuple[bool, str], list[CountEntry]] = {}
+    groups: dict[tuple[bool, str], list[CountEntry]] = {}
     for entry in entries:
-        found.setdefault((entry.kind == "likes", entry.subject), []).append(entry)
-    return list(found.values())
+        groups.setdefault((entry.kind == "likes", entry.subject), []).append(entry)
+    return list(groups.values())
 
 
 async def run_counters(container: StorageContainer, owner: str) -> None:

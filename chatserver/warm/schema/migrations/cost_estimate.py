@@ -48,7 +48,7 @@ async def estimate(
         Cost: one DescribeTable per migration. For a migration that scans a table, also 32 reads of
         32 items.
     """
-    found: list[Estimate] = []
+    estimates: list[Estimate] = []
     repairs = set()
     for migration in migrations:
         each = await _estimate(client, settings, migration)
@@ -57,8 +57,8 @@ async def estimate(
             each = dataclasses.replace(each, share=0.0, write_units=0.0)
         if migration.repair is not None:
             repairs.add(migration.repair)
-        found.append(each)
-    return found
+        estimates.append(each)
+    return estimates
 
 
 async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) -> Estimate:
@@ -68,7 +68,7 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
     if migration.repair is None:
         return Estimate(migration, items, size, 0, False, 0.0, 0.0, 0.0)
     pages = await asyncio.gather(*(_sample(client, name, n) for n in range(SAMPLE_SEGMENTS)))
-    sample = [item for found, _ in pages for item in found]
+    sample = [item for page, _ in pages for item in page]
     is_exact = all(is_whole for _, is_whole in pages)
     sizes = [compute_item_size(item) for item in sample]
     lacking = [bytes_ for item, bytes_ in zip(sample, sizes, strict=True) if migration.repair(item)]

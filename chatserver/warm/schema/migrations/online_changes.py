@@ -58,10 +58,10 @@ def has_index(description: dict[str, Any], index: Index) -> bool:
     Raises:
         ConfigError: the table has an index of this name with other keys.
     """
-    found = _find_index(description, index)
-    if found is None:
+    index_description = _find_index(description, index)
+    if index_description is None:
         return False
-    keys, ours = found["KeySchema"], build_key_schema(index.key)
+    keys, ours = index_description["KeySchema"], build_key_schema(index.key)
     if sorted(keys, key=str) != sorted(ours, key=str):
         where = f"table {description['TableName']}, index {index.name}"
         raise ConfigError([f"{where}: its keys are {keys}, expected {ours}"])
@@ -102,12 +102,12 @@ async def wait_for_index(
     """Wait until the index is active. The caller sets a deadline."""
     poll = _Poll(report, INDEX_POLL_S_MAX)
     while True:
-        found = _find_index(await describe_table(client, table_name), index) or {}
-        status = found.get("IndexStatus", "not started")
+        index_description = _find_index(await describe_table(client, table_name), index) or {}
+        status = index_description.get("IndexStatus", "not started")
         if status == "ACTIVE":
             report(f"{what}: active")
             return
-        await poll.wait(f"{what}: {status.lower()}, {found.get('ItemCount', 0)} items")
+        await poll.wait(f"{what}: {status.lower()}, {index_description.get('ItemCount', 0)} items")
 
 
 def _find_index(description: dict[str, Any], index: Index) -> dict[str, Any] | None:
@@ -131,12 +131,12 @@ async def change_ttl_attribute(
     poll = _Poll(report, EXPIRY_POLL_S_MAX)
     while True:
         state = await describe_ttl(client, table_name)
-        status, found = state["TimeToLiveStatus"], state.get("AttributeName", attribute)
-        if found == attribute and status in {"ENABLED", "ENABLING"}:
+        status, current = state["TimeToLiveStatus"], state.get("AttributeName", attribute)
+        if current == attribute and status in {"ENABLED", "ENABLING"}:
             report(f"{what}: TTL reads {attribute}")
             return
         if status == "ENABLED":
-            await _set_expiry(client, table_name, found, is_on=False)
+            await _set_expiry(client, table_name, current, is_on=False)
         elif status == "DISABLED":
             await _set_expiry(client, table_name, attribute, is_on=True)
         await poll.wait(f"{what}: TTL is {status.lower()}")

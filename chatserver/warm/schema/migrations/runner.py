@@ -249,18 +249,18 @@ async def list_statuses(
     migrations: Sequence[Migration],
 ) -> list[MigrationStatus]:
     rows = MigrationRows(client, settings)
-    found = []
+    statuses = []
     for migration in migrations:
         progress = await rows.find_progress(migration.number)
         if migration.number <= state.version:
             finished = 0 if progress is None else progress.finished_ms
-            found.append(MigrationStatus(migration, "done", finished))
+            statuses.append(MigrationStatus(migration, "done", finished))
         elif progress is None:
-            found.append(MigrationStatus(migration, "to do"))
+            statuses.append(MigrationStatus(migration, "to do"))
         else:
             numbers = range(progress.segments if migration.repair else 0)
             parts = [await rows.get_segment(migration.number, n) for n in numbers]
-            found.append(
+            statuses.append(
                 MigrationStatus(
                     migration,
                     "begun",
@@ -270,4 +270,4 @@ async def list_statuses(
                     filled=sum(part.filled for part in parts),
                 )
             )
-    return found
+    return statuses
