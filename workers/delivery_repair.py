@@ -196,5 +196,5 @@ async def run_repair(container: StorageContainer, owner: str) -> None:
         Unavailable: all of Redis is unavailable; restart the worker.
     """
     await run_partitions(
-        container.hot, "repair", lambda each: RepairWorker(container, each, owner).run()
+        container.hot, "repair", lambda partition: RepairWorker(container, partition, owner).run()
     )

@@ -68,7 +68,7 @@ class LegalHoldWorker:
             page = await self._container.message_indexes.list_chat(
                 hold.chat, limit=PAGE, start=start
             )
-            ending = [each for each in page.items if each.expires_at is not None]
+            ending = [item for item in page.items if item.expires_at is not None]
             await self._holds.copy_versions(ending)
             failpoint("holds.in_begin")
             count, start = count + len(ending), page.next
@@ -94,8 +94,8 @@ class LegalHoldWorker:
 
     async def _release(self, copy: Message) -> None:
         now = await self._container.older_tiers.list_after(copy.chat, copy.seq - 1, 1)
-        kept = {each.id for each in now[0].attachments} if now else set()
-        lost = [each for each in copy.attachments if each.id not in kept]
+        kept = {attachment.id for attachment in now[0].attachments} if now else set()
+        lost = [attachment for attachment in copy.attachments if attachment.id not in kept]
         await self._container.release_files(copy.seq, lost)
 
 

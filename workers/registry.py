@@ -30,5 +30,7 @@ _AUDIT = Worker(
 
 def list_workers() -> dict[str, Worker]:
     """Return the workers by name."""
-    added = {name: each for feature in list_features() for name, each in feature.workers.items()}
+    added = {
+        name: worker for feature in list_features() for name, worker in feature.workers.items()
+    }
     return {**_CORE, **added, "audit": _AUDIT}

@@ -56,7 +56,7 @@ def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
 def device_cookie(token: str, kept: Sequence[str], settings: Auth) -> Cookie:
     """Return the cookie that stores `token`, and the tokens of other accounts in `kept`."""
     account = token.partition(".")[0]
-    others = [each for each in kept if each and each.partition(".")[0] != account]
+    others = [cookie for cookie in kept if cookie and cookie.partition(".")[0] != account]
     return Cookie(
         key=DEVICE_NAME,
         value=_SEPARATOR.join([token, *others[: ACCOUNTS_MAX - 1]]),

@@ -34,7 +34,7 @@ def list_query_names(handler: BaseRouteHandler) -> frozenset[str]:
     """Return the names of the query parameters that a route and its dependencies accept."""
     signatures = [
         handler.parsed_fn_signature,
-        *(each.parsed_fn_signature for each in handler.resolve_dependencies().values()),
+        *(dependency.parsed_fn_signature for dependency in handler.resolve_dependencies().values()),
     ]
     return frozenset(
         param.kwarg_definition.name or name

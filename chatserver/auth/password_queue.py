@@ -132,13 +132,13 @@ class PasswordQueue:
 
     def _enforce_limits(self, newest: _Waiter) -> None:
         """Reject the lowest-ranked attempt of each group that exceeds its limit."""
-        source = (each for each in self._waiting if each.source == newest.source)
+        source = (attempt for attempt in self._waiting if attempt.source == newest.source)
         _refuse_last(
             source, SOURCE_MAX, _make_rate_limited("from this network or device"), self._waiting
         )
-        account = (each for each in self._waiting if each.account == newest.account)
+        account = (attempt for attempt in self._waiting if attempt.account == newest.account)
         _refuse_last(account, ACCOUNT_MAX, _make_rate_limited("for this account"), self._waiting)
-        due = (each for each in self._waiting if not each.is_delayed)
+        due = (attempt for attempt in self._waiting if not attempt.is_delayed)
         due_max = max(self._slots, int(self._wait_s_max * self._slots / max(self._cost_s, 1e-3)))
         busy = Overloaded(
             "too many logins are waiting; try again", retry_after_ms=int(self._wait_s_max * 1000)
@@ -152,7 +152,7 @@ class PasswordQueue:
 
     def _start_next(self) -> None:
         while self._free:
-            due = [each for each in self._waiting if not each.is_delayed]
+            due = [attempt for attempt in self._waiting if not attempt.is_delayed]
             if not due:
                 return
             first = min(due, key=_fair_rank)

@@ -157,10 +157,10 @@ def _iter_contexts(
     context = click.Context(command, parent, name, **command.context_settings)
     yield context
     if isinstance(command, click.Group):
-        for each in command.list_commands(context):
-            subcommand = command.get_command(context, each)
+        for subcommand_name in command.list_commands(context):
+            subcommand = command.get_command(context, subcommand_name)
             assert subcommand is not None
-            yield from _iter_contexts(subcommand, each, context)
+            yield from _iter_contexts(subcommand, subcommand_name, context)
 
 
 DOCUMENTS: Final = {"settings": settings_document, "commands": commands_document}

@@ -151,9 +151,9 @@ def status_lines(
             f"{detail}"
         )
     lines += [
-        f"process {each.name}: schema {each.schema_version}, seen "
-        f"{max(0, round(now - each.seen_ms / 1000))} s ago"
-        for each in processes
+        f"process {process.name}: schema {process.schema_version}, seen "
+        f"{max(0, round(now - process.seen_ms / 1000))} s ago"
+        for process in processes
     ]
     lines.append(f"running: {holder}" if holder else "no `migrate up` is running")
     return lines
@@ -168,7 +168,7 @@ async def _print_plan(settings: Settings, max_write_units: int | None) -> None:
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("migrate")
         state = await SchemaRows(client, settings.warm).get_state()
-        pending = [each for each in MIGRATIONS if each.number > state.version]
+        pending = [migration for migration in MIGRATIONS if migration.number > state.version]
         estimates = await estimate(client, settings.warm, pending)
     for line in plan_lines(estimates, max_write_units):
         click.echo(line)
@@ -179,30 +179,30 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
     if not estimates:
         return ["nothing to do"]
     lines = []
-    for each in estimates:
-        migration = each.migration
+    for estimate in estimates:
+        migration = estimate.migration
         lines.append(f"{migration.number} {migration.name} ({migration.kind}): {migration.why}")
         if migration.index is not None:
             lines.append(
                 f"    index {migration.index.name} of {migration.table.name}: DynamoDB reads "
-                f"{each.items} items free of charge and uses a write unit for each with "
+                f"{estimate.items} items free of charge and uses a write unit for each with "
                 f"`{migration.index.key.partition}`"
             )
         elif migration.repair is None:
             lines.append("    no units: existing items do not change")
         else:
-            how = "all read" if each.is_exact else f"from a sample of {each.sampled}"
+            how = "all read" if estimate.is_exact else f"from a sample of {estimate.sampled}"
             duration = ""
             if max_write_units:
-                duration = (
-                    f", {each.write_units / max_write_units:.0f} s at {max_write_units} a second"
-                )
+                duration_s = estimate.write_units / max_write_units
+                duration = f", {duration_s:.0f} s at {max_write_units} a second"
             lines.append(
-                f"    {each.items} items, {each.bytes} bytes, {each.share:.1%} to write ({how})"
+                f"    {estimate.items} items, {estimate.bytes} bytes, "
+                f"{estimate.share:.1%} to write ({how})"
             )
             lines.append(
-                f"    about {each.read_units:.0f} read units, {each.write_units:.0f} write units"
-                f"{duration}"
+                f"    about {estimate.read_units:.0f} read units, "
+                f"{estimate.write_units:.0f} write units{duration}"
             )
     return lines
 

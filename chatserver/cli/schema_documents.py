@@ -137,8 +137,11 @@ def _make_terraform_table(table: Table) -> dict[str, Any]:
         "name": table.name,
         **_make_terraform_key(table.key),
         "attributes": [
-            {"name": each["AttributeName"], "type": each["AttributeType"]}
-            for each in made["AttributeDefinitions"]
+            {
+                "name": attribute_definition["AttributeName"],
+                "type": attribute_definition["AttributeType"],
+            }
+            for attribute_definition in made["AttributeDefinitions"]
         ],
         "indexes": [
             {

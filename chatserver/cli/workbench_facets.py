@@ -180,4 +180,4 @@ FACETS: Final = (
 
 def find_facet(table: Table, item: Item) -> Facet | None:
     """Return the facet of an item's kind, or None."""
-    return next((each for each in FACETS if each.table is table and each.has(item)), None)
+    return next((facet for facet in FACETS if facet.table is table and facet.has(item)), None)

@@ -45,7 +45,10 @@ def workbench() -> dict[str, Any]:
 
 def _make_model(table: Table, items: list[Item]) -> dict[str, Any]:
     made = make_create_request(table, Warm(table_prefix=""))
-    types = {each["AttributeName"]: each["AttributeType"] for each in made["AttributeDefinitions"]}
+    types = {
+        attribute_definition["AttributeName"]: attribute_definition["AttributeType"]
+        for attribute_definition in made["AttributeDefinitions"]
+    }
     for item in items:
         for name, value in item.items():
             types.setdefault(name, next(iter(value)))
@@ -59,7 +62,7 @@ def _make_model(table: Table, items: list[Item]) -> dict[str, Any]:
         "NonKeyAttributes": [
             {"AttributeName": name, "AttributeType": types[name]} for name in others
         ],
-        "TableFacets": [_make_facet(each, items) for each in FACETS if each.table is table],
+        "TableFacets": [_make_facet(facet, items) for facet in FACETS if facet.table is table],
         "GlobalSecondaryIndexes": [
             {
                 "IndexName": index.name,

@@ -350,7 +350,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
             params |= {"q": query, "order": order, "limit": str(limit)}
             page = await self._api.request("GET", f"/v1/search?{urllib.parse.urlencode(params)}")
             results, following = page["items"], page["next"]
-        return SearchPage([_parse_found(each) for each in results], following)
+        return SearchPage([_parse_found(result) for result in results], following)
 
     # ── chats ───────────────────────────────────────────────────────────────────────────────────
 
@@ -485,7 +485,9 @@ def _parse_found(fields: Fields) -> FoundMessage:
 
 
 def _get_attachment_ids(attachments: Sequence[Attachment | str]) -> list[str] | None:
-    ids = [each if isinstance(each, str) else each.id for each in attachments]
+    ids = [
+        attachment if isinstance(attachment, str) else attachment.id for attachment in attachments
+    ]
     return ids or None
 
 

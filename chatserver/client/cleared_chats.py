@@ -43,12 +43,12 @@ class ClearedChats:
 
     def apply_preferences(self, preferences: Iterable[ChatPreferences]) -> None:
         """Clear each chat up to its `cleared_upto`."""
-        for each in preferences:
-            if self._state.clear_chat(each.chat, each.cleared_upto):
+        for preference in preferences:
+            if self._state.clear_chat(preference.chat, preference.cleared_upto):
                 if self._local is not None:
-                    self._local.record_cleared(each.chat, each.cleared_upto)
-                if each.chat in self._state.chats:
-                    self._push([ChatCleared(each.chat, each.cleared_upto)])
+                    self._local.record_cleared(preference.chat, preference.cleared_upto)
+                if preference.chat in self._state.chats:
+                    self._push([ChatCleared(preference.chat, preference.cleared_upto)])
 
     def apply_events(self, events: Iterable[Event]) -> None:
         """Apply the signals among new events."""

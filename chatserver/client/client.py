@@ -335,17 +335,17 @@ class ChatClient(HttpCalls, Calls):
             self._pending.resolve_request(number, answer)
         queued = self._state.pop_queued_events()
         self._push(
-            [each._replace(is_known=self._pending.resolve_ack(each.event)) for each in queued]
+            [push._replace(is_known=self._pending.resolve_ack(push.event)) for push in queued]
         )
-        self._cleared.apply_events(each.event for each in queued)
+        self._cleared.apply_events(push.event for push in queued)
         self._schedule()
 
     def _push(self, queued: list[QueuedEvent]) -> None:
         if self._local is not None:
             self._local.mark_position_changed()
             self._local.record_events([each.event for each in queued])
-        for each in queued:
-            self._events.put(each)
+        for push in queued:
+            self._events.put(push)
         if queued:
             self._events_ready.set()
             if self._events.is_full or self._is_store_full:

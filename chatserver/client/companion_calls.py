@@ -97,7 +97,9 @@ class CompanionCalls(abc.ABC):
         """Return a page of the available companions."""
         params = {} if after is None else {"after": after}
         page = await self._request({"type": "companions", "limit": limit, **params}, ANSWER_S)
-        return CompanionsPage([Companion(**each) for each in page["companions"]], page.get("next"))
+        return CompanionsPage(
+            [Companion(**companion) for companion in page["companions"]], page.get("next")
+        )
 
     async def create_session(self, companion: str, *, ref: str | None = None) -> Chat:
         """Start a session and return its chat."""
@@ -137,7 +139,7 @@ class CompanionCalls(abc.ABC):
         fields: dict[str, Any] = {"companion": companion, "after": after}
         given = {name: value for name, value in fields.items() if value is not None}
         page = await self._request({"type": "sessions", "limit": limit, **given}, ANSWER_S)
-        return SessionsPage([Session(**each) for each in page["sessions"]], page.get("next"))
+        return SessionsPage([Session(**session) for session in page["sessions"]], page.get("next"))
 
     # Memory across sessions. Requires `api_url`.
 
@@ -172,5 +174,5 @@ def _build_memory_path(companion: str) -> str:
 
 
 def _parse_memory(fields: Fields) -> Memory:
-    entries = [MemoryEntry(**each) for each in fields["entries"]]
+    entries = [MemoryEntry(**entry) for entry in fields["entries"]]
     return Memory(fields["companion"], fields["enabled"], entries)

@@ -49,7 +49,7 @@ class ModerationCalls(abc.ABC):
         """Return a page of the users that the user blocks."""
         params = {} if after is None else {"after": after}
         page = await self._request({"type": "blocks", "limit": limit, **params}, ANSWER_S)
-        return BlocksPage([each["user"] for each in page["blocked"]], page.get("next"))
+        return BlocksPage([block["user"] for block in page["blocked"]], page.get("next"))
 
     async def mute(
         self, chat: str, user: str, *, mute_s: int | None = None, ref: str | None = None

@@ -54,7 +54,7 @@ class PinCalls(abc.ABC):
         query = urllib.parse.urlencode({"limit": limit, **params})
         page = await self._get_http_api().request("GET", f"/v1/chats/{_quote(chat)}/pins?{query}")
         pins = [
-            PinnedMessage(parse_entry(each["message"]), each["pinned_at"]) for each in page["items"]
+            PinnedMessage(parse_entry(pin["message"]), pin["pinned_at"]) for pin in page["items"]
         ]
         return PinsPage(pins, page["next"])
 

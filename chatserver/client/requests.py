@@ -136,5 +136,7 @@ class Requests:
     def list_due_times(self) -> list[float]:
         """Return the deadlines of all requests, and the retry times after conflicts."""
         requests = (self._in_flight | self._queued).values()
-        retries = [each.not_before for each in self._queued.values() if each.not_before > 0]
-        return [*(each.deadline for each in requests), *retries]
+        retries = [
+            request.not_before for request in self._queued.values() if request.not_before > 0
+        ]
+        return [*(request.deadline for request in requests), *retries]

@@ -146,7 +146,7 @@ class ObjectStore:
             objects = request["Delete"]["Objects"]
             placed["Delete"] = {
                 **request["Delete"],
-                "Objects": [{**each, "Key": self.prefix + each["Key"]} for each in objects],
+                "Objects": [{**entry, "Key": self.prefix + entry["Key"]} for entry in objects],
             }
         return placed
 
@@ -155,7 +155,8 @@ class ObjectStore:
         for name in ("Contents", "DeleteMarkers", "Uploads", "Versions"):
             if name in answer:
                 own[name] = [
-                    {**each, "Key": each["Key"].removeprefix(self.prefix)} for each in answer[name]
+                    {**entry, "Key": entry["Key"].removeprefix(self.prefix)}
+                    for entry in answer[name]
                 ]
         return own
 

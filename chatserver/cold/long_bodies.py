@@ -67,7 +67,7 @@ class BodyFiles:
     async def list_keys(self, prefix: str) -> list[str]:
         """Return the first `PAGE_MAX` keys that begin with `prefix`."""
         answer = await self._store.call("list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX)
-        return [each["Key"] for each in answer.get("Contents") or ()]
+        return [s3_object["Key"] for s3_object in answer.get("Contents") or ()]
 
     async def iter_pages(self, prefix: str) -> AsyncIterator[list[Listed]]:
         """Yield all objects with a key that begins with `prefix`, page by page."""
@@ -77,8 +77,8 @@ class BodyFiles:
                 "list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX, **more
             )
             yield [
-                Listed(each["Key"], _to_unix_s(each["LastModified"]))
-                for each in answer.get("Contents") or ()
+                Listed(s3_object["Key"], _to_unix_s(s3_object["LastModified"]))
+                for s3_object in answer.get("Contents") or ()
             ]
             if not answer.get("IsTruncated"):
                 return

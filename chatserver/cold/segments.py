@@ -114,19 +114,21 @@ def has_content(entry: Message) -> bool:
 
 
 def _list_texts(entry: Message) -> list[str]:
-    return [entry.body, *(each.name for each in entry.attachments)]
+    return [entry.body, *(attachment.name for attachment in entry.attachments)]
 
 
 def _without_texts(entry: Message) -> Message:
     if not has_content(entry):
         return entry
-    files = [msgspec.structs.replace(each, name="") for each in entry.attachments]
+    files = [msgspec.structs.replace(attachment, name="") for attachment in entry.attachments]
     return msgspec.structs.replace(entry, body="", attachments=files, shredded=True)
 
 
 def _with_texts(entry: Message, texts: Iterator[str]) -> Message:
     body = next(texts)
-    files = [msgspec.structs.replace(each, name=next(texts)) for each in entry.attachments]
+    files = [
+        msgspec.structs.replace(attachment, name=next(texts)) for attachment in entry.attachments
+    ]
     return msgspec.structs.replace(entry, body=body, attachments=files, shredded=False)
 
 

@@ -31,7 +31,10 @@ class TenantObjects:
             request["StartAfter"] = after
         while True:
             answer = await self._store.call("list_objects_v2", **request)
-            page = [Stored(each["Key"], int(each["Size"])) for each in answer.get("Contents", ())]
+            page = [
+                Stored(s3_object["Key"], int(s3_object["Size"]))
+                for s3_object in answer.get("Contents", ())
+            ]
             if page:
                 yield page
             token = answer.get("NextContinuationToken")
@@ -48,7 +51,9 @@ class TenantObjects:
         while True:
             answer = await self._store.call("list_object_versions", MaxKeys=PAGE, Prefix="")
             versions = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
-            page = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in versions]
+            page = [
+                {"Key": version["Key"], "VersionId": version["VersionId"]} for version in versions
+            ]
             if not page:
                 return
             if page == last:
@@ -72,12 +77,12 @@ class TenantObjects:
         """Return the keys of at most `limit` objects, versions and delete markers."""
         answer = await self._store.call("list_object_versions", MaxKeys=limit, Prefix="")
         versions = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
-        return [each["Key"] for each in versions][:limit]
+        return [version["Key"] for version in versions][:limit]
 
     async def list_uploads(self) -> list[tuple[str, str]]:
         """Return `(key, id)` of unfinished multipart uploads, at most one page."""
         answer = await self._store.call("list_multipart_uploads", MaxUploads=PAGE, Prefix="")
-        return [(each["Key"], each["UploadId"]) for each in answer.get("Uploads", ())]
+        return [(upload["Key"], upload["UploadId"]) for upload in answer.get("Uploads", ())]
 
     async def abort_uploads(self) -> int:
         """Abort unfinished multipart uploads, at most a page; return their number."""
@@ -99,7 +104,9 @@ async def list_prefixes(store: ObjectStore, after: str, limit: int) -> list[str]
         request["StartAfter"] = f"{after}/\U0010ffff"
     while len(prefixes) < limit:
         answer = await store.call("list_objects_v2", **request)
-        prefixes += [each["Prefix"].rstrip("/") for each in answer.get("CommonPrefixes", ())]
+        prefixes += [
+            prefix_entry["Prefix"].rstrip("/") for prefix_entry in answer.get("CommonPrefixes", ())
+        ]
         token = answer.get("NextContinuationToken")
         if token is None:
             break

@@ -38,7 +38,7 @@ class KeyWrappers:
 
     def __init__(self, first: KeyWrapper, *others: KeyWrapper) -> None:
         self._first = first
-        self._all = {each.kind: each for each in (first, *others)}
+        self._all = {wrapper.kind: wrapper for wrapper in (first, *others)}
 
     async def create(self, context: Context) -> tuple[bytes, WrappedKey]:
         """Return a new data key, plain and wrapped."""

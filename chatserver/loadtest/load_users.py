@@ -286,5 +286,5 @@ async def _run_bounded(coroutines: Iterable[Coroutine[Any, Any, Chat]]) -> list[
             return await coroutine
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(each), name="open a chat") for each in coroutines]
+        tasks = [group.create_task(one(coroutine), name="open a chat") for coroutine in coroutines]
     return [task.result() for task in tasks]

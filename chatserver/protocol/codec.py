@@ -78,15 +78,17 @@ def _find_surrogate(value: Any, path: str = "") -> str | None:
         case str():
             return path if _SURROGATE.search(value) else None
         case list():
-            inner = iter([(each, path) for each in value])
+            inner = iter([(element, path) for element in value])
         case dict():
             if any(map(_SURROGATE.search, value)):
                 return path
-            inner = iter([(each, f"{path}.{key}"[:PATH_CHARS_MAX]) for key, each in value.items()])
+            inner = iter(
+                [(element, f"{path}.{key}"[:PATH_CHARS_MAX]) for key, element in value.items()]
+            )
         case _:
             return None
     return next(
-        (inner_path for each in inner if (inner_path := _find_surrogate(*each)) is not None), None
+        (inner_path for pair in inner if (inner_path := _find_surrogate(*pair)) is not None), None
     )
 
 

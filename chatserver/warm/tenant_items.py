@@ -121,7 +121,7 @@ class TenantItems:
     def _record_units(self, answer: dict[str, Any]) -> None:
         consumed = answer.get("ConsumedCapacity", [])
         listed = consumed if isinstance(consumed, list) else [consumed]
-        units = sum(each["CapacityUnits"] for each in listed)
+        units = sum(usage["CapacityUnits"] for usage in listed)
         self.units += units
         self._pace.adjust(units)
 
@@ -167,11 +167,11 @@ def _value_bytes(value: dict[str, Any]) -> int:
         case "B":
             return len(content) if isinstance(content, bytes) else len(str(content)) * 3 // 4
         case "SS":
-            return sum(len(each.encode()) for each in content)
+            return sum(len(element.encode()) for element in content)
         case "NS":
-            return sum(_value_bytes({"N": each}) for each in content)
+            return sum(_value_bytes({"N": element}) for element in content)
         case "L":
-            return 3 + sum(1 + _value_bytes(each) for each in content)
+            return 3 + sum(1 + _value_bytes(element) for element in content)
         case "M":
             return 3 + sum(1 + len(n.encode()) + _value_bytes(v) for n, v in content.items())
         case _:

@@ -207,10 +207,12 @@ class Archiver:
 
     async def _record_positions(self, run: Sequence[Message], receivers: Mapping[int, str]) -> None:
         """Record the new archive positions of the senders and receivers of `run`."""
-        moving = [each for each in map(archived_form, run) if is_message(each) and not each.deleted]
+        moving = [
+            entry for entry in map(archived_form, run) if is_message(entry) and not entry.deleted
+        ]
         # In order of ts: the last value of a key is the newest.
-        await self._users.record("sent", {each.sender: each.ts for each in moving})
-        received = {receivers[each.seq]: each.ts for each in moving if each.seq in receivers}
+        await self._users.record("sent", {entry.sender: entry.ts for entry in moving})
+        received = {receivers[entry.seq]: entry.ts for entry in moving if entry.seq in receivers}
         await self._users.record("received", received)
 
     def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:

@@ -61,7 +61,7 @@ class BodySweeper:
         """
         before, count = await self._find_horizon(), 0
         async for page in self._files.iter_pages(prefix):
-            old = [each.key for each in page if each.written < before]
+            old = [file.key for file in page if file.written < before]
             for key in await self._bodies.find_orphans(old):
                 if await self._can_delete(key):
                     await self._files.remove(key)

@@ -111,8 +111,8 @@ class Reencryption:
             await self._put_progress(progress)
             on_progress(self._counts)
         async for page in self._container.body_files.iter_pages(PREFIX):
-            for each in page:
-                await self._run_object(each.key, version)
+            for item in page:
+                await self._run_object(item.key, version)
             on_progress(self._counts)
         async for chats in iter_chats(self._raw, self._warm):
             for chat in chats:

@@ -127,7 +127,7 @@ class Restorer:
         async for row in self._iter_rows(chat, 1):
             if row.last_ts >= bound.value:
                 entries = await self._cold.read(chat, row.first, row.last)
-                return row.first + bisect.bisect_left([each.ts for each in entries], bound.value)
+                return row.first + bisect.bisect_left([entry.ts for entry in entries], bound.value)
             after = row.last
         return after + 1
 

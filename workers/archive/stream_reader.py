@@ -106,7 +106,11 @@ class StreamReader:
             if await self._rows.close(lost, now):
                 self._report_lost(lost.name, lost.read_to_ms, "shard_expired")
         await self._stop(wanted.to_release)
-        held = {name for name, each in state.progress.items() if each.holder == self._name}
+        held = {
+            name
+            for name, shard_progress in state.progress.items()
+            if shard_progress.holder == self._name
+        }
         for shard in [*wanted.to_claim, *(s for s in listed if s.name in held)]:
             if shard.name not in self._tasks and shard.name not in wanted.to_release:
                 await self._claim(shard, state.progress)
@@ -192,7 +196,7 @@ class _ShardReader:
             await asyncio.sleep(jittered(wait_s))
 
     async def _handle_records(self, records: list[Record], requested_ms: int) -> None:
-        removed = [each.removed for each in records if each.removed is not None]
+        removed = [record.removed for record in records if record.removed is not None]
         if removed:
             await self._reader._handler.handle(removed)
             failpoint("stream.before_record")

@@ -165,7 +165,7 @@ class RemovalHandler:
                 await self.items.restore(item, apply_changes(message, since))
                 for item, message in left
             ]
-            left = [each for each, is_done in zip(left, is_back, strict=True) if not is_done]
+            left = [removal for removal, is_done in zip(left, is_back, strict=True) if not is_done]
             if not left:
                 break
             # A newer item exists. The entry that changed it may be written soon.

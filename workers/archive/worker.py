@@ -134,7 +134,9 @@ async def run_archive(container: StorageContainer, owner: str) -> None:
     settings = container.settings
     async with open_task_group() as group:
         archive = run_partitions(
-            container.hot, "archive", lambda each: ArchiveWorker(container, each, owner).run()
+            container.hot,
+            "archive",
+            lambda partition: ArchiveWorker(container, partition, owner).run(),
         )
         group.create_task(archive, name="archive")
         if settings.archive.ttl_sweep:

@@ -120,15 +120,15 @@ class Writer:
         """Copy messages of chats under a legal hold that expire or that this batch changes."""
         entries = [work.item.message for work in works]
         risky = {
-            each.chat
-            for each in entries
-            if each.expires_at is not None or each.kind in ("edit", "delete")
+            entry.chat
+            for entry in entries
+            if entry.expires_at is not None or entry.kind in ("edit", "delete")
         }
         if not risky:
             return
         held = {chat for chat in risky if await self._container.holds.is_held(chat)}
         if held:
-            kept = [each for each in entries if each.chat in held and has_text(each)]
+            kept = [entry for entry in entries if entry.chat in held and has_text(entry)]
             await self._container.holds.copy_versions(kept)
 
     async def _write_changes(self, coalesced: BatchEffects) -> None:
@@ -258,10 +258,10 @@ class Writer:
         )
         if self._tracer is not None:
             now_ns = time.time_ns()
-            for each in items:
-                place: dict[str, Id] = {"chat": each.message.chat, "seq": each.message.seq}
+            for item in items:
+                place: dict[str, Id] = {"chat": item.message.chat, "seq": item.message.seq}
                 place["batch"] = len(items)
-                self._tracer.record_span(each.message.mid, "write", from_ns, now_ns, **place)
+                self._tracer.record_span(item.message.mid, "write", from_ns, now_ns, **place)
 
     # retries
 

@@ -60,8 +60,8 @@ class DayRecorder:
             if each != (self._known.get(chat) or stored.get(chat))
         }
         await self._rows.put_many(writes)
-        for chat, each in changed.items():
-            self._known[chat] = each
+        for chat, chat_days in changed.items():
+            self._known[chat] = chat_days
             self._known.move_to_end(chat)
         while len(self._known) > CHATS_MAX:
             self._known.popitem(last=False)

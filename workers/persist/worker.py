@@ -412,7 +412,7 @@ async def run_persist(container: StorageContainer, owner: str) -> None:
         Unavailable: all of Redis is unavailable; restart the worker.
     """
     await run_partitions(
-        container.hot, "persist", lambda each: PersistWorker(container, each, owner).run()
+        container.hot, "persist", lambda partition: PersistWorker(container, partition, owner).run()
     )
 
 

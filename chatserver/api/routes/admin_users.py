@@ -61,12 +61,13 @@ def _session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         page, following = container.cursors.slice_page(
             f"sessions of {user}",
             await live.list_sessions(UserId(user)),
-            lambda each: (each.started_ms, each.session),
+            lambda session: (session.started_ms, session.session),
             cursor,
             limit,
         )
         sockets = [
-            LiveSession(each.session, each.gateway, each.device, each.started_ms) for each in page
+            LiveSession(session.session, session.gateway, session.device, session.started_ms)
+            for session in page
         ]
         return Page(sockets, following)
 

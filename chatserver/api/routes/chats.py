@@ -134,7 +134,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"members of {chat} for {actor}"
         after = container.cursors.open(place, cursor, str)
         members = await container.memberships.list_after(chat, after, limit + 1)
-        page = [Member(each.user, each.role, each.joined) for each in members[:limit]]
+        page = [Member(member.user, member.role, member.joined) for member in members[:limit]]
         has_more = len(members) > limit
         return Page(page, container.cursors.sign(place, page[-1].user) if has_more else None)
 

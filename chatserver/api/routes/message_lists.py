@@ -158,7 +158,7 @@ def _single_message_routes(container: StorageContainer) -> list[HTTPRouteHandler
         """List a message and its neighbors: half of `limit` before it, the rest after it."""
         reference = Reference(ChatId(chat), Seq(seq))
         context = await container.message_context.get_context(actor, reference, limit)
-        messages = [_wrap_json(each) for each in context.messages]
+        messages = [_wrap_json(message) for message in context.messages]
         return MessageContextPage(messages, context.tier, context.has_older, context.has_newer)
 
     return [get_message, get_message_by_mid, list_messages_around]

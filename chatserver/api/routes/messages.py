@@ -87,7 +87,7 @@ def _read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         is_newest = before is None and after is None
         marks = await container.chats.list_marks(actor, ChatId(chat)) if is_newest else []
         # Already JSON of this type: avoid decoding and encoding it again.
-        messages = cast("list[frames.Message]", [msgspec.Raw(each) for each in page.messages])
+        messages = cast("list[frames.Message]", [msgspec.Raw(message) for message in page.messages])
         return History(messages, page.tier, page.has_more, page.stored, marks)
 
     @put("/v1/chats/{chat:str}/marks", status_code=204, opt={"rule": WRITE})

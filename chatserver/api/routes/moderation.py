@@ -158,7 +158,7 @@ def _report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             principal.user, ChatId(chat), after, limit
         )
         return Page(
-            [_make_info(each) for each in reports], container.cursors.sign(place, following)
+            [_make_info(report) for report in reports], container.cursors.sign(place, following)
         )
 
     @post(
@@ -183,7 +183,7 @@ def _report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             after, limit, is_newest_first=order == "newest"
         )
         return Page(
-            [_make_info(each) for each in reports], container.cursors.sign(place, following)
+            [_make_info(report) for report in reports], container.cursors.sign(place, following)
         )
 
     return [report, list_reports, resolve_report, list_open_reports]

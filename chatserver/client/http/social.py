@@ -113,7 +113,7 @@ class SocialApi:
     ) -> FavoritePostsPage:
         """Return a page of the user's saved posts."""
         items, following = await self._get_page("/v1/me/favorites/posts", cursor, limit)
-        return FavoritePostsPage([FavoritePost(**each) for each in items], following)
+        return FavoritePostsPage([FavoritePost(**favorite) for favorite in items], following)
 
     async def save_message(self, chat: str, seq: int) -> None:
         """Save a message to the user's favorites. Idempotent."""
@@ -129,8 +129,8 @@ class SocialApi:
         """Return a page of saved messages that the user can still read, in their latest version."""
         items, following = await self._get_page("/v1/me/favorites/messages", cursor, limit)
         favorites = [
-            FavoriteMessage(each["saved"], msgspec.convert(each["message"], Message))
-            for each in items
+            FavoriteMessage(item["saved"], msgspec.convert(item["message"], Message))
+            for item in items
         ]
         return FavoriteMessagesPage(favorites, following)
 

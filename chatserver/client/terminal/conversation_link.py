@@ -269,7 +269,9 @@ class ConversationLink:
             messages, after = [*messages, *page.results], page.next
             if after is None or len(messages) >= RESULTS_MAX:
                 break
-        return SearchReport(query, [self._build_line(each) for each in messages], after is not None)
+        return SearchReport(
+            query, [self._build_line(message) for message in messages], after is not None
+        )
 
     def _build_line(self, result: FoundMessage) -> FoundLine:
         message = result.message

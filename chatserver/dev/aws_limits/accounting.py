@@ -88,18 +88,18 @@ def _list_capacities(response: Response) -> list[dict[str, Any]]:
 
 def count_all_units(response: Response, table: str) -> float:
     """Return all units of a table and its indexes."""
-    used = [each for each in _list_capacities(response) if each["TableName"] == table]
-    return sum(float(each["CapacityUnits"]) for each in used)
+    used = [capacity for capacity in _list_capacities(response) if capacity["TableName"] == table]
+    return sum(float(usage["CapacityUnits"]) for usage in used)
 
 
 def count_units(response: Response, table: str, index: str | None) -> float:
     """Return the units of a table without its indexes, or of one index."""
-    for each in _list_capacities(response):
-        if each["TableName"] == table:
+    for capacity in _list_capacities(response):
+        if capacity["TableName"] == table:
             part = (
-                each.get("Table")
+                capacity.get("Table")
                 if index is None
-                else (each.get("GlobalSecondaryIndexes", {}).get(index))
+                else (capacity.get("GlobalSecondaryIndexes", {}).get(index))
             )
             return 0.0 if part is None else float(part["CapacityUnits"])
     return 0.0
@@ -113,6 +113,6 @@ def reduce_capacity(wanted: str | None, body: dict[str, Any]) -> None:
         del body["ConsumedCapacity"]
         return
     used = body["ConsumedCapacity"]
-    for each in used if isinstance(used, list) else [used]:
+    for usage in used if isinstance(used, list) else [used]:
         for detail in ("Table", "GlobalSecondaryIndexes", "LocalSecondaryIndexes"):
-            each.pop(detail, None)
+            usage.pop(detail, None)

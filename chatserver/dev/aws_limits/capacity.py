@@ -58,9 +58,9 @@ class PartitionLimits:
         return bucket
 
     def _remove_full(self, now: float) -> None:
-        for name, each in list(self._left.items()):
+        for name, bucket in list(self._left.items()):
             rate = self._rates[name[0]]
-            if each.units + (now - each.at) * rate >= rate * self._burst_s:
+            if bucket.units + (now - bucket.at) * rate >= rate * self._burst_s:
                 del self._left[name]
 
 

@@ -54,7 +54,7 @@ class IndexLag:
     def list_pending(self, table: str) -> dict[ItemKey, Item | None]:
         """Return the previous version of each item whose last write is not visible yet."""
         self._expire()
-        return {key: each[0].before for key, each in self._changes.items() if key[0] == table}
+        return {key: change[0].before for key, change in self._changes.items() if key[0] == table}
 
     def _expire(self) -> None:
         now = self._clock()

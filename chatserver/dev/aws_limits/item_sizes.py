@@ -45,13 +45,13 @@ def _count_value(value: Mapping[str, Any]) -> int:
         case "B":
             return _count_base64(content)
         case "SS":
-            return sum(len(each.encode()) for each in content)
+            return sum(len(element.encode()) for element in content)
         case "NS":
             return sum(map(_count_number, content))
         case "BS":
             return sum(map(_count_base64, content))
         case "L":
-            return _NESTED_BYTES + sum(1 + _count_value(each) for each in content)
+            return _NESTED_BYTES + sum(1 + _count_value(element) for element in content)
         case "M":
             return _NESTED_BYTES + len(content) + count_bytes(content)
         case _:  # BOOL, NULL

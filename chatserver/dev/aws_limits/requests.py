@@ -114,7 +114,7 @@ def parse_table(description: Mapping[str, Any]) -> TableInfo:
 
 
 def _key_names(description: Mapping[str, Any]) -> tuple[str, ...]:
-    roles = {each["KeyType"]: each["AttributeName"] for each in description["KeySchema"]}
+    roles = {part["KeyType"]: part["AttributeName"] for part in description["KeySchema"]}
     return tuple(roles[role] for role in ("HASH", "RANGE") if role in roles)
 
 
@@ -127,8 +127,8 @@ def list_actions(operation: str, body: Mapping[str, Any]) -> list[Action]:
     if operation in ("TransactWriteItems", "TransactGetItems"):
         return [
             Action(_IN_TRANSACTIONS[name], action["TableName"], action)
-            for each in body["TransactItems"]
-            for name, action in each.items()
+            for action_item in body["TransactItems"]
+            for name, action in action_item.items()
         ]
     if operation == "BatchWriteItem":
         return [

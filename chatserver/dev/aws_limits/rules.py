@@ -151,7 +151,7 @@ class Rules:
         running = self._running.find_transactions(keys)
         if any(running):
             raise make_cancellation_error(
-                ["TransactionConflict" if each else "None" for each in running]
+                ["TransactionConflict" if is_running else "None" for is_running in running]
             )
         with self._running.transaction(keys):
             ends_at = time.monotonic() + self.limits.transaction_ms / 1000
@@ -160,7 +160,10 @@ class Rules:
                 room = list(map(self._has_room, writes))
                 if not all(room):
                     raise make_cancellation_error(
-                        ["None" if each else "ProvisionedThroughputExceeded" for each in room]
+                        [
+                            "None" if has_room else "ProvisionedThroughputExceeded"
+                            for has_room in room
+                        ]
                     )
                 response = await server.call(operation, request_capacity(body))
                 self._finish(writes, response, TRANSACTION_FACTOR)
@@ -170,7 +173,9 @@ class Rules:
     async def _batch_write(
         self, operation: str, body: Body, writes: list[ItemRequest], server: Server
     ) -> Response:
-        requests = [(table, each) for table, some in body["RequestItems"].items() for each in some]
+        requests = [
+            (table, entry) for table, some in body["RequestItems"].items() for entry in some
+        ]
         busy = self._running.find_transactions([write.key for write in writes])
         with self._running.write([write.key for write in writes]):
             async with self._hold_locks(writes):
@@ -182,13 +187,15 @@ class Rules:
                     has_room and not is_busy and not self._is_left_unprocessed()
                     for has_room, is_busy in zip(room, busy, strict=True)
                 ]
-                left = _group_by_table(requests, [not each for each in passes])
+                left = _group_by_table(requests, [not has_passed for has_passed in passes])
                 self.refusals["UnprocessedItems"] += passes.count(False)
                 if not any(passes):
                     return 200, {"UnprocessedItems": left}
                 sent = {**body, "RequestItems": _group_by_table(requests, passes)}
                 response = await server.call(operation, request_capacity(sent))
-                done = [write for write, each in zip(writes, passes, strict=True) if each]
+                done = [
+                    write for write, has_passed in zip(writes, passes, strict=True) if has_passed
+                ]
                 self._finish(done, response)
         if response[0] == 200:
             unprocessed = response[1].get("UnprocessedItems") or {}
@@ -229,7 +236,9 @@ class Rules:
 
     def _check_reads(self, refused: Sequence[bool], code: str) -> None:
         if any(refused):
-            raise make_cancellation_error([code if each else "None" for each in refused])
+            raise make_cancellation_error(
+                [code if is_refused else "None" for is_refused in refused]
+            )
 
     async def _batch_get(
         self, operation: str, body: Body, reads: list[ItemRequest], server: Server
@@ -237,7 +246,7 @@ class Rules:
         room = [self._capacity.has_room("read", read.partition) for read in reads]
         if not any(room):
             raise make_throttling_error()
-        passes = [each and not self._is_left_unprocessed() for each in room]
+        passes = [has_room and not self._is_left_unprocessed() for has_room in room]
         self.refusals["UnprocessedKeys"] += passes.count(False)
         keys = [(read.table.name, read.action.place) for read in reads]
 
@@ -247,12 +256,12 @@ class Rules:
                 for table, some in _group_by_table(keys, which).items()
             }
 
-        left = select_keys([not each for each in passes])
+        left = select_keys([not has_passed for has_passed in passes])
         if not any(passes):
             return 200, {"Responses": {}, "UnprocessedKeys": left}
         sent = {**body, "RequestItems": select_keys(passes)}
         response = await server.call(operation, request_capacity(sent))
-        done = [read for read, each in zip(reads, passes, strict=True) if each]
+        done = [read for read, has_passed in zip(reads, passes, strict=True) if has_passed]
         self._charge_reads(done, response)
         if response[0] == 200:
             for table, some in (response[1].get("UnprocessedKeys") or {}).items():
@@ -401,7 +410,7 @@ def _group_by_table(
 ) -> dict[str, list[Any]]:
     """Return the chosen requests by table."""
     chosen: dict[str, list[Any]] = {}
-    for (table, each), is_chosen in zip(requests, which, strict=True):
+    for (table, item_request), is_chosen in zip(requests, which, strict=True):
         if is_chosen:
-            chosen.setdefault(table, []).append(each)
+            chosen.setdefault(table, []).append(item_request)
     return chosen

@@ -60,7 +60,7 @@ def list_search_words(user: str, name: str | None) -> tuple[str, ...]:
 
 def is_match(wanted: list[str], words: tuple[str, ...]) -> bool:
     """Return whether each word of `wanted` is a prefix of one of `words`."""
-    return all(any(word.startswith(each) for word in words) for each in wanted)
+    return all(any(word.startswith(prefix) for word in words) for prefix in wanted)
 
 
 def _is_ignored(char: str) -> bool:

@@ -59,7 +59,7 @@ def users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """
         near = await container.presence_subscriptions.find_visible(actor, map(UserId, wanted))
         profiles = await container.get(AccountContainer).accounts.list_profiles(near)
-        return Persons([Person(each.user, each.name, each.about) for each in profiles])
+        return Persons([Person(profile.user, profile.name, profile.about) for profile in profiles])
 
     @get("/v1/user-search", opt={"rule": user_or_key("users:read")})
     async def search_users(
@@ -71,6 +71,6 @@ def users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         ignored. Users who block the caller, or are blocked, are omitted.
         """
         users = await container.get(AccountContainer).user_search.find(actor, wanted_text, limit)
-        return Persons([Person(each.user, each.name, each.about) for each in users])
+        return Persons([Person(user.user, user.name, user.about) for user in users])
 
     return [list_users, search_users]

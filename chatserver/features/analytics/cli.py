@@ -248,9 +248,9 @@ def _to_json_value(value: Any) -> Any:
         case decimal.Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case list() | tuple():
-            return [_to_json_value(each) for each in value]
+            return [_to_json_value(element) for element in value]
         case dict():
-            return {str(key): _to_json_value(each) for key, each in value.items()}
+            return {str(key): _to_json_value(element) for key, element in value.items()}
         case None | bool() | int() | float() | str():
             return value
         case _:

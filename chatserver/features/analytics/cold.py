@@ -111,9 +111,12 @@ class ParquetFiles:
             )
             yield [
                 StoredFile(
-                    each["Key"], each["ETag"], each["Size"], each["LastModified"].timestamp()
+                    s3_object["Key"],
+                    s3_object["ETag"],
+                    s3_object["Size"],
+                    s3_object["LastModified"].timestamp(),
                 )
-                for each in answer.get("Contents") or ()
+                for s3_object in answer.get("Contents") or ()
             ]
             if not answer.get("IsTruncated"):
                 return

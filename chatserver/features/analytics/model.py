@@ -192,7 +192,7 @@ def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> Row:
         body=message.body if with_bodies else None,
         body_chars=len(message.body),
         attachments=len(message.attachments),
-        attachment_bytes=sum(each.size for each in message.attachments),
+        attachment_bytes=sum(attachment.size for attachment in message.attachments),
         reply_to=message.reply_to,
         reactions=len(message.reactions),
         is_ai=message.ai is not None,
@@ -257,4 +257,4 @@ def get_file_id(key: str) -> str:
 
 def list_moved(facts: Iterable[FileFacts]) -> set[str]:
     """Return the ids of the files that compacted files replace."""
-    return {id_ for each in facts for id_ in each.contains}
+    return {id_ for fact in facts for id_ in fact.contains}

@@ -34,9 +34,11 @@ _TYPES: Final[dict[ColumnType, pa.DataType]] = {
     "timestamp": pa.timestamp("us", "UTC"),
 }
 FILE_SCHEMA: Final = pa.schema(
-    [pa.field(each.name, _TYPES[each.type], each.is_nullable) for each in COLUMNS]
+    [pa.field(column.name, _TYPES[column.type], column.is_nullable) for column in COLUMNS]
 )
-PARTITION_SCHEMA: Final = pa.schema([pa.field(each.name, _TYPES[each.type]) for each in PARTITIONS])
+PARTITION_SCHEMA: Final = pa.schema(
+    [pa.field(column.name, _TYPES[column.type]) for column in PARTITIONS]
+)
 NO_FACTS: Final = FileFacts()
 NO_ROWS: Final = FILE_SCHEMA.empty_table()
 TABLE_SCHEMA: Final = pa.schema([*FILE_SCHEMA, *PARTITION_SCHEMA])

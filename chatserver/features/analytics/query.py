@@ -40,7 +40,7 @@ MEMORY_BYTES_MAX: Final = 2_147_483_648  # for DuckDB; Arrow also holds a few fi
 _READING: Final = ("SELECT", "EXPLAIN")
 _FILES: Final = "parquet_files"
 # Timestamps are in UTC without a time zone, as in Athena.
-_TIMES: Final = [each.name for each in COLUMNS if each.type == "timestamp"]
+_TIMES: Final = [column.name for column in COLUMNS if column.type == "timestamp"]
 _REPLACED: Final = ", ".join(f"timezone('UTC', {name}) AS {name}" for name in _TIMES)
 _VIEW: Final = f"CREATE VIEW {TABLE} AS SELECT * REPLACE ({_REPLACED}) FROM {_FILES}"  # noqa: S608  # constants
 NOTHING_EXPORTED: Final = (
@@ -70,7 +70,9 @@ def open_folder(folder: Path) -> ds.Dataset:
     if not paths:
         raise NotFound(f"analytics: {folder} has no files date=*/tenant=*/*.parquet")
     facts = {path: decode_facts(Path(path).read_bytes()) for path in paths}
-    files = select_files(facts, {path: each for path, each in facts.items() if is_compacted(path)})
+    files = select_files(
+        facts, {path: file_facts for path, file_facts in facts.items() if is_compacted(path)}
+    )
     if any(facts[path].is_moved for path in files):
         raise NotFound(f"analytics: {folder} is incomplete; copy the files again")
     return _open(files, str(folder), pafs.LocalFileSystem())
@@ -148,7 +150,7 @@ def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
             if len(statements) != 1 or statements[0].type.name not in _READING:
                 raise BadRequest("analytics: must be exactly one SELECT statement")
             connection.execute(statements[0])
-            columns = [each[0] for each in connection.description or ()]
+            columns = [column[0] for column in connection.description or ()]
             rows = connection.fetchmany(rows_max + 1)
         except duckdb.Error as exc:
             raise BadRequest(f"analytics: {exc}") from exc

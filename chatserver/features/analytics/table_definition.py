@@ -50,9 +50,9 @@ def make_glue_input(
             "classification": "parquet",
             **_build_properties(settings, tenants, first_date),
         },
-        "PartitionKeys": [_build_glue_column(each) for each in PARTITIONS],
+        "PartitionKeys": [_build_glue_column(column) for column in PARTITIONS],
         "StorageDescriptor": {
-            "Columns": [_build_glue_column(each) for each in COLUMNS],
+            "Columns": [_build_glue_column(column) for column in COLUMNS],
             "Location": _build_location(settings, tenants),
             "InputFormat": _INPUT,
             "OutputFormat": _OUTPUT,
@@ -66,7 +66,7 @@ def make_glue_input(
 
 def _format_columns(columns: Sequence[Column]) -> list[str]:
     return _with_commas(
-        [f"  `{each.name}` {each.type} COMMENT '{_get_comment(each)}'" for each in columns]
+        [f"  `{column.name}` {column.type} COMMENT '{_get_comment(column)}'" for column in columns]
     )
 
 

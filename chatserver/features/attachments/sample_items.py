@@ -31,8 +31,8 @@ def sample_items(table: Table) -> Iterable[Item]:
         return []
     counts = {Field.UPLOADS: {"N": "1"}, Field.BYTES: {"N": str(_WAITING.size)}}
     return [
-        *(encode_file(each) for each in (_SENT, _WAITING)),
-        *(owned_key(each) for each in (_SENT, _WAITING)),
+        *(encode_file(file) for file in (_SENT, _WAITING)),
+        *(owned_key(file) for file in (_SENT, _WAITING)),
         due_key(_WAITING.id, _S + 86_400),
         row_key(user_key("bob"), "uploads#bob") | counts,
     ]

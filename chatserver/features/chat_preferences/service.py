@@ -73,8 +73,8 @@ class Preferences:
         """
         page, following = await self._rows.list(user, after, limit)
         now_s = self._clock.time()
-        shown = [without_ended_mute(each, now_s) for each in page]
-        return [each for each in shown if not has_defaults(each)], following
+        shown = [without_ended_mute(row, now_s) for row in page]
+        return [row for row in shown if not has_defaults(row)], following
 
     async def change(
         self, user: UserId, chat: ChatId, change: PreferencesChange

@@ -208,7 +208,7 @@ def encode_pinned(user: UserId, pinned: PinnedChats) -> Item:
 
 def decode_pinned(item: Item) -> PinnedChats:
     """Decode the pinned chats. Raises CorruptData."""
-    chats = [each["S"] for each in item[Field.PINNED_CHATS]["L"]]
+    chats = [value["S"] for value in item[Field.PINNED_CHATS]["L"]]
     return PinnedChats(chats, get_number(item, Field.REV))
 
 

@@ -111,7 +111,7 @@ def _public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         after = None if place is None else CompanionId(UserId(place))
         page, following = await companions.list_page(after, limit)
         sealed = container.cursors.sign("companions", following)
-        return Page([describe_companion(each) for each in page], sealed)
+        return Page([describe_companion(companion) for companion in page], sealed)
 
     @get("/v1/companions/{companion:str}", opt={"rule": SEE})
     async def get_companion(companion: PathCompanion) -> frames.CompanionInfo:
@@ -274,7 +274,7 @@ def _session_list_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = container.cursors.open(what, cursor, dict[str, str])
         page, following = await sessions.list_page(actor, companion_id, place, limit)
         sealed = container.cursors.sign(what, following)
-        return Page([describe_session(each) for each in page], sealed)
+        return Page([describe_session(session) for session in page], sealed)
 
     @put("/v1/companion-sessions/{chat:str}/version", opt={"rule": WRITE_CHATS})
     async def update_session(

@@ -349,4 +349,4 @@ def _replace_entries(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory
 def _set_cursor(memory: UserMemory, chat: ChatId, upto: int) -> UserMemory:
     cursors = {**memory.cursors, chat: upto}
     kept = sorted(cursors)[-CURSORS_MAX:]
-    return dataclasses.replace(memory, cursors={each: cursors[each] for each in kept})
+    return dataclasses.replace(memory, cursors={key: cursors[key] for key in kept})

@@ -17,7 +17,7 @@ class LinkPreviewContainer:
 
     @cached_property
     def previews(self) -> LinkPreviews:
-        private = [each for each in model.PRIVATE_NETWORKS.split(",") if each]
+        private = [network for network in model.PRIVATE_NETWORKS.split(",") if network]
         outbound = config.Outbound(allow_private=private, ports=self._core.settings.outbound.ports)
         return LinkPreviews(
             fetcher=PageFetcher(outbound),

@@ -44,8 +44,8 @@ def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         )
         items = [
             # `each.json` is already JSON, so it is not decoded and encoded again.
-            PinnedMessage(each.pin.pinned_at_ms, cast("frames.Message", msgspec.Raw(each.json)))
-            for each in page
+            PinnedMessage(pin.pin.pinned_at_ms, cast("frames.Message", msgspec.Raw(pin.json)))
+            for pin in page
         ]
         return Page(items, container.cursors.sign(scope, next_before))
 

@@ -159,8 +159,8 @@ class Pins:
         shown = [each for each in read if not each.is_deleted]
         next_before = pins[limit - 1].seq if len(pins) > limit else None
         size = 0
-        for index, each in enumerate(shown):
-            size += len(each.json)
+        for index, pin in enumerate(shown):
+            size += len(pin.json)
             if index > 0 and size > self._page_bytes_max:
                 return shown[:index], shown[index - 1].pin.seq
         return shown, next_before
@@ -227,13 +227,13 @@ class Pins:
             return PinnedMessage(pin, page.messages[0], message.deleted)
 
         messages = await map_concurrently(read, pins, in_flight_max=READS_IN_FLIGHT_MAX, name="pin")
-        return [each for each in messages if each is not None]
+        return [pin for pin in messages if pin is not None]
 
     async def _delete_stale(self, reader: UserId, chat: ChatId) -> None:
         """Delete the pins of deleted messages, because they count toward the limit."""
         read = await self._read(reader, chat, await self._rows.list(chat, None, PINS_MAX))
         await self._delete_pins_of_deleted(
-            reader, chat, [each.pin for each in read if each.is_deleted]
+            reader, chat, [pin.pin for pin in read if pin.is_deleted]
         )
 
     async def _delete_pins_of_deleted(

@@ -58,9 +58,11 @@ class ExportFiles:
 
     async def _abort_uploads(self, key: str) -> None:
         answer = await self._store.call("list_multipart_uploads", Prefix=key)
-        for each in answer.get("Uploads") or ():
+        for upload in answer.get("Uploads") or ():
             try:
-                await self._store.call("abort_multipart_upload", Key=key, UploadId=each["UploadId"])
+                await self._store.call(
+                    "abort_multipart_upload", Key=key, UploadId=upload["UploadId"]
+                )
             except NotFound:
                 continue
 

@@ -116,7 +116,7 @@ def _erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     auth = container.settings.auth
 
     def build_receipt(job: Job) -> Receipt:
-        steps = [Step(each.step, each.where, each.what, each.count) for each in job.steps]
+        steps = [Step(step.step, step.where, step.what, step.count) for step in job.steps]
         return Receipt(job.id, job.user, job.state, job.created_ms, job.changed_ms, steps, job.why)
 
     @delete("/v1/me", status_code=202, opt={"rule": USER})

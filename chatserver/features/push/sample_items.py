@@ -25,9 +25,9 @@ def sample_items(table: Table) -> Iterable[Item]:
     if table is not DIRECTORY:
         return []
     items = []
-    for each in (_PHONE, _BROWSER):
+    for subscription in (_PHONE, _BROWSER):
         ends = {Field.EXPIRES_AT: {"N": str(_MS // 1000 + 90 * 86_400)}}
-        items.append(encode_subscription(each, _MS) | ends)
-        owner = row_key(PREFIX + each.id, PREFIX + each.id)
-        items.append(owner | {Field.USER: {"S": each.user}} | ends)
+        items.append(encode_subscription(subscription, _MS) | ends)
+        owner = row_key(PREFIX + subscription.id, PREFIX + subscription.id)
+        items.append(owner | {Field.USER: {"S": subscription.user}} | ends)
     return items

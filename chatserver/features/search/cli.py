@@ -58,10 +58,10 @@ async def _query(
     async with _open(settings) as container:
         service = container.get(SearchContainer).search
         page, next_position = await service.find(viewer, text, order, limit, None)
-    for each in page:
-        message = codec.decode_message(each.json)
+    for result in page:
+        message = codec.decode_message(result.json)
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.ts / 1e6))
-        shown = printable("".join(segment.text for segment in each.snippet).replace("\n", " "))
+        shown = printable("".join(segment.text for segment in result.snippet).replace("\n", " "))
         click.echo(f"{when}  {message.chat}  {message.seq}  {message.sender}  {shown}")
     click.echo(f"{len(page)} found" + ("; there are more" if next_position else ""), err=True)
 
@@ -70,8 +70,11 @@ async def _query(
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
 def status(form: str) -> None:
     """Print the size and lag of the index, and the progress of a rebuild."""
-    for each in run(_status(_prepare())):
-        click.echo(json.dumps(_as_json(each)) if form == "json" else _as_text(each))
+    for partition_status in run(_status(_prepare())):
+        is_json = form == "json"
+        click.echo(
+            json.dumps(_as_json(partition_status)) if is_json else _as_text(partition_status)
+        )
 
 
 async def _status(settings: Settings) -> list[PartitionStatus]:
@@ -142,8 +145,8 @@ async def _rebuild(settings: Settings, *, is_waiting: bool) -> None:
         while is_waiting:
             statuses = await read_status(container)
             own = [each.state.rebuild for each in statuses]
-            for each in statuses:
-                if (text := _as_text(each)) != shown:
+            for partition_status in statuses:
+                if (text := _as_text(partition_status)) != shown:
                     click.echo(shown := text, err=True)
             if all(one and one.request == request and one.finished_ms for one in own):
                 messages = sum(one.messages for one in own if one)

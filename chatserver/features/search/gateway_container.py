@@ -17,7 +17,7 @@ def answer_frame(core: GatewayContainer) -> ports.AnswerSearchFrame:
         if not core.settings.search.index:
             raise NotFound(DISABLED)
         page = await core.warm.find_messages(user, frame)
-        results = [msgspec.Raw(each) for each in page.results]
+        results = [msgspec.Raw(result) for result in page.results]
         return frames.SearchPage(frame.id, results, page.next is not None, page.next)
 
     return answer

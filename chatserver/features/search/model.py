@@ -196,4 +196,4 @@ class Engine(Protocol):
 def group_redis_partitions(count: int, redis_partitions: int) -> dict[int, list[int]]:
     """Assign the Redis partitions to `count` index partitions."""
     used = min(count, redis_partitions)
-    return {each: list(range(each, redis_partitions, used)) for each in range(used)}
+    return {number: list(range(number, redis_partitions, used)) for number in range(used)}

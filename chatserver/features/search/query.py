@@ -193,7 +193,7 @@ def _find_term(term: Term, tokens: Sequence[Token]) -> list[Span]:
     size, spans = len(term.tokens), []
     for index in range(len(tokens) - size + 1):
         window = tokens[index : index + size]
-        if all(map(_is_match, term.tokens, (each.text for each in window), _prefix_flags(term))):
+        if all(map(_is_match, term.tokens, (token.text for token in window), _prefix_flags(term))):
             end = window[-1].end
             if window[-1].is_gram and len(term.tokens[-1]) == 2:
                 end = tokens[index + size].end if index + size < len(tokens) else end

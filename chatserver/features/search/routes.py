@@ -63,8 +63,8 @@ def search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         )
         items = [
             # `each.json` is already JSON, so it is not decoded and encoded again.
-            SearchResult(cast("Message", msgspec.Raw(each.json)), each.snippet)
-            for each in page
+            SearchResult(cast("Message", msgspec.Raw(result.json)), result.snippet)
+            for result in page
         ]
         return Page(items, next_cursor)
 

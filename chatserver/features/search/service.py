@@ -168,7 +168,7 @@ class Search:
         position = start or Position({}, [])
         checked = size = 0
         while checked < CHECKED_MAX and len(results) < limit:
-            unfinished = [each for each in chats if each not in position.ended]
+            unfinished = [chat for chat in chats if chat not in position.ended]
             if not unfinished:
                 return results, None
             wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
@@ -189,7 +189,7 @@ class Search:
             cursors = {**position.cursors, **{n: at for n, at in after.items() if at is not None}}
             ended = [*position.ended, *(n for n, at in after.items() if at is None)]
             position = Position(cursors, ended)
-        is_over = all(each in position.ended for each in chats)
+        is_over = all(chat in position.ended for chat in chats)
         return results, None if is_over else position
 
     async def _query(
@@ -214,7 +214,10 @@ class Search:
         try:
             async with asyncio.timeout(ENGINE_S_MAX):
                 results = await asyncio.gather(
-                    *(loop.run_in_executor(self._threads, find, each) for each in partitions)
+                    *(
+                        loop.run_in_executor(self._threads, find, partition)
+                        for partition in partitions
+                    )
                 )
         except TimeoutError:
             raise Unavailable("search: the index did not respond in time; try again") from None
@@ -293,14 +296,16 @@ def merge(
             (page.next.ts for page in results.values() if page.next is not None), default=0
         )
         if len(results) > 1:
-            candidates = [each for each in candidates if each.hit.ts >= horizon]
-        candidates.sort(key=lambda each: (-each.hit.ts, each.hit.chat, each.hit.seq))
+            candidates = [candidate for candidate in candidates if candidate.hit.ts >= horizon]
+        candidates.sort(
+            key=lambda candidate: (-candidate.hit.ts, candidate.hit.chat, candidate.hit.seq)
+        )
     else:
-        candidates.sort(key=lambda each: (-each.hit.score, -each.hit.ts))
+        candidates.sort(key=lambda candidate: (-candidate.hit.score, -candidate.hit.ts))
     chosen = candidates[:limit]
     after: dict[int, Cursor | None] = {}
     for partition, page in results.items():
-        own = [each for each in chosen if each.partition == partition]
+        own = [candidate for candidate in chosen if candidate.partition == partition]
         if len(own) == len(page.hits):
             after[partition] = page.next
         elif own:

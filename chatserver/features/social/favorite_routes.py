@@ -57,7 +57,10 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         start = container.cursors.open(place, cursor, Start)
         page = await favorites.list_posts(actor, start, limit)
         following = container.cursors.sign(place, page.next)
-        items = [FavoritePost(each.saved_ms, build_post_info(each.view)) for each in page.items]
+        items = [
+            FavoritePost(favorite.saved_ms, build_post_info(favorite.view))
+            for favorite in page.items
+        ]
         return Page(items, following)
 
     @put("/v1/me/favorites/posts/{user:str}/{post:str}", status_code=204, opt={"rule": WRITE})
@@ -86,7 +89,8 @@ def _message_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         page = await favorites.list_messages(actor, start, limit)
         following = container.cursors.sign(place, page.next)
         return Page(
-            [FavoriteMessage(each.saved_ms, each.message) for each in page.items], following
+            [FavoriteMessage(favorite.saved_ms, favorite.message) for favorite in page.items],
+            following,
         )
 
     @put("/v1/me/favorites/messages/{chat:str}/{seq:int}", status_code=204, opt={"rule": WRITE})

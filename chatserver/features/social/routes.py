@@ -75,7 +75,7 @@ class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def build_follower_page(
     container: StorageContainer, place: str, page: FollowPage
 ) -> Page[Follower]:
-    items = [Follower(each.user, each.name, each.since_ms) for each in page.items]
+    items = [Follower(edge.user, edge.name, edge.since_ms) for edge in page.items]
     following = container.cursors.sign(place, page.next)
     return Page(items, following)
 
@@ -275,7 +275,7 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         start = container.cursors.open(place, cursor, Start)
         page = await graph.list_posts(actor, UserId(user), start, limit)
         following = container.cursors.sign(place, page.next)
-        return Page([build_post_info(each) for each in page.items], following)
+        return Page([build_post_info(item) for item in page.items], following)
 
     @get("/v1/users/{user:str}/posts/{post:str}", opt={"rule": READ})
     async def get_post(user: PathId, post: PathPost, actor: Actor) -> PostInfo:
@@ -360,7 +360,7 @@ def _timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         before = None if start is None else PostRef(PostId(start[0]), start[1])
         posts, after = await container.get(SocialContainer).timelines.read(actor, before, limit)
         following = None if after is None else [after.post, after.author]
-        items = [build_post_info(each) for each in posts]
+        items = [build_post_info(view) for view in posts]
         return Page(items, container.cursors.sign(place, following))
 
     return [read_timeline]

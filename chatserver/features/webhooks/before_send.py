@@ -200,7 +200,7 @@ class BeforeSendQueue:
                     frame.kind,
                     frame.body,
                     frame.reply_to,
-                    attachments=[each.id for each in waiting.attachments],
+                    attachments=[attachment.id for attachment in waiting.attachments],
                 )
             )
         except ChatError as exc:

@@ -187,8 +187,8 @@ class EventDeliverer:
 def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[PendingEvent]]:
     """Split events into at most `count` lanes. A chat's events are in one lane, in order."""
     lanes: list[list[PendingEvent]] = [[] for _ in range(count)]
-    for each in waiting:
-        lanes[zlib.crc32(_get_subject(each.event)) % count].append(each)
+    for entry in waiting:
+        lanes[zlib.crc32(_get_subject(entry.event)) % count].append(entry)
     return [lane for lane in lanes if lane]
 
 

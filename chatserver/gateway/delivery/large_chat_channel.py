@@ -112,7 +112,7 @@ class LargeChatPositions(NamedTuple):
     def large(self) -> list[frames.LargeChat]:
         """The user's large chats, each with the chat seq after which its events begin."""
         places = {place.channel.chat: place.after for place in self.places}
-        return [frames.LargeChat(*each) for each in (places | self.closed).items()]
+        return [frames.LargeChat(*place) for place in (places | self.closed).items()]
 
 
 class LargeChatTransition(NamedTuple):

@@ -386,7 +386,7 @@ class GatewayServer:
         metrics.CONNECTIONS.set(len(self._connections))
         metrics.SESSIONS.set(self.registry.count)
         metrics.SLOW_CONNECTIONS.set(len(self.slow))
-        metrics.SEND_QUEUE_BYTES.set(sum(each.queued_bytes for each in self.slow))
+        metrics.SEND_QUEUE_BYTES.set(sum(connection.queued_bytes for connection in self.slow))
         metrics.PUSHES.inc(counters.pushed)
         metrics.PUSH_BYTES.inc(counters.written_bytes)
         metrics.ACKS.labels("hot").inc(counters.acked - counters.stored)

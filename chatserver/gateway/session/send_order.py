@@ -76,7 +76,7 @@ class SendOrder:
         is_last = number > next(reversed(refusal.numbers.values()), 0)
         refusal.numbers[ref] = number
         if not is_last:
-            refusal.numbers = dict(sorted(refusal.numbers.items(), key=lambda each: each[1]))
+            refusal.numbers = dict(sorted(refusal.numbers.items(), key=lambda item: item[1]))
 
     def remove(self, chat: str, ref: str, now: float) -> None:
         """Remove a refused send whose retry was accepted or permanently refused."""

@@ -35,7 +35,7 @@ class TokenExpiry:
 
     def close_expired(self, now: float) -> None:
         """Close the sessions whose tokens have expired."""
-        for second in [each for each in self._expiring if each <= now]:
+        for second in [expiry for expiry in self._expiring if expiry <= now]:
             for auth in self._expiring.pop(second):
                 auth.close(Close.UNAUTHENTICATED, "the token has expired; log in again")
 

@@ -54,7 +54,10 @@ class SessionDirectory:
         Raises:
             Unavailable: Redis does not answer.
         """
-        claims = [Claim(each.user, each.id, each.device, each.started_ms) for each in sessions]
+        claims = [
+            Claim(claimant.user, claimant.id, claimant.device, claimant.started_ms)
+            for claimant in sessions
+        ]
         claimed = await self._container.sessions.claim(claims)
         for session, claimed_session in zip(sessions, claimed, strict=True):
             session.started_ms = claimed_session.started_ms

@@ -39,7 +39,7 @@ class Admission:
         subject = get_subject(address)
         failures = self._limits.find("failures", subject)
         connections = self._limits.find("connections", subject)
-        waits = [each.wait_ms() for each in (failures, connections) if each.tokens <= 0]
+        waits = [bucket.wait_ms() for bucket in (failures, connections) if bucket.tokens <= 0]
         return math.ceil(max(waits, default=0) / 1000)
 
     def charge(self, address: str, refuse: Refuse) -> None:

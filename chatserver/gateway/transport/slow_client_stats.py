@@ -32,7 +32,9 @@ class SlowClients:
             for connection in self._slow
             if (receiver := connection.receiver) is not None
         ]
-        longest = heapq.nlargest(QUEUES_MAX, queues, key=lambda each: each.waiting_bytes)
+        longest = heapq.nlargest(
+            QUEUES_MAX, queues, key=lambda connection: connection.waiting_bytes
+        )
         closed = list(self._closed)
         self._closed.clear()
         return {"queues": longest, "slow": closed}

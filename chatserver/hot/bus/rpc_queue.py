@@ -83,8 +83,8 @@ class CallQueue:
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
         finally:
-            for each in received:
-                self.fail(each.call, make_stopping_error())
+            for call in received:
+                self.fail(call.call, make_stopping_error())
             await client.aclose()
 
     def _decode(

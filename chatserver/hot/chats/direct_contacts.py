@@ -45,7 +45,7 @@ class DirectChats:
         chats = {other: direct_chat_id(user, other) for other in others}
         for _ in range(_ATTEMPTS_MAX):
             has_answered = await asyncio.gather(
-                *(self._has_written(chats[each], each) for each in chats)
+                *(self._has_written(chats[chat_id], chat_id) for chat_id in chats)
             )
             results = dict(zip(chats, has_answered, strict=True))
             closed = [chats[other] for other, has_written in results.items() if has_written is None]

@@ -135,7 +135,7 @@ class GroupCommit:
             if submissions[0][1].retention_s != submissions[-1][1].retention_s:
                 # Some drafts have an outdated retention: return all drafts, in order.
                 del chats[chat]
-                batch = [each for some in chats.values() for each in some]
+                batch = [draft for some in chats.values() for draft in some]
                 self._return_drafts(chat, submissions)
         if not batch:
             return
@@ -165,9 +165,9 @@ class GroupCommit:
 
     def _return_drafts(self, chat: ChatId, submissions: list[Submission]) -> None:
         """Return the chat's submitted and queued drafts to their owners; the chat is not loaded."""
-        waiting = [each for each in self._queue if each[0].chat == chat]
+        waiting = [queued for queued in self._queue if queued[0].chat == chat]
         if waiting:
-            others = (each for each in self._queue if each[0].chat != chat)
+            others = (queued for queued in self._queue if queued[0].chat != chat)
             self._queue = collections.deque(others)
         for draft, _ in (*submissions, *waiting):
             draft.owner.chat_closed(draft)

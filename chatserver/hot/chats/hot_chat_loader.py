@@ -35,7 +35,7 @@ def _compute_digest(message: frames.Message) -> str:
         message.kind,
         message.body,
         message.reply_to or message.target,
-        [each.id for each in message.attachments],
+        [attachment.id for attachment in message.attachments],
         expires=message.expires_at is not None,
     )
 

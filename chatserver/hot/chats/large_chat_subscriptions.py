@@ -83,7 +83,7 @@ class LargeChatSubscriptions:
                     ]
                     heads[chat] = LargeHead(epoch, Seq(seq), bool(is_open), large, Seq(joined))
 
-        await asyncio.gather(*(run(*each) for each in groups.items()))
+        await asyncio.gather(*(run(*group) for group in groups.items()))
         return [heads[chat] for chat in chats]
 
     async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
@@ -111,8 +111,10 @@ class LargeChatSubscriptions:
         """
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         places = [] if value is None else _parse_places(value)
-        ended = (each for each in places if each.until is not None)
-        return next((each.since for each in ended if each.notice == notice), None)
+        ended = (place for place in places if place.until is not None)
+        return next(
+            (subscription.since for subscription in ended if subscription.notice == notice), None
+        )
 
 
 def _parse_places(value: bytes) -> list[LargePeriod]:

@@ -155,7 +155,7 @@ async def prepare(wire: Wire, settings: config.Redis) -> None:
     if settings.wait_fsync:
         await _require_fsync(wire, version)
     missing = [script for script, is_known in zip(scripts, known, strict=True) if not is_known]
-    await asyncio.gather(*(call_on(wire, "SCRIPT", "LOAD", each.source) for each in missing))
+    await asyncio.gather(*(call_on(wire, "SCRIPT", "LOAD", script.source) for script in missing))
 
 
 async def _require_fsync(wire: Wire, version: str) -> None:

@@ -46,5 +46,5 @@ async def _read_memory(hot: HotClient, client: Any, server: str) -> Memory:
             about = await client.info()
     except (redis.exceptions.RedisError, OSError, TimeoutError) as exc:
         raise Unavailable(f"redis at {server}: {exc or 'timed out'}") from exc
-    keys = sum(each["keys"] for name, each in about.items() if name.startswith("db"))
+    keys = sum(database["keys"] for name, database in about.items() if name.startswith("db"))
     return Memory(server, int(about["used_memory"]), keys)

@@ -215,11 +215,11 @@ class _Master:
         with _translate_errors(self.name):
             own = int(await self._client.client_id())
             clients = await self._client.client_list()
-        for each in clients:
-            is_server = {"S", "M"} & {*each["flags"]} or each["name"].startswith("sentinel")
-            if int(each["id"]) != own and int(each["db"]) == self._database and not is_server:
+        for client in clients:
+            is_server = {"S", "M"} & {*client["flags"]} or client["name"].startswith("sentinel")
+            if int(client["id"]) != own and int(client["db"]) == self._database and not is_server:
                 with _translate_errors(self.name):
-                    await self._client.client_kill_filter(_id=each["id"])
+                    await self._client.client_kill_filter(_id=client["id"])
 
     async def iter_pages(self) -> AsyncIterator[list[bytes]]:
         cursor = 0
@@ -342,9 +342,9 @@ def _as_json(value: Any) -> Any:
             except UnicodeDecodeError:
                 return {"base64": base64.b64encode(value).decode()}
         case list() | tuple():
-            return [_as_json(each) for each in value]
+            return [_as_json(element) for element in value]
         case set():
-            return sorted(_as_json(each) for each in value)
+            return sorted(_as_json(element) for element in value)
         case dict():
             return [[_as_json(name), _as_json(each)] for name, each in value.items()]
         case _:

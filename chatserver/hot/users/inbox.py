@@ -68,7 +68,7 @@ class Inboxes:
         )
         if current != epoch.encode():
             self._hot.raise_epoch_lost(partition, epoch)
-        entries = (each for entry in reply for each in parse_entry(*entry) if each.seq > after)
+        entries = (event for entry in reply for event in parse_entry(*entry) if event.seq > after)
         return list(itertools.islice(entries, limit))
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> list[AppendResult]:

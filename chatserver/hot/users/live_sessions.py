@@ -50,4 +50,4 @@ class LiveSessions:
                 if gateway in alive:
                     session = name[2:].decode()
                     sessions.append(LiveSession(session, gateway, device, int(started)))
-        return sorted(sessions, key=lambda each: each.started_ms)
+        return sorted(sessions, key=lambda live_session: live_session.started_ms)

@@ -74,5 +74,5 @@ class Presence:
                     whole = self._hot.whole_epoch
                     states[user] = InboxState(whole, Seq(seq), Seq(first), bool(is_known))
 
-        await asyncio.gather(*(run(*each) for each in groups.items()))
+        await asyncio.gather(*(run(*group) for group in groups.items()))
         return [states[user] for user in users]

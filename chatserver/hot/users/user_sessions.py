@@ -96,7 +96,7 @@ class Sessions:
                     claimed[claim.session] = Claimed(started, replaced)
                     at += 2 + 2 * count
 
-        await asyncio.gather(*(run(*each) for each in self._by_partition(claims).items()))
+        await asyncio.gather(*(run(*group) for group in self._by_partition(claims).items()))
         return [claimed[claim.session] for claim in claims]
 
     def _by_partition(self, claims: Sequence[Claim]) -> dict[int, list[Claim]]:

@@ -184,7 +184,9 @@ def persist(messages: int, against: str, runs: int, *, encrypt: bool, out: Path 
     for run in range(runs):
         results.append(measure(against, messages, core=0, other=1, is_encrypted=encrypt))
         click.echo(f"run {run + 1}: {json.dumps(results[-1])}")
-    medians = {name: statistics.median(each[name] for each in results) for name in results[0]}
+    medians = {
+        name: statistics.median(run_result[name] for run_result in results) for name in results[0]
+    }
     click.echo(json.dumps({"against": against, "runs": runs, "median": medians}, indent=2))
     if out is not None:
         out.write_text(json.dumps({"against": against, "runs": results, "median": medians}))

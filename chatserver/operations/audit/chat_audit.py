@@ -80,9 +80,9 @@ class _Cursor:
     def add_days(self, entries: RangeEntries) -> None:
         """Add the days of the stored messages of a range."""
         stored = [
-            each.message
-            for each in entries.items
-            if each.message is not None and each.verdict != "wrong"
+            item.message
+            for item in entries.items
+            if item.message is not None and item.verdict != "wrong"
         ]
         for entry in (*stored, *entries.cold.values()):
             if is_message(entry) and not entry.deleted:
@@ -186,27 +186,29 @@ class Auditor:
             entries = await self._read_range(cursor, window, None)
             rechecked = find_inconsistencies(entries)
             inconsistencies = [
-                each for each in rechecked if any(each.is_like(other) for other in inconsistencies)
+                inconsistency
+                for inconsistency in rechecked
+                if any(inconsistency.is_like(other) for other in inconsistencies)
             ]
         tally.findings += inconsistencies
         tally.entries += max(0, window.last - window.first + 1)
         lost = {
-            each.message.seq for each in entries.items if each.message and each.message.shredded
+            item.message.seq for item in entries.items if item.message and item.message.shredded
         }
         lost |= {seq for seq, entry in entries.cold.items() if entry.shredded}
         tally.shredded += len(lost)
         tally.unverified += sum(
-            each.verdict == "unverified" and (each.message is None or each.message.seq not in lost)
-            for each in entries.items
+            item.verdict == "unverified" and (item.message is None or item.message.seq not in lost)
+            for item in entries.items
         )
         cursor.add_days(entries)
         if not window.is_tail:
             cursor.advance_past(window)
             return
         seen = [*entries.hot.values()]
-        seen += [each.message for each in [*entries.items, *entries.markers] if each.message]
+        seen += [item.message for item in [*entries.items, *entries.markers] if item.message]
         cursor.seq = window.last + 1
-        cursor.ts = max([cursor.ts, *(each.ts for each in seen if each.seq <= window.last)])
+        cursor.ts = max([cursor.ts, *(entry.ts for entry in seen if entry.seq <= window.last)])
 
     async def _read_range(
         self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None
@@ -295,8 +297,8 @@ def _page_window(
     # Items before the current position are not part of this order.
     numbers = [number for number, seq in enumerate(seqs) if seq >= cursor.seq]
     rising = [
-        numbers[each]
-        for each in find_longest_increasing_subsequence([seqs[number] for number in numbers])
+        numbers[position]
+        for position in find_longest_increasing_subsequence([seqs[number] for number in numbers])
     ]
     last = max((seqs[number] for number in rising if number < len(body)), default=cursor.seq - 1)
     if not any(item.message for item in body):

@@ -77,7 +77,7 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
         if entry.kind != LOST_KIND:
             places[seq].add(entry.ts)
     right: list[tuple[int, str]] = []
-    marked = ((True, each) for each in entries.markers)
+    marked = ((True, marker) for marker in entries.markers)
     for is_marker, item in [*((False, each) for each in entries.items), *marked]:
         where, message = f"messages: {chat} at {item.ts}", item.message
         if message is None:

@@ -64,8 +64,8 @@ class AuditResults:
         key = self._hot.keys.audit_findings()
         for start in range(0, len(findings), FINDINGS_MAX):
             calls = [
-                ("XADD", key, "MAXLEN", "~", FINDINGS_MAX, "*", "f", msgspec.json.encode(each))
-                for each in findings[start : start + FINDINGS_MAX]
+                ("XADD", key, "MAXLEN", "~", FINDINGS_MAX, "*", "f", msgspec.json.encode(finding))
+                for finding in findings[start : start + FINDINGS_MAX]
             ]
             await self._hot.transaction(*calls)
 
@@ -73,7 +73,7 @@ class AuditResults:
         """Return the last pass of each partition that has one. Raises Unavailable."""
         flat = await self._hot.call("HGETALL", self._hot.keys.audit_rounds())
         rounds = [msgspec.json.decode(body, type=Round) for body in flat[1::2]]
-        return sorted(rounds, key=lambda each: each.partition)
+        return sorted(rounds, key=lambda round_: round_.partition)
 
     async def list_findings(self, limit: int) -> list[Found]:
         """Return the latest findings, newest first. Raises Unavailable."""

@@ -45,7 +45,7 @@ class ObjectAuditor:
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
         """Yield the chats that have objects in the bucket, page by page, even without records."""
         async for page in self._iter_pages(Prefix=f"{PREFIX}/", Delimiter="/"):
-            prefixes = [each["Prefix"] for each in page.get("CommonPrefixes", ())]
+            prefixes = [common["Prefix"] for common in page.get("CommonPrefixes", ())]
             yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in prefixes]
 
     async def find_orphans(self, chat: ChatId) -> list[Finding]:
@@ -61,7 +61,11 @@ class ObjectAuditor:
         orphans: list[Finding] = []
         async for page in self._iter_pages(Prefix=f"{PREFIX}/{chat}/"):
             oldest = self._clock.time() - self._age_s
-            keys = {each["Key"] for each in page.get("Contents", ()) if _get_time(each) <= oldest}
+            keys = {
+                s3_object["Key"]
+                for s3_object in page.get("Contents", ())
+                if _get_time(s3_object) <= oldest
+            }
             unknown = keys - await self._list_known(chat, keys)
             if unknown:
                 # A row may have been written since, or a record and its object removed.

@@ -199,15 +199,15 @@ class AuditWorker:
 
     async def _report(self, tally: Tally) -> int:
         findings, tally.findings = tally.findings, []
-        for each in findings:
-            metrics.AUDIT_FINDINGS[each.category].inc(each.count)
+        for finding in findings:
+            metrics.AUDIT_FINDINGS[finding.category].inc(finding.count)
             log.error(
                 "audit.inconsistency_found",
-                kind=each.kind,
-                chat=each.chat,
-                first=each.first,
-                last=each.last,
-                where=each.where,
+                kind=finding.kind,
+                chat=finding.chat,
+                first=finding.first,
+                last=finding.last,
+                where=finding.where,
             )
         at_ms = int(self._container.clock.time() * 1000)
         await self._results.add_findings(

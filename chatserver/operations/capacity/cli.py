@@ -31,10 +31,15 @@ _TITLES = {
 
 
 def _with_inputs(command: Callable[..., Any]) -> Callable[..., Any]:
-    for each in reversed(INPUTS):
-        name = "--" + each.name.replace("_", "-")
+    for quantity in reversed(INPUTS):
+        name = "--" + quantity.name.replace("_", "-")
         command = click.option(
-            name, each.name, default=each.default, show_default=True, metavar="N", help=each.help
+            name,
+            quantity.name,
+            default=quantity.default,
+            show_default=True,
+            metavar="N",
+            help=quantity.help,
         )(command)
     return command
 
@@ -101,11 +106,11 @@ def plan(
 def _parse_inputs(given: dict[str, str]) -> dict[str, float]:
     """Parse all inputs. Raises a UsageError that lists all problems, one per line."""
     inputs, problems = {}, []
-    for each in INPUTS:
-        field = "--" + each.name.replace("_", "-")
+    for quantity in INPUTS:
+        field = "--" + quantity.name.replace("_", "-")
         try:
-            inputs[each.name] = parse_quantity(
-                given[each.name], each.kind, field, each.least, each.most
+            inputs[quantity.name] = parse_quantity(
+                given[quantity.name], quantity.kind, field, quantity.least, quantity.most
             )
         except BadRequest as exc:
             problems.append(exc.message)
@@ -174,9 +179,11 @@ def _make_constants_table(made: Plan) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
-    for name, each in sorted(made.constants.items()):
+    for name, constant in sorted(made.constants.items()):
         whose = "your file: " if name in made.from_results else ""
-        table.add_row(name, _format_constant(each.value, each.unit), f"{whose}{each.how}")
+        table.add_row(
+            name, _format_constant(constant.value, constant.unit), f"{whose}{constant.how}"
+        )
     return table
 
 
@@ -199,9 +206,11 @@ def _explain(made: Plan) -> None:
             click.echo(f"    {line.name} = {line.formula}")
             click.echo(f"    = {line.numbers}")
             for name in line.constants:
-                each = made.constants[name]
+                constant = made.constants[name]
                 whose = " (your file)" if name in made.from_results else ""
-                click.echo(f"      {name}: {each.value:g} {each.unit}{whose}; {each.how}")
+                click.echo(
+                    f"      {name}: {constant.value:g} {constant.unit}{whose}; {constant.how}"
+                )
     _warn(made)
 
 

@@ -109,7 +109,7 @@ def _evaluate(node: ast.expr, known: Mapping[str, float]) -> float:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)][0](_evaluate(left, known), _evaluate(right, known))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
-            return float(FUNCTIONS[name](*(_evaluate(each, known) for each in args)))
+            return float(FUNCTIONS[name](*(_evaluate(arg, known) for arg in args)))
     raise ValueError(f"{ast.unparse(node)} is not arithmetic")
 
 
@@ -125,7 +125,7 @@ def _format(node: ast.expr, known: Mapping[str, float]) -> str:
                 right, op, known, is_right=True
             )
         case ast.Call(func=ast.Name(id=name), args=args):
-            return f"{name}({', '.join(_format(each, known) for each in args)})"
+            return f"{name}({', '.join(_format(arg, known) for arg in args)})"
     raise AssertionError(ast.dump(node))
 
 

@@ -78,7 +78,7 @@ def compute_plan(known: dict[str, float], nodes: Sequence[Node]) -> tuple[list[V
     smallest one for which one cluster is enough, or the largest if none is.
     """
     values = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), known)
-    for node in sorted(nodes, key=lambda each: each.memory_bytes):
+    for node in sorted(nodes, key=lambda option: option.memory_bytes):
         known |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
         sized = compute(model.REDIS_NODES, known)
         if known["deployments"] <= 1:

@@ -92,9 +92,9 @@ def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[
     if results.schema != SCHEMA:
         raise ConfigError([f"constants: {path}: schema {results.schema}, expected {SCHEMA}"])
     overridden = {
-        name: each
-        for name, each in results.constants.items()
-        if name in constants and each.value is not None and 0 <= each.value < math.inf
+        name: constant
+        for name, constant in results.constants.items()
+        if name in constants and constant.value is not None and 0 <= constant.value < math.inf
     }
     return constants | overridden, sorted(overridden)
 
@@ -107,12 +107,14 @@ def make_plan(
     prices: Prices,
 ) -> Plan:
     """Evaluate the capacity model, and add warnings."""
-    values = {name: each.value for name, each in constants.items() if each.value is not None}
+    values = {
+        name: constant.value for name, constant in constants.items() if constant.value is not None
+    }
     known = values | _list_prices(prices) | dict(inputs)
     known["is_removed_by_worker"] = float(removal == "worker")
     nodes = [Node(n.name, n.memory_gb * GB, n.per_hour_usd) for n in prices.redis.nodes]
     rows, node = compute_plan(known, nodes)
-    lines = [_make_line(each, constants) for each in rows]
+    lines = [_make_line(row, constants) for row in rows]
     return Plan(
         schema=SCHEMA,
         inputs=dict(inputs),

@@ -34,10 +34,10 @@ async def list_prefix_sizes(store: ObjectStore, objects_max: int) -> tuple[list[
     seen = 0
     while True:
         response = await store.call("list_objects_v2", **request)
-        for each in response.get("Contents", ()):
-            prefix = each["Key"].partition("/")[0]
+        for s3_object in response.get("Contents", ()):
+            prefix = s3_object["Key"].partition("/")[0]
             count, size = by_prefix.get(prefix, (0, 0))
-            by_prefix[prefix] = (count + 1, size + int(each["Size"]))
+            by_prefix[prefix] = (count + 1, size + int(s3_object["Size"]))
             seen += 1
         token = response.get("NextContinuationToken")
         if token is None or seen >= objects_max:

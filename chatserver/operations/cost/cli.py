@@ -123,7 +123,9 @@ async def _read_redis(
     except Unavailable as exc:
         problems.append(f"no units and no Redis data: {exc.message}")
         return costs.sum_days(()), []
-    lines = [costs.redis_line(each.server, each.keys, each.bytes, prices) for each in servers]
+    lines = [
+        costs.redis_line(server.server, server.keys, server.bytes, prices) for server in servers
+    ]
     return spent, lines
 
 
@@ -142,11 +144,11 @@ async def _read_dynamodb(
         return [], []
     price = prices.dynamodb.storage_per_gb_month_usd
     capacities = [
-        costs.Capacity(each.name, each.items, each.bytes, each.write_units, each.read_units)
-        for each in sizes
+        costs.Capacity(size.name, size.items, size.bytes, size.write_units, size.read_units)
+        for size in sizes
     ]
     lines = [
-        costs.stored_line("dynamodb", each.name, each.items, each.bytes, price) for each in sizes
+        costs.stored_line("dynamodb", size.name, size.items, size.bytes, price) for size in sizes
     ]
     return capacities, lines
 
@@ -167,7 +169,7 @@ async def _read_s3(
     if not is_all:
         problems.append(f"S3: only about {objects_max:,} objects were listed; raise --objects-max")
     price = prices.s3.storage_per_gb_month_usd
-    return [costs.stored_line("s3", each.prefix, each.objects, each.bytes, price) for each in held]
+    return [costs.stored_line("s3", size.prefix, size.objects, size.bytes, price) for size in held]
 
 
 def report_lines(report: Report) -> list[str]:
@@ -183,10 +185,11 @@ def report_lines(report: Report) -> list[str]:
         _format_line(report.total),
     ]
     if report.per_message is not None:
-        each = report.per_message
+        per_message = report.per_message
         lines.append(
-            f"  a message: {each.write_units:.3f} write units, {each.read_units:.3f} read units, "
-            f"{each.usd:.9f} USD = {each.formula}"
+            f"  a message: {per_message.write_units:.3f} write units, "
+            f"{per_message.read_units:.3f} read units, "
+            f"{per_message.usd:.9f} USD = {per_message.formula}"
         )
     if report.chats:
         error = report.chats_error_units
@@ -200,9 +203,9 @@ def report_lines(report: Report) -> list[str]:
         shared = ", of all tenants" if report.tenant else ""
         lines += ["", f"storage per month (DynamoDB: updated every few hours{shared})"]
         lines += [
-            f"  {each.tier:<9} {each.name:<24} {each.items:>12,} items {each.bytes:>16,} bytes "
-            f"{each.usd:>12.4f} USD = {each.formula}"
-            for each in report.tiers
+            f"  {tier.tier:<9} {tier.name:<24} {tier.items:>12,} items {tier.bytes:>16,} bytes "
+            f"{tier.usd:>12.4f} USD = {tier.formula}"
+            for tier in report.tiers
         ]
     return lines
 

@@ -119,7 +119,10 @@ def provisioned_rates(
         "read": prices.dynamodb.read_unit_per_hour_usd,
     }
     for kind, price in hourly.items():
-        held = sum(each.write_units if kind == "write" else each.read_units for each in capacities)
+        held = sum(
+            capacity.write_units if kind == "write" else capacity.read_units
+            for capacity in capacities
+        )
         used = _sum_units(spending, kind)
         text = f"({held} provisioned * {hours} h * {price:g} / {used:,.1f} used)"
         rates[kind] = (held * hours * price / used if used else 0.0, text)

@@ -117,11 +117,11 @@ class BacklogStats:
         some = list(itertools.islice(self._partitions, count))
         for waiting in await asyncio.gather(*map(self._measure, some)):
             self._known[waiting.partition] = waiting
-        backlogs = sorted(self._known.values(), key=lambda each: -each.entries)
+        backlogs = sorted(self._known.values(), key=lambda backlog: -backlog.entries)
         return Backlog(
-            sum(each.entries for each in backlogs),
-            max((each.age_s for each in backlogs), default=0.0),
-            [each for each in backlogs[:PARTITIONS_MAX] if each.entries],
+            sum(backlog.entries for backlog in backlogs),
+            max((backlog.age_s for backlog in backlogs), default=0.0),
+            [backlog for backlog in backlogs[:PARTITIONS_MAX] if backlog.entries],
         )
 
     async def _measure(self, partition: int) -> Waiting:

@@ -139,35 +139,35 @@ def operations_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 async def _make_audit_report(audit_results: AuditResults, partitions: int) -> AuditReport:
     rounds = await audit_results.list_rounds()
-    ends = [each.ended_ms for each in rounds]
+    ends = [audit_round.ended_ms for audit_round in rounds]
     return AuditReport(
         partitions=partitions,
         audited=len(rounds),
         oldest_ms=min(ends, default=None),
         newest_ms=max(ends, default=None),
-        chats=sum(each.chats for each in rounds),
-        entries=sum(each.entries for each in rounds),
-        unverified=sum(each.unverified for each in rounds),
-        failed=sum(each.failed for each in rounds),
-        findings=sum(each.findings for each in rounds),
+        chats=sum(audit_round.chats for audit_round in rounds),
+        entries=sum(audit_round.entries for audit_round in rounds),
+        unverified=sum(audit_round.unverified for audit_round in rounds),
+        failed=sum(audit_round.failed for audit_round in rounds),
+        findings=sum(audit_round.findings for audit_round in rounds),
         latest=[
-            _make_finding(each)
-            for each in await audit_results.list_findings(FINDINGS_SHOWN_MAX)
-            if each.kind in KINDS  # a newer release may write unknown kinds
+            _make_finding(finding)
+            for finding in await audit_results.list_findings(FINDINGS_SHOWN_MAX)
+            if finding.kind in KINDS  # a newer release may write unknown kinds
         ],
     )
 
 
-def _make_finding(each: Found) -> AuditFinding:
-    category, meaning, advice = KINDS[each.kind]
+def _make_finding(finding: Found) -> AuditFinding:
+    category, meaning, advice = KINDS[finding.kind]
     return AuditFinding(
-        each.at_ms,
+        finding.at_ms,
         category,
-        each.kind,
-        each.chat,
-        each.first,
-        each.last,
-        each.where,
+        finding.kind,
+        finding.chat,
+        finding.first,
+        finding.last,
+        finding.where,
         meaning,
         advice,
     )
@@ -186,7 +186,7 @@ def make_cost_report(
         prices_as_of=prices.as_of,
         write_unit_usd=rates.write_usd if has_usd else None,
         read_unit_usd=rates.read_usd if has_usd else None,
-        days=[_make_day_cost(day, each, rates, has_usd=has_usd) for day, each in spent.items()],
+        days=[_make_day_cost(day, units, rates, has_usd=has_usd) for day, units in spent.items()],
         chats=[
             FeatureCost(line.name, line.write_units, line.read_units, line.usd if has_usd else None)
             for line in costs.chat_lines(total_spending, rates, CHATS_SHOWN_MAX)

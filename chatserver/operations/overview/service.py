@@ -179,15 +179,15 @@ class StatsHistory:
             for received in self._latest.values()
             if at_ms - received.at_ms <= STALE_S * 1000
         ]
-        backlogs = [each.backlog for each in live if each.backlog is not None]
+        backlogs = [snapshot.backlog for snapshot in live if snapshot.backlog is not None]
 
         def sum_gauge(name: str) -> float:
-            return sum(each.gauges.get(name, 0.0) for each in live)
+            return sum(snapshot.gauges.get(name, 0.0) for snapshot in live)
 
         def find_quantile_ms(name: str, share: float) -> float | None:
             merged: dict[float, int] = {}
-            for each in live:
-                add_buckets(merged, each.times.get(name, {}))
+            for snapshot in live:
+                add_buckets(merged, snapshot.times.get(name, {}))
             value = quantile(merged, share)
             return None if value is None else round(value * 1000, 3)
 
@@ -210,16 +210,20 @@ class StatsHistory:
             loop_p99_ms=find_quantile_ms("loop", 0.99),
             queue_bytes=sum_gauge("queue_bytes"),
             slow_closes=round(self._new_counts.get("closes:3001", 0.0)),
-            backlog=max((each.entries for each in backlogs), default=None),
-            backlog_age_s=max((each.age_s for each in backlogs), default=None),
+            backlog=max((backlog.entries for backlog in backlogs), default=None),
+            backlog_age_s=max((backlog.age_s for backlog in backlogs), default=None),
             write_units_per_s=compute_rate(live, "write_units:"),
             read_units_per_s=compute_rate(live, "read_units:"),
         )
 
     def build_overview(self, now_ms: int, after_ms: int) -> Overview:
         """Return the current state, and the points after `after_ms`."""
-        live = [each for each in self._latest.values() if now_ms - each.at_ms <= STALE_S * 1000]
-        queues = [queue for each in live for queue in each.snapshot.queues]
+        live = [
+            received
+            for received in self._latest.values()
+            if now_ms - received.at_ms <= STALE_S * 1000
+        ]
+        queues = [queue for received in live for queue in received.snapshot.queues]
         backlogs = [received for received in live if received.snapshot.backlog is not None]
         newest = max(backlogs, key=lambda received: received.at_ms, default=None)
         recent_s = max(1, len(self._counts)) * EVERY_S
@@ -234,7 +238,7 @@ class StatsHistory:
             ],
             top_chats=[BusyChat(chat, n, round(n / recent_s, 2)) for chat, n in chats],
             slow=list(reversed(self._slow)),
-            queues=sorted(queues, key=lambda each: -each.waiting_bytes)[:QUEUES_MAX],
+            queues=sorted(queues, key=lambda queue: -queue.waiting_bytes)[:QUEUES_MAX],
             backlog=newest.snapshot.backlog if newest is not None else None,
             units=self._list_units(recent_s),
             refused=self._list_rates("sends:", recent_s, without=("ok", "dup")),
@@ -259,7 +263,7 @@ class StatsHistory:
             for name, amount in self._sum_counts(prefix).items()
             if name not in without
         ]
-        return sorted(rates, key=lambda each: -each.per_s)
+        return sorted(rates, key=lambda count: -count.per_s)
 
     def _list_units(self, recent_s: float) -> list[Units]:
         writes, reads = self._sum_counts("write_units:"), self._sum_counts("read_units:")
@@ -271,18 +275,18 @@ class StatsHistory:
             )
             for feature in {*writes, *reads}
         ]
-        return sorted(units, key=lambda each: (-each.write_per_s, -each.read_per_s, each.feature))
+        return sorted(units, key=lambda unit: (-unit.write_per_s, -unit.read_per_s, unit.feature))
 
 
 def compute_rate(snapshots: Iterable[Snapshot], name: str) -> float:
     """Return events per second; name ``sends:`` sums all counters with that prefix."""
     total = 0.0
-    for each in snapshots:
+    for snapshot in snapshots:
         if name.endswith(":"):
-            more = sum(amount for key, amount in each.counts.items() if key.startswith(name))
+            more = sum(amount for key, amount in snapshot.counts.items() if key.startswith(name))
         else:
-            more = each.counts.get(name, 0.0)
-        total += more / each.span_s
+            more = snapshot.counts.get(name, 0.0)
+        total += more / snapshot.span_s
     return round(total, 2)
 
 
@@ -292,20 +296,20 @@ def _sort_key(received: ReceivedSnapshot) -> tuple[str, str, str, int]:
 
 
 def _make_process(received: ReceivedSnapshot, now_ms: int) -> Process:
-    each = received.snapshot
-    loop = quantile(each.times.get("loop", {}), 0.99)
+    snapshot = received.snapshot
+    loop = quantile(snapshot.times.get("loop", {}), 0.99)
     return Process(
         process=received.process,
-        kind=each.kind,
-        does=each.does,
-        host=each.host,
-        pid=each.pid,
-        started_ms=each.started_ms,
+        kind=snapshot.kind,
+        does=snapshot.does,
+        host=snapshot.host,
+        pid=snapshot.pid,
+        started_ms=snapshot.started_ms,
         reported_ms=received.at_ms,
         is_stale=now_ms - received.at_ms > STALE_S * 1000,
-        connections=each.gauges.get("connections", 0.0),
-        sends_per_s=compute_rate([each], "sends:ok"),
-        cpu_share=round(each.counts.get("cpu_s", 0.0) / each.span_s, 4),
+        connections=snapshot.gauges.get("connections", 0.0),
+        sends_per_s=compute_rate([snapshot], "sends:ok"),
+        cpu_share=round(snapshot.counts.get("cpu_s", 0.0) / snapshot.span_s, 4),
         loop_p99_ms=None if loop is None else round(loop * 1000, 3),
     )
 
@@ -331,8 +335,8 @@ class Overviews:
         async with self._reading:
             while True:
                 page = await self._source.list_after(self._entry, PAGE)
-                for each in page.snapshots:
-                    self._history.add(each)
+                for snapshot in page.snapshots:
+                    self._history.add(snapshot)
                 self._entry = page.entry
                 if not page.has_more:
                     break

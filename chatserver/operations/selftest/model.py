@@ -106,14 +106,15 @@ class Report:
         lines += [f"- estimated cost: at most ${self.estimate_usd:.4f}", "", "## Checks", ""]
         lines += ["| store | check | result | seconds | detail |", "|---|---|---|---|---|"]
         lines += [
-            f"| {each.store} | {each.name} | {each.status} | {each.seconds:.2f} "
-            f"| {_to_cell(each.detail)} |"
-            for each in self.results
+            f"| {result.store} | {result.name} | {result.status} | {result.seconds:.2f} "
+            f"| {_to_cell(result.detail)} |"
+            for result in self.results
         ]
         lines += ["", "## Settings", "", "| store | level | finding | fix |", "|---|---|---|---|"]
         lines += [
-            f"| {each.store} | {each.level} | {_to_cell(each.what)} | {_to_cell(each.fix)} |"
-            for each in self.findings
+            f"| {finding.store} | {finding.level} | {_to_cell(finding.what)} "
+            f"| {_to_cell(finding.fix)} |"
+            for finding in self.findings
         ]
         if self.left:
             lines += ["", "## Not deleted", "", *(f"- {name}" for name in self.left)]

@@ -53,7 +53,7 @@ class RedisChecks:
         await self._hot.call("EXPIRE", self._key, "600")
         entries = await self._hot.call("XRANGE", self._key, "2-0", "+")
         await self._hot.call("UNLINK", self._key)
-        require([each[0] for each in entries] == [b"2-0", b"3-0"], f"it returned {entries}")
+        require([entry[0] for entry in entries] == [b"2-0", b"3-0"], f"it returned {entries}")
         return "ranges by seq"
 
     async def _check_round_trip(self) -> str:

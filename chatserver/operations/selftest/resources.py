@@ -86,7 +86,7 @@ async def delete_objects(store: ObjectStore) -> list[str]:
         async with asyncio.timeout(DELETE_S_MAX):
             while True:
                 page = await store.call("list_objects_v2", MaxKeys=100)
-                keys = [each["Key"] for each in page.get("Contents", [])]
+                keys = [s3_object["Key"] for s3_object in page.get("Contents", [])]
                 if not keys:
                     return []
                 left = keys

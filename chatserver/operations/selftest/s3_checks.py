@@ -46,7 +46,7 @@ class S3Checks:
         for key in keys:
             await self._store.call("put_object", Key=key, Body=b"x")
         page = await self._store.call("list_objects_v2", Prefix="checks/list/")
-        listed = [each["Key"] for each in page.get("Contents", [])]
+        listed = [s3_object["Key"] for s3_object in page.get("Contents", [])]
         require(listed == keys, f"the list has {listed}")
         return f"{len(keys)} objects, in order"
 

@@ -153,9 +153,9 @@ class ChatChecks:
         )  # fmt: skip
         events: list[int] = []
         while missed := await sync.list_missed(self._bob, Seq(len(events)), 1000):
-            events += [each.seq for each in missed]
+            events += [message.seq for message in missed]
         middle = events[len(events) // 2] if events else 0
-        rest = [each.seq for each in await sync.list_missed(self._bob, Seq(middle), 1000)]
+        rest = [message.seq for message in await sync.list_missed(self._bob, Seq(middle), 1000)]
         require(len(events) >= EACH, f"the inbox has {len(events)} events of {EACH} messages")
         require(events == list(range(1, len(events) + 1)), f"the seqs of the inbox are {events}")
         require(rest == events[middle:], "resuming from a cursor returned the wrong events")

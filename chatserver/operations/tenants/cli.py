@@ -247,8 +247,8 @@ def audit(
                 has_redis=has_redis,
             )
         )
-    for each in results:
-        click.echo(_format(each, is_json=is_json))
+    for result in results:
+        click.echo(_format(result, is_json=is_json))
     if not has_redis:
         click.echo("redis: not checked", err=True)
     if any(each.left for each in results):
@@ -273,12 +273,15 @@ async def _audit(
         )
 
 
-def _format(each: StoreAudit, *, is_json: bool) -> str:
+def _format(store: StoreAudit, *, is_json: bool) -> str:
     if is_json:
-        return json.dumps({"store": each.store, "checked": each.checked, "left": each.left})
-    if not each.left:
-        return f"{each.store}: nothing is left ({each.checked:,} checked)"
-    lines = [f"{each.store}: data is left", *(f"    {place}" for place in each.left[:SHOWN_MAX])]
-    if len(each.left) > SHOWN_MAX:
-        lines.append(f"    and more ({len(each.left)} listed with --json)")
+        return json.dumps({"store": store.store, "checked": store.checked, "left": store.left})
+    if not store.left:
+        return f"{store.store}: nothing is left ({store.checked:,} checked)"
+    lines = [
+        f"{store.store}: data is left",
+        *(f"    {place}" for place in store.left[:SHOWN_MAX]),
+    ]
+    if len(store.left) > SHOWN_MAX:
+        lines.append(f"    and more ({len(store.left)} listed with --json)")
     return "\n".join(lines)

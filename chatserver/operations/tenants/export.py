@@ -161,7 +161,7 @@ class Export:
             for at in range(0, len(page), OBJECTS_AT_ONCE):
                 batch = page[at : at + OBJECTS_AT_ONCE]
                 async with asyncio.TaskGroup() as group:
-                    copies = [group.create_task(self._copy(each)) for each in batch]
+                    copies = [group.create_task(self._copy(stored)) for stored in batch]
                 for copied in [task.result() for task in copies]:
                     if copied is not None:
                         self._add(msgspec.json.encode(copied))
@@ -170,14 +170,14 @@ class Export:
             self._state.next_object = page[-1].key
             await self._close_file(SECTION_OBJECTS, "objects")
 
-    async def _copy(self, each: Stored) -> ExportedObject | None:
+    async def _copy(self, stored: Stored) -> ExportedObject | None:
         try:
-            head = await self._work.bucket.call("head_object", Key=each.key)
-            digest, size = await self._target.copy_in(self._work.bucket, each.key)
+            head = await self._work.bucket.call("head_object", Key=stored.key)
+            digest, size = await self._target.copy_in(self._work.bucket, stored.key)
         except NotFound:
             return None  # it has been removed since
         return ExportedObject(
-            each.key, digest, size, head.get("ContentType", ""), head.get("Metadata", {})
+            stored.key, digest, size, head.get("ContentType", ""), head.get("Metadata", {})
         )
 
     def _add(self, line: bytes) -> None:
@@ -187,7 +187,7 @@ class Export:
     async def _close_file(self, section: str, stem: str) -> None:
         """Write the collected lines as a file, then save the progress."""
         if self._lines:
-            number = sum(each.name.startswith(f"{stem}-") for each in self._state.files)
+            number = sum(file.name.startswith(f"{stem}-") for file in self._state.files)
             name = f"{stem}-{number:06}.jsonl.zst"
             content = await asyncio.to_thread(compress_lines, self._lines)
             await self._target.write(name, content)
@@ -243,14 +243,14 @@ async def read_lines(target: Target, file: ExportedFile) -> list[bytes]:
 async def _verify_objects(target: Target, lines: list[bytes], name: str) -> list[str]:
     problems = []
     for line in lines:
-        each: ExportedObject = decode(line, ExportedObject, name)
+        exported: ExportedObject = decode(line, ExportedObject, name)
         digest = hashlib.sha256()
         try:
-            async for piece in target.iter_object(each.key):
+            async for piece in target.iter_object(exported.key):
                 digest.update(piece)
         except NotFound as exc:
             problems.append(exc.message)
             continue
-        if digest.hexdigest() != each.sha256:
-            problems.append(f"objects/{each.key}: its SHA-256 differs from the index")
+        if digest.hexdigest() != exported.sha256:
+            problems.append(f"objects/{exported.key}: its SHA-256 differs from the index")
     return problems

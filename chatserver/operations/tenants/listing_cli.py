@@ -52,9 +52,9 @@ def list_command(
     settings = prepare("tenants")
     with handle_errors(), Progress("list") as progress:
         tenants = run(_list(settings, scan, max_units, progress, has_redis=has_redis))
-    later = [each for each in tenants if each.tenant > after]
-    for each in later[:limit]:
-        click.echo(msgspec.json.encode(each) if is_json else _format_line(each))
+    later = [tenant for tenant in tenants if tenant.tenant > after]
+    for line in later[:limit]:
+        click.echo(msgspec.json.encode(line) if is_json else _format_line(line))
     if len(later) > limit:
         click.echo(f"more: --after {later[limit - 1].tenant}", err=True)
 
@@ -81,13 +81,13 @@ async def _list(
     )
 
 
-def _format_line(each: TenantLine) -> str:
+def _format_line(line: TenantLine) -> str:
     since = ""
-    if each.since_ms is not None:
-        at = datetime.datetime.fromtimestamp(each.since_ms // 1000, datetime.UTC)
+    if line.since_ms is not None:
+        at = datetime.datetime.fromtimestamp(line.since_ms // 1000, datetime.UTC)
         since = f" since {at:%Y-%m-%d %H:%M} UTC"
-    places = ", ".join(each.found_in) or "nothing"
-    return f"{each.tenant:<32}  {each.state}{since}  ({places})"
+    places = ", ".join(line.found_in) or "nothing"
+    return f"{line.tenant:<32}  {line.state}{since}  ({places})"
 
 
 @click.command("measure")
@@ -117,8 +117,8 @@ def measure_command(
     if is_json:
         click.echo(json.dumps({"tenants": msgspec.to_builtins(sizes)}))
         return
-    for each in sizes:
-        for line in _format_size(each):
+    for size in sizes:
+        for line in _format_size(size):
             click.echo(line)
 
 
@@ -147,14 +147,14 @@ async def _measure(
     )
 
 
-def _format_size(each: TenantSize) -> list[str]:
+def _format_size(size: TenantSize) -> list[str]:
     lines = [
-        f"{each.tenant or '(no tenant)'}: {counted(each.items, 'item')}, "
-        f"{format_bytes(each.bytes)}, {each.usd_per_month:.4f} USD a month"
+        f"{size.tenant or '(no tenant)'}: {counted(size.items, 'item')}, "
+        f"{format_bytes(size.bytes)}, {size.usd_per_month:.4f} USD a month"
     ]
     lines += [
         f"  {part.tier:<9} {part.part:<24} {part.items:>12,} items {part.bytes:>16,} bytes "
         f"{part.usd_per_month:>12.4f} USD"
-        for part in each.parts
+        for part in size.parts
     ]
     return lines

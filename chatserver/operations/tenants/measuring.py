@@ -59,9 +59,9 @@ class _Sizes:
     def add(self, tenant: str, tier: str, part: str, items: int, size: int) -> None:
         if self._only not in (None, tenant):
             return
-        each = self._found.setdefault((tenant, tier, part), PartSize(tier, part))
-        each.items += items
-        each.bytes += size
+        part_size = self._found.setdefault((tenant, tier, part), PartSize(tier, part))
+        part_size.items += items
+        part_size.bytes += size
 
     def build(self, prices: Prices) -> list[TenantSize]:
         per_gb = {
@@ -70,16 +70,16 @@ class _Sizes:
             "redis": prices.redis.memory_per_gb_hour_usd * HOURS_PER_MONTH,
         }
         tenants: dict[str, list[PartSize]] = {}
-        for (tenant, tier, _), each in sorted(self._found.items()):
-            each.usd_per_month = each.bytes / GB * per_gb[tier]
-            tenants.setdefault(tenant, []).append(each)
+        for (tenant, tier, _), part_size in sorted(self._found.items()):
+            part_size.usd_per_month = part_size.bytes / GB * per_gb[tier]
+            tenants.setdefault(tenant, []).append(part_size)
         return [
             TenantSize(
                 tenant,
                 parts,
-                sum(each.items for each in parts if "/" not in each.part),
-                sum(each.bytes for each in parts),
-                sum(each.usd_per_month for each in parts),
+                sum(part.items for part in parts if "/" not in part.part),
+                sum(part.bytes for part in parts),
+                sum(part.usd_per_month for part in parts),
             )
             for tenant, parts in tenants.items()
         ]
@@ -116,9 +116,9 @@ async def measure_tenants(
     # A listing costs a request per 1,000 objects, so for one tenant, only its objects are listed.
     async with open_s3(get_tenant_settings(settings, only or "").cold) as bucket:
         async for objects in TenantObjects(bucket).iter_pages():
-            for each in objects:
-                tenant, key = (only, each.key) if only else split_key(each.key)
-                sizes.add(tenant, "s3", key.partition("/")[0], 1, each.bytes)
+            for s3_object in objects:
+                tenant, key = (only, s3_object.key) if only else split_key(s3_object.key)
+                sizes.add(tenant, "s3", key.partition("/")[0], 1, s3_object.bytes)
             report("s3", len(objects))
     return sizes.build(prices)
 

@@ -64,7 +64,11 @@ class Restoration:
         progress: dict[str, Any] = json.loads(record.progress)
         self._reason = await block(self._work, "it is being restored")
         await wait_for_processes(self._work, lambda text: self._report(text, 0))
-        files = [each for each in manifest.files if not each.name.startswith("redis/")]
+        files = [
+            export_file
+            for export_file in manifest.files
+            if not export_file.name.startswith("redis/")
+        ]
         for number, file in enumerate(files):
             if number < progress.get("files", 0):
                 continue
@@ -112,8 +116,8 @@ class Restoration:
         objects = [decode(line, ExportedObject, file.name) for line in lines]
         for at in range(0, len(objects), OBJECTS_AT_ONCE):
             async with asyncio.TaskGroup() as group:
-                for each in objects[at : at + OBJECTS_AT_ONCE]:
-                    group.create_task(self._put_object(each))
+                for exported in objects[at : at + OBJECTS_AT_ONCE]:
+                    group.create_task(self._put_object(exported))
             self._report("s3", len(objects[at : at + OBJECTS_AT_ONCE]))
 
     def _add_block(self, item: Item) -> Item:
@@ -123,16 +127,16 @@ class Restoration:
             return item
         return {**item, SchemaField.BLOCKED: {"S": self._reason}}
 
-    async def _put_object(self, each: ExportedObject) -> None:
-        content = b"".join([piece async for piece in self._target.iter_object(each.key)])
-        if hashlib.sha256(content).hexdigest() != each.sha256:
-            raise CorruptData(f"objects/{each.key}: its SHA-256 differs from the index")
+    async def _put_object(self, exported: ExportedObject) -> None:
+        content = b"".join([piece async for piece in self._target.iter_object(exported.key)])
+        if hashlib.sha256(content).hexdigest() != exported.sha256:
+            raise CorruptData(f"objects/{exported.key}: its SHA-256 differs from the index")
         await self._work.bucket.call(
             "put_object",
-            Key=each.key,
+            Key=exported.key,
             Body=content,
-            Metadata=each.metadata,
-            **({"ContentType": each.type} if each.type else {}),
+            Metadata=exported.metadata,
+            **({"ContentType": exported.type} if exported.type else {}),
         )
 
 

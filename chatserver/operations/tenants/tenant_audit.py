@@ -110,9 +110,9 @@ def _list_texts(value: Any) -> list[str]:
         case str():
             return [value]
         case dict():
-            return [text for each in value.values() for text in _list_texts(each)]
+            return [text for element in value.values() for text in _list_texts(element)]
         case list():
-            return [text for each in value for text in _list_texts(each)]
+            return [text for element in value for text in _list_texts(element)]
         case _:
             return []
 
@@ -125,18 +125,18 @@ async def _audit_objects(
     pattern, own = _compile_pattern(work.tenant, texts), work.tenant + SEPARATOR
     async with open_s3(get_tenant_settings(work.settings, "").cold) as bucket:
         async for page in TenantObjects(bucket).iter_pages():
-            for each in page:
-                if each.key.startswith(own):
+            for s3_object in page:
+                if s3_object.key.startswith(own):
                     continue  # audited with the tenant's own objects
-                is_left = pattern.search(each.key.encode()) is not None
+                is_left = pattern.search(s3_object.key.encode()) is not None
                 if has_contents and not is_left:
                     try:
-                        content = await bucket.read(each.key, size_max=OBJECT_BYTES_MAX)
+                        content = await bucket.read(s3_object.key, size_max=OBJECT_BYTES_MAX)
                     except NotFound:
                         continue  # it has been removed since
                     is_left = pattern.search(decode_object(content)) is not None
                 if is_left:
-                    result.left.append(each.key)
+                    result.left.append(s3_object.key)
             result.checked += len(page)
             report(result.store, len(page))
             if len(result.left) >= LEFT_MAX:

@@ -146,8 +146,8 @@ def _print(message_trace: Trace) -> None:
     parts: list[RenderableType] = [table]
     if message_trace.recipients:
         members = Table("member", "joined at", "inbox", "received", "read", "gateways", box=None)
-        for each in message_trace.recipients:
-            members.add_row(*recipient_cells(each, message_trace.found.seq))
+        for recipient in message_trace.recipients:
+            members.add_row(*recipient_cells(recipient, message_trace.found.seq))
         parts += ["", members]
     Console(highlight=False, markup=False, soft_wrap=True).print(Group(*parts))
 
@@ -209,8 +209,8 @@ def _delivered_lines(message_trace: Trace) -> list[Line]:
     lines = [("delivered", text)]
     if message_trace.members is not None:
         some = message_trace.recipients
-        received = sum(bool(each.has_received) for each in some)
-        read = sum(bool(each.has_read) for each in some)
+        received = sum(bool(recipient.has_received) for recipient in some)
+        read = sum(bool(recipient.has_read) for recipient in some)
         shown = (
             f"the first {len(some)} of {message_trace.members}"
             if len(some) < message_trace.members
@@ -282,22 +282,29 @@ def _cold_lines(message_trace: Trace) -> list[Line]:
     ]
 
 
-def recipient_cells(each: Recipient, seq: int) -> list[str]:
+def recipient_cells(recipient: Recipient, seq: int) -> list[str]:
     """Return a row of the table of members."""
-    if each.joined > seq:
-        return [each.user, f"seq {each.joined}, later", "-", "-", "-", _format_gateways(each)]
+    if recipient.joined > seq:
+        return [
+            recipient.user,
+            f"seq {recipient.joined}, later",
+            "-",
+            "-",
+            "-",
+            _format_gateways(recipient),
+        ]
     return [
-        f"{each.user} (sender)" if each.is_sender else each.user,
-        f"seq {each.joined}",
-        "-" if each.inbox is None else f"at {each.inbox}",
-        _format_flag(each.has_received),
-        _format_flag(each.has_read),
-        _format_gateways(each),
+        f"{recipient.user} (sender)" if recipient.is_sender else recipient.user,
+        f"seq {recipient.joined}",
+        "-" if recipient.inbox is None else f"at {recipient.inbox}",
+        _format_flag(recipient.has_received),
+        _format_flag(recipient.has_read),
+        _format_gateways(recipient),
     ]
 
 
-def _format_gateways(each: Recipient) -> str:
-    return {None: "?", 0: "no"}.get(each.gateways, f"on {each.gateways}")
+def _format_gateways(recipient: Recipient) -> str:
+    return {None: "?", 0: "no"}.get(recipient.gateways, f"on {recipient.gateways}")
 
 
 def _format_flag(flag: bool | None) -> str:

@@ -180,8 +180,8 @@ class HotTrace:
     async def _find_in_inbox(self, user: UserId, chat: ChatId, seq: Seq) -> int | None:
         limit = self._hot.settings.inbox_max
         reply = await self._hot.call("XREVRANGE", self._keys.inbox(user), "+", "-", "COUNT", limit)
-        entries = (each for entry in reply for each in inbox.parse_entry(*entry))
-        return next((each.seq for each in entries if (each.chat, each.cs) == (chat, seq)), None)
+        entries = (event for entry in reply for event in inbox.parse_entry(*entry))
+        return next((event.seq for event in entries if (event.chat, event.cs) == (chat, seq)), None)
 
 
 def _match_message(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found | None:

@@ -125,8 +125,8 @@ class MessageTrace:
             return await self._find_in_any(search, chats or [])
         if self._hot is not None:
             active = self._hot.list_active(from_ms // 1000, self._chats_max)
-            for each in await self._record_errors(active) or []:
-                held = await self._record_errors(self._hot.find_in_log(each, mid, search.from_ts))
+            for hit in await self._record_errors(active) or []:
+                held = await self._record_errors(self._hot.find_in_log(hit, mid, search.from_ts))
                 if held is not None:
                     return held
         return await self._find_in_all(search)
@@ -210,7 +210,7 @@ class MessageTrace:
             ]  # fmt: skip
         if self._hot is None:
             return
-        members = [(each.user, each.joined) for each in trace.recipients]
+        members = [(recipient.user, recipient.joined) for recipient in trace.recipients]
         if stored is None:
             known = await self._record_errors(self._hot.list_members(match.chat, limit))
             trace.members, users = known or (None, {})
@@ -220,8 +220,8 @@ class MessageTrace:
         )
         if now is None:
             return
-        held = {each.user: each for each in trace.recipients}
-        trace.recipients = [_merge(each, held.get(each.user)) for each in now]
+        held = {recipient.user: recipient for recipient in trace.recipients}
+        trace.recipients = [_merge(member, held.get(member.user)) for member in now]
 
 
 class _Search:

@@ -65,7 +65,7 @@ class WarmTrace:
         start: Any = None
         while len(chats) < limit:
             page = await self._directory.list_memberships(user, limit=200, start=start)
-            chats += [ChatId(each.chat.chat) for each in page.items]
+            chats += [ChatId(item.chat.chat) for item in page.items]
             if (start := page.next) is None:
                 break
         return chats[:limit]

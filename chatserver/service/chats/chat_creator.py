@@ -133,7 +133,7 @@ class ChatCreator:
             len(everybody),
             {user: "owner"},
             large=record.large > 0,
-            invited=[str(each) for each in invited],
+            invited=[str(invitee) for invitee in invited],
         )
 
     async def _describe_changed(self, chat: ChatId, user: UserId) -> frames.ChatInfo:

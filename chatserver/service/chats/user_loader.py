@@ -89,7 +89,9 @@ class UserLoader:
         await self._blocks.open_blocks(user, {UserId(other) for other in restrictions.blocks})
         hidden = {ChatId(chat.chat): member.hidden for chat, member in memberships if member.hidden}
         await self._hidden.open_hidden(user, hidden)
-        await self._inboxes.open_user_state(user, [_list_chat(each) for each in memberships], epoch)
+        await self._inboxes.open_user_state(
+            user, [_list_chat(membership) for membership in memberships], epoch
+        )
 
     async def _read(self, record: User) -> tuple[list[Membership], Restrictions]:
         listing = self._directory.list_all_memberships(record.user, COMPANION_CHATS_MAX)

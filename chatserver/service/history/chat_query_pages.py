@@ -133,7 +133,7 @@ class ChatQueryPage:
             end = _get_end_ts(top)
             if page.next is not None and page.next["ts"] > end:
                 return page
-            self._items = [each for each in page.items if each.ts > end]
+            self._items = [item for item in page.items if item.ts > end]
             if to_ts > end:
                 self._after, to_ts, seq = {"ts": end + 1}, end, None
         if from_ts <= to_ts and (full := await self._read_cold(top, from_ts, to_ts, seq)):

@@ -195,8 +195,8 @@ class ChatStream:
         rows = await page.read(TimeRange(low, high, self._is_descending), self._token)
         items = rows.items
         if self._has_log:
-            items = [each for each in items if each.seq <= self._stored]
-        self._buffer.extend(each for each in items if self._is_match(each))
+            items = [item for item in items if item.seq <= self._stored]
+        self._buffer.extend(item for item in items if self._is_match(item))
         if rows.next is not None and len(items) == len(rows.items):
             self._token = rows.next
             self._move_past(int(rows.next["ts"]))
@@ -225,9 +225,11 @@ class ChatStream:
             entries = _cut_at_gap(entries)
             self._seq = entries[-1].seq
             self._move_past(entries[-1].ts)
-            wanted = [each for each in entries if self._from <= each.ts <= self._to]
+            wanted = [entry for entry in entries if self._from <= entry.ts <= self._to]
             seen = await tiers.view.render_committed(self.chat, wanted) if wanted else []
-            self._buffer.extend(each for each in seen if each is not None and self._is_match(each))
+            self._buffer.extend(
+                message for message in seen if message is not None and self._is_match(message)
+            )
             if self._is_descending and self._seq <= self._stored + 1:
                 self._end_log()
             return len(entries)
@@ -242,8 +244,8 @@ class ChatStream:
         else:
             entries = await log.list_after(self.chat, Seq(self._seq), _HOT_READ)
         return [
-            codec.decode_message(codec.join_message(each.seq, each.ts, each.tail))
-            for each in entries
+            codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
+            for entry in entries
         ]
 
     def _end_log(self) -> None:

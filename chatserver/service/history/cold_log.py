@@ -137,7 +137,7 @@ class ColdLog:
                 high = segment.first - 1
             else:
                 entries = await self.read(chat, segment.first, segment.last)
-                return segment.first + bisect.bisect_left([each.ts for each in entries], ts)
+                return segment.first + bisect.bisect_left([entry.ts for entry in entries], ts)
         return low
 
     async def _find_segment(self, chat: str, seq: int) -> Segment:

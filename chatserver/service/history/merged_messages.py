@@ -207,7 +207,9 @@ class _Merge:
         self._is_descending = is_descending
         # Two heaps by bound: streams to read, and streams whose next message is known (`_ready`).
         # At the same ts, a stream is read before a known message is returned.
-        self._waiting: list[_Entry] = [(self._key(each.bound), each.chat, each) for each in streams]
+        self._waiting: list[_Entry] = [
+            (self._key(stream.bound), stream.chat, stream) for stream in streams
+        ]
         heapq.heapify(self._waiting)
         self._ready: list[_Entry] = []
         self._items: list[Message] = []
@@ -249,7 +251,7 @@ class _Merge:
     def _append_next(self) -> None:
         key = self._ready[0][0]
         # Messages with the same ts are sorted by chat id, in the direction of the merge.
-        same = [each for each in self._ready if each[0] == key]
+        same = [item for item in self._ready if item[0] == key]
         chosen = max(same) if self._is_descending else min(same)
         self._ready.remove(chosen)
         heapq.heapify(self._ready)

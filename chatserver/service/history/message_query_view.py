@@ -131,7 +131,7 @@ class QueryView:
         """
         view = (await self._open_views({chat: list(range(first, last + 1))}))[chat]
         entries = await cold.read(chat, first, last)
-        return [ArchivedEntry(each.seq, each.ts, self._render(each, view)) for each in entries]
+        return [ArchivedEntry(entry.seq, entry.ts, self._render(entry, view)) for entry in entries]
 
     def _render(self, entry: Message, view: View) -> Message | None:
         if not self._is_for_reader(entry):

@@ -131,7 +131,7 @@ class Sync:
                 wanted.setdefault(entry.chat, []).append(entry.cs)
         # An inbox holds every message of its chats, so the references of a chat are dense.
         ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in wanted.items()]
-        pages = await asyncio.gather(*(self._log.list_range(*each) for each in ranges))
+        pages = await asyncio.gather(*(self._log.list_range(*seq_range) for seq_range in ranges))
         messages = {
             (chat, message.seq): message
             for (chat, _, _), page in zip(ranges, pages, strict=True)
@@ -139,7 +139,7 @@ class Sync:
         }
         # A log loses its oldest entries first. A log restored from an older state may have gaps; a
         # gap ends the page.
-        missing = [each for each in ranges if each[:2] not in messages]
+        missing = [seq_range for seq_range in ranges if seq_range[:2] not in messages]
         if missing and self._older is not None:
             await self._add_older(user, missing[:OLDER_CHATS_MAX], messages, self._older)
         return messages
@@ -162,4 +162,4 @@ class Sync:
                 entry = LogEntry(Seq(current.seq), Ts(current.ts), codec.encode_tail(current))
                 messages.setdefault((chat, entry.seq), entry)
 
-        await asyncio.gather(*(read(*each) for each in ranges))
+        await asyncio.gather(*(read(*seq_range) for seq_range in ranges))

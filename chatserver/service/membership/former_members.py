@@ -76,7 +76,7 @@ class FormerMembers:
         restored: dict[str, FormerMember] = {}
         for at in range(0, len(members), CHECKS_IN_FLIGHT_MAX):
             batch = members[at : at + CHECKS_IN_FLIGHT_MAX]
-            closed = await asyncio.gather(*(self._restore(chat, *each) for each in batch))
+            closed = await asyncio.gather(*(self._restore(chat, *item) for item in batch))
             restored |= {user: former for (user, _), former in zip(batch, closed, strict=True)}
         return restored
 

@@ -218,10 +218,14 @@ class Invitations:
         page = invitations[:limit]
         pending = [
             frames.InvitationInfo(
-                each.chat, each.inviter, each.created_ms, each.expires_s, each.name
+                invitation.chat,
+                invitation.inviter,
+                invitation.created_ms,
+                invitation.expires_s,
+                invitation.name,
             )
-            for each in page
-            if each.state == "pending"
+            for invitation in page
+            if invitation.state == "pending"
         ]
         return pending, page[-1].chat if len(invitations) > limit else None
 

@@ -279,7 +279,7 @@ class Membership:
         self, request: _Request, record: Chat, members: Mapping[str, Member]
     ) -> Group:
         chat, actor, frame = request.chat, request.actor, request.frame
-        roles: dict[UserId, Role] = {UserId(user): each.role for user, each in members.items()}
+        roles: dict[UserId, Role] = {UserId(user): member.role for user, member in members.items()}
         if isinstance(frame, frames.Leave) and roles.get(actor) == "owner":
             # All members, ordered by join time: one of them becomes the owner.
             all_members = await self._memberships.list_seniority(chat)

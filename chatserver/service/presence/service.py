@@ -111,7 +111,7 @@ class UserPresence:
 
     def _get_state(self, local: _User, now: float) -> State:
         away_after_s = self._settings.away_after_s
-        state = get_best_state(each.state_at(now, away_after_s) for each in local.sessions)
+        state = get_best_state(session.state_at(now, away_after_s) for session in local.sessions)
         return get_best_state((state, local.closed_state)) if now < local.closed_until else state
 
     # publishing
@@ -163,7 +163,7 @@ class UserPresence:
             state = self._get_state(local, now)
             if state is not local.published:
                 local.published = state
-                used_at = max([local.used_at, *(each.used_at for each in local.sessions)])
+                used_at = max([local.used_at, *(session.used_at for session in local.sessions)])
                 batch.append(GatewayPresence(user, state, now - used_at))
             if state is State.OFFLINE:
                 del self._users[user]

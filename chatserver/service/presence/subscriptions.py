@@ -105,7 +105,7 @@ class PresenceSubscriptions:
         try:
             visible = await self._find_shared(subscriber.user, set(wanted))
         finally:
-            calls[:] = [each for each in calls if each is not wanted]
+            calls[:] = [pending for pending in calls if pending is not wanted]
             if not calls:
                 self._pending_by_subscriber.pop(subscriber, None)
         shared = {user: chat for user, chat in visible.items() if user in wanted}
@@ -203,7 +203,7 @@ class PresenceSubscriptions:
         if missing and groups:
             candidates = [user, *missing]
             member_lists = await asyncio.gather(
-                *(self._find_members(each, candidates) for each in groups)
+                *(self._find_members(group, candidates) for group in groups)
             )
             for chat, members in zip(groups, member_lists, strict=True):
                 if user in members:

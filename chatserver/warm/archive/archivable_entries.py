@@ -112,7 +112,7 @@ class ArchivableMessages:
         """
         items = await self._read(chat, from_ts, to_ts, limit)
         checked = await asyncio.gather(*map(self._check_whole, items))
-        return [each for each in checked if each is not None]
+        return [entry for entry in checked if entry is not None]
 
     async def _check_whole(self, item: Item) -> CheckedItem | None:
         """Verify an item and its body; return None if it was archived in the meantime."""

@@ -393,14 +393,14 @@ class Directory:
             answer = await self._client.call("query", request)
             rows = answer["Items"]
             for at in range(0, len(rows), _ROWS_IN_BATCH):
-                for each in await self._load_memberships(rows[at : at + _ROWS_IN_BATCH]):
-                    if each is None:
+                for membership in await self._load_memberships(rows[at : at + _ROWS_IN_BATCH]):
+                    if membership is None:
                         continue
-                    if is_session_chat(each.chat.chat):
+                    if is_session_chat(membership.chat.chat):
                         if sessions == sessions_max:
                             return memberships
                         sessions += 1
-                    memberships.append(each)
+                    memberships.append(membership)
             if (last := answer.get("LastEvaluatedKey")) is None:
                 return memberships
             request["ExclusiveStartKey"] = last

@@ -90,7 +90,7 @@ class InvitationRows:
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
         invitations = [decode_invitation(row) for row in rows if row[Field.SK]["S"] != first]
-        return [each for each in invitations[:limit] if each.expires_s > now_s]
+        return [invitation for invitation in invitations[:limit] if invitation.expires_s > now_s]
 
     async def find(self, user: str, chat: str, now_s: float) -> Invitation | None:
         """Return a pending invitation. Strongly consistent."""

@@ -217,7 +217,10 @@ class Holds:
         Guarantees:
             All versions are copied when this returns. Idempotent: each version has its own key.
         """
-        copies = {(each.chat, each.edited_ts or each.ts): encode_copy(each) for each in versions}
+        copies = {
+            (version.chat, version.edited_ts or version.ts): encode_copy(version)
+            for version in versions
+        }
         unique = list(copies.values())
         for at in range(0, len(unique), WRITES_MAX):
             await put_items(self._client, self._messages, unique[at : at + WRITES_MAX])

@@ -262,5 +262,5 @@ def make_update(
 
 def _encode(value: Value) -> dict[str, Any]:
     if isinstance(value, tuple):
-        return {"L": [{"S": each} for each in value]}
+        return {"L": [{"S": word} for word in value]}
     return {"N": str(value)} if isinstance(value, int) else {"S": value}

@@ -66,10 +66,10 @@ class Meter:
             return  # the server does not report capacity, or the call is about a whole table
         kind: Kind = "read" if operation in READS else "write"
         units = metrics.DYNAMODB_UNITS[kind]
-        for each in consumed if isinstance(consumed, list) else (consumed,):
+        for usage in consumed if isinstance(consumed, list) else (consumed,):
             # Servers other than AWS omit some fields.
-            name = each.get("TableName") or request.get("TableName", "")
-            spent = float(each.get("CapacityUnits", 0.0))
+            name = usage.get("TableName") or request.get("TableName", "")
+            spent = float(usage.get("CapacityUnits", 0.0))
             table = self._tables.get(name)
             label = table.name if table is not None else "other"
             units.labels(feature, label).inc(spent)
@@ -123,16 +123,16 @@ def _list_items(
     if operation == "batch_write_item":
         writes = request["RequestItems"].get(table, ())
         left = (answer.get("UnprocessedItems") or {}).get(table)
-        done = [each for each in writes if each not in left] if left else writes
+        done = [write for write in writes if write not in left] if left else writes
         return [
-            each["PutRequest"]["Item"] if "PutRequest" in each else each["DeleteRequest"]["Key"]
-            for each in done
+            write["PutRequest"]["Item"] if "PutRequest" in write else write["DeleteRequest"]["Key"]
+            for write in done
         ]
     if operation == "batch_get_item":
         items: list[Mapping[str, Any]] = answer.get("Responses", {}).get(table, [])
         return items
     if operation in ("transact_write_items", "transact_get_items"):
-        abouts = [about for each in request["TransactItems"] for about in each.values()]
+        abouts = [about for action in request["TransactItems"] for about in action.values()]
         return [
             about.get("Item") or about["Key"] for about in abouts if about["TableName"] == table
         ]
@@ -155,7 +155,9 @@ def _get_query_chat(table: Table, request: Mapping[str, Any]) -> str:
 
 
 def _get_key(table: Table, index: str | None) -> Key:
-    return next((each.key for each in table.indexes if each.name == index), table.key)
+    return next(
+        (index_entry.key for index_entry in table.indexes if index_entry.name == index), table.key
+    )
 
 
 def _get_chat(table: Table, item: Mapping[str, Any]) -> str:

@@ -37,8 +37,8 @@ class PacedClient(DynamoClient):
         answer = await super().call(operation, {"ReturnConsumedCapacity": "TOTAL", **request})
         consumed = answer.get("ConsumedCapacity", [])
         units = sum(
-            each["CapacityUnits"]
-            for each in (consumed if isinstance(consumed, list) else [consumed])
+            usage["CapacityUnits"]
+            for usage in (consumed if isinstance(consumed, list) else [consumed])
         )
         self.units += units
         self._pace.adjust(units)

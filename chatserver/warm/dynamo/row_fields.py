@@ -47,7 +47,7 @@ def find_number(item: Item, name: str) -> int | None:
 
 def find_texts(item: Item, name: str) -> tuple[str, ...]:
     """Return an attribute of type L that contains strings; empty if it is absent."""
-    return tuple(str(each["S"]) for each in item.get(name, {}).get("L", ()))
+    return tuple(str(value["S"]) for value in item.get(name, {}).get("L", ()))
 
 
 def _where(item: Item) -> str:

@@ -166,10 +166,12 @@ class Tenancy:
             }
         elif "Responses" in answer:
             stripped["Responses"] = [
-                {**each, "Item": self.strip(self._get_table(action), each["Item"])}
-                if each.get("Item")
-                else each
-                for each, action in zip(answer["Responses"], request["TransactItems"], strict=True)
+                {**response, "Item": self.strip(self._get_table(action), response["Item"])}
+                if response.get("Item")
+                else response
+                for response, action in zip(
+                    answer["Responses"], request["TransactItems"], strict=True
+                )
             ]
         if left := answer.get("UnprocessedKeys"):
             stripped["UnprocessedKeys"] = {
@@ -238,9 +240,9 @@ class Tenancy:
             table: [
                 {
                     kind: {part: change(table, item) for part, item in write.items()}
-                    for kind, write in each.items()
+                    for kind, write in entry.items()
                 }
-                for each in writes
+                for entry in writes
             ]
             for table, writes in request["RequestItems"].items()
         }

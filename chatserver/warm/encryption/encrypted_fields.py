@@ -95,12 +95,12 @@ class EncryptedFields:
             return self._encrypt(request, await self.cipher.get_current())
         if operation == "transact_write_items":
             actions = request["TransactItems"]
-            if not any(self._has_values(about) for each in actions for about in each.values()):
+            if not any(self._has_values(about) for action in actions for about in action.values()):
                 return request
             key = await self.cipher.get_current()
             encrypted = [
-                {kind: self._encrypt(about, key) for kind, about in each.items()}
-                for each in actions
+                {kind: self._encrypt(about, key) for kind, about in action.items()}
+                for action in actions
             ]
             return {**request, "TransactItems": encrypted}
         return request
@@ -109,22 +109,22 @@ class EncryptedFields:
         wanted = request["RequestItems"]
         mine = [name for name in wanted if name in self._tables]
         puts = [
-            each["PutRequest"]["Item"]
+            write["PutRequest"]["Item"]
             for name in mine
-            for each in wanted[name]
-            if "PutRequest" in each
+            for write in wanted[name]
+            if "PutRequest" in write
         ]
         if not any(_is_plain(item, fields) for item in puts for fields in FIELDS.values()):
             return request
         key = await self.cipher.get_current()
 
-        def encrypt(name: str, each: dict[str, Any]) -> dict[str, Any]:
-            if "PutRequest" not in each:
-                return each
-            item = self._encrypt_item(self._tables[name], each["PutRequest"]["Item"], key)
+        def encrypt(name: str, write: dict[str, Any]) -> dict[str, Any]:
+            if "PutRequest" not in write:
+                return write
+            item = self._encrypt_item(self._tables[name], write["PutRequest"]["Item"], key)
             return {"PutRequest": {"Item": item}}
 
-        encrypted = {name: [encrypt(name, each) for each in wanted[name]] for name in mine}
+        encrypted = {name: [encrypt(name, write) for write in wanted[name]] for name in mine}
         return {**request, "RequestItems": {**wanted, **encrypted}}
 
     def _has_values(self, about: Mapping[str, Any]) -> bool:
@@ -181,13 +181,13 @@ class EncryptedFields:
             }
             return {**answer, "Responses": items_by_table}
         if operation == "transact_get_items":
-            tables = [each["Get"]["TableName"] for each in request["TransactItems"]]
+            tables = [action["Get"]["TableName"] for action in request["TransactItems"]]
             pairs = zip(tables, answer["Responses"], strict=True)
             responses = [
-                {**each, "Item": (await self.decrypt(name, [each["Item"]]))[0]}
-                if each.get("Item")
-                else each
-                for name, each in pairs
+                {**response, "Item": (await self.decrypt(name, [response["Item"]]))[0]}
+                if response.get("Item")
+                else response
+                for name, response in pairs
             ]
             return {**answer, "Responses": responses}
         if operation not in _READS and operation not in _ONE_ITEM:
@@ -212,7 +212,7 @@ class EncryptedFields:
             names = [request["TableName"]]
         elif operation == "transact_write_items":
             actions = request["TransactItems"]
-            names = [about["TableName"] for each in actions for about in each.values()]
+            names = [about["TableName"] for action in actions for about in action.values()]
         else:
             return stored
         return [

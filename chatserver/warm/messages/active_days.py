@@ -130,7 +130,7 @@ class ActiveDaysRepository:
             Idempotent; all are stored when this returns.
             Cost: one BatchWriteItem per 25 chats; a write unit per chat, two for a new item.
         """
-        items = [encode_days(chat, each) for chat, each in days.items()]
+        items = [encode_days(chat, day_set) for chat, day_set in days.items()]
         for at in range(0, len(items), WRITES_MAX):
             await put_items(self._client, self._table, items[at : at + WRITES_MAX])
 

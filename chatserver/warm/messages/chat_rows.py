@@ -138,7 +138,7 @@ class _MergedRows:
         self._query = dict(query)
         for name in _NAMED:
             self._query[name] = {
-                each: value for each, value in query[name].items() if each not in own[name]
+                field: value for field, value in query[name].items() if field not in own[name]
             }
         self._is_ascending = bool(query.get("ScanIndexForward", True))
         low, high = _get_ts_range(span)

@@ -173,7 +173,7 @@ class ShardList:
             layouts, changed = await self._get_layouts()
             if changed < horizon.changed:
                 raise Unavailable("directory: the layouts of sharded chats are outdated; try again")
-            spread = collections.Counter(each.shards for each in layouts.of_chats.values())
+            spread = collections.Counter(layout.shards for layout in layouts.of_chats.values())
             for shards in _LEVELS:
                 metrics.CHAT_SHARDS.labels(str(shards)).set(spread[shards])
         self._copy = _Copy(layouts, horizon.upto, started_s, changed, horizon.rev, self._begun)
@@ -282,8 +282,8 @@ class ShardList:
         if not is_same:
             wanted = Layout((*layout.periods, ShardingPeriod(upto + 1, shards)))
         reserved = 0 if shards >= layout.shards else PERIODS_RESERVED
-        sizes = sum(len(c) + len(each.encode()) for c, each in layouts.of_chats.items())
-        sizes += sum(len(c) + len(each.encode()) for c, each in layouts.floors.items())
+        sizes = sum(len(c) + len(text.encode()) for c, text in layouts.of_chats.items())
+        sizes += sum(len(c) + len(text.encode()) for c, text in layouts.floors.items())
         size = sizes + 2 * len(chat) + len(wanted.encode()) - len(layout.encode())
         if len(wanted.periods) > PERIODS_MAX - reserved or size > TEXT_MAX:
             return "full"

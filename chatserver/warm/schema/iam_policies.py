@@ -87,7 +87,9 @@ KEY_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _actions(service: str, of_operations: dict[str, tuple[str, ...]]) -> list[str]:
-    return sorted({f"{service}:{each}" for actions in of_operations.values() for each in actions})
+    return sorted(
+        {f"{service}:{action}" for actions in of_operations.values() for action in actions}
+    )
 
 
 def _arns(tables: Sequence[Table], *, with_indexes: bool) -> list[str]:

@@ -56,7 +56,7 @@ class Streams:
         request: dict[str, Any] = {"TableName": self._table, "Limit": STREAMS_MAX}
         while True:
             answer = await self._client.call("list_streams", request)
-            arns += [each["StreamArn"] for each in answer["Streams"]]
+            arns += [stream["StreamArn"] for stream in answer["Streams"]]
             if (last := answer.get("LastEvaluatedStreamArn")) is None:
                 break
             request["ExclusiveStartStreamArn"] = last
@@ -74,8 +74,8 @@ class Streams:
                 return []  # an old stream that was just deleted
             description = answer["StreamDescription"]
             shards += [
-                Shard(each["ShardId"], each.get("ParentShardId"), arn)
-                for each in description["Shards"]
+                Shard(shard["ShardId"], shard.get("ParentShardId"), arn)
+                for shard in description["Shards"]
             ]
             if (last := description.get("LastEvaluatedShardId")) is None:
                 return shards
@@ -113,7 +113,9 @@ class Streams:
         answer = await self._client.call(
             "get_records", {"ShardIterator": iterator, "Limit": RECORDS_MAX}
         )
-        records = [self._remove_foreign_item(_decode_record(each)) for each in answer["Records"]]
+        records = [
+            self._remove_foreign_item(_decode_record(record)) for record in answer["Records"]
+        ]
         return RecordPage(records, answer.get("NextShardIterator"))
 
     def _remove_foreign_item(self, record: Record) -> Record:

@@ -83,10 +83,12 @@ def plan(
         While the set of readers is stable, readable shards are distributed evenly among them.
     """
     names = {shard.name for shard in listed}
-    missing = [each for name, each in progress.items() if name not in names and not each.is_done]
-    lost = [each for each in missing if now_ms - each.read_to_ms > KEPT_MS - SLACK_MS]
-    waited_for = names | {each.name for each in missing}
-    done = {name for name, each in progress.items() if each.is_done} | {each.name for each in lost}
+    missing = [shard for name, shard in progress.items() if name not in names and not shard.is_done]
+    lost = [shard for shard in missing if now_ms - shard.read_to_ms > KEPT_MS - SLACK_MS]
+    waited_for = names | {shard.name for shard in missing}
+    done = {name for name, shard in progress.items() if shard.is_done} | {
+        shard.name for shard in lost
+    }
     no_progress = ShardProgress("")
 
     def may_read(shard: Shard) -> bool:
@@ -99,6 +101,6 @@ def plan(
     mine = [name for name, holder in holders.items() if holder == me]
     free = [shard for shard in readable if holders[shard.name] is None]
     share = math.ceil(len(readable) / len({*readers, me}))
-    known = [each for each in progress.values() if not each.is_done and each not in lost]
-    late_ms = max((now_ms - each.read_to_ms for each in known), default=0)
+    known = [shard for shard in progress.values() if not shard.is_done and shard not in lost]
+    late_ms = max((now_ms - shard.read_to_ms for shard in known), default=0)
     return Plan(free[: max(0, share - len(mine))], mine[share:], lost, max(0, late_ms))

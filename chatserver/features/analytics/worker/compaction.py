@@ -158,14 +158,14 @@ class Compactor:
             for file in files
             if file.size <= SMALL_BYTES and get_file_id(file.key) not in moved
         ]
-        if len(small) < FILES_MIN and not any(each.moves_to for each in known.values()):
+        if len(small) < FILES_MIN and not any(fact.moves_to for fact in known.values()):
             return None
         facts = await self._files.list_facts(file.key for file in small)
-        if any(each.is_moved for each in facts.values()):
+        if any(fact.is_moved for fact in facts.values()):
             return None  # a compacted file was created after the listing
         small = [file for file in small if file.key in facts]
         ids = {get_file_id(file.key) for file in compacted}
-        begun = sorted({each.moves_to for each in facts.values()} - ids - {""})
+        begun = sorted({fact.moves_to for fact in facts.values()} - ids - {""})
         if begun:
             chosen = [file for file in small if facts[file.key].moves_to == begun[0]]
             return _Move(prefix, begun[0], chosen)
@@ -200,8 +200,8 @@ class Compactor:
         frozen = []
         for file in move.files:
             await self._renew_lease()
-            if (each := await self._freeze(file, move.id)) is not None:
-                frozen.append(each)
+            if (frozen_file := await self._freeze(file, move.id)) is not None:
+                frozen.append(frozen_file)
         if not frozen:
             return False
         contains = {get_file_id(each.key) for each in frozen}
@@ -221,8 +221,8 @@ class Compactor:
         metrics.ANALYTICS_FILES.labels("compacted").inc()
         self._tally.created += 1
         self._tally.moved += len(frozen)
-        for each in frozen:
-            await self._delete_rows(each.key, each.etag)
+        for frozen_file in frozen:
+            await self._delete_rows(frozen_file.key, frozen_file.etag)
         return True
 
     async def _freeze(self, file: StoredFile, target: str) -> _Frozen | None:

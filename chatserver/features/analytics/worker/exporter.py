@@ -130,7 +130,7 @@ class Exporter:
         for loaded in pending.values():
             if loaded.sha256 != loaded.unit.sha256:
                 batches.setdefault(loaded.unit.batch, []).append(loaded)
-        written = {key for key, each in pending.items() if each.sha256 == each.unit.sha256}
+        written = {key for key, result in pending.items() if result.sha256 == result.unit.sha256}
         for batch, units in batches.items():
             written |= await self._write_batch(batch, units)
         postponed = {pending[key].unit.chat for key in pending.keys() - written}
@@ -141,8 +141,8 @@ class Exporter:
         }
         failpoint("analytics.before_record")
         await _for_each(
-            [each for each in done.values() if _is_changed(each)],
-            lambda each: self._state.record(each.unit, each.sha256, each.version),
+            [result for result in done.values() if _is_changed(result)],
+            lambda result: self._state.record(result.unit, result.sha256, result.version),
         )
         failpoint("analytics.after_record")
         marked = [
@@ -152,7 +152,7 @@ class Exporter:
         ]
         await _for_each(marked, self._state.mark_exported)
         failpoint("analytics.after_mark")
-        rows = sum(len(each.rows) for each in done.values())
+        rows = sum(len(result.rows) for result in done.values())
         self.tally.rows += rows
         metrics.ANALYTICS_ROWS.inc(rows)
         self.tally.postponed += len(pending) - len(done)
@@ -163,7 +163,7 @@ class Exporter:
         """Write the files of a batch; return the keys of the units that were written."""
         from chatserver.features.analytics.parquet import build_table, list_dates, split_by_date
 
-        dates = list_dates(row for each in units for row in each.rows)
+        dates = list_dates(row for written in units for row in written.rows)
         try:
             places = dict(
                 await _for_each(
@@ -173,10 +173,16 @@ class Exporter:
         except (Conflict, CorruptData) as exc:
             log.warning("analytics.batch_postponed", batch=batch, reason=exc.message)
             return set()
-        current = [each for each, is_current in await _for_each(units, self._check) if is_current]
+        current = [
+            unit_result
+            for unit_result, is_current in await _for_each(units, self._check)
+            if is_current
+        ]
         if not current:
             return set()
-        tables = await asyncio.to_thread(lambda: [build_table(each.rows) for each in current])
+        tables = await asyncio.to_thread(
+            lambda: [build_table(unit_result.rows) for unit_result in current]
+        )
         parts = await asyncio.to_thread(split_by_date, tables)
 
         async def write(date: str) -> None:
@@ -188,7 +194,7 @@ class Exporter:
             # A corrupt file must not block other batches.
             log.warning("analytics.batch_postponed", batch=batch, reason=exc.message)
             return set()
-        return {(each.unit.chat, each.unit.first) for each in current}
+        return {(unit_result.unit.chat, unit_result.unit.first) for unit_result in current}
 
     async def _check(self, loaded: UnitRows) -> tuple[UnitRows, bool]:
         version = await self._source.find_version(loaded.unit, loaded.changes)
@@ -201,7 +207,7 @@ class Exporter:
 
         # If the file changed since its ETag was read, the conditional write fails.
         held = await self._files.read(key) if etag is not None else None
-        data = await asyncio.to_thread(replace_rows, held, [each.unit for each in units], rows)
+        data = await asyncio.to_thread(replace_rows, held, [unit.unit for unit in units], rows)
         if data is None:
             return
         failpoint("analytics.before_file")
@@ -220,8 +226,8 @@ def _merge(held: Changes, added: Changes) -> Changes:
     """Merge changes without duplicates, in seq order."""
     merged = {}
     for seq in {*held, *added}:
-        by_seq = {each.seq: each for each in (*held.get(seq, ()), *added.get(seq, ()))}
-        merged[seq] = [by_seq[each] for each in sorted(by_seq)]
+        by_seq = {entry.seq: entry for entry in (*held.get(seq, ()), *added.get(seq, ()))}
+        merged[seq] = [by_seq[entry_seq] for entry_seq in sorted(by_seq)]
     return merged
 
 

@@ -56,10 +56,10 @@ class FileLocations:
         key = object_key(date, self._tenant, batch)
         etag = await self._files.find_etag(key)
         compacted = await self._list_compacted(day_prefix(date, self._tenant))
-        holders = [each for each in compacted if batch in each.facts.contains]
+        holders = [file for file in compacted if batch in file.facts.contains]
         if not holders:
             return await self._check_own(key, etag, compacted)
-        moved = list_moved(each.facts for each in compacted)
+        moved = list_moved(file.facts for file in compacted)
         current = [each for each in holders if get_file_id(each.key) not in moved]
         if len(current) != 1 or current[0].facts.is_moved:
             raise Conflict(f"{key}: its rows are moving")
@@ -95,7 +95,7 @@ class FileLocations:
 
     async def _cancel_move(self, target: str, key: str, compacted: list[_Compacted]) -> None:
         """Cancel an unfinished move, by creating its target as an empty file."""
-        if not target or any(get_file_id(each.key) == target for each in compacted):
+        if not target or any(get_file_id(file.key) == target for file in compacted):
             return
         from chatserver.features.analytics.parquet import NO_ROWS, encode
 

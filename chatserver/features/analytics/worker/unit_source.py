@@ -101,7 +101,7 @@ class UnitSource:
         segments = await self._manifests.list_covering(unit.chat, unit.first, unit.last)
         if not segments or segments[-1].last < unit.last or segments[0].first > unit.first:
             return ""
-        places = [(each.first, each.last, each.tag) for each in segments]
+        places = [(segment.first, segment.last, segment.tag) for segment in segments]
         return compute_digest((places, facts, self._with_bodies))
 
     async def read(self, unit: Unit) -> list[Message]:

@@ -121,5 +121,5 @@ def _iter_words(rule: str, number: int, request: ModelRequest, last: str) -> Ite
 
 def _count(request: ModelRequest) -> int:
     return estimate_tokens(request.system) + sum(
-        estimate_tokens(each.text) for each in request.messages
+        estimate_tokens(message.text) for message in request.messages
     )

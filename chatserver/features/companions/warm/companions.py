@@ -219,7 +219,7 @@ class CompanionRows:
             keys = [_version_key(_get_id(row), get_number(row, Field.VERSION)) for row in live]
             items = await get_items(self._client, self._table, keys) if keys else []
             versions = [decode_version(item, is_deleted=False) for item in items]
-            by_id = {each.id: each for each in versions}
+            by_id = {version.id: version for version in versions}
             return [
                 None if DirectoryField.ENDED in row else by_id.get(_get_id(row)) for row in rows
             ]

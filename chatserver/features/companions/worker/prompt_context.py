@@ -162,7 +162,7 @@ def build_context(
     chosen.reverse()
     messages, images = _merge_roles(chosen)
     system = persona.prompt + notes + (REMEMBERED + summary.text if summary is not None else "")
-    tokens = estimate_tokens(system) + sum(estimate_tokens(each.text) for each in messages)
+    tokens = estimate_tokens(system) + sum(estimate_tokens(message.text) for message in messages)
     tokens += IMAGE_TOKENS * sum(map(len, images))
     return Context(system, messages, tokens, images)
 

@@ -37,7 +37,9 @@ async def handle_companion_call(
             page, following = await container.get(CompanionContainer).companions.list_page(
                 after, call.limit
             )
-            return rpc.CompanionsPage([describe_companion(each) for each in page], following)
+            return rpc.CompanionsPage(
+                [describe_companion(companion) for companion in page], following
+            )
         case rpc.ListSessions():
             return await _list_sessions(container, call)
         case rpc.BeginSession():
@@ -75,4 +77,4 @@ async def _list_sessions(container: StorageContainer, call: rpc.ListSessions) ->
         user, companion, place, call.limit
     )
     sealed = cursors.sign(what, following)
-    return rpc.SessionsPage([describe_session(each) for each in page], sealed)
+    return rpc.SessionsPage([describe_session(session) for session in page], sealed)

@@ -131,7 +131,8 @@ class ExportWorker:
         await claimed.update(progress=50)
         files = await self._list_files(user)
         await archive.put_lines(
-            "attachments.jsonl", _iter_one_page([_describe_file(each) for each in files])
+            "attachments.jsonl",
+            _iter_one_page([_describe_file(stored_file) for stored_file in files]),
         )
         for number, file in enumerate(files, 1):
             await self._put_file(archive, file)
@@ -163,11 +164,11 @@ class ExportWorker:
             "discoverable": bool(record.words),
             "created": record.created_ms,
             "password_changed": None if credential is None else credential.changed_ms,
-            "blocks": [{"user": each.user, "since": each.since} for each in blocks],
-            "reports": [await self._get_report(user, each) for each in reports],
+            "blocks": [{"user": block.user, "since": block.since} for block in blocks],
+            "reports": [await self._get_report(user, report) for report in reports],
             "push_subscriptions": [
-                {"kind": each.kind, "target": each.target, "created": each.created_ms}
-                for each in devices
+                {"kind": device.kind, "target": device.target, "created": device.created_ms}
+                for device in devices
             ],
             "pinned_chats": pinned.chats,
             "social": await SocialData(self._container, user).get_profile(),
@@ -181,13 +182,13 @@ class ExportWorker:
     async def _iter_devices(self, user: UserId) -> AsyncIterator[list[Any]]:
         yield [
             {
-                "device": each.login,
-                "name": each.name,
-                "created": each.created_ms,
-                "seen": each.seen_ms,
-                "ended": each.ended_ms,
+                "device": login.login,
+                "name": login.name,
+                "created": login.created_ms,
+                "seen": login.seen_ms,
+                "ended": login.ended_ms,
             }
-            for each in await self._privacy.accounts.list_logins(user)
+            for login in await self._privacy.accounts.list_logins(user)
         ]
 
     async def _iter_chats(self, user: UserId) -> AsyncIterator[list[Any]]:
@@ -218,7 +219,7 @@ class ExportWorker:
         rows, after = self._container.get(PreferencesContainer).rows, None
         while True:
             page, after = await rows.list(user, after, CHATS_PAGE)
-            yield [msgspec.to_builtins(each) for each in page]
+            yield [msgspec.to_builtins(preference) for preference in page]
             if after is None:
                 return
 

@@ -34,7 +34,7 @@ class ExportZip:
         count = 0
         with self._open_entry(name, zipfile.ZIP_DEFLATED) as entry:
             async for page in pages:
-                lines = b"".join(msgspec.json.encode(each) + b"\n" for each in page)
+                lines = b"".join(msgspec.json.encode(record) + b"\n" for record in page)
                 await asyncio.to_thread(entry.write, lines)
                 count += len(page)
                 self._check_size()

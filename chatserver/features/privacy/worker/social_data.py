@@ -131,10 +131,14 @@ class SocialData:
         """Yield the saved posts and messages, page by page."""
         async for page in self._social.favorite_rows.iter_all(self._user):
             yield [
-                {"post": each.ref.post, "of": each.ref.author, "saved": each.saved_ms}
-                if isinstance(each.ref, PostRef)
-                else {"chat": each.ref.chat, "seq": each.ref.seq, "saved": each.saved_ms}
-                for each in page
+                {"post": favorite.ref.post, "of": favorite.ref.author, "saved": favorite.saved_ms}
+                if isinstance(favorite.ref, PostRef)
+                else {
+                    "chat": favorite.ref.chat,
+                    "seq": favorite.ref.seq,
+                    "saved": favorite.saved_ms,
+                }
+                for favorite in page
             ]
 
     async def _iter_posts(self) -> AsyncIterator[list[Post]]:

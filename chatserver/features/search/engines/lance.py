@@ -95,7 +95,7 @@ class LanceEngine:
         if changes.removed:
             self._table.delete(is_in("id", map(_build_id, changes.removed)))
             failpoint("search.in_apply")
-        rows = [_build_row(each, state.generation) for each in changes.documents.values()]
+        rows = [_build_row(document, state.generation) for document in changes.documents.values()]
         rows += self._list_edited(changes.edits)
         rows.append(Row(STATE_ID, state=msgspec.json.encode(state).decode()))
         self._table.upsert(rows)
@@ -201,7 +201,7 @@ class _Search:
         for _ in range(WINDOWS_MAX):
             if len(hits) <= MATCHES_MAX:
                 break
-            newest = sorted((each.ts for each in hits), reverse=True)
+            newest = sorted((hit.ts for hit in hits), reverse=True)
             low = newest[min(2 * limit, len(newest) - 1)]
             hits = self._read(low, high)
         return hits, low == 0
@@ -210,27 +210,25 @@ class _Search:
         high = self._high if start is None else min(self._high, start.ts + 1)
         skipped = 0 if start is None else start.offset
         hits, is_all = self._list_window(high, limit + skipped)
-        hits.sort(key=lambda each: (-each.ts, each.id))
+        hits.sort(key=lambda hit: (-hit.ts, hit.id))
         page = hits[skipped : skipped + limit]
         cursors: list[Cursor] = []
         for index, match in enumerate(page, skipped):
-            same = sum(1 for each in hits[: index + 1] if each.ts == match.ts)
+            same = sum(1 for hit in hits[: index + 1] if hit.ts == match.ts)
             cursors.append(Cursor(match.ts, same))
         has_more = bool(page) and (not is_all or len(hits) > skipped + limit)
-        return Found(
-            [_build_hit(each) for each in page], cursors, cursors[-1] if has_more else None
-        )
+        return Found([_build_hit(hit) for hit in page], cursors, cursors[-1] if has_more else None)
 
     def list_ranked(self, limit: int, start: Cursor | None) -> Found:
         skipped = 0 if start is None else start.offset
         high = self._high if start is None else min(self._high, start.ts)
         ranked = self._read(0, high, RANKED_MAX)[:RANKED_MAX]
-        top = max((each.ts for each in ranked), default=0) + 1 if start is None else start.ts
-        ranked.sort(key=lambda each: (-each.score, -each.ts, each.id))
+        top = max((match.ts for match in ranked), default=0) + 1 if start is None else start.ts
+        ranked.sort(key=lambda match: (-match.score, -match.ts, match.id))
         page = ranked[skipped : skipped + limit]
         cursors = [Cursor(top, skipped + index + 1) for index in range(len(page))]
         has_more = len(ranked) > skipped + limit
-        hits = [_build_hit(each)._replace(score=each.score) for each in page]
+        hits = [_build_hit(match)._replace(score=match.score) for match in page]
         return Found(hits, cursors, cursors[-1] if has_more else None)
 
 

@@ -184,7 +184,7 @@ def match_phrase(words: Iterable[str], column: str) -> FullTextQuery:
 def match_all(parts: Sequence[FullTextQuery]) -> FullTextQuery | None:
     """Return a query that requires all parts; None if there are no parts."""
     if len(parts) > 1:
-        return _boolean_query([(Occur.MUST, each) for each in parts])
+        return _boolean_query([(Occur.MUST, part) for part in parts])
     return parts[0] if parts else None
 
 

@@ -110,7 +110,7 @@ class SqliteSearch:
         top = newest if start is None else start.ts
         bodies = self._list_bodies([row[0] for row in rows])
         scored = [(score(self._words, bodies[row[0]]), row) for row in rows]
-        ranked = sorted(scored, key=lambda each: (-each[0], -each[1][0]))
+        ranked = sorted(scored, key=lambda row: (-row[0], -row[1][0]))
         page = ranked[skipped : skipped + limit]
         cursors = [Cursor(top, offset=skipped + index + 1) for index in range(len(page))]
         has_more = len(ranked) > skipped + limit

@@ -38,5 +38,5 @@ class SearchCallWorker(RpcWorker):
         page, next_cursor = await self._container.get(SearchContainer).get_page(
             UserId(operation.user), query.q, Order(query.order), query.limit, query.after
         )
-        results = [each.encode() for each in page]
+        results = [result.encode() for result in page]
         return msgspec.msgpack.encode(rpc.FoundPage(results, next_cursor))

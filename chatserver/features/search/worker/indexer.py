@@ -353,7 +353,7 @@ class Indexer:
 
 
 def _list_messages(entries: Sequence[BacklogEntry]) -> list[Message]:
-    pieces, _ = sort_entries([each for each in entries if isinstance(each, CommitEntry)])
+    pieces, _ = sort_entries([entry for entry in entries if isinstance(entry, CommitEntry)])
     return [work.item.message for piece in pieces for work in piece.works]
 
 

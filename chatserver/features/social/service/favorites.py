@@ -104,7 +104,7 @@ class Favorites:
         """
 
         async def load(favorites: Sequence[Favorite]) -> Sequence[SavedPost | None]:
-            refs = [each.ref for each in favorites if isinstance(each.ref, PostRef)]
+            refs = [favorite.ref for favorite in favorites if isinstance(favorite.ref, PostRef)]
             authors = sorted({UserId(ref.author) for ref in refs} - {user})
             posts, blocked = await asyncio.gather(
                 self._posts.find_posts(refs), self._block_policy.find_blocked(user, authors)
@@ -114,10 +114,10 @@ class Favorites:
             views = await self._social.build_views(user, shown)
             views_by_ref = {PostRef(view.post.id, view.post.author): view for view in views}
             return [
-                SavedPost(each.saved_ms, views_by_ref[each.ref])
-                if isinstance(each.ref, PostRef) and each.ref in views_by_ref
+                SavedPost(favorite.saved_ms, views_by_ref[favorite.ref])
+                if isinstance(favorite.ref, PostRef) and favorite.ref in views_by_ref
                 else None
-                for each in favorites
+                for favorite in favorites
             ]
 
         return await self._rows.list_page(user, "post", start, limit, load)

@@ -86,14 +86,14 @@ class SocialFiles:
             raise NotFound(NO_SUCH_FILE)
         if known.type not in RASTER_TYPES:
             raise BadRequest(f"image: must be one of {', '.join(sorted(RASTER_TYPES))}")
-        await self._change_file(file, lambda each: with_message(each, get_use_number(use), None))
+        await self._change_file(file, lambda file_: with_message(file_, get_use_number(use), None))
 
     async def remove_use(self, file: str | None, use: str) -> None:
         """Remove a use of a picture. Idempotent."""
         if file is not None:
             now_s = self._clock.time()
             await self._change_file(
-                file, lambda each: without_message(each, get_use_number(use), now_s)
+                file, lambda file_: without_message(file_, get_use_number(use), now_s)
             )
 
     async def _change_file(self, file: str, change: Callable[[File], File]) -> None:

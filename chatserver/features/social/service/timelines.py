@@ -110,7 +110,8 @@ class Timelines:
             return [], False
         lowest = max(ends) if ends else None
         entries = sorted(
-            (each for each in post_refs if lowest is None or each >= lowest), reverse=True
+            (post_ref for post_ref in post_refs if lowest is None or post_ref >= lowest),
+            reverse=True,
         )
         return entries, bool(ends)
 

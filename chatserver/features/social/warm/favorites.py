@@ -90,7 +90,7 @@ class SocialFavorites:
         if link is None:
             return False
         keys = (sort, link[Field.PLACE]["S"])
-        actions = [self._table.delete(social.row_key(partition, each)) for each in keys]
+        actions = [self._table.delete(social.row_key(partition, key)) for key in keys]
         try:
             await self._table.transact(actions)
         except ConditionFailed:

@@ -135,5 +135,7 @@ async def run_counters(container: StorageContainer, owner: str) -> None:
         Unavailable: the hot tier is unavailable as a whole; start the worker again.
     """
     await run_partitions(
-        container.hot, "counters", lambda each: CountersWorker(container, each, owner).run()
+        container.hot,
+        "counters",
+        lambda partition: CountersWorker(container, partition, owner).run(),
     )

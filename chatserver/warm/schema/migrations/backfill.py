@@ -111,7 +111,7 @@ class Backfill:
                 place=last or segment.place,
                 is_done=last is None,
                 read=segment.read + len(answer["Items"]),
-                filled=segment.filled + sum(each > 0 for each in spent),
+                filled=segment.filled + sum(amount > 0 for amount in spent),
                 read_units=segment.read_units + units,
                 write_units=segment.write_units + sum(spent),
             )
@@ -153,7 +153,7 @@ class Backfill:
             return units
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(repair_one(each)) for each in items if repair(each)]
+            tasks = [group.create_task(repair_one(item)) for item in items if repair(item)]
         return [task.result() for task in tasks]
 
 

@@ -78,8 +78,8 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
         items = max(items, len(sample))
         size = max(size, items * sum(sizes) // max(1, len(sizes)))
     share = len(lacking) / len(sample) if sample else 0.0
-    each = [math.ceil(bytes_ / WRITE_UNIT_BYTES) + INDEX_WRITE_UNITS for bytes_ in lacking]
-    average = sum(each) / len(each) if each else 0.0
+    entry_units = [math.ceil(bytes_ / WRITE_UNIT_BYTES) + INDEX_WRITE_UNITS for bytes_ in lacking]
+    average = sum(entry_units) / len(entry_units) if entry_units else 0.0
     return Estimate(
         migration,
         items,
@@ -121,10 +121,10 @@ def _compute_value_size(value: dict[str, Any]) -> int:
         case "M":
             return 3 + sum(len(k.encode()) + 1 + _compute_value_size(v) for k, v in held.items())
         case "L":
-            return 3 + sum(1 + _compute_value_size(each) for each in held)
+            return 3 + sum(1 + _compute_value_size(element) for element in held)
         case "SS":
-            return sum(len(each.encode()) for each in held)
+            return sum(len(text.encode()) for text in held)
         case "NS":
-            return sum(len(each) // 2 + 2 for each in held)
+            return sum(len(number) // 2 + 2 for number in held)
         case _:
             return 1  # BOOL, NULL

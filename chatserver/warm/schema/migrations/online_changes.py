@@ -112,7 +112,7 @@ async def wait_for_index(
 
 def _find_index(description: dict[str, Any], index: Index) -> dict[str, Any] | None:
     indexes = description.get("GlobalSecondaryIndexes", [])
-    return next((each for each in indexes if each["IndexName"] == index.name), None)
+    return next((entry for entry in indexes if entry["IndexName"] == index.name), None)
 
 
 async def change_ttl_attribute(

@@ -222,11 +222,13 @@ class MigrationRunner:
 
     async def _list_older(self, migration: Migration) -> list[Process]:
         processes = await self._schema.list_processes(self._clock.time())
-        return [each for each in processes if each.schema_version < migration.oldest]
+        return [process for process in processes if process.schema_version < migration.oldest]
 
 
 def _format_processes(processes: Sequence[Process]) -> str:
-    return ", ".join(f"{each.name} (schema {each.schema_version})" for each in processes[:10])
+    return ", ".join(
+        f"{process.name} (schema {process.schema_version})" for process in processes[:10]
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
