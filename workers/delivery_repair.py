@@ -82,9 +82,9 @@ class RepairWorker:
 
     async def evict_once(self) -> int:
         """Evict a few idle chats; return the number evicted."""
-        gone = await self._eviction.evict_idle(self._partition, self._container.clock.time())
-        metrics.EVICTED.inc(gone)
-        return gone
+        evicted = await self._eviction.evict_idle(self._partition, self._container.clock.time())
+        metrics.EVICTED.inc(evicted)
+        return evicted
 
     async def repair_once(self) -> int:
         """Complete overdue deliveries; return the number of completed chats.

@@ -94,8 +94,8 @@ class LegalHoldWorker:
 
     async def _release(self, copy: Message) -> None:
         now = await self._container.older_tiers.list_after(copy.chat, copy.seq - 1, 1)
-        kept = {attachment.id for attachment in now[0].attachments} if now else set()
-        lost = [attachment for attachment in copy.attachments if attachment.id not in kept]
+        attached = {attachment.id for attachment in now[0].attachments} if now else set()
+        lost = [attachment for attachment in copy.attachments if attachment.id not in attached]
         await self._container.release_files(copy.seq, lost)
 
 

@@ -91,8 +91,8 @@ class RpcWorker:
         """
         try:
             async with contextlib.aclosing(self._queue.iter_calls()) as calls:
-                async for taken in calls:
-                    await self._start_call(taken)
+                async for received in calls:
+                    await self._start_call(received)
         finally:
             await asyncio.sleep(0)  # let new tasks start, so that they can respond when cancelled
             for task in self._queued:
@@ -100,28 +100,28 @@ class RpcWorker:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
 
-    async def _start_call(self, taken: ReceivedCall) -> None:
-        call = taken.call
+    async def _start_call(self, received: ReceivedCall) -> None:
+        call = received.call
         try:
             await self._places.acquire()
         except asyncio.CancelledError:
             self._queue.fail(call, make_stopping_error())
             raise
-        task = asyncio.create_task(self._run_call(taken), name=f"call-{call.id}")
+        task = asyncio.create_task(self._run_call(received), name=f"call-{call.id}")
         self._tasks.add(task)
         self._queued.add(task)
         task.add_done_callback(self._queued.discard)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run_call(self, taken: ReceivedCall) -> None:
-        call = taken.call
+    async def _run_call(self, received: ReceivedCall) -> None:
+        call = received.call
         slots = self._bulk_slots if _is_bulk(call.operation) else self._slots
         try:
             async with slots.hold(call.user):
                 if (task := asyncio.current_task()) is not None:
                     self._queued.discard(task)
                 started = self._container.clock.monotonic()
-                await self._respond(taken)
+                await self._respond(received)
                 if slots is self._bulk_slots:
                     await self._pause(self._container.clock.monotonic() - started)
         except RateLimited as exc:
@@ -140,12 +140,12 @@ class RpcWorker:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(min(took_s, BULK_PAUSE_S_MAX))
 
-    async def _respond(self, taken: ReceivedCall) -> None:
-        call = taken.call
+    async def _respond(self, received: ReceivedCall) -> None:
+        call = received.call
         try:
-            left_s = taken.until_s - self._container.clock.monotonic()
+            left_s = received.until_s - self._container.clock.monotonic()
             if left_s <= 0:
-                self._queue.drop(taken)
+                self._queue.drop(received)
                 return
             async with asyncio.timeout(left_s):
                 payload = await self._perform(call.operation)

@@ -49,14 +49,14 @@ def expired_cookie(settings: Auth) -> Cookie:
 
 def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
     """Return the device tokens that a browser stores, newest first."""
-    kept = request.cookies.get(DEVICE_NAME, "")
-    return kept.split(_SEPARATOR, ACCOUNTS_MAX)[:ACCOUNTS_MAX]
+    cookie = request.cookies.get(DEVICE_NAME, "")
+    return cookie.split(_SEPARATOR, ACCOUNTS_MAX)[:ACCOUNTS_MAX]
 
 
-def device_cookie(token: str, kept: Sequence[str], settings: Auth) -> Cookie:
-    """Return the cookie that stores `token`, and the tokens of other accounts in `kept`."""
+def device_cookie(token: str, tokens: Sequence[str], settings: Auth) -> Cookie:
+    """Return the cookie that stores `token`, and those of other accounts in `tokens`."""
     account = token.partition(".")[0]
-    others = [cookie for cookie in kept if cookie and cookie.partition(".")[0] != account]
+    others = [cookie for cookie in tokens if cookie and cookie.partition(".")[0] != account]
     return Cookie(
         key=DEVICE_NAME,
         value=_SEPARATOR.join([token, *others[: ACCOUNTS_MAX - 1]]),

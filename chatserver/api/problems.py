@@ -173,8 +173,8 @@ def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
 def _get_parameter_name(request: Request[Any, Any, Any], parameter: str) -> str:
     """Return the request name of a handler parameter, which may differ from its Python name."""
     handler = request.scope.get("route_handler")
-    known = {} if handler is None else handler.parsed_fn_signature.parameters
-    definition = known[parameter].kwarg_definition if parameter in known else None
+    parameters = {} if handler is None else handler.parsed_fn_signature.parameters
+    definition = parameters[parameter].kwarg_definition if parameter in parameters else None
     return getattr(definition, "name", None) or parameter
 
 

@@ -22,10 +22,10 @@ def check_query(request: Request[Any, Any, Any]) -> None:
     """
     if not request.url.path.startswith(PREFIX):
         return
-    known = list_query_names(request.route_handler)
+    query_names = list_query_names(request.route_handler)
     for name in request.query_params:
-        if name not in known:
-            names = ", ".join(sorted(known)) or "none"
+        if name not in query_names:
+            names = ", ".join(sorted(query_names)) or "none"
             raise BadRequest(f"{name[:50]}: unknown query parameter; known: {names}")
 
 

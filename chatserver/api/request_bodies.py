@@ -62,16 +62,16 @@ def build_frame(
     frame: type[F], body: msgspec.Struct, request: Request[Any, Any, Any], **from_path: Any
 ) -> F:
     """Return the WebSocket frame that is equivalent to a request."""
-    given = {name: getattr(body, name) for name in body.__struct_fields__}
-    if "ref" in given:
-        given["ref"] = get_ref(given["ref"], request)
-    return frame(id=0, **given, **from_path)
+    values = {name: getattr(body, name) for name in body.__struct_fields__}
+    if "ref" in values:
+        values["ref"] = get_ref(values["ref"], request)
+    return frame(id=0, **values, **from_path)
 
 
-def get_ref(given: str | None, request: Request[Any, Any, Any]) -> str:
-    """Return `given`, or else a `ref` derived from the idempotency key, or else a new `ref`."""
-    if given is not None:
-        return given
+def get_ref(ref: str | None, request: Request[Any, Any, Any]) -> str:
+    """Return `ref`, or else a `ref` derived from the idempotency key, or else a new `ref`."""
+    if ref is not None:
+        return ref
     key = read_key(request)
     return new_id() if key is None else f"k-{digest(key)}"
 

@@ -85,11 +85,11 @@ def read_claims(payload: bytes, rules: ClaimRules, now: float) -> Claims:
     return Claims(user, expires, jti, issued, login, rules.is_from_host)
 
 
-def _is_for_us(given: Any, rules: ClaimRules) -> bool:
-    if given in (rules.audience, [rules.audience]):
+def _is_for_us(audience: Any, rules: ClaimRules) -> bool:
+    if audience in (rules.audience, [rules.audience]):
         return True
     # Identity providers issue one token for several audiences; we do not.
-    return rules.is_from_host and isinstance(given, list) and rules.audience in given
+    return rules.is_from_host and isinstance(audience, list) and rules.audience in audience
 
 
 def _check_times(claims: dict[str, Any], rules: ClaimRules, now: float) -> tuple[int, int]:

@@ -107,23 +107,23 @@ def _format_default(field: FieldInfo, name: str) -> str:
 
 
 def _format_bounds(field: FieldInfo, name: str) -> str:
-    least, most, others = "", "", []
+    lowest, most, others = "", "", []
     for one in field.metadata:
         match one:
             case annotated_types.Ge():
-                least = _format_number(one.ge, name)
+                lowest = _format_number(one.ge, name)
             case annotated_types.Gt():
-                least = f"more than {_format_number(one.gt, name)}"
+                lowest = f"more than {_format_number(one.gt, name)}"
             case annotated_types.Le():
                 most = _format_number(one.le, name)
             case annotated_types.MaxLen():
                 others.append(f"at most {one.max_length} characters")
             case _ if pattern := getattr(one, "pattern", None):
                 others.append("`" + str(pattern).replace("|", "\\|") + "`")
-    if least and most and not least.startswith("more"):
-        others.append(f"{least} to {most}")
+    if lowest and most and not lowest.startswith("more"):
+        others.append(f"{lowest} to {most}")
     else:
-        others += [f"at least {least}".replace("at least more", "more")] if least else []
+        others += [f"at least {lowest}".replace("at least more", "more")] if lowest else []
         others += [f"at most {most}"] if most else []
     return ", ".join(others)
 

@@ -128,13 +128,13 @@ async def _restore(
     async with open_restorer(settings, clock, max_write_units) as restorer:
         until = int(clock.time()) + duration_s
         wanted = await restorer.find_range(chat, *bounds, until)
-        held = wanted if is_plan else await restorer.begin(chat, wanted)
-        cost = await restorer.estimate(chat, held)
-        ends = datetime.datetime.fromtimestamp(held.until, datetime.UTC)
+        restored = wanted if is_plan else await restorer.begin(chat, wanted)
+        cost = await restorer.estimate(chat, restored)
+        ends = datetime.datetime.fromtimestamp(restored.until, datetime.UTC)
         click.echo(
-            f"seqs {held.first} to {held.last}, until {ends:%Y-%m-%d %H:%M} UTC: {cost.entries} "
-            f"entries to restore, {cost.bytes} bytes: about {cost.write_units} write units now, "
-            "and the same number when they expire"
+            f"seqs {restored.first} to {restored.last}, until {ends:%Y-%m-%d %H:%M} UTC: "
+            f"{cost.entries} entries to restore, {cost.bytes} bytes: "
+            f"about {cost.write_units} write units now, and the same number when they expire"
         )
         if is_plan:
             return
@@ -147,7 +147,7 @@ async def _restore(
                     f"{done.entries} of {cost.entries} entries, {done.write_units:.0f} write units",
                 )
 
-            done = await restorer.restore(chat, held, on_progress)
+            done = await restorer.restore(chat, restored, on_progress)
             report.end()
     click.echo(
         f"{counted(done.entries, 'entry', 'entries')} restored, "

@@ -204,8 +204,8 @@ def _make_archive() -> Iterable[Item]:
     replaced = dataclasses.replace(_SEGMENT, tag="a1b2")
     dead = manifests.encode_segment(replaced) | {SegmentField.IS_DEAD: {"BOOL": True}}
     yield row_key(partition, manifests.orphan_sort(replaced)) | dead
-    held = Restored(Seq(1), Seq(1000), _SEGMENT.first_ts, _SEGMENT.last_ts, S + 86_400, 400)
-    yield restored_ranges.build_key(OLD, held) | restored_ranges.encode_restored(held)
+    restored = Restored(Seq(1), Seq(1000), _SEGMENT.first_ts, _SEGMENT.last_ts, S + 86_400, 400)
+    yield restored_ranges.build_key(OLD, restored) | restored_ranges.encode_restored(restored)
     for list_ in ("a#restored", "a#late"):
         yield row_key(list_, f"{list_}#{OLD}") | {SegmentField.AT: _make_number(MS)}
 

@@ -140,8 +140,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
 
     def messages(self, chat: str) -> list[Entry]:
         """Return the messages of a chat that are in memory, with all changes applied."""
-        known = self._state.chats.get(chat)
-        return [] if known is None else known.log.messages(self._clock.time())
+        cached = self._state.chats.get(chat)
+        return [] if cached is None else cached.log.messages(self._clock.time())
 
     def pending_operations(self, chat: str) -> list[OutboxEntry]:
         """Return this device's operations in a chat that are not stored yet, in order."""
@@ -274,9 +274,9 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
             Unavailable: the server does not answer, or the client is offline and the page is not
             cached.
         """
-        known = self._state.chats.get(chat)
-        if known is not None and after is not None:
-            after = max(after, known.cleared_upto)
+        chat_state = self._state.chats.get(chat)
+        if chat_state is not None and after is not None:
+            after = max(after, chat_state.cleared_upto)
         fields = _build_fields("history", chat=chat, before=before, after=after, limit=limit)
         is_offline = self._has_cache and not self.is_online
         try:
@@ -295,8 +295,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         return self._omit_cleared(chat, history_page, is_older=after is None)
 
     def _omit_cleared(self, chat: str, page: HistoryPage, *, is_older: bool) -> HistoryPage:
-        known = self._state.chats.get(chat)
-        upto = 0 if known is None else known.cleared_upto
+        cached = self._state.chats.get(chat)
+        upto = 0 if cached is None else cached.cleared_upto
         if not page.entries or page.entries[0].seq > upto + 1:
             return page
         entries = [entry for entry in page.entries if entry.seq > upto]

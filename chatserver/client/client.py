@@ -248,10 +248,10 @@ class ChatClient(HttpCalls, Calls):
                     welcome = await socket.receive()
             except TimeoutError:
                 raise ConnectionLost(0, "the gateway does not respond to hello") from None
-            known = self._state.user
-            if known and welcome["user"] != known:
+            user = self._state.user
+            if user and welcome["user"] != user:
                 raise Conflict(
-                    f"the store belongs to {known}, but the token is for {welcome['user']}; use "
+                    f"the store belongs to {user}, but the token is for {welcome['user']}; use "
                     "the same user for both"
                 )
             await self._run_session(socket, welcome, token)
@@ -447,10 +447,12 @@ class ChatClient(HttpCalls, Calls):
         self._flush()
 
     async def _submit(self, operation: OutboxEntry, deadline_s: float) -> Acked:
-        known = self._state.outbox.find(operation.ref)
+        pending = self._state.outbox.find(operation.ref)
         self._enqueue(operation)
-        if known is not None and known.stage is Stage.ACKED:
-            return Acked(known.ref, known.chat, known.seq, known.ts, known.mid, True, "hot")
+        if pending is not None and pending.stage is Stage.ACKED:
+            return Acked(
+                pending.ref, pending.chat, pending.seq, pending.ts, pending.mid, True, "hot"
+            )
         return await self._pending.wait_for_ack(operation.ref, deadline_s)
 
     def _notify(self, fields: Fields) -> None:

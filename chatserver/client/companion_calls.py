@@ -137,8 +137,8 @@ class CompanionCalls(abc.ABC):
     ) -> SessionsPage:
         """Return a page of the user's sessions; with `companion`, newest first."""
         fields: dict[str, Any] = {"companion": companion, "after": after}
-        given = {name: value for name, value in fields.items() if value is not None}
-        page = await self._request({"type": "sessions", "limit": limit, **given}, ANSWER_S)
+        parameters = {name: value for name, value in fields.items() if value is not None}
+        page = await self._request({"type": "sessions", "limit": limit, **parameters}, ANSWER_S)
         return SessionsPage([Session(**session) for session in page["sessions"]], page.get("next"))
 
     # Memory across sessions. Requires `api_url`.

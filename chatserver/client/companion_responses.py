@@ -94,15 +94,15 @@ class CompanionResponses:
 
     def request_text(self, chat: str, now: float) -> None:
         """Request the text of the response in `chat` so far."""
-        known = self._responses.get(chat)
-        if known is not None:
-            if known.is_requested:
+        pending = self._responses.get(chat)
+        if pending is not None:
+            if pending.is_requested:
                 return
-            known.is_requested = True
+            pending.is_requested = True
 
         def over(_: Any, __: float) -> None:
-            if known is not None:
-                known.is_requested = False
+            if pending is not None:
+                pending.is_requested = False
 
         def take(frame: Fields, when: float) -> None:
             over(frame, when)

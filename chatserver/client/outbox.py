@@ -100,9 +100,9 @@ class Outbox:
             Conflict: the `ref` belongs to another operation.
             Overloaded: the outbox is full of operations that are not stored yet.
         """
-        known = self._operations.get(operation.ref)
-        if known is not None:
-            if known.fields != operation.fields:
+        existing = self._operations.get(operation.ref)
+        if existing is not None:
+            if existing.fields != operation.fields:
                 raise Conflict(f"ref: {operation.ref} is already used for another request")
             return
         if len(self._operations) >= self._operations_max:
@@ -122,14 +122,14 @@ class Outbox:
     def next_sends(self, now: float, in_flight_max: int) -> list[OutboxEntry]:
         """Return the operations to send now, in order, and mark them as in flight."""
         room = in_flight_max - len(self._in_flight)
-        held: set[str] = set()
+        blocked_chats: set[str] = set()
         sends: list[OutboxEntry] = []
         for operation in self._queued.values():
             if len(sends) >= room:
                 break
             if operation.not_before > now:
-                held.add(operation.chat)
-            elif operation.chat not in held:
+                blocked_chats.add(operation.chat)
+            elif operation.chat not in blocked_chats:
                 sends.append(operation)
         for operation in sends:
             self._move(operation, Stage.IN_FLIGHT)

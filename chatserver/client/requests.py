@@ -122,8 +122,8 @@ class Requests:
 
     def handle_disconnect(self) -> None:
         """Requeue the requests to send again on the next connection; drop the others."""
-        kept = {n: r for n, r in (self._in_flight | self._queued).items() if r.is_retried}
-        self._queued = dict(sorted(kept.items()))
+        retried = {n: r for n, r in (self._in_flight | self._queued).items() if r.is_retried}
+        self._queued = dict(sorted(retried.items()))
         self._in_flight.clear()
 
     def expire(self, now: float) -> None:

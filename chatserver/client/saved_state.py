@@ -195,10 +195,10 @@ def restore(state: ClientState, position: bytes | None, outbox: bytes | None) ->
     try:
         if position is not None:
             _restore_position(state, msgspec.json.decode(position, type=SavedPosition))
-        kept = msgspec.json.decode(outbox or b"[]", type=SavedOutbox | list[SavedOperation])
-        if isinstance(kept, list):  # written by an older version
-            kept = SavedOutbox(kept)
-        for saved in kept.operations:
+        decoded = msgspec.json.decode(outbox or b"[]", type=SavedOutbox | list[SavedOperation])
+        if isinstance(decoded, list):  # written by an older version
+            decoded = SavedOutbox(decoded)
+        for saved in decoded.operations:
             operation = OutboxEntry(saved.ref, saved.chat, saved.fields)
             operation.seq, operation.ts, operation.mid, operation.is_reported = (
                 saved.seq,
@@ -213,7 +213,7 @@ def restore(state: ClientState, position: bytes | None, outbox: bytes | None) ->
             Acked(outcome.ref, outcome.chat, *outcome.acked)
             if outcome.acked is not None
             else Refused(outcome.ref, outcome.chat, parse_error(outcome.error or {}))
-            for outcome in kept.outcomes
+            for outcome in decoded.outcomes
         )
     except msgspec.MsgspecError as exc:
         raise CorruptData(f"the client's store is not readable: {exc}") from exc

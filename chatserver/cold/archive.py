@@ -87,10 +87,10 @@ class SegmentObjects:
         lock = self._loading.setdefault(key, asyncio.Lock())
         try:
             async with lock:  # concurrent readers share one load
-                if (held := self._cache.get(key)) is not None:
+                if (cached := self._cache.get(key)) is not None:
                     self._cache.move_to_end(key)
                     metrics.SEGMENT_READS.labels("cache").inc()
-                    return held[0]
+                    return cached[0]
                 return await self._load(segment)
         finally:
             if not lock.locked():

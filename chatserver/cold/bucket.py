@@ -89,12 +89,12 @@ async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
         ("bucket_lifecycle_configuration", "Rules", "LifecycleConfiguration"),
     ):
         rules = await _find_rules(store, f"get_{operation}", name)
-        kept = [rule for rule in rules if rule.get("ID") not in wanted]
-        if len(kept) == len(rules):
+        remaining = [rule for rule in rules if rule.get("ID") not in wanted]
+        if len(remaining) == len(rules):
             continue
-        removed += len(rules) - len(kept)
-        if kept:
-            await store.call(f"put_{operation}", **{configuration: {name: kept}})
+        removed += len(rules) - len(remaining)
+        if remaining:
+            await store.call(f"put_{operation}", **{configuration: {name: remaining}})
         else:
             await store.call(f"delete_{operation.removesuffix('_configuration')}")
     return removed

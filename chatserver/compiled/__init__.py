@@ -62,7 +62,7 @@ def install() -> None:
         manifest = json.loads(MANIFEST.read_bytes())
         sources: dict[str, str] = manifest["sources"]
         is_current = manifest["interpreter"] == sys.implementation.cache_tag and all(
-            hash_source(name) == known for name, known in sources.items()
+            hash_source(name) == source_hash for name, source_hash in sources.items()
         )
     except (OSError, ValueError, KeyError):
         return

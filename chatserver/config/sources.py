@@ -31,11 +31,11 @@ def list_variables(settings: type[BaseSettings]) -> dict[str, tuple[str, str]]:
 
 def find_unknown_variables(settings: type[BaseSettings]) -> list[str]:
     """Return a problem for each `CHAT_` environment variable that names no setting."""
-    known = list_variables(settings).keys() | _NOT_SETTINGS
+    names = list_variables(settings).keys() | _NOT_SETTINGS
     return [
         f"{name}: no such setting"
         for name in sorted(os.environ)
-        if name.startswith(PREFIX) and name not in known
+        if name.startswith(PREFIX) and name not in names
     ]
 
 

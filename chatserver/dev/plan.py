@@ -58,17 +58,19 @@ class Ports:
         flags = {"page": "--port", "gateway": "--gateway-port", "redis": "--redis-port"}
         flags |= {"dynamodb": "--dynamodb-port", "s3": "--s3-port"}
         problems = []
-        seen: dict[int, str] = {}
+        names_by_port: dict[int, str] = {}
         for name, flag in flags.items():
             port = getattr(self, name)
-            if port in seen:
-                problems.append(f"port {port} is used twice ({seen[port]}, {name}): change {flag}")
+            if port in names_by_port:
+                problems.append(
+                    f"port {port} is used twice ({names_by_port[port]}, {name}): change {flag}"
+                )
             elif not is_port_free(port, HOST):
                 problems.append(
                     f"port {port} ({name}) is in use: stop the process that uses it, or "
                     f"choose another port with {flag}"
                 )
-            seen.setdefault(port, name)
+            names_by_port.setdefault(port, name)
         if problems:
             raise ConfigError(problems)
 

@@ -42,11 +42,11 @@ def list_missing_seqs(seqs: Collection[int]) -> list[int]:
 
 def iter_repeats(values: Iterable[T]) -> Iterator[T]:
     """Yield each value that occurred before."""
-    seen: set[T] = set()
+    earlier: set[T] = set()
     for value in values:
-        if value in seen:
+        if value in earlier:
             yield value
-        seen.add(value)
+        earlier.add(value)
 
 
 def iter_not_ascending(values: Iterable[int]) -> Iterator[int]:

@@ -234,11 +234,11 @@ def compute_stored_digest(
     return digest + _ANY_EXPIRY if expires else digest
 
 
-def is_same_send(known: str, given: str) -> bool:
-    """Return whether two digests match; an empty `known` (deleted text) matches any digest."""
-    if known.endswith(_ANY_EXPIRY):
-        return known[:8] == given[:8]
-    return known in ("", given)
+def is_same_send(stored: str, digest: str) -> bool:
+    """Return whether two digests match; an empty `stored` (deleted text) matches any digest."""
+    if stored.endswith(_ANY_EXPIRY):
+        return stored[:8] == digest[:8]
+    return stored in ("", digest)
 
 
 def format_name(mid: str, digest: str) -> bytes:

@@ -51,7 +51,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
-def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float) -> float:
+def parse_quantity(text: str, kind: Kind, field: str, minimum: float, most: float) -> float:
     """Parse a quantity; return a plain number, bytes, days, or a share from 0 to 1.
 
     Raises:
@@ -64,8 +64,8 @@ def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float)
             f"{field}: {text[:40]!r} is not a {_NAMES[kind]}; examples: {_EXAMPLES[kind]}"
         )
     value = float(match[1].replace(",", "").replace("_", "")) * unit
-    if not least <= value <= most:
-        bounds = f"{format_quantity(least, kind)} to {format_quantity(most, kind)}"
+    if not minimum <= value <= most:
+        bounds = f"{format_quantity(minimum, kind)} to {format_quantity(most, kind)}"
         raise BadRequest(f"{field}: must be {bounds}; got {text}")
     return value
 

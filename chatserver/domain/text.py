@@ -78,25 +78,25 @@ def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
     Use this for generated text, which cannot be rejected.
     """
     text = _normalize_breaks(text.encode("utf-8", "replace").decode())
-    kept: list[str] = []
+    chars: list[str] = []
     run = 0
     for char in unicodedata.normalize("NFC", _truncate_runs(_CONTROL.sub("", text))):
         run = run + 1 if unicodedata.combining(char) else 0
         if run <= COMBINING_RUN_MAX:
-            kept.append(char)
-    text = unicodedata.normalize("NFC", "".join(kept))[: bounds.chars_max]
+            chars.append(char)
+    text = unicodedata.normalize("NFC", "".join(chars))[: bounds.chars_max]
     return text.encode()[: bounds.bytes_max].decode("utf-8", "ignore")
 
 
 def _truncate_runs(text: str) -> str:
     """Truncate long runs of combining marks, which are slow to normalize."""
-    kept: list[str] = []
+    chars: list[str] = []
     run = 0
     for char in text:
         run = run + 1 if unicodedata.combining(char) else 0
         if run <= _UNSORTED_RUN_MAX:
-            kept.append(char)
-    return "".join(kept)
+            chars.append(char)
+    return "".join(chars)
 
 
 def _parse_wide(text: str, field: str, chars_max: int, bytes_max: int = BODY_BYTES_MAX) -> str:

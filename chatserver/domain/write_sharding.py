@@ -197,14 +197,14 @@ class ShardMerge(Generic[T]):
     @property
     def upto(self) -> int | None:
         """The ts up to which all streams have been read; None if all streams have ended."""
-        known = self._known()
-        return None if known is None else known * self._sign
+        bound = self._known()
+        return None if bound is None else bound * self._sign
 
     @property
     def has_rows(self) -> bool:
         """True if `pop_rows` can return a row."""
-        known = self._known()
-        return bool(self._heap) and (known is None or self._heap[0][0] <= known)
+        bound = self._known()
+        return bool(self._heap) and (bound is None or self._heap[0][0] <= bound)
 
     def _known(self) -> int | None:
         return min((upto for upto in self._upto if upto is not None), default=None)
@@ -226,9 +226,9 @@ class ShardMerge(Generic[T]):
 
     def pop_rows(self, count: int) -> list[tuple[int, T]]:
         """Remove and return the next rows, at most `count`, as `(ts, row)`."""
-        known = self._known()
+        bound = self._known()
         rows: list[tuple[int, T]] = []
-        while self._heap and len(rows) < count and (known is None or self._heap[0][0] <= known):
+        while self._heap and len(rows) < count and (bound is None or self._heap[0][0] <= bound):
             key, stream, row = heapq.heappop(self._heap)
             self._buffered[stream] -= 1
             rows.append((key * self._sign, row))

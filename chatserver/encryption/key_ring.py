@@ -84,26 +84,26 @@ class KeyRing:
 
     async def get_current(self) -> DataKey:
         """Return the newest key; see `BodyCipher`."""
-        held = self._current
-        if held is None or self._clock.monotonic() >= held.renew_at:
+        cached = self._current
+        if cached is None or self._clock.monotonic() >= cached.renew_at:
             async with self._loading:
-                held = self._current
-                if held is None or self._clock.monotonic() >= held.renew_at:
-                    held = self._current = await self._renew(held, self._load_current)
-        assert held.key is not None
-        return held.key
+                cached = self._current
+                if cached is None or self._clock.monotonic() >= cached.renew_at:
+                    cached = self._current = await self._renew(cached, self._load_current)
+        assert cached.key is not None
+        return cached.key
 
     async def find_for(self, data: bytes) -> DataKey | None:
         """Return the key of an encrypted value; see `BodyCipher`."""
         version = get_key_version(data)
-        held = self._cached.get(version)
-        if held is None or self._clock.monotonic() >= held.renew_at:
+        cached = self._cached.get(version)
+        if cached is None or self._clock.monotonic() >= cached.renew_at:
             async with self._loading:
-                held = self._cached.get(version)
-                if held is None or self._clock.monotonic() >= held.renew_at:
-                    held = await self._renew(held, lambda: self._load(version))
-                    self._put(version, held)
-        return held.key
+                cached = self._cached.get(version)
+                if cached is None or self._clock.monotonic() >= cached.renew_at:
+                    cached = await self._renew(cached, lambda: self._load(version))
+                    self._put(version, cached)
+        return cached.key
 
     async def create_version(self, *, after: int | None = None) -> StoredKey:
         """Create a version of the data key and return its row.
@@ -159,20 +159,20 @@ class KeyRing:
         return DataKey(self._tenant, stored.version, secret)
 
     async def _renew(
-        self, held: _Cached | None, load: Callable[[], Awaitable[DataKey | None]]
+        self, cached: _Cached | None, load: Callable[[], Awaitable[DataKey | None]]
     ) -> _Cached:
         now = self._clock.monotonic()
-        if held is None and now < self._failure[0]:
+        if cached is None and now < self._failure[0]:
             raise Unavailable(self._failure[1])
         try:
             key = await load()
         except Unavailable as exc:
             self._failure = (self._clock.monotonic() + FAILED_S, exc.message)
             metrics.ENCRYPTION_KEY_LOADS.labels("failed").inc()
-            if held is None or now >= held.ends_at:
+            if cached is None or now >= cached.ends_at:
                 raise
             log.warning("encryption.key_renewal_failed", error=exc.message)
-            return _Cached(held.key, min(now + RETRY_S, held.ends_at), held.ends_at)
+            return _Cached(cached.key, min(now + RETRY_S, cached.ends_at), cached.ends_at)
         metrics.ENCRYPTION_KEY_LOADS.labels("loaded" if key is not None else "deleted").inc()
         return _Cached(key, now + self._cache_s / 2, now + self._cache_s)
 

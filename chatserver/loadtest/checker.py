@@ -58,13 +58,13 @@ class ChatRecord:
             grown = index + 1 - len(self._keys)
             self._keys.extend([0] * grown)
             self._is_acked.extend(bytes(grown))
-        known = self._keys[index]
-        if not known:
+        earlier = self._keys[index]
+        if not earlier:
             self._keys[index] = key
-        elif known != key:
+        elif earlier != key:
             text = (
                 f"{self.chat} seq {place} is message {_format_key(key)}, "
-                f"but {_format_key(known)} elsewhere"
+                f"but {_format_key(earlier)} elsewhere"
             )
             self._findings.add("mismatched", text)
         if is_ack and not self._is_acked[index]:
@@ -75,10 +75,10 @@ class ChatRecord:
     def top(self) -> int:
         return self.base + len(self._keys)
 
-    def list_unseen(self, seen: ReceivedSeqs) -> list[int]:
+    def list_unseen(self, received: ReceivedSeqs) -> list[int]:
         """Return the seqs of acked messages that a device has not received."""
-        late = range(max(seen.last or self.base, self.base) + 1, self.top + 1)
-        places = [*sorted(seen.missing), *late]
+        late = range(max(received.last or self.base, self.base) + 1, self.top + 1)
+        places = [*sorted(received.missing), *late]
         return [place for place in places if self._is_acked_at(place)]
 
     def _is_acked_at(self, place: int) -> bool:

@@ -62,8 +62,8 @@ class Totals:
         self._expected[worker] = report["expected"]
         row["missing"] = max(0, self.expected - self.counts.get("delivered", 0))
 
-    def record_snapshot(self, number: int, seen: dict[str, Any]) -> None:
-        self.seconds.setdefault(number, {"second": number}).update(seen)
+    def record_snapshot(self, number: int, snapshot: dict[str, Any]) -> None:
+        self.seconds.setdefault(number, {"second": number}).update(snapshot)
 
     @property
     def expected(self) -> int:
@@ -74,8 +74,8 @@ class Totals:
         """Return the median or the 99th percentile of one second's latencies."""
         one = self._parts.get(number, {}).get(name)
         value = None if one is None else one.get_quantile(share)
-        known = self._percentiles.get((number, name, share))
-        return known if value is None else to_ms(value)
+        cached = self._percentiles.get((number, name, share))
+        return cached if value is None else to_ms(value)
 
 
 class Coordinator:
@@ -173,8 +173,8 @@ class Coordinator:
         while True:
             await asyncio.sleep(max(0.0, begin + number + 1.2 - time.monotonic()))
             if self._server is not None:
-                seen = await self._server.sample()
-                self.totals.record_snapshot(number, build_row(seen))
+                sample = await self._server.sample()
+                self.totals.record_snapshot(number, build_row(sample))
             on_second(number)
             number += 1
 

@@ -78,8 +78,8 @@ class Device:
         """Return whether this device misses a message that was acked or that another device has."""
         records = self.state.records
         return any(
-            bool(seen.missing) or (seen.last or 0) < records[chat].top
-            for chat, seen in self.received.items()
+            bool(received.missing) or (received.last or 0) < records[chat].top
+            for chat, received in self.received.items()
             if chat in records
         )
 
@@ -310,9 +310,10 @@ class Device:
         cursor = self._cursor
         if event.seq and cursor is not None:
             if event.epoch == cursor.epoch and event.seq <= cursor.seq:
-                seen = self.received.get(event.chat)
-                if seen is not None and event.cs in seen.missing:  # it was skipped, see below
-                    seen.record_pushed(event.cs, self.user, self.state.findings)
+                received = self.received.get(event.chat)
+                # The event was skipped, see below.
+                if received is not None and event.cs in received.missing:
+                    received.record_pushed(event.cs, self.user, self.state.findings)
                     self._record_message(event.chat, event.message, is_pushed=True)
                     return
                 text = f"{self.user}: inbox seq {event.seq} after {cursor.seq}"
@@ -325,8 +326,10 @@ class Device:
         elif event.cs:
             self._large.add(event.chat)
         if event.cs:
-            seen = self.received.get(event.chat)
-            if seen is not None and seen.record_pushed(event.cs, self.user, self.state.findings):
+            received = self.received.get(event.chat)
+            if received is not None and received.record_pushed(
+                event.cs, self.user, self.state.findings
+            ):
                 self._record_message(event.chat, event.message, is_pushed=True)
         if self._caught_up is not None:
             self._record_progress()
@@ -389,14 +392,14 @@ class Device:
     async def _fill(self) -> None:
         """Load from history the messages that the inbox no longer has."""
         try:
-            for chat, seen in list(self.received.items()):
+            for chat, received in list(self.received.items()):
                 while True:
-                    after = min(seen.missing, default=(seen.last or 0) + 1) - 1
+                    after = min(received.missing, default=(received.last or 0) + 1) - 1
                     page = await self.request(type="history", chat=chat, after=after, limit=PAGE)
                     if not isinstance(page, frame_reader.Page):
                         break
                     for one in page.messages:
-                        if seen.record_loaded(one.seq):
+                        if received.record_loaded(one.seq):
                             self._record_message(chat, one, is_pushed=False)
                     if not page.more or not page.messages:
                         break

@@ -57,14 +57,14 @@ class Histogram:
     def get_quantiles(self, shares: Iterable[float]) -> list[int]:
         """Return the quantile for each of the ascending `shares` (nearest rank), or []."""
         quantiles: list[int] = []
-        seen = 0
+        cumulative = 0
         buckets = iter(sorted(self.counts.items()))
         highest = 0
         for share in shares if self.total else ():
             rank = min(self.total, max(1, -int(-share * self.total // 1)))
-            while seen < rank:
+            while cumulative < rank:
                 index, count = next(buckets)
-                seen += count
+                cumulative += count
                 highest = min(self.max, get_bucket_max(index))
             quantiles.append(highest)
         return quantiles

@@ -23,10 +23,10 @@ class Meters:
 
     def pop_all(self) -> dict[str, Any]:
         """Return all measurements, ready for JSON, and reset them."""
-        taken = {
+        popped = {
             "counts": dict(self.counts),
             "histograms": {name: one.to_json() for name, one in self.histograms.items()},
         }
         self.counts.clear()
         self.histograms.clear()
-        return taken
+        return popped

@@ -66,19 +66,19 @@ class ServerMonitor:
             with contextlib.suppress(OSError, ValueError):  # a process has ended
                 cpu_s[role] = round(sum(map(machine.read_cpu_s, pids)), 3)
                 rss[role] = sum(map(machine.read_rss_bytes, pids))
-        seen = ServerSample(cpu_s, rss, await self._read_backlog())
+        server_sample = ServerSample(cpu_s, rss, await self._read_backlog())
         if is_whole and self._hot is not None:
             with contextlib.suppress(ChatError, TimeoutError):
                 day = datetime.datetime.now(datetime.UTC).date().isoformat()
                 spent = await UsageTotals(self._hot).get_day(day)
                 return msgspec.structs.replace(
-                    seen,
+                    server_sample,
                     redis_bytes=sum(one.bytes for one in await list_memory(self._hot)),
                     write_units=_sum_units(spent.units, "persist", "write"),
                     read_units=_sum_units(spent.units, "history", "read"),
                     stored=spent.messages,
                 )
-        return seen
+        return server_sample
 
     async def _read_backlog(self) -> int | None:
         hot = self._hot
@@ -186,6 +186,6 @@ def parse_metrics(text: str) -> dict[str, float]:
     return metrics
 
 
-def build_row(seen: ServerSample) -> dict[str, Any]:
+def build_row(sample: ServerSample) -> dict[str, Any]:
     """Return the fields of a sample that the result contains for each second."""
-    return {"cpu_s": seen.cpu_s, "rss": seen.rss, "backlog": seen.backlog}
+    return {"cpu_s": sample.cpu_s, "rss": sample.rss, "backlog": sample.backlog}

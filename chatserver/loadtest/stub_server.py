@@ -172,8 +172,8 @@ class Stub(asyncio.Protocol):
 
     def _handle_send(self, asked: Request) -> None:
         mind, name = self._state, (self.user, asked.ref)
-        known = mind.refs.get(name)
-        if known is None:
+        ack = mind.refs.get(name)
+        if ack is None:
             log = mind.logs[asked.chat]
             seq = mind.refs[name] = len(log) + 1
             message = msgspec.json.encode(
@@ -196,8 +196,8 @@ class Stub(asyncio.Protocol):
             )
             for user in mind.members[asked.chat]:
                 mind.deliver(user, seq, rest)
-        seq = known or seq
-        place = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": known is not None}
+        seq = ack or seq
+        place = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": ack is not None}
         self._reply(type="ack", id=asked.id, ref=asked.ref, **place, durability="hot")
 
     def _handle_history(self, asked: Request) -> None:
@@ -228,16 +228,16 @@ def encode_frame(payload: bytes) -> bytes:
 
 def make_fault_once(fault: str) -> Fault:
     """Return a fault that loses, repeats or swaps one message of each receiver."""
-    held: dict[str, bytes] = {}
+    responses: dict[str, bytes] = {}
 
     def apply_fault(user: str, seq: int, frame: bytes) -> list[bytes]:
         if user.startswith("s"):  # a sender of the direct benchmark
             return [frame]
         if seq == FAULT_SEQ:
             if fault == "swap":
-                held[user] = frame
+                responses[user] = frame
             return [frame, frame] if fault == "repeat" else []
-        return [frame, held.pop(user)] if user in held else [frame]
+        return [frame, responses.pop(user)] if user in responses else [frame]
 
     return apply_fault
 

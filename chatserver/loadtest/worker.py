@@ -101,7 +101,7 @@ class Worker:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        left = self.users.finish()
+        unfinished = self.users.finish()
         on_second(self._build_report())
         state = self.state
         return {
@@ -112,7 +112,7 @@ class Worker:
             "refusals": state.refusals,
             "last_failure": state.last_failure,
             "fatal": state.fatal,
-            **left,
+            **unfinished,
         }
 
     def stop(self, patience_s: float) -> None:

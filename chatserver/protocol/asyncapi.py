@@ -111,7 +111,7 @@ _CLOSES = {
 
 def build_document() -> dict[str, Any]:
     """Build the AsyncAPI document as JSON-compatible objects."""
-    known = [*CLIENT_FRAMES, *SERVER_FRAMES]
+    frame_types = [*CLIENT_FRAMES, *SERVER_FRAMES]
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -133,14 +133,14 @@ def build_document() -> dict[str, Any]:
                     f" `{frames.PACKED_SUBPROTOCOL}` the same objects are msgpack in binary"
                     " messages."
                 ),
-                "messages": {cls.__name__: _ref("messages", cls) for cls in known},
+                "messages": {cls.__name__: _ref("messages", cls) for cls in frame_types},
                 "bindings": {"ws": {"method": "GET", "bindingVersion": "0.1.0"}},
             }
         },
         "operations": {**_requests(), "push": _pushes()},
         "components": {
-            "messages": {cls.__name__: _message(cls) for cls in known},
-            "schemas": _schemas(known),
+            "messages": {cls.__name__: _message(cls) for cls in frame_types},
+            "schemas": _schemas(frame_types),
         },
         "x-error-codes": _error_codes(),
         "x-close-codes": _close_codes(),
@@ -210,9 +210,11 @@ def _summary(cls: type[msgspec.Struct]) -> str:
     return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
 
 
-def _schemas(known: list[Any]) -> dict[str, Any]:
+def _schemas(frame_types: list[Any]) -> dict[str, Any]:
     of_raw = _RAW_ITEMS.values()
-    _, schemas = msgspec.json.schema_components([*known, *of_raw], ref_template=_SCHEMAS + "{name}")
+    _, schemas = msgspec.json.schema_components(
+        [*frame_types, *of_raw], ref_template=_SCHEMAS + "{name}"
+    )
     for (name, field), item in _RAW_ITEMS.items():
         schemas[name]["properties"][field]["items"] = _ref("schemas", item)
     for (name, field), bounds in _TEXT_BOUNDS.items():

@@ -107,5 +107,7 @@ def compute_change_cost(changed_bytes: int, entry_bytes: int, members: int) -> i
 
     `changed_bytes` is the size of the changed message; `entry_bytes` is the size of the log entry.
     """
-    taken = ENTRY_BYTES + (changed_bytes + entry_bytes) * 5 // 4 + INBOX_ENTRY_BYTES * members
-    return max(0, taken - CHANGE_BYTES - entry_bytes)
+    memory_bytes = (
+        ENTRY_BYTES + (changed_bytes + entry_bytes) * 5 // 4 + INBOX_ENTRY_BYTES * members
+    )
+    return max(0, memory_bytes - CHANGE_BYTES - entry_bytes)

@@ -29,9 +29,9 @@ class HeavyHitters:
             self._prune()
 
     def _prune(self) -> None:
-        least = heapq.nlargest(self._size + 1, self._sums.values())[-1]
-        left = ((name, amount - least) for name, amount in self._sums.items())
-        self._sums = {name: amount for name, amount in left if amount > 0}
+        minimum = heapq.nlargest(self._size + 1, self._sums.values())[-1]
+        reduced = ((name, amount - minimum) for name, amount in self._sums.items())
+        self._sums = {name: amount for name, amount in reduced if amount > 0}
 
     @property
     def sums(self) -> Mapping[str, float]:

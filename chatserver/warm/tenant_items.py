@@ -102,18 +102,18 @@ class TenantItems:
 
     async def _write_batch(self, table: Table, writes: list[dict[str, Any]]) -> None:
         name = table.name_in(self._settings)
-        left: dict[str, Any] = {name: writes}
+        unprocessed: dict[str, Any] = {name: writes}
 
         async def attempt() -> None:
-            nonlocal left
+            nonlocal unprocessed
             await self._pace.acquire(0.0)
-            answer = await self._client.call_once("batch_write_item", {"RequestItems": left})
+            answer = await self._client.call_once("batch_write_item", {"RequestItems": unprocessed})
             self._record_units(answer)
-            left = answer.get("UnprocessedItems") or {}
-            if left:
+            unprocessed = answer.get("UnprocessedItems") or {}
+            if unprocessed:
                 raise Unavailable(
-                    f"DynamoDB at {self._client.endpoint}: {len(left[name])} of {len(writes)} "
-                    f"writes of {name} not done: capacity exceeded"
+                    f"DynamoDB at {self._client.endpoint}: {len(unprocessed[name])} of "
+                    f"{len(writes)} writes of {name} not done: capacity exceeded"
                 )
 
         await self._client.retry(attempt, PAGE_TIMEOUT_S)

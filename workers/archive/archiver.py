@@ -160,16 +160,16 @@ class Archiver:
 
         Changes to the items are merged first. For guarantees and errors, see `archive_chat`.
         """
-        for held in (await self._manifests.get_top(chat)).restored:
-            if held.is_kept(self._clock.time()):
+        for restored in (await self._manifests.get_top(chat)).restored:
+            if restored.is_kept(self._clock.time()):
                 continue
-            if held.is_ending or await self._restored.mark_ending(chat, held):
+            if restored.is_ending or await self._restored.mark_ending(chat, restored):
                 failpoint("restore.before_removal")
                 await self._merge_late(
-                    chat, held.first_ts, held.last_ts, is_by_ttl=self._retention.is_by_ttl
+                    chat, restored.first_ts, restored.last_ts, is_by_ttl=self._retention.is_by_ttl
                 )
                 failpoint("restore.after_removal")
-                await self._restored.delete(chat, held)
+                await self._restored.delete(chat, restored)
         await self._delete_orphans(chat)
         return not (await self._manifests.get_top(chat)).restored
 
@@ -184,16 +184,16 @@ class Archiver:
         if not run:
             return 0
         small = await self._find_small(chat, top)
-        held = list(await self._objects.read(small)) if small else []
-        run = self._select_fitting(run, entries_max - len(held), small)
-        is_enough = len(run) + len(held) >= self._settings.segment_entries_min
+        archived = list(await self._objects.read(small)) if small else []
+        run = self._select_fitting(run, entries_max - len(archived), small)
+        is_enough = len(run) + len(archived) >= self._settings.segment_entries_min
         if not is_enough and run[0].ts > cutoff - self._settings.wait_s * US:
             return 0
         removed = [entry for entry in run if not is_by_ttl or self._is_ours(entry, ttls)]
         if is_by_ttl and removed:
             # In case of a crash before the removal.
             await self._manifests.record_late(chat, int(self._clock.time() * 1000))
-        entries, from_ns = [*held, *map(archived_form, run)], time.time_ns()
+        entries, from_ns = [*archived, *map(archived_form, run)], time.time_ns()
         await self._record_positions(run, archivable.receivers)
         await self._write(entries, small, top, "filled" if small else "written")
         await self._archivable.remove(removed, DELETES_IN_FLIGHT_MAX)
@@ -234,11 +234,11 @@ class Archiver:
     def _select_fitting(
         self, run: Sequence[Message], room: int, small: Segment | None
     ) -> list[Message]:
-        left = SEGMENT_BYTES_MAX - (small.raw_bytes if small else 0)
+        remaining = SEGMENT_BYTES_MAX - (small.raw_bytes if small else 0)
         fitting: list[Message] = []
         for entry in run[:room]:
-            left -= len(codec.encode(entry)) + 1
-            if left < 0 and fitting:
+            remaining -= len(codec.encode(entry)) + 1
+            if remaining < 0 and fitting:
                 break
             fitting.append(entry)
         return fitting
@@ -251,10 +251,10 @@ class Archiver:
         due, stuck = now_us, None
         retention_us = self._settings.retention_s * US
         for from_ts, to_ts in [] if is_by_ttl else self._list_spans(top):
-            for left in await self._archivable.list_between(chat, from_ts, to_ts, LATE_PAGE):
+            for late_entry in await self._archivable.list_between(chat, from_ts, to_ts, LATE_PAGE):
                 # Not expired yet, or changed while it was archived.
-                ends = left.expires_at
-                due = min(due, left.ts if ends is None else ends * US - retention_us)
+                ends = late_entry.expires_at
+                due = min(due, late_entry.ts if ends is None else ends * US - retention_us)
         following = await self._archivable.list_between(chat, top.ts + 1, TS_MAX, 1)
         if following:
             oldest = following[0]
@@ -271,11 +271,11 @@ class Archiver:
     def _list_spans(self, top: ArchiveTop) -> list[tuple[int, int]]:
         """Return the ts ranges of the archive that are not currently restored."""
         spans, start, now_s = list[tuple[int, int]](), 0, self._clock.time()
-        kept = [held for held in top.restored if held.is_kept(now_s)]
-        for held in sorted(kept, key=lambda held: held.first_ts):
-            if held.first_ts > start:
-                spans.append((start, held.first_ts - 1))
-            start = max(start, held.last_ts + 1)
+        current = [restored for restored in top.restored if restored.is_kept(now_s)]
+        for restored in sorted(current, key=lambda restored: restored.first_ts):
+            if restored.first_ts > start:
+                spans.append((start, restored.first_ts - 1))
+            start = max(start, restored.last_ts + 1)
         return [*spans, (start, top.ts)]
 
     async def _merge_late(self, chat: ChatId, from_ts: int, to_ts: int, *, is_by_ttl: bool) -> None:
@@ -296,9 +296,13 @@ class Archiver:
         if merged != entries:
             await self._write(merged, row, top, "rewritten")
         now_s = self._clock.time()
-        kept = [held for held in top.restored if held.is_kept(now_s)]
-        gone = [e for e in late if not any(held.first <= e.seq <= held.last for held in kept)]
-        await self._archivable.remove(gone, DELETES_IN_FLIGHT_MAX)
+        current = [restored for restored in top.restored if restored.is_kept(now_s)]
+        unrestored = [
+            e
+            for e in late
+            if not any(restored.first <= e.seq <= restored.last for restored in current)
+        ]
+        await self._archivable.remove(unrestored, DELETES_IN_FLIGHT_MAX)
         failpoint("archive.after_merge")
 
     # writing

@@ -193,8 +193,8 @@ class Reencryption:
         try:
             data = await self._container.store.read(key, size_max=BODY_BYTES_MAX)
             if is_encrypted(data):
-                held = await self._cipher.find_for(data)
-                if held is None or get_key_version(data) == version:
+                data_key = await self._cipher.find_for(data)
+                if data_key is None or get_key_version(data) == version:
                     return
             text = await self._container.body_files.read(key, BODY_BYTES_MAX)
         except NotFound:

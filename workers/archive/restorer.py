@@ -137,19 +137,19 @@ class Restorer:
                 yield row
             first = rows[-1].last + 1
 
-    async def estimate(self, chat: ChatId, held: Restored) -> Estimate:
+    async def estimate(self, chat: ChatId, restored: Restored) -> Estimate:
         """Estimate the remaining work of a range."""
         size, units = 0.0, 0.0
         chat_kind = await self._find_kind(chat)
         indexes = 3 if chat_kind == "direct" else 2
-        async for row in self._iter_rows(chat, held.done + 1):
-            if row.first > held.last:
+        async for row in self._iter_rows(chat, restored.done + 1):
+            if row.first > restored.last:
                 break
-            count = min(row.last, held.last) - max(row.first, held.done + 1) + 1
+            count = min(row.last, restored.last) - max(row.first, restored.done + 1) + 1
             mean = row.raw_bytes / row.count
             size += mean * count
             units += count * (math.ceil(mean / 1024) + indexes)
-        return Estimate(held.last - held.done, round(size), round(units))
+        return Estimate(restored.last - restored.done, round(size), round(units))
 
     async def begin(self, chat: ChatId, wanted: Restored) -> Restored:
         """Create the range's row, or extend the existing one; return the resulting range.
@@ -160,7 +160,7 @@ class Restorer:
         return await self._rows.begin(chat, wanted, int(self._clock.time() * 1000))
 
     async def restore(
-        self, chat: ChatId, held: Restored, on_progress: Callable[[Progress], None]
+        self, chat: ChatId, restored: Restored, on_progress: Callable[[Progress], None]
     ) -> Progress:
         """Restore the rest of a range; `on_progress` receives the progress after each page.
 
@@ -173,11 +173,11 @@ class Restorer:
         """
         users = await self._find_pair(chat)
         progress = Progress(0, 0.0)
-        for first in range(held.done + 1, held.last + 1, PAGE):
-            last = min(first + PAGE - 1, held.last)
-            units = await self._restore_page(chat, first, last, held.until, users)
+        for first in range(restored.done + 1, restored.last + 1, PAGE):
+            last = min(first + PAGE - 1, restored.last)
+            units = await self._restore_page(chat, first, last, restored.until, users)
             failpoint("restore.before_record")
-            await self._rows.record_done(chat, held, last)
+            await self._rows.record_done(chat, restored, last)
             failpoint("restore.after_record")
             progress = Progress(progress.entries + last - first + 1, progress.write_units + units)
             on_progress(progress)

@@ -106,12 +106,12 @@ class StreamReader:
             if await self._rows.close(lost, now):
                 self._report_lost(lost.name, lost.read_to_ms, "shard_expired")
         await self._stop(wanted.to_release)
-        held = {
+        own = {
             name
             for name, shard_progress in state.progress.items()
             if shard_progress.holder == self._name
         }
-        for shard in [*wanted.to_claim, *(s for s in listed if s.name in held)]:
+        for shard in [*wanted.to_claim, *(s for s in listed if s.name in own)]:
             if shard.name not in self._tasks and shard.name not in wanted.to_release:
                 await self._claim(shard, state.progress)
         metrics.STREAM_LIST_TIME.set(now)

@@ -86,10 +86,10 @@ class RemovalClassifier:
         for _ in range(TRIES_MAX):
             rows = await self._manifests.list_covering(message.chat, message.seq, message.seq)
             try:
-                held = await self._objects.read(rows[0])
+                entries = await self._objects.read(rows[0])
             except (CorruptData, IndexError):
                 continue  # the object was replaced since the lookup, or is lost
-            return held[message.seq - rows[0].first].rev >= message.rev
+            return entries[message.seq - rows[0].first].rev >= message.rev
         return False
 
 
@@ -158,23 +158,25 @@ class RemovalHandler:
 
     async def _restore(self, chat: str, lacking: Sequence[tuple[Item, Message]]) -> None:
         first = min(message.ts for _, message in lacking)
-        left = list(lacking)
+        remaining = list(lacking)
         for _ in range(TRIES_MAX):
             since = await self.archivable.list_changes(chat, first)
             is_back = [
                 await self.items.restore(item, apply_changes(message, since))
-                for item, message in left
+                for item, message in remaining
             ]
-            left = [removal for removal, is_done in zip(left, is_back, strict=True) if not is_done]
-            if not left:
+            remaining = [
+                removal for removal, is_done in zip(remaining, is_back, strict=True) if not is_done
+            ]
+            if not remaining:
                 break
             # A newer item exists. The entry that changed it may be written soon.
             await asyncio.sleep(self.settle_s / TRIES_MAX)
-        for _, message in left:
+        for _, message in remaining:
             log.error("stream.refused", chat=chat, seq=message.seq, reason="newer_item_exists")
-        count = len(lacking) - len(left)
+        count = len(lacking) - len(remaining)
         log.warning("stream.items_restored", chat=chat, count=count, first=lacking[0][1].seq)
-        metrics.STREAM_REMOVALS.labels("refused").inc(len(left))
+        metrics.STREAM_REMOVALS.labels("refused").inc(len(remaining))
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _apply_missed_changes(self, chat: str, returned: Sequence[Message]) -> None:

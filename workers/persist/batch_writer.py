@@ -126,10 +126,10 @@ class Writer:
         }
         if not risky:
             return
-        held = {chat for chat in risky if await self._container.holds.is_held(chat)}
-        if held:
-            kept = [entry for entry in entries if entry.chat in held and has_text(entry)]
-            await self._container.holds.copy_versions(kept)
+        held_chats = {chat for chat in risky if await self._container.holds.is_held(chat)}
+        if held_chats:
+            copied = [entry for entry in entries if entry.chat in held_chats and has_text(entry)]
+            await self._container.holds.copy_versions(copied)
 
     async def _write_changes(self, coalesced: BatchEffects) -> None:
         """Remove the bodies of replaced edits, then apply changes to earlier messages.

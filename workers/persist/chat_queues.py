@@ -212,14 +212,14 @@ class ChatQueues:
         while queue.items and len(piece.works) < CHUNK_MAX and len(piece.marks) < MARKS_MAX:
             item = queue.items[0]
             assert item.works is not None
-            taken = item.works[: CHUNK_MAX - len(piece.works)]
-            item.works = item.works[len(taken) :]
-            item.count -= len(taken)
-            queue.count -= len(taken)
-            size = estimate_size(taken) if item.works else item.bytes
+            works = item.works[: CHUNK_MAX - len(piece.works)]
+            item.works = item.works[len(works) :]
+            item.count -= len(works)
+            queue.count -= len(works)
+            size = estimate_size(works) if item.works else item.bytes
             item.bytes -= size
             self.bytes -= size
-            piece.works += taken
+            piece.works += works
             piece.marks |= item.piece.marks
             for user, seqs in item.piece.hidden.items():
                 piece.hidden.setdefault(user, set()).update(seqs)

@@ -72,8 +72,8 @@ class DayRecorder:
         for work in works:
             message = work.item.message
             day = get_day(message.ts)
-            known = self._known.get(message.chat)
-            if known is not None and day in known:
+            known_days = self._known.get(message.chat)
+            if known_days is not None and day in known_days:
                 continue
             # Entry 1 shows that a chat has no earlier messages, even if it is not a message itself.
             if (is_message(message) or message.seq == 1) and day < DAYS_MAX:

@@ -155,8 +155,8 @@ def _route(file: StaticFile, paths: list[str]) -> HTTPRouteHandler:
 
 def _is_known_etag(if_none_match: str, etag: str) -> bool:
     """Return whether an ETag matches, by weak comparison (RFC 9110 section 13.1.2)."""
-    given = [item.strip().removeprefix("W/") for item in if_none_match.split(",")]
-    return etag in given or given == ["*"]
+    etags = [item.strip().removeprefix("W/") for item in if_none_match.split(",")]
+    return etag in etags or etags == ["*"]
 
 
 def _accepted_encodings(header: str) -> set[str]:

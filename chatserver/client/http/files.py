@@ -59,10 +59,10 @@ class FilesApi:
             "sha256": hashlib.sha256(file.content).hexdigest(),
         }
         key = {"Idempotency-Key": secrets.token_hex(16)}
-        begun = await self._api.request("POST", f"/v1/chats/{chat}/attachments", body, key)
-        if begun["url"]:
-            await asyncio.to_thread(_post_form, begun["url"], begun["fields"], file.content)
-        return await self._finish(begun["id"])
+        upload = await self._api.request("POST", f"/v1/chats/{chat}/attachments", body, key)
+        if upload["url"]:
+            await asyncio.to_thread(_post_form, upload["url"], upload["fields"], file.content)
+        return await self._finish(upload["id"])
 
     async def _finish(self, file: str) -> Attachment:
         path = f"/v1/attachments/{file}/complete?wait_ms={THUMBNAIL_POLL_MS}"

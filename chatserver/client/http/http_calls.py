@@ -131,10 +131,10 @@ class HttpCalls:
             BadRequest: `upto` is not given, and the chat is not loaded.
         """
         if upto is None:
-            known = self._state.chats.get(chat)
-            if known is None:
+            cached = self._state.chats.get(chat)
+            if cached is None:
                 raise BadRequest(f"upto: required, because chat {chat} is not loaded")
-            upto = known.top
+            upto = cached.top
         return await self.update_chat_preferences(chat, cleared_upto=upto)
 
     async def pinned_chats(self) -> PinnedChats:

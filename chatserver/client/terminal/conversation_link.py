@@ -275,8 +275,8 @@ class ConversationLink:
 
     def _build_line(self, result: FoundMessage) -> FoundLine:
         message = result.message
-        known = self._client.find_chat(message.chat)
-        name = message.chat if known is None else known.name or known.peer or known.id
+        cached = self._client.find_chat(message.chat)
+        name = message.chat if cached is None else cached.name or cached.peer or cached.id
         return FoundLine(message.ts, name, message.sender, result.snippet)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -153,8 +153,8 @@ class ScreenChat:
     def _render_header(self, width: int) -> Text:
         state = {State.CONNECTING: "connecting…", State.OFFLINE: "offline, reconnecting…"}
         right = state.get(self._link.state, "")
-        left = f" {self._conversation.user or '…'} with {self._conversation.peer}"
-        return Text(f"{left}{right:>{max(1, width - len(left) - 1)}} ", "reverse", no_wrap=True)
+        title = f" {self._conversation.user or '…'} with {self._conversation.peer}"
+        return Text(f"{title}{right:>{max(1, width - len(title) - 1)}} ", "reverse", no_wrap=True)
 
     def _render_footer(self) -> Text:
         if self._link.note:

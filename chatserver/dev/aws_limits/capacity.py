@@ -64,16 +64,16 @@ class PartitionLimits:
                 del self._left[name]
 
 
-def split_units(total: float, known: Sequence[float | None]) -> list[float]:
+def split_units(total: float, exact_units: Sequence[float | None]) -> list[float]:
     """Divide the units of a request among its actions.
 
     Actions with known units get these, and the others equal shares of the rest. The result adds up
     to `total`.
     """
-    sizes = [units for units in known if units is not None]
-    unknown = len(known) - len(sizes)
+    sizes = [units for units in exact_units if units is not None]
+    unknown = len(exact_units) - len(sizes)
     if not unknown:
         whole = sum(sizes)
-        return [total * units / whole if whole else total / len(known) for units in sizes]
+        return [total * units / whole if whole else total / len(exact_units) for units in sizes]
     share = max(0.0, total - sum(sizes)) / unknown
-    return [share if units is None else units for units in known]
+    return [share if units is None else units for units in exact_units]

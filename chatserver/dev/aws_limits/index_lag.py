@@ -165,6 +165,6 @@ def _without_unused_names(request: dict[str, Any]) -> dict[str, Any]:
     for mark in "=<>(),":
         text = text.replace(mark, " ")
     names = request.get("ExpressionAttributeNames") or {}
-    kept = {name: value for name, value in names.items() if name in text.split()}
+    used = {name: value for name, value in names.items() if name in text.split()}
     request.pop("ExpressionAttributeNames", None)
-    return {**request, "ExpressionAttributeNames": kept} if kept else request
+    return {**request, "ExpressionAttributeNames": used} if used else request

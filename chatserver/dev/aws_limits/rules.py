@@ -187,10 +187,10 @@ class Rules:
                     has_room and not is_busy and not self._is_left_unprocessed()
                     for has_room, is_busy in zip(room, busy, strict=True)
                 ]
-                left = _group_by_table(requests, [not has_passed for has_passed in passes])
+                rest = _group_by_table(requests, [not has_passed for has_passed in passes])
                 self.refusals["UnprocessedItems"] += passes.count(False)
                 if not any(passes):
-                    return 200, {"UnprocessedItems": left}
+                    return 200, {"UnprocessedItems": rest}
                 sent = {**body, "RequestItems": _group_by_table(requests, passes)}
                 response = await server.call(operation, request_capacity(sent))
                 done = [
@@ -200,8 +200,8 @@ class Rules:
         if response[0] == 200:
             unprocessed = response[1].get("UnprocessedItems") or {}
             for table, some in unprocessed.items():
-                left.setdefault(table, []).extend(some)
-            response[1]["UnprocessedItems"] = left
+                rest.setdefault(table, []).extend(some)
+            response[1]["UnprocessedItems"] = rest
         return response
 
     # Reads
@@ -256,17 +256,17 @@ class Rules:
                 for table, some in _group_by_table(keys, which).items()
             }
 
-        left = select_keys([not has_passed for has_passed in passes])
+        unprocessed = select_keys([not has_passed for has_passed in passes])
         if not any(passes):
-            return 200, {"Responses": {}, "UnprocessedKeys": left}
+            return 200, {"Responses": {}, "UnprocessedKeys": unprocessed}
         sent = {**body, "RequestItems": select_keys(passes)}
         response = await server.call(operation, request_capacity(sent))
         done = [read for read, has_passed in zip(reads, passes, strict=True) if has_passed]
         self._charge_reads(done, response)
         if response[0] == 200:
             for table, some in (response[1].get("UnprocessedKeys") or {}).items():
-                left.setdefault(table, {**some, "Keys": []})["Keys"].extend(some["Keys"])
-            response[1]["UnprocessedKeys"] = left
+                unprocessed.setdefault(table, {**some, "Keys": []})["Keys"].extend(some["Keys"])
+            response[1]["UnprocessedKeys"] = unprocessed
         return response
 
     async def _query(self, operation: str, body: dict[str, Any], server: Server) -> Response:
@@ -374,8 +374,8 @@ class Rules:
             if self._has_lag and is_image_needed(write):
                 self._lag.record(write.key, write.before)
         for name, some in by_table.items():
-            known = [count_known_units(write, factor) for write in some]
-            shares = split_units(count_units(response, name, None), known)
+            exact_units = [count_known_units(write, factor) for write in some]
+            shares = split_units(count_units(response, name, None), exact_units)
             for write, units in zip(some, shares, strict=True):
                 self._capacity.charge("write", write.partition, units)
             self._charge_indexes(name, some, response)
@@ -398,9 +398,9 @@ class Rules:
             by_table.setdefault(read.table.name, []).append(read)
         for name, some in by_table.items():
             sizes = count_items_read(response[1], some[0].table)
-            known = [sizes.get(read.key) for read in some]
+            exact_units = [sizes.get(read.key) for read in some]
             for read, units in zip(
-                some, split_units(count_units(response, name, None), known), strict=True
+                some, split_units(count_units(response, name, None), exact_units), strict=True
             ):
                 self._capacity.charge("read", read.partition, units)
 

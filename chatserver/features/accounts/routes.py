@@ -102,7 +102,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     )
 
     def build_response(
-        grant: Grant, *, as_cookie: bool, status: int, known: Sequence[str] = ()
+        grant: Grant, *, as_cookie: bool, status: int, device_tokens: Sequence[str] = ()
     ) -> Response[Granted]:
         now = int(container.clock.time())
         granted = Granted(
@@ -114,13 +114,15 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             refresh_token=None if as_cookie else grant.refresh_token,
             device_token=None if as_cookie else grant.device_token,
         )
-        kept = []
+        response_cookies = []
         if as_cookie:
             left_s = grant.refresh_expires_at - now
-            kept.append(cookies.refresh_cookie(grant.refresh_token, left_s, auth))
+            response_cookies.append(cookies.refresh_cookie(grant.refresh_token, left_s, auth))
             if grant.device_token is not None:
-                kept.append(cookies.device_cookie(grant.device_token, known, auth))
-        return Response(granted, status_code=status, cookies=kept)
+                response_cookies.append(
+                    cookies.device_cookie(grant.device_token, device_tokens, auth)
+                )
+        return Response(granted, status_code=status, cookies=response_cookies)
 
     # Not `creates`: it would store responses that contain tokens. A retry finds the same login.
     @post("/v1/auth/register", opt={"rule": ANYONE, "accepts_key": True})
@@ -128,7 +130,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         data: JSONBody[Registration], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
         """Create an account and log in. The same `Idempotency-Key` returns the same login."""
-        known = _list_known_devices(request, is_browser=data.cookie)
+        device_tokens = _list_known_devices(request, is_browser=data.cookie)
         work = accounts.register(
             data.user,
             data.password,
@@ -138,7 +140,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             read_key(request),
         )
         grant = await run_while_connected(request, work)
-        return build_response(grant, as_cookie=data.cookie, status=201, known=known)
+        return build_response(grant, as_cookie=data.cookie, status=201, device_tokens=device_tokens)
 
     @post(LOGIN_PATH, status_code=200, opt={"rule": ANYONE, "accepts_key": True})
     async def log_in(
@@ -148,17 +150,17 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         The same `Idempotency-Key` returns the same login.
         """
-        known = list_device_tokens(data, request)
+        device_tokens = list_device_tokens(data, request)
         work = accounts.log_in(
             data.user,
             data.password,
             data.device,
             request.state.address,
             read_key(request),
-            known,
+            device_tokens,
         )
         grant = await run_while_connected(request, work)
-        return build_response(grant, as_cookie=data.cookie, status=200, known=known)
+        return build_response(grant, as_cookie=data.cookie, status=200, device_tokens=device_tokens)
 
     @post("/v1/auth/refresh", status_code=200, opt={"rule": ANYONE})
     async def refresh(
@@ -170,18 +172,18 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
                 await logins.refresh(data.refresh_token), as_cookie=False, status=200
             )
         cookies.check_same_origin(request)
-        kept = request.cookies.get(cookies.NAME)
-        if not kept:
+        refresh_token = request.cookies.get(cookies.NAME)
+        if not refresh_token:
             raise Unauthenticated("refresh token is missing; log in")
-        return build_response(await logins.refresh(kept), as_cookie=True, status=200)
+        return build_response(await logins.refresh(refresh_token), as_cookie=True, status=200)
 
     return [register, log_in, refresh]
 
 
 def list_device_tokens(login: PasswordLogin, request: Request[Any, Any, Any]) -> list[str]:
     """Return the device tokens sent with a login; see `_list_known_devices` for errors."""
-    known = _list_known_devices(request, is_browser=login.cookie)
-    return known if login.device_token is None else [login.device_token, *known]
+    device_tokens = _list_known_devices(request, is_browser=login.cookie)
+    return device_tokens if login.device_token is None else [login.device_token, *device_tokens]
 
 
 def _list_known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list[str]:
@@ -203,15 +205,15 @@ def _logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """
         if data.refresh_token is not None:
             await logins.log_out_by_refresh(data.refresh_token)
-        kept = request.cookies.get(cookies.NAME)
-        if kept:
+        refresh_token = request.cookies.get(cookies.NAME)
+        if refresh_token:
             cookies.check_same_origin(request)
-            await logins.log_out_by_refresh(kept)
+            await logins.log_out_by_refresh(refresh_token)
         shown = request.headers.getall("authorization", [])
         if shown:
             await _log_out_by_token(container, shown)
-        gone = [cookies.expired_cookie(auth)] if kept else []
-        return Response(None, status_code=204, cookies=gone)
+        expired = [cookies.expired_cookie(auth)] if refresh_token else []
+        return Response(None, status_code=204, cookies=expired)
 
     @post("/v1/auth/logout-everywhere", status_code=204, opt={"rule": USER})
     async def log_out_everywhere(principal: Caller) -> Response[None]:

@@ -80,17 +80,17 @@ def split_by_date(tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
     return tables_by_date
 
 
-def replace_rows(held: bytes | None, units: Iterable[Unit], rows: pa.Table) -> bytes | None:
-    """Replace the rows of units in file `held`; return the new file, or None if nothing changes.
+def replace_rows(data: bytes | None, units: Iterable[Unit], rows: pa.Table) -> bytes | None:
+    """Replace the rows of units in a file; return the new file, or None if nothing changes.
 
     The new file has the same `contains`, but no `moves_to`.
 
     Raises:
-        CorruptData: `held` is not a file of this table.
+        CorruptData: `data` is not a file of this table.
     """
-    if held is None:
+    if data is None:
         return encode(rows)
-    before = decode(held)
+    before = decode(data)
     ranges: dict[str, list[tuple[int, int]]] = {}
     for unit in units:
         ranges.setdefault(unit.chat, []).append((unit.first, unit.last))
@@ -102,7 +102,7 @@ def replace_rows(held: bytes | None, units: Iterable[Unit], rows: pa.Table) -> b
     after = pa.concat_tables([before.filter(pa.array(keep, pa.bool_())), rows]).sort_by(_ORDER)
     if after.equals(before):
         return None
-    return encode(after, FileFacts(decode_facts(held).contains))
+    return encode(after, FileFacts(decode_facts(data).contains))
 
 
 def encode(table: pa.Table, facts: FileFacts = NO_FACTS) -> bytes:

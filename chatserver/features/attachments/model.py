@@ -236,5 +236,5 @@ def without_message(file: File, seq: int, now_s: float) -> File:
     """
     if seq not in file.seqs:
         return file
-    left = file.seqs - {seq}
-    return dataclasses.replace(file, seqs=left, due=file.due if left else int(now_s))
+    remaining = file.seqs - {seq}
+    return dataclasses.replace(file, seqs=remaining, due=file.due if remaining else int(now_s))

@@ -105,12 +105,12 @@ def _upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         The same `Idempotency-Key` returns the same file.
         """
-        begun = await container.get(AttachmentContainer).uploads.begin(
+        upload = await container.get(AttachmentContainer).uploads.begin(
             actor, ChatId(chat), data.name, data.type, data.size, data.sha256, read_key(request)
         )
-        if begun.form is None:
-            return Upload(begun.file.id, None, {}, 0)
-        return Upload(begun.file.id, begun.form.url, begun.form.fields, begun.expires_s)
+        if upload.form is None:
+            return Upload(upload.file.id, None, {}, 0)
+        return Upload(upload.file.id, upload.form.url, upload.form.fields, upload.expires_s)
 
     @post("/v1/attachments/{file:str}/complete", status_code=200, opt={"rule": WRITE})
     async def complete_upload(

@@ -92,12 +92,12 @@ class Attachments:
                     "are deleted",
                     retry_after_ms=60_000,
                 ) from None
-            known = decode_file(exc.stored[0])
-            if not known.is_same_request(file):
+            existing = decode_file(exc.stored[0])
+            if not existing.is_same_request(file):
                 raise Conflict(
                     "attachment: this Idempotency-Key was used with other values"
                 ) from None
-            return known
+            return existing
         return file
 
     async def find_file(self, file: str) -> File | None:
@@ -116,21 +116,21 @@ class Attachments:
             Unavailable: the change may or may not have been made.
         """
         for _ in range(TRIES_MAX):
-            known = await self.find_file(file)
-            if known is None:
+            stored = await self.find_file(file)
+            if stored is None:
                 return None
-            wanted = change(known)
-            if wanted == known:
-                return known
-            wanted = dataclasses.replace(wanted, rev=known.rev + 1)
+            wanted = change(stored)
+            if wanted == stored:
+                return stored
+            wanted = dataclasses.replace(wanted, rev=stored.rev + 1)
             put = {
                 "TableName": self._table,
                 "Item": encode_file(wanted),
-                **_require_rev(known.rev),
+                **_require_rev(stored.rev),
             }
             actions: list[dict[str, Any]] = [{"Put": put}]
-            actions += self._build_due_actions(file, known.due, wanted.due)
-            if known.is_unreferenced != wanted.is_unreferenced:
+            actions += self._build_due_actions(file, stored.due, wanted.due)
+            if stored.is_unreferenced != wanted.is_unreferenced:
                 actions.append(
                     self._build_count_update(wanted, 1 if wanted.is_unreferenced else -1)
                 )

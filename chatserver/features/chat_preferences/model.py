@@ -72,8 +72,8 @@ def has_defaults(preferences: ChatPreferences) -> bool:
     """Return whether all preferences have their default values. The draft's version may differ."""
     empty = ChatPreferences(preferences.chat, preferences.rev)
     draft = preferences.draft
-    kept = None if draft is not None and not draft.text else draft
-    return msgspec.structs.replace(preferences, draft=kept) == empty
+    own_draft = None if draft is not None and not draft.text else draft
+    return msgspec.structs.replace(preferences, draft=own_draft) == empty
 
 
 def check_pinned(chats: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ def _apply_mute(before: ChatPreferences, change: PreferencesChange, now_s: float
     return until if until == 0 or until > now_s else None
 
 
-def _choose_newer_draft(before: Draft | None, given: Draft | None) -> Draft | None:
-    if given is None or (before is not None and given.version <= before.version):
+def _choose_newer_draft(before: Draft | None, draft: Draft | None) -> Draft | None:
+    if draft is None or (before is not None and draft.version <= before.version):
         return before
-    return given
+    return draft

@@ -60,9 +60,9 @@ def _add_version_options(command: Callable[..., None]) -> Callable[..., None]:
 @companion.command()
 @click.argument("id_", metavar="ID")
 @_add_version_options
-def create(id_: str, **given: Any) -> None:
+def create(id_: str, **changes: Any) -> None:
     """Create a companion. ID begins with ai- and is the companion's user id in chats."""
-    wanted = _parse_changes(given)
+    wanted = _parse_changes(changes)
 
     async def action(companions: Companions) -> None:
         made = await companions.create(id_, wanted)
@@ -103,9 +103,9 @@ def get(id_: str, version: int | None) -> None:
 @companion.command()
 @click.argument("id_", metavar="ID")
 @_add_version_options
-def update(id_: str, **given: Any) -> None:
+def update(id_: str, **changes: Any) -> None:
     """Create the next version of a companion; omitted fields keep their values."""
-    wanted = _parse_changes(given)
+    wanted = _parse_changes(changes)
 
     async def action(companions: Companions) -> None:
         made = await companions.update(parse_companion_id(id_, "ID"), wanted)
@@ -126,27 +126,27 @@ def delete(id_: str) -> None:
     _run_with_companions(action)
 
 
-def _parse_changes(given: dict[str, Any]) -> Changes:
-    options = _read_text(given, "options")
+def _parse_changes(fields: dict[str, Any]) -> Changes:
+    options = _read_text(fields, "options")
     try:
         parsed = None if options is None else parse_options(options)
     except ClientError as exc:
         raise click.UsageError(exc.message) from None
     return Changes(
-        name=given["name"],
-        prompt=_read_text(given, "prompt"),
-        provider=given["provider"],
-        model=given["model"],
-        context_tokens_max=given["context_tokens"],
-        answer_tokens_max=given["answer_tokens"],
+        name=fields["name"],
+        prompt=_read_text(fields, "prompt"),
+        provider=fields["provider"],
+        model=fields["model"],
+        context_tokens_max=fields["context_tokens"],
+        answer_tokens_max=fields["answer_tokens"],
         options=parsed,
     )
 
 
-def _read_text(given: dict[str, Any], name: str) -> str | None:
+def _read_text(fields: dict[str, Any], name: str) -> str | None:
     """Return the value of an option, or the content of the file in `--<name>-file`."""
-    text: str | None = given[name]
-    file: Path | None = given[f"{name}_file"]
+    text: str | None = fields[name]
+    file: Path | None = fields[f"{name}_file"]
     if text is not None and file is not None:
         raise click.UsageError(f"--{name}, --{name}-file: use only one of them")
     if file is None:

@@ -76,12 +76,14 @@ class Changes:
 
     def apply(self, before: Companion, now_ms: int) -> Companion:
         """Return the version that follows `before`."""
-        given = {
+        replaced = {
             field.name: value
             for field in dataclasses.fields(self)
             if (value := getattr(self, field.name)) is not None
         }
-        return dataclasses.replace(before, **given, version=before.version + 1, created_ms=now_ms)
+        return dataclasses.replace(
+            before, **replaced, version=before.version + 1, created_ms=now_ms
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

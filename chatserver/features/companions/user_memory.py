@@ -237,47 +237,47 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
 
     The session is read again from the first message of these sources.
     """
-    gone = [
+    dropped = [
         source
         for entry in memory.entries
         for source in entry.sources
         if source.chat == chat and source.upto >= changed
     ]
-    if not gone:
+    if not dropped:
         return memory
-    kept = [
+    remaining = [
         entry
         for entry in memory.entries
         if not any(source.chat == chat and source.upto >= changed for source in entry.sources)
     ]
-    cursor = min(source.first for source in gone) - 1
+    cursor = min(source.first for source in dropped) - 1
     # The messages after `cursor` are read again, so the other entries from them are dropped, too.
-    kept = [
+    remaining = [
         entry
-        for entry in kept
+        for entry in remaining
         if not any(source.chat == chat and source.upto > cursor for source in entry.sources)
     ]
     return dataclasses.replace(
-        memory, entries=tuple(kept), cursors={**memory.cursors, chat: cursor}
+        memory, entries=tuple(remaining), cursors={**memory.cursors, chat: cursor}
     )
 
 
 def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
     """Delete the entries from a session, and do not read the session again."""
-    kept = [
+    remaining = [
         entry for entry in memory.entries if all(source.chat != chat for source in entry.sources)
     ]
-    return _set_cursor(dataclasses.replace(memory, entries=tuple(kept)), chat, FINISHED)
+    return _set_cursor(dataclasses.replace(memory, entries=tuple(remaining)), chat, FINISHED)
 
 
 def drop_entry(memory: UserMemory, id_: str) -> UserMemory:
     """Delete an entry on the user's request; an equal entry is not added again."""
-    kept = tuple(entry for entry in memory.entries if entry.id != id_)
-    gone = [digest(entry.text) for entry in memory.entries if entry.id == id_]
-    if not gone:
+    remaining = tuple(entry for entry in memory.entries if entry.id != id_)
+    removed = [digest(entry.text) for entry in memory.entries if entry.id == id_]
+    if not removed:
         return memory
     return dataclasses.replace(
-        memory, entries=kept, forgotten=(*memory.forgotten, *gone)[-FORGOTTEN_MAX:]
+        memory, entries=remaining, forgotten=(*memory.forgotten, *removed)[-FORGOTTEN_MAX:]
     )
 
 
@@ -348,5 +348,5 @@ def _replace_entries(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory
 
 def _set_cursor(memory: UserMemory, chat: ChatId, upto: int) -> UserMemory:
     cursors = {**memory.cursors, chat: upto}
-    kept = sorted(cursors)[-CURSORS_MAX:]
-    return dataclasses.replace(memory, cursors={key: cursors[key] for key in kept})
+    companions = sorted(cursors)[-CURSORS_MAX:]
+    return dataclasses.replace(memory, cursors={key: cursors[key] for key in companions})

@@ -61,11 +61,11 @@ class _MetaTag(HTMLParser):
         self.content = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {
+        attributes = {
             name: value or "" for name, value in reversed(attrs)
         }  # the first of two equal names wins
-        self.name = (given.get("property") or given.get("name") or "").strip().lower()
-        self.content = given.get("content", "")
+        self.name = (attributes.get("property") or attributes.get("name") or "").strip().lower()
+        self.content = attributes.get("content", "")
 
 
 def parse_page(content: bytes, content_type: str, url: str) -> PageSummary:

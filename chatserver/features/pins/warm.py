@@ -151,19 +151,19 @@ class PinRows:
         values: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         names = {"#pins": Field.PINS}
-        given = {":change": {"N": str(change)}, **(values or {":none": {"N": "0"}})}
+        all_values = {":change": {"N": str(change)}, **(values or {":none": {"N": "0"}})}
         update = "ADD #pins :change"
         if request is not None:
             update += " SET #request = :request"
             names["#request"] = Field.REQUEST
-            given[":request"] = {"S": request}
+            all_values[":request"] = {"S": request}
         return {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), _count_key(chat)),
             "UpdateExpression": update,
             "ConditionExpression": condition,
             "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": given,
+            "ExpressionAttributeValues": all_values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 

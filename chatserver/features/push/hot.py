@@ -66,8 +66,8 @@ class DueChats:
     async def get_checkpoint(self) -> str:
         """Return the id of the last backlog entry read for pushes; initially ``0-0``."""
         key = self._hot.keys.checkpoint(self._partition)
-        told = await self._hot.call("HGET", key, "told")
-        return bytes(told or b"0-0").decode()
+        notified = await self._hot.call("HGET", key, "told")
+        return bytes(notified or b"0-0").decode()
 
     async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
         """Return the backlog entries after `entry_id`, oldest first."""
@@ -199,8 +199,8 @@ class PushState:
     async def is_user_state_loaded(self, user: UserId) -> bool:
         """Return whether the user's chats and read marks are loaded into Redis."""
         epoch = self._hot.get_epoch(self._hot.keys.get_partition(user))
-        known = await self._hot.call("HGET", self._hot.keys.box(user), "known")
-        return bool(known == epoch.encode())
+        stored = await self._hot.call("HGET", self._hot.keys.box(user), "known")
+        return bool(stored == epoch.encode())
 
     async def find_needs(
         self, chat: ChatId, users: Sequence[UserId]

@@ -142,7 +142,7 @@ def _picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         The client completes the upload in the same way as for a chat attachment.
         """
-        begun = await container.get(AttachmentContainer).uploads.begin(
+        upload = await container.get(AttachmentContainer).uploads.begin(
             actor,
             get_picture_space(actor),
             data.name,
@@ -151,9 +151,9 @@ def _picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             data.sha256,
             read_key(request),
         )
-        if begun.form is None:
-            return Upload(begun.file.id, None, {}, 0)
-        return Upload(begun.file.id, begun.form.url, begun.form.fields, begun.expires_s)
+        if upload.form is None:
+            return Upload(upload.file.id, None, {}, 0)
+        return Upload(upload.file.id, upload.form.url, upload.form.fields, upload.expires_s)
 
     return [get_avatar, put_avatar, delete_avatar, begin_picture]
 
@@ -237,19 +237,19 @@ class PostChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: frames.Id | UnsetType | None = UNSET
 
 
-def build_post_info(seen: PostView) -> PostInfo:
-    post = seen.post
+def build_post_info(view: PostView) -> PostInfo:
+    post = view.post
     return PostInfo(
         id=post.id,
         user=post.author,
-        name=seen.name,
+        name=view.name,
         content=post.content,
         image=post.image,
         created=post.created_ms,
         edited=post.edited_ms,
-        likes=seen.likes,
-        liked=seen.is_liked,
-        favorite=seen.is_favorite,
+        likes=view.likes,
+        liked=view.is_liked,
+        favorite=view.is_favorite,
     )
 
 
@@ -306,8 +306,8 @@ def _own_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @patch("/v1/me/posts/{post:str}", opt={"rule": WRITE})
     async def edit_post(post: PathPost, data: JSONBody[PostChanges], actor: Actor) -> PostInfo:
         """Edit a post of the caller; timelines show the new version."""
-        given = {"content": data.content, "image": data.image}
-        changes = {name: text for name, text in given.items() if not isinstance(text, UnsetType)}
+        fields = {"content": data.content, "image": data.image}
+        changes = {name: text for name, text in fields.items() if not isinstance(text, UnsetType)}
         if not changes:
             return build_post_info(await graph.get_post(actor, actor, parse_post_id(post)))
         return build_post_info(await graph.edit_post(actor, parse_post_id(post), changes))

@@ -103,11 +103,11 @@ def is_signed(secret: bytes, header: str, body: bytes, now: float, age_s: int = 
         Signatures are compared in constant time.
     """
     parts = dict(part.partition("=")[::2] for part in header.split(","))
-    time, given = parts.get("t", ""), parts.get("v1", "")
-    if not (time.isascii() and time.isdigit() and len(time) <= 12 and given.isascii()):
+    time, signature = parts.get("t", ""), parts.get("v1", "")
+    if not (time.isascii() and time.isdigit() and len(time) <= 12 and signature.isascii()):
         return False
     wanted = _digest(secret, int(time), body)
-    return hmac.compare_digest(wanted, given) and abs(now - int(time)) <= age_s
+    return hmac.compare_digest(wanted, signature) and abs(now - int(time)) <= age_s
 
 
 def _digest(secret: bytes, time: int, body: bytes) -> str:

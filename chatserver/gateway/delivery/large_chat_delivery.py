@@ -74,12 +74,12 @@ class Channels:
     # attach and detach
 
     async def open_for(
-        self, user: UserId, start: Seq, known: Mapping[str, int] | None = None
+        self, user: UserId, start: Seq, known_seqs: Mapping[str, int] | None = None
     ) -> LargeChatPositions:
         """Return the large-chat positions of a session that resumes its inbox at `start`.
 
-        `known` maps chats to the device's last chat seq. Transitions after inbox seq `start` are
-        not included; their inbox events apply them.
+        `known_seqs` maps chats to the device's last chat seq. Transitions after inbox seq `start`
+        are not included; their inbox events apply them.
 
         Guarantees:
             Cost: two Redis calls for a user with large chats, independent of their number.
@@ -90,13 +90,15 @@ class Channels:
         places = await self._subscriptions.list_large(user)
         wanted = [c for c, place in places.items() if place.until is None and place.notice <= start]
         positions = LargeChatPositions(
-            [], {chat: (Seq(seq), False) for chat, seq in _parse_known(known)}, {}
+            [], {chat: (Seq(seq), False) for chat, seq in _parse_known(known_seqs)}, {}
         )
         for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
             if head is None:
-                positions.closed[chat] = Seq(max((known or {}).get(chat, 0), places[chat].since))
+                positions.closed[chat] = Seq(
+                    max((known_seqs or {}).get(chat, 0), places[chat].since)
+                )
                 continue
-            previous = (known or {}).get(chat, head.seq)
+            previous = (known_seqs or {}).get(chat, head.seq)
             if previous > head.seq:
                 positions.closed[chat] = head.seq  # the device's seq is from another epoch
                 continue
@@ -496,5 +498,5 @@ class Channels:
                 self._notify_seq(channel, head.seq)
 
 
-def _parse_known(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
-    return [(ChatId(chat), seq) for chat, seq in (known or {}).items()]
+def _parse_known(known_seqs: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
+    return [(ChatId(chat), seq) for chat, seq in (known_seqs or {}).items()]

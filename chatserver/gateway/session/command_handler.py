@@ -186,15 +186,15 @@ class CommandHandler:
             return
         loop, wait_s = asyncio.get_running_loop(), HELD_TIMEOUT_S
         if self._state.is_welcomed:  # before that, only `hello` gets a response
-            kept: list[tuple[float, int, bytes]] = []
+            remaining: list[tuple[float, int, bytes]] = []
             for since, number, payload in self._held:
                 if codec.find_request_id(payload) is None or since + wait_s > loop.time():
-                    kept.append((since, number, payload))
+                    remaining.append((since, number, payload))
                 else:
                     error = Unavailable("the session is still synchronizing; try again")
                     self._count_refused(error)
                     self._refuse_payload(payload, number, error)
-            self._held = kept
+            self._held = remaining
         if self._held:
             self._held_timer = loop.call_later(wait_s / 4, self._refuse_late)
 
@@ -231,8 +231,8 @@ class CommandHandler:
         """Process the held frames."""
         if not self._state.release():
             return  # `on_live`, or the end of the pending lookup, calls this again
-        held, self._held = self._held, []
-        for _, number, payload in held:
+        batch, self._held = self._held, []
+        for _, number, payload in batch:
             self.handle_message(payload, number)
 
     def _close_without_hello(self) -> None:

@@ -112,9 +112,9 @@ class SessionOpening:
         assert session.auth is not None
         coverage, start = find_start(frame.cursor, state)
         is_known = frame.cursor is not None and coverage is Coverage.CURRENT
-        known = frame.large if is_known else None
+        large = frame.large if is_known else None
         positions, _ = await asyncio.gather(
-            self._context.channels.open_for(session.user, start, known), session.auth.check()
+            self._context.channels.open_for(session.user, start, large), session.auth.check()
         )
         settings = self._context.all_settings
         welcome = make_welcome(session.id, session.user, state, positions.large, settings)

@@ -99,9 +99,9 @@ class SessionRefresher:
 
     def _start_removal(self) -> None:
         ended, self._ended_users = self._ended_users, []
-        gone = [user for user in set(ended) if not self._registry.list_sessions(user)]
-        if gone:
-            self._tasks.spawn(self._remove_presence(gone), "withdraw")
+        offline = [user for user in set(ended) if not self._registry.list_sessions(user)]
+        if offline:
+            self._tasks.spawn(self._remove_presence(offline), "withdraw")
 
     async def _remove_presence(self, users: list[UserId]) -> None:
         with contextlib.suppress(ChatError):  # the entry expires through its TTL

@@ -160,8 +160,8 @@ class _Flush:
 
     __slots__ = ("is_lost", "left", "waiting")
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, remaining: int) -> None:
+        self.left = remaining
         self.is_lost = False
         self.waiting: list[Callable[[bool], None]] = []
 
@@ -220,12 +220,12 @@ class GatewayStreamWriter:
         if not self._flushes:
             then(True)
             return
-        left, is_whole = len(self._flushes), True
+        remaining, is_whole = len(self._flushes), True
 
         def on_flush_written(is_written: bool) -> None:
-            nonlocal left, is_whole
-            left, is_whole = left - 1, is_whole and is_written
-            if left == 0:
+            nonlocal remaining, is_whole
+            remaining, is_whole = remaining - 1, is_whole and is_written
+            if remaining == 0:
                 then(is_whole)
 
         for flush in self._flushes:

@@ -101,9 +101,9 @@ class IdempotentResponses:
         """Delete all responses that may contain the user's data; return the number deleted."""
         listed = self._hot.keys.answers(user)
         names: list[bytes] = await self._hot.call("SMEMBERS", listed)
-        gone = [await self._hot.call("DEL", self._key(name.decode())) for name in names]
+        deletions = [await self._hot.call("DEL", self._key(name.decode())) for name in names]
         await self._hot.call("DEL", listed)
-        return sum(gone)
+        return sum(deletions)
 
     async def release(self, name: str) -> None:
         """Delete the claim of a request that had no effect, so that a retry can run."""

@@ -201,9 +201,9 @@ class Audiences:
         is_loaded = False
         for _ in range(_LOADS_MAX):
             epoch = hot.get_epoch(keys.get_partition(chat))
-            known = self._cache.get(chat)
+            cached = self._cache.get(chat)
             # The commit looks up senders to a large chat, so its members are not cached.
-            is_light = not is_whole and known is not None and known.is_large
+            is_light = not is_whole and cached is not None and cached.is_large
             # One atomic read, so that version and members match.
             reply = await hot.snapshot(
                 ("HMGET", keys.chat(chat), *_HEAD),
@@ -239,8 +239,8 @@ class Audiences:
         is_whole: bool,
     ) -> Audience:
         keys = self._hot.keys
-        kept = {} if _is_large(head) else members
-        audience = make_audience(keys, chat, epoch, head, kept)
+        own_members = {} if _is_large(head) else members
+        audience = make_audience(keys, chat, epoch, head, own_members)
         self._add_to_cache(audience)
         return make_audience(keys, chat, epoch, head, members) if is_whole else audience
 

@@ -184,8 +184,8 @@ class ChatLog:
         is_covered = entries and entries[0].seq <= first and last <= entries[-1].seq
         if is_covered and entries[-1].seq - entries[0].seq + 1 == len(entries):
             return entries
-        held = {entry.seq for entry in entries}
-        holes = [seq for seq in range(first, last + 1) if seq not in held][:HOLES_MAX]
+        seqs = {entry.seq for entry in entries}
+        holes = [seq for seq in range(first, last + 1) if seq not in seqs][:HOLES_MAX]
         overlay = await self.list_overlay(chat, holes)
         messages = [codec.split_message(json) for json in overlay.values() if json[:1] == b"{"]
         if messages:

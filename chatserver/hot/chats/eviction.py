@@ -45,7 +45,7 @@ class Eviction:
         if not names:
             return 0
         chats = [ChatId(name.decode()) for name in names]
-        gone: int = await self._hot.run(
+        evicted: int = await self._hot.run(
             load_script("evict_chats"),
             {"idle": keys.idle(partition), "undelivered": keys.undelivered(partition)},
             {"idle_s": idle_s},
@@ -64,4 +64,4 @@ class Eviction:
                 for chat in chats
             ],
         )
-        return gone
+        return evicted

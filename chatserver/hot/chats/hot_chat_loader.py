@@ -124,9 +124,9 @@ class HotChatLoader:
             picture,
         ]
         newcomers = {user for change in changes for user in change.newcomers}
-        known = {user: member for user, member in members.items() if user not in newcomers}
-        args.append(len(known))
-        for user, (role, joined) in known.items():
+        others = {user: member for user, member in members.items() if user not in newcomers}
+        args.append(len(others))
+        for user, (role, joined) in others.items():
             args += (user, format_member_status(role, joined, (muted or {}).get(user)))
         for message in newest:
             args.append(reference_key(message.sender, message.ref))

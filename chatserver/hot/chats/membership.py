@@ -178,10 +178,10 @@ class HotMembership:
             After it returns, no commit uses the previous membership (promise P7).
             Idempotent: a change that is not newer than the last one has no effect.
         """
-        given = build_change_input(self._hot, change)
+        change_input = build_change_input(self._hot, change)
         script = load_script("change_members")
         code, *place = await self._hot.run(
-            script, given.keys, given.args, given.items, is_commit=True
+            script, change_input.keys, change_input.args, change_input.items, is_commit=True
         )
         return None if code == _CLOSED else Seq(int(place[0]) if place else 0)
 

@@ -273,14 +273,14 @@ class HotClient(abc.ABC):
             )
 
     async def _check_epoch(self, partition: int) -> None:
-        known = self.epochs[partition]
+        known_epoch = self.epochs[partition]
         try:
             epoch, blocked = await self.call(
                 "HMGET", self.keys.epoch(partition), "epoch", "blocked"
             )
         except ChatError:
             return  # Redis is unavailable; the next connection reads the epoch
-        if (blocked or epoch != known.encode()) and known == self.epochs[partition]:
+        if (blocked or epoch != known_epoch.encode()) and known_epoch == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
             self.reload_epoch(partition)
 

@@ -358,10 +358,10 @@ class ClusterClient(HotClient):
         members: dict[str, Member] = {}
         for view in views:
             for member in view.members.values():
-                known = members.get(member.id)
+                existing = members.get(member.id)
                 if (
-                    known is None
-                    or member.config_epoch > known.config_epoch
+                    existing is None
+                    or member.config_epoch > existing.config_epoch
                     or member.id == view.me
                 ):
                     members[member.id] = member
@@ -465,14 +465,14 @@ class ClusterClient(HotClient):
         source, target = views.get(source_id), views.get(node.id)
         if source is None or target is None or node.first_view is None:
             return ""
-        seen = target.members.get(source_id)
+        member = target.members.get(source_id)
         is_whole = (
             source.replid == replid
             and target.replid == node.replid
             and source.members[source.me].is_master
-            and seen is not None
-            and seen.is_master
-            and seen.is_healthy
+            and member is not None
+            and member.is_master
+            and member.is_healthy
             and (slot in node.epoch_slots or not node.first_view.has_or_imports(slot))
         )
         return replid if is_whole else ""

@@ -135,7 +135,7 @@ async def prepare(wire: Wire, settings: config.Redis) -> None:
         ConfigError: the server is older than Redis 7, evicts keys, or lacks a required WAITAOF.
     """
     scripts = all_scripts()
-    about, known, policy = await asyncio.gather(
+    about, are_loaded, policy = await asyncio.gather(
         call_on(wire, "INFO", "server"),
         call_on(wire, "SCRIPT", "EXISTS", *(script.sha for script in scripts)),
         _read_policy(wire),
@@ -154,7 +154,7 @@ async def prepare(wire: Wire, settings: config.Redis) -> None:
         )
     if settings.wait_fsync:
         await _require_fsync(wire, version)
-    missing = [script for script, is_known in zip(scripts, known, strict=True) if not is_known]
+    missing = [script for script, is_known in zip(scripts, are_loaded, strict=True) if not is_known]
     await asyncio.gather(*(call_on(wire, "SCRIPT", "LOAD", script.source) for script in missing))
 
 

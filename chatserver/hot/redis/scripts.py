@@ -65,9 +65,11 @@ class Script:
         return key_list, arg_list
 
 
-def _check(script: str, what: str, expected: tuple[str, ...], given: Mapping[str, Value]) -> None:
-    if given.keys() != set(expected):
-        raise TypeError(f"{script}.lua: expected {what} names {expected}, got {tuple(given)}")
+def _check(
+    script: str, what: str, expected: tuple[str, ...], arguments: Mapping[str, Value]
+) -> None:
+    if arguments.keys() != set(expected):
+        raise TypeError(f"{script}.lua: expected {what} names {expected}, got {tuple(arguments)}")
 
 
 @functools.cache

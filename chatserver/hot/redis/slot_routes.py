@@ -323,21 +323,21 @@ class Route:
     def _expire(self) -> None:
         since = self._loop.time() - self._timeout_s
         late: list[Call] = []
-        kept: collections.deque[Call] = collections.deque()
+        remaining: collections.deque[Call] = collections.deque()
         for call in self._held:
             is_late = call.made_at < since or call.generation != self._generation
-            (late if is_late else kept).append(call)
+            (late if is_late else remaining).append(call)
         if late:
-            self._held = kept
+            self._held = remaining
             self._fail_all(late, Unavailable("redis: timed out during a slot migration; try again"))
 
     # ending calls
 
     def _pop_waiting(self) -> list[Call]:
-        taken = [*self._refused, *self._held]
+        waiting = [*self._refused, *self._held]
         self._refused.clear()
         self._held.clear()
-        return taken
+        return waiting
 
     def _fail_all(self, calls: Sequence[Call], error: ChatError) -> None:
         for call in calls:

@@ -232,16 +232,16 @@ class _Master:
                 return
 
     async def delete(self, page: Sequence[bytes]) -> int:
-        gone = [key for key in page if not key.endswith(_EPOCH_SUFFIX)]
+        own_keys = [key for key in page if not key.endswith(_EPOCH_SUFFIX)]
         by_slot: dict[int, list[bytes]] = {}  # a cluster call may use only one slot
-        for key in gone:
+        for key in own_keys:
             by_slot.setdefault(get_slot(key), []).append(key)
         with _translate_errors(self.name):
             pipeline = self._client.pipeline(transaction=False)
             for keys in by_slot.values():
                 pipeline.unlink(*keys)
             deleted = sum(int(count) for count in await pipeline.execute())
-        for key in set(page) - {*gone}:
+        for key in set(page) - {*own_keys}:
             fields = set(await self.call("HKEYS", key)) - {_TENANT, _BLOCKED}
             if fields:
                 await self.call("HDEL", key, *fields)

@@ -33,5 +33,5 @@ class Contacts:
             "wanted": 1,
             "owed": 0,
         }
-        taken, wait_ms = await self._hot.run(load_script("consume_rate_limits"), items=[item])
-        return 0 if taken else int(wait_ms)
+        is_granted, wait_ms = await self._hot.run(load_script("consume_rate_limits"), items=[item])
+        return 0 if is_granted else int(wait_ms)

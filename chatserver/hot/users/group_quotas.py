@@ -46,8 +46,8 @@ class GroupQuotas:
         return {
             user
             for group, reply in zip(groups, replies, strict=True)
-            for user, taken in zip(group, reply, strict=True)
-            if not taken
+            for user, is_granted in zip(group, reply, strict=True)
+            if not is_granted
         }
 
     async def put(self, rooms: Mapping[UserId, int]) -> None:

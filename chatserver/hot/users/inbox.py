@@ -333,9 +333,9 @@ class Inboxes:
 
     async def is_known(self, user: UserId) -> bool:
         """Return whether the user state was loaded from the `directory` table in this epoch."""
-        known = await self._hot.call("HGET", self._keys.box(user), "known")
+        stored = await self._hot.call("HGET", self._keys.box(user), "known")
         epoch = self._hot.get_epoch(self._keys.get_partition(user))
-        return bool(known == epoch.encode())
+        return bool(stored == epoch.encode())
 
     async def open_user_state(
         self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch

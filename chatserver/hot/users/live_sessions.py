@@ -34,7 +34,7 @@ class LiveSessions:
         """
         keys = self._hot.keys
         gateways = keys.gateways(keys.get_partition(user))
-        seen, until, time = await self._hot.snapshot(
+        seen_at, until, time = await self._hot.snapshot(
             ("HGETALL", keys.seen(user)), ("ZRANGE", gateways, 0, -1, "WITHSCORES"), ("TIME",)
         )
         now_ms = int(time[0]) * 1000
@@ -44,7 +44,7 @@ class LiveSessions:
             if float(score) > now_ms
         }
         sessions = []
-        for name, value in zip(seen[::2], seen[1::2], strict=True):
+        for name, value in zip(seen_at[::2], seen_at[1::2], strict=True):
             if name.startswith(b"s:"):
                 gateway, device, started = value.decode().split(" ")
                 if gateway in alive:

@@ -91,8 +91,8 @@ class LoginRateLimits:
             "wanted": 1,
             "owed": 0,
         }
-        taken, wait_ms = await self._hot.run(load_script("consume_rate_limits"), items=[item])
-        if not int(taken):
+        is_granted, wait_ms = await self._hot.run(load_script("consume_rate_limits"), items=[item])
+        if not int(is_granted):
             raise self._entries.add(bucket, int(wait_ms))
 
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
@@ -107,8 +107,8 @@ class LoginRateLimits:
         """
         bucket = self._build_key(attempt)
         self._logins.check(bucket)
-        taken, wait_ms, used, has_budget, guesses = await self._count(attempt, 1)
-        if not taken:
+        is_granted, wait_ms, used, has_budget, guesses = await self._count(attempt, 1)
+        if not is_granted:
             raise self._logins.add(bucket, wait_ms)
         return dataclasses.replace(
             attempt,
@@ -132,7 +132,7 @@ class LoginRateLimits:
     async def _count(self, attempt: LoginAttempt, sign: int) -> tuple[int, int, int, int, int]:
         keys, limits = self._hot.keys, self._settings
         in_budget = attempt.is_counted if sign < 0 else not attempt.is_known
-        taken, wait_ms, used, has_budget, guesses = await self._hot.run(
+        is_granted, wait_ms, used, has_budget, guesses = await self._hot.run(
             load_script("count_login_attempt"),
             keys={
                 "login_attempts": self._build_key(attempt),
@@ -146,4 +146,4 @@ class LoginRateLimits:
                 "sign": sign,
             },
         )
-        return int(taken), int(wait_ms), int(used), int(has_budget), int(guesses)
+        return int(is_granted), int(wait_ms), int(used), int(has_budget), int(guesses)

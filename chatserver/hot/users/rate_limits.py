@@ -129,10 +129,10 @@ class Allowance:
             self.request(replied.set, cost)
             await replied.wait()
 
-    def add_granted(self, taken: int, wait_ms: int) -> None:
+    def add_granted(self, count: int, wait_ms: int) -> None:
         """Add the granted tokens. `wait_ms` is the time until more are available."""
         self._is_requesting = False
-        self.tokens += taken
+        self.tokens += count
         wait_s = wait_ms / 1000
         if wait_ms and self.key[0] == "memory":
             wait_s = max(wait_s, MEMORY_PAUSE_S)  # one byte is available sooner, but is not enough
@@ -263,7 +263,9 @@ class Limits:
         while True:
             await asyncio.sleep(SWEEP_S)
             for kind, subject in [
-                key for key, known in self._known.items() if key[0] in self._swept and known.is_idle
+                key
+                for key, allowance in self._known.items()
+                if key[0] in self._swept and allowance.is_idle
             ]:
                 self.return_tokens(kind, subject)
 

@@ -140,12 +140,12 @@ def _measure_worker(
 ) -> dict[str, Any]:
     """Sample the worker until the backlog is empty."""
     started_at, cpu_before_s = time.monotonic(), read_cpu_s(pid)
-    left, moved_at, resident = count, started_at, list[int]()
-    while left > 0:
+    remaining, moved_at, resident = count, started_at, list[int]()
+    while remaining > 0:
         assert time.monotonic() - moved_at < _STUCK_S, "the worker makes no progress"
         time.sleep(_SAMPLE_S)
-        before, left = left, int(client.hget(checkpoint, "waiting") or 0)
-        if left < before:
+        before, remaining = remaining, int(client.hget(checkpoint, "waiting") or 0)
+        if remaining < before:
             moved_at = time.monotonic()
             resident.append(read_rss_bytes(pid))
     fifth = max(1, len(resident) // 5)

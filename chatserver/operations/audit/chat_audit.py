@@ -205,10 +205,10 @@ class Auditor:
         if not window.is_tail:
             cursor.advance_past(window)
             return
-        seen = [*entries.hot.values()]
-        seen += [item.message for item in [*entries.items, *entries.markers] if item.message]
+        messages = [*entries.hot.values()]
+        messages += [item.message for item in [*entries.items, *entries.markers] if item.message]
         cursor.seq = window.last + 1
-        cursor.ts = max([cursor.ts, *(entry.ts for entry in seen if entry.seq <= window.last)])
+        cursor.ts = max([cursor.ts, *(entry.ts for entry in messages if entry.seq <= window.last)])
 
     async def _read_range(
         self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None
@@ -230,11 +230,11 @@ class Auditor:
         broken: list[UnreadableSegment] = []
         for row in rows:
             try:
-                held = await self._objects.read(row)
+                entries = await self._objects.read(row)
             except CorruptData as exc:
                 broken.append(UnreadableSegment(row, isinstance(exc.__cause__, ObjectMissing)))
                 continue
-            for entry in held:
+            for entry in entries:
                 if window.first <= entry.seq <= window.last:
                     cold.setdefault(entry.seq, entry)
         return RangeEntries(

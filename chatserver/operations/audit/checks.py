@@ -166,11 +166,11 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     covered = [(row.first, row.last) for row in entries.rows]
     for low, high in iter_missing_ranges(first, min(last, entries.top), covered):
         yield Finding("manifest_hole", entries.chat, low, high)
-    held = {
+    seqs = {
         item.message.seq for item in [*entries.items, *entries.markers] if item.message is not None
     }
     # In the archived range, missing entries are reported above, as `manifest_hole`.
-    present = [(seq, seq) for seq in sorted({*held, *entries.cold})]
+    present = [(seq, seq) for seq in sorted({*seqs, *entries.cold})]
     archived = [(1, entries.top), *covered]
     missing = list(iter_missing_ranges(first, min(last, entries.stored), present + archived))
     for low, high in missing:

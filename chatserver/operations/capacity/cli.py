@@ -74,7 +74,7 @@ def plan(
     constants_file: Path | None,
     explain: bool,
     is_json: bool,
-    **given: str,
+    **options: str,
 ) -> None:
     """Estimate the capacity of each tier for a number of users, and its monthly cost.
 
@@ -84,7 +84,7 @@ def plan(
     from chatserver.operations.capacity.report import load_constants, make_plan
     from chatserver.operations.cost.prices import load_prices
 
-    inputs = _parse_inputs(given)
+    inputs = _parse_inputs(options)
     constants, overridden = load_constants(constants_file)
     made = make_plan(
         inputs,
@@ -103,14 +103,14 @@ def plan(
         _print(made)
 
 
-def _parse_inputs(given: dict[str, str]) -> dict[str, float]:
+def _parse_inputs(options: dict[str, str]) -> dict[str, float]:
     """Parse all inputs. Raises a UsageError that lists all problems, one per line."""
     inputs, problems = {}, []
     for quantity in INPUTS:
         field = "--" + quantity.name.replace("_", "-")
         try:
             inputs[quantity.name] = parse_quantity(
-                given[quantity.name], quantity.kind, field, quantity.least, quantity.most
+                options[quantity.name], quantity.kind, field, quantity.least, quantity.most
             )
         except BadRequest as exc:
             problems.append(exc.message)

@@ -59,20 +59,20 @@ class Value:
     names: tuple[str, ...]  # names in the formula, in order of use
 
 
-def compute(rows: Iterable[Row], known: dict[str, float]) -> list[Value]:
-    """Evaluate rows in order. A formula may use the values in `known` and earlier rows.
+def compute(rows: Iterable[Row], by_name: dict[str, float]) -> list[Value]:
+    """Evaluate rows in order. A formula may use the values in `by_name` and earlier rows.
 
-    The results are added to `known`. Raises KeyError for an unknown name, and ValueError for an
+    The results are added to `by_name`. Raises KeyError for an unknown name, and ValueError for an
     invalid formula or an infinite result.
     """
     values = []
     for row in rows:
         tree = _parse(row.formula)
-        value = _evaluate(tree, known)
+        value = _evaluate(tree, by_name)
         if not math.isfinite(value):
             raise ValueError(f"{row.name}: {row.formula} is {value}")
-        known[row.name] = value
-        values.append(Value(row, value, _format(tree, known), list_names(row.formula)))
+        by_name[row.name] = value
+        values.append(Value(row, value, _format(tree, by_name), list_names(row.formula)))
     return values
 
 
@@ -100,39 +100,39 @@ def format_number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _evaluate(node: ast.expr, known: Mapping[str, float]) -> float:
+def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
     match node:
         case ast.Constant(value=int() | float() as number):
             return float(number)
         case ast.Name(id=name):
-            return known[name]
+            return values[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)][0](_evaluate(left, known), _evaluate(right, known))
+            return _OPERATORS[type(op)][0](_evaluate(left, values), _evaluate(right, values))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
-            return float(FUNCTIONS[name](*(_evaluate(arg, known) for arg in args)))
+            return float(FUNCTIONS[name](*(_evaluate(arg, values) for arg in args)))
     raise ValueError(f"{ast.unparse(node)} is not arithmetic")
 
 
-def _format(node: ast.expr, known: Mapping[str, float]) -> str:
+def _format(node: ast.expr, values: Mapping[str, float]) -> str:
     match node:
         case ast.Constant(value=int() | float() as number):
             return format_number(float(number))
         case ast.Name(id=name):
-            return format_number(known[name])
+            return format_number(values[name])
         case ast.BinOp(left=left, op=op, right=right):
             sign = _OPERATORS[type(op)][1]
-            return f"{_format_operand(left, op, known, is_right=False)} {sign} " + _format_operand(
-                right, op, known, is_right=True
+            return f"{_format_operand(left, op, values, is_right=False)} {sign} " + _format_operand(
+                right, op, values, is_right=True
             )
         case ast.Call(func=ast.Name(id=name), args=args):
-            return f"{name}({', '.join(_format(arg, known) for arg in args)})"
+            return f"{name}({', '.join(_format(arg, values) for arg in args)})"
     raise AssertionError(ast.dump(node))
 
 
 def _format_operand(
-    node: ast.expr, outer: ast.operator, known: Mapping[str, float], *, is_right: bool
+    node: ast.expr, outer: ast.operator, values: Mapping[str, float], *, is_right: bool
 ) -> str:
-    text = _format(node, known)
+    text = _format(node, values)
     if not isinstance(node, ast.BinOp):
         return text
     strong = (ast.Mult, ast.Div)

@@ -71,18 +71,18 @@ class Node:
     per_hour_usd: float
 
 
-def compute_plan(known: dict[str, float], nodes: Sequence[Node]) -> tuple[list[Value], Node]:
+def compute_plan(by_name: dict[str, float], nodes: Sequence[Node]) -> tuple[list[Value], Node]:
     """Evaluate the capacity model; return its rows and the Redis node type.
 
-    `known` contains all inputs, constants and prices; results are added to it. The node type is the
-    smallest one for which one cluster is enough, or the largest if none is.
+    `by_name` contains all inputs, constants and prices; results are added to it. The node type is
+    the smallest one for which one cluster is enough, or the largest if none is.
     """
-    values = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), known)
+    values = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), by_name)
     for node in sorted(nodes, key=lambda option: option.memory_bytes):
-        known |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
-        sized = compute(model.REDIS_NODES, known)
-        if known["deployments"] <= 1:
+        by_name |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
+        sized = compute(model.REDIS_NODES, by_name)
+        if by_name["deployments"] <= 1:
             break
     values += sized
     rest = (*model.WORKERS, *model.DYNAMODB, *model.S3, *model.NETWORK, *model.TOTAL)
-    return values + compute(rest, known), node
+    return values + compute(rest, by_name), node

@@ -110,10 +110,10 @@ def make_plan(
     values = {
         name: constant.value for name, constant in constants.items() if constant.value is not None
     }
-    known = values | _list_prices(prices) | dict(inputs)
-    known["is_removed_by_worker"] = float(removal == "worker")
+    all_values = values | _list_prices(prices) | dict(inputs)
+    all_values["is_removed_by_worker"] = float(removal == "worker")
     nodes = [Node(n.name, n.memory_gb * GB, n.per_hour_usd) for n in prices.redis.nodes]
-    rows, node = compute_plan(known, nodes)
+    rows, node = compute_plan(all_values, nodes)
     lines = [_make_line(row, constants) for row in rows]
     return Plan(
         schema=SCHEMA,
@@ -123,10 +123,10 @@ def make_plan(
         prices_region=prices.region,
         redis_node=node.name,
         lines=lines,
-        usd_per_month=_sum_costs(known),
+        usd_per_month=_sum_costs(all_values),
         constants=dict(constants),
         from_results=from_results,
-        warnings=list_warnings(known, node),
+        warnings=list_warnings(all_values, node),
     )
 
 
@@ -152,31 +152,31 @@ def _make_line(value: Value, constants: Mapping[str, Constant]) -> Line:
     )
 
 
-def _sum_costs(known: Mapping[str, float]) -> dict[str, float]:
+def _sum_costs(values: Mapping[str, float]) -> dict[str, float]:
     costs_usd = {
-        "gateways": known["gateway_usd"],
-        "redis": known["redis_usd"],
-        "workers": known["worker_usd"],
-        "dynamodb": known["on_demand_usd"] + known["dynamodb_storage_usd"],
-        "s3": known["s3_usd"],
-        "network": known["network_usd"],
+        "gateways": values["gateway_usd"],
+        "redis": values["redis_usd"],
+        "workers": values["worker_usd"],
+        "dynamodb": values["on_demand_usd"] + values["dynamodb_storage_usd"],
+        "s3": values["s3_usd"],
+        "network": values["network_usd"],
     }
-    return costs_usd | {"total": known["total_usd"]}
+    return costs_usd | {"total": values["total_usd"]}
 
 
-def list_warnings(known: Mapping[str, float], node: Node) -> list[str]:
+def list_warnings(values: Mapping[str, float], node: Node) -> list[str]:
     """Return warnings about exceeded limits and cheaper options, one sentence each."""
     messages = []
-    if known["deployments"] > 1:
+    if values["deployments"] > 1:
         messages.append(
-            f"Redis: {known['redis_nodes']:,.0f} nodes of {node.name} are more than the "
-            f"{known['nodes_per_cluster']:,.0f} of one cluster. Divide the users among "
-            f"{known['deployments']:,.0f} deployments, each with its own tables or as a tenant "
+            f"Redis: {values['redis_nodes']:,.0f} nodes of {node.name} are more than the "
+            f"{values['nodes_per_cluster']:,.0f} of one cluster. Divide the users among "
+            f"{values['deployments']:,.0f} deployments, each with its own tables or as a tenant "
             "(docs/tenants.md)"
         )
-    elif known["partitions"] < known["masters"]:
+    elif values["partitions"] < values["masters"]:
         messages.append(
-            f"Redis: {known['masters']:,.0f} masters are more than {capacity.PARTITIONS_MAX} "
+            f"Redis: {values['masters']:,.0f} masters are more than {capacity.PARTITIONS_MAX} "
             f"partitions (CHAT_REDIS_PARTITIONS) can be divided among"
         )
     quota = capacity.TABLE_UNITS_QUOTA
@@ -185,11 +185,11 @@ def list_warnings(known: Mapping[str, float], node: Node) -> list[str]:
         f"{quota:,} default "
         "quota of a table; raise it in Service Quotas and pre-warm new on-demand tables"
         for kind in ("write", "read")
-        if (peak := known[f"peak_{kind}_units_per_s"]) > quota
+        if (peak := values[f"peak_{kind}_units_per_s"]) > quota
     ]
-    units = known["write_units_group"]
+    units = values["write_units_group"]
     per_chat = capacity.PARTITION_WRITE_UNITS / units
-    group_rate = known["peak"] * known["messages_per_chat_day"] / 86_400
+    group_rate = values["peak"] * values["messages_per_chat_day"] / 86_400
     if group_rate > per_chat:
         most = per_chat * capacity.CHAT_SHARDS_MAX
         messages.append(
@@ -198,37 +198,37 @@ def list_warnings(known: Mapping[str, float], node: Node) -> list[str]:
             f"{capacity.CHAT_SHARDS_MAX} shards, {most:,.0f} messages per second; lower the "
             "peak if that is not enough"
         )
-    if known["group_size"] > known["fanout_members_max"]:
+    if values["group_size"] > values["fanout_members_max"]:
         messages.append(
-            f"Groups of more than {known['fanout_members_max']:,.0f} members have no inbox "
+            f"Groups of more than {values['fanout_members_max']:,.0f} members have no inbox "
             f"entries: members read the chat's log (CHAT_CHATS_FANOUT_MEMBERS_MAX)"
         )
-    return messages + _list_savings(known)
+    return messages + _list_savings(values)
 
 
-def _list_savings(known: Mapping[str, float]) -> list[str]:
+def _list_savings(values: Mapping[str, float]) -> list[str]:
     savings = []
-    kept = known["logs_bytes"] + known["inboxes_bytes"]
-    if known["redis_usd"] > known["total_usd"] / 4 and kept > known["redis_bytes"] / 2:
+    stored_bytes = values["logs_bytes"] + values["inboxes_bytes"]
+    if values["redis_usd"] > values["total_usd"] / 4 and stored_bytes > values["redis_bytes"] / 2:
         savings.append(
-            f"Redis: {format_bytes(kept)} of {format_bytes(known['redis_bytes'])} are logs and "
-            f"inboxes; try --log-max 200 and --inbox-max 200 (CHAT_REDIS_LOG_MAX, "
-            f"CHAT_REDIS_INBOX_MAX). Then devices that were offline longer get a snapshot, and "
+            f"Redis: {format_bytes(stored_bytes)} of {format_bytes(values['redis_bytes'])} are "
+            "logs and inboxes; try --log-max 200 and --inbox-max 200 (CHAT_REDIS_LOG_MAX, "
+            "CHAT_REDIS_INBOX_MAX). Then devices that were offline longer get a snapshot, and "
             "more history is read from DynamoDB"
         )
-    moved = known["is_archived"] * known["is_removed_by_worker"]
+    moved = values["is_archived"] * values["is_removed_by_worker"]
     if moved:
-        saved = known["messages_per_s"] * known["write_units_message"] * 2.628
-        saved *= known["write_units_per_million_usd"]
+        saved = values["messages_per_s"] * values["write_units_message"] * 2.628
+        saved *= values["write_units_per_million_usd"]
         savings.append(
             f"DynamoDB: {saved:,.0f} USD per month are for deleting archived messages; with "
             "--removal ttl, DynamoDB deletes them free of charge (docs/archive.md)"
         )
-    if known["provisioned_usd"] < known["on_demand_usd"]:
-        saved = known["on_demand_usd"] - known["provisioned_usd"]
+    if values["provisioned_usd"] < values["on_demand_usd"]:
+        saved = values["on_demand_usd"] - values["provisioned_usd"]
         savings.append(
             f"DynamoDB: provisioned capacity would cost {saved:,.0f} USD a month less, if "
-            f"{format_number(known['provisioned_used_share'] * 100)}% of it is used at the peak "
+            f"{format_number(values['provisioned_used_share'] * 100)}% of it is used at the peak "
             f"(CHAT_WARM_BILLING)"
         )
     return savings

@@ -31,16 +31,16 @@ async def list_prefix_sizes(store: ObjectStore, objects_max: int) -> tuple[list[
     """
     by_prefix: dict[str, tuple[int, int]] = {}
     request: dict[str, Any] = {"MaxKeys": PAGE}
-    seen = 0
+    listed = 0
     while True:
         response = await store.call("list_objects_v2", **request)
         for s3_object in response.get("Contents", ()):
             prefix = s3_object["Key"].partition("/")[0]
             count, size = by_prefix.get(prefix, (0, 0))
             by_prefix[prefix] = (count + 1, size + int(s3_object["Size"]))
-            seen += 1
+            listed += 1
         token = response.get("NextContinuationToken")
-        if token is None or seen >= objects_max:
+        if token is None or listed >= objects_max:
             sizes = [PrefixSize(prefix, *both) for prefix, both in sorted(by_prefix.items())]
             return sizes, token is None
         request["ContinuationToken"] = token

@@ -162,14 +162,17 @@ async def _read_s3(
 
     try:
         async with open_s3(settings.cold) as store:
-            held, is_all = await list_prefix_sizes(store, objects_max)
+            prefix_sizes, is_all = await list_prefix_sizes(store, objects_max)
     except ChatError as exc:
         problems.append(f"no S3 sizes: {exc.message}")
         return []
     if not is_all:
         problems.append(f"S3: only about {objects_max:,} objects were listed; raise --objects-max")
     price = prices.s3.storage_per_gb_month_usd
-    return [costs.stored_line("s3", size.prefix, size.objects, size.bytes, price) for size in held]
+    return [
+        costs.stored_line("s3", size.prefix, size.objects, size.bytes, price)
+        for size in prefix_sizes
+    ]
 
 
 def report_lines(report: Report) -> list[str]:

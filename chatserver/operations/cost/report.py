@@ -119,13 +119,13 @@ def provisioned_rates(
         "read": prices.dynamodb.read_unit_per_hour_usd,
     }
     for kind, price in hourly.items():
-        held = sum(
+        units = sum(
             capacity.write_units if kind == "write" else capacity.read_units
             for capacity in capacities
         )
         used = _sum_units(spending, kind)
-        text = f"({held} provisioned * {hours} h * {price:g} / {used:,.1f} used)"
-        rates[kind] = (held * hours * price / used if used else 0.0, text)
+        text = f"({units} provisioned * {hours} h * {price:g} / {used:,.1f} used)"
+        rates[kind] = (units * hours * price / used if used else 0.0, text)
     return Rates(rates["write"][0], rates["read"][0], rates["write"][1], rates["read"][1])
 
 

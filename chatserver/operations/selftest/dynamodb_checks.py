@@ -70,8 +70,8 @@ class DynamodbChecks:
 
     async def _check_transaction(self) -> str:
         free = self._put_if_absent("free")
-        taken = self._put_if_absent("one", "one")
-        request = {"TransactItems": [{"Put": free}, {"Put": taken}]}
+        is_put = self._put_if_absent("one", "one")
+        request = {"TransactItems": [{"Put": free}, {"Put": is_put}]}
         try:
             await self._client.call("transact_write_items", request)
         except ConditionFailed:

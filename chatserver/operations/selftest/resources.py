@@ -57,7 +57,7 @@ async def delete_tables(client: DynamoClient, settings: Settings) -> list[str]:
     outcomes = await asyncio.gather(
         *(_delete_table(client, table.name_in(settings.warm)) for table in TABLES)
     )
-    return [left for left in outcomes if left]
+    return [failure for failure in outcomes if failure]
 
 
 async def _delete_table(client: DynamoClient, name: str) -> str:
@@ -81,7 +81,7 @@ async def _delete_table(client: DynamoClient, name: str) -> str:
 
 async def delete_objects(store: ObjectStore) -> list[str]:
     """Delete the run's objects; return those that still exist."""
-    left: list[str] = []
+    remaining: list[str] = []
     try:
         async with asyncio.timeout(DELETE_S_MAX):
             while True:
@@ -89,14 +89,15 @@ async def delete_objects(store: ObjectStore) -> list[str]:
                 keys = [s3_object["Key"] for s3_object in page.get("Contents", [])]
                 if not keys:
                     return []
-                left = keys
+                remaining = keys
                 for key in keys:
                     await store.call("delete_object", Key=key)
     except BucketMissing:
         return []
     except (ChatError, TimeoutError) as exc:
         return [
-            f"S3 object {key} in the run's prefix: {_format_error(exc)}" for key in left or ["*"]
+            f"S3 object {key} in the run's prefix: {_format_error(exc)}"
+            for key in remaining or ["*"]
         ]
 
 

@@ -122,7 +122,7 @@ class ChatChecks:
 
     async def _check_read(self) -> str:
         self._require_chat()
-        findings, seen = Findings(), ReceivedSeqs()
+        findings, received = Findings(), ReceivedSeqs()
         book = ChatRecord(self._chat, 1, findings)
         tiers: dict[str, int] = {}
         after = 0
@@ -133,14 +133,14 @@ class ChatChecks:
                 message = msgspec.json.decode(raw, type=frames.Message)
                 require(message.body == f"message {message.seq}", f"seq {message.seq}: wrong body")
                 book.put(message.seq, encode_key(1, message.seq))
-                seen.record_pushed(message.seq, "reader", findings)
+                received.record_pushed(message.seq, "reader", findings)
                 tiers[page.tier] = tiers.get(page.tier, 0) + 1
                 after = message.seq
             if not page.has_more:
                 break
         book.finish([])
         require(not findings.examples, "; ".join(findings.examples))
-        require(after == 3 * EACH and not seen.missing, f"the history ends at {after}")
+        require(after == 3 * EACH and not received.missing, f"the history ends at {after}")
         require(len(tiers) == 3, f"messages came from {tiers}, expected three tiers")
         return ", ".join(f"{count} from {tier}" for tier, count in sorted(tiers.items()))
 

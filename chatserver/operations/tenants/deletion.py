@@ -111,18 +111,19 @@ class Deletion:
         """Delete data of late writes until all stores are empty; return the checked counts."""
         for _ in range(CHECKS_MAX):
             checked: dict[str, int] = {}
-            left: list[str] = []
+            remaining_places: list[str] = []
             for store in self._work.list_stores():
                 remaining = await store.find_remaining(LEFT_SHOWN_MAX)
                 checked[store.name] = remaining.checked
                 if remaining.found:
-                    left += [f"{store.name}: {place}" for place in remaining.found]
+                    remaining_places += [f"{store.name}: {place}" for place in remaining.found]
                     await self._delete(store.name)
             failpoint("tenants.delete.checked")
-            if not left:
+            if not remaining_places:
                 return checked
+        shown = "; ".join(remaining_places[:LEFT_SHOWN_MAX])
         raise Unavailable(
-            f"tenant {self._work.tenant}: late writes ({'; '.join(left[:LEFT_SHOWN_MAX])}); "
+            f"tenant {self._work.tenant}: late writes ({shown}); "
             "stop all processes of the tenant and run the command again"
         )
 

@@ -87,14 +87,16 @@ class Restoration:
         existing = await self._work.records.find(self._work.tenant)
         if existing is not None and existing.state == "restoring":
             return existing
-        left: list[str] = []
+        existing_places: list[str] = []
         for store in self._work.list_stores():
             places = (await store.find_remaining(LEFT_MAX)).found
-            left += [f"{store.name}: {place}" for place in places]
-        left = [place for place in left if not place.startswith(_OF_NEW_TENANT)]
-        if left:
+            existing_places += [f"{store.name}: {place}" for place in places]
+        existing_places = [
+            place for place in existing_places if not place.startswith(_OF_NEW_TENANT)
+        ]
+        if existing_places:
             raise Conflict(
-                f"tenant {self._work.tenant} has data ({'; '.join(left[:3])}); restore "
+                f"tenant {self._work.tenant} has data ({'; '.join(existing_places[:3])}); restore "
                 "into an empty tenant, or delete this one first"
             )
         now_ms = int(self._work.clock.time() * 1000)

@@ -190,8 +190,8 @@ def _hot_lines(message_trace: Trace) -> list[Line]:
         return [("hot", "unknown: Redis does not respond")]
     if not hot.is_open:
         return [("hot", "no: the chat is not in Redis")]
-    held = "in the log of its chat" if hot.is_in_log else "no longer in the log of its chat"
-    return [("hot", f"{held}, which is at seq {hot.head}")]
+    place = "in the log of its chat" if hot.is_in_log else "no longer in the log of its chat"
+    return [("hot", f"{place}, which is at seq {hot.head}")]
 
 
 def _delivered_lines(message_trace: Trace) -> list[Line]:

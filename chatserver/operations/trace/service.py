@@ -126,9 +126,9 @@ class MessageTrace:
         if self._hot is not None:
             active = self._hot.list_active(from_ms // 1000, self._chats_max)
             for hit in await self._record_errors(active) or []:
-                held = await self._record_errors(self._hot.find_in_log(hit, mid, search.from_ts))
-                if held is not None:
-                    return held
+                entry = await self._record_errors(self._hot.find_in_log(hit, mid, search.from_ts))
+                if entry is not None:
+                    return entry
         return await self._find_in_all(search)
 
     async def _find_in_all(self, search: _Search) -> Found | None:
@@ -177,12 +177,12 @@ class MessageTrace:
         )
 
     async def _load_archive(self, trace: Trace) -> None:
-        known = await self._record_errors(
+        found_segment = await self._record_errors(
             self._older.find_segment(trace.found.chat, trace.found.seq)
         )
-        if known is None:
+        if found_segment is None:
             return
-        trace.archived_upto, segment = known
+        trace.archived_upto, segment = found_segment
         if segment is None:
             return
         is_whole = await self._record_errors(self._older.is_whole(segment))
@@ -212,16 +212,16 @@ class MessageTrace:
             return
         members = [(recipient.user, recipient.joined) for recipient in trace.recipients]
         if stored is None:
-            known = await self._record_errors(self._hot.list_members(match.chat, limit))
-            trace.members, users = known or (None, {})
+            hot_members = await self._record_errors(self._hot.list_members(match.chat, limit))
+            trace.members, users = hot_members or (None, {})
             members = list(users.items())
         now = await self._record_errors(
             self._hot.list_recipients(match.chat, match.seq, match.sender, members)
         )
         if now is None:
             return
-        held = {recipient.user: recipient for recipient in trace.recipients}
-        trace.recipients = [_merge(member, held.get(member.user)) for member in now]
+        recipients = {recipient.user: recipient for recipient in trace.recipients}
+        trace.recipients = [_merge(member, recipients.get(member.user)) for member in now]
 
 
 class _Search:

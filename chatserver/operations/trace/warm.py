@@ -208,9 +208,9 @@ class WarmTrace:
         Raises:
             NotFound: the chat does not exist.
         """
-        held, members = await self._memberships.list_first(chat, limit)
+        record, members = await self._memberships.list_first(chat, limit)
         rows = [(UserId(m.user), m.joined, m.read, m.received) for m in members[:limit]]
-        return held.count or len(rows), rows
+        return record.count or len(rows), rows
 
 
 def _find_number(item: Item, name: str) -> int | None:

@@ -62,12 +62,12 @@ class ChatCreator:
         """
         chat = direct_chat_id(user, other)
         # In parallel, because bulk writes can delay each call.
-        known, is_blocked, (exists, is_listed) = await asyncio.gather(
+        existing, is_blocked, (exists, is_listed) = await asyncio.gather(
             self._directory.find_known([other]),
             self._block_policy.is_blocked(user, other),
             self._directory.find_direct(chat, user),
         )
-        _require_known([other], known)
+        _require_known([other], existing)
         if is_blocked and not exists:
             raise Forbidden(BLOCKED)
         if not is_listed and not is_host:
@@ -175,7 +175,7 @@ class ChatCreator:
         )
 
 
-def _require_known(users: Sequence[UserId], known: Collection[str]) -> None:
+def _require_known(users: Sequence[UserId], existing: Collection[str]) -> None:
     for user in users:
-        if user not in known:
+        if user not in existing:
             raise NotFound(f"{user}: there is no such user")

@@ -226,9 +226,9 @@ class ChatStream:
             self._seq = entries[-1].seq
             self._move_past(entries[-1].ts)
             wanted = [entry for entry in entries if self._from <= entry.ts <= self._to]
-            seen = await tiers.view.render_committed(self.chat, wanted) if wanted else []
+            messages = await tiers.view.render_committed(self.chat, wanted) if wanted else []
             self._buffer.extend(
-                message for message in seen if message is not None and self._is_match(message)
+                message for message in messages if message is not None and self._is_match(message)
             )
             if self._is_descending and self._seq <= self._stored + 1:
                 self._end_log()

@@ -89,11 +89,11 @@ class MessageContext:
         seq = await self._find_seq(reader, reference)
         older = await self._read(reader, reference, limit=limit // 2 + 1, before=seq + 1)
         self._check(older.messages[-1:], seq, reference)
-        left = limit - len(older.messages)
+        remaining = limit - len(older.messages)
         # If the limit is reached, one message is read to check whether there are newer ones.
-        newer = await self._read(reader, reference, limit=max(left, 1), after=seq)
-        messages = older.messages + newer.messages[:left]
-        has_newer = newer.has_more or len(newer.messages) > left
+        newer = await self._read(reader, reference, limit=max(remaining, 1), after=seq)
+        messages = older.messages + newer.messages[:remaining]
+        has_newer = newer.has_more or len(newer.messages) > remaining
         tier = max(older.tier, newer.tier, key=_COLDEST_LAST.index)
         return ContextPage(messages, tier, older.has_more, has_newer)
 

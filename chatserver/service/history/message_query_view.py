@@ -67,9 +67,9 @@ class QueryView:
         if new:
             self._checked |= new
             self.spans |= await self._find_spans(new - self.spans.keys())
-            known = [ChatId(chat) for chat in new if chat in self.spans]
-            heads = await asyncio.gather(*(self._log.get_head(chat) for chat in known))
-            for chat, head in zip(known, heads, strict=True):
+            readable = [ChatId(chat) for chat in new if chat in self.spans]
+            heads = await asyncio.gather(*(self._log.get_head(chat) for chat in readable))
+            for chat, head in zip(readable, heads, strict=True):
                 self.heads[chat] = head
                 if head.stored < head.seq:
                     self._unstored.add(chat)

@@ -111,8 +111,8 @@ class OlderTiers:
     ) -> HistoryRun:
         """Read contiguous entries that start with `seq`, tier by tier, in one direction."""
         run = HistoryRun([], "warm")
-        while (left := limit - len(run.messages)) > 0 and seq >= 1:
-            read = _Read(seq, left, ts, is_descending)
+        while (remaining := limit - len(run.messages)) > 0 and seq >= 1:
+            read = _Read(seq, remaining, ts, is_descending)
             piece = await self._read_tier(chat, read, has_some=bool(run.messages))
             if not piece.messages:
                 break
@@ -121,7 +121,7 @@ class OlderTiers:
             run = HistoryRun([*both[0].messages, *both[1].messages], tier)
             edge = run.messages[0 if is_descending else -1]
             seq, ts = edge.seq + (-1 if is_descending else 1), edge.ts
-            is_short = piece.tier == "warm" and len(piece.messages) < left and seq >= 1
+            is_short = piece.tier == "warm" and len(piece.messages) < remaining and seq >= 1
             if is_short and seq > (await self.get_top(chat)).seq:
                 break  # no tier has the next entry, or it is not stored yet
         return run

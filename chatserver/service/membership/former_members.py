@@ -25,11 +25,11 @@ CHECKS_IN_FLIGHT_MAX: Final = 16
 
 
 def make_former_member(
-    member: Member, joined: int, left: int, mid: str, stored: int
+    member: Member, joined: int, left_seq: int, mid: str, stored: int
 ) -> FormerMember:
-    """Return the state to store for a member whom entry `mid` removes, at seq `left` or later."""
+    """Return the state to store for a member whom entry `mid` removes, at `left_seq` or later."""
     return FormerMember(
-        Period(max(1, joined), left),
+        Period(max(1, joined), left_seq),
         mid,
         stored,
         member.periods,

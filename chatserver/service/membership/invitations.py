@@ -114,11 +114,11 @@ class Invitations:
 
     async def _count_groups(self, users: Collection[UserId]) -> None:
         counts = await asyncio.gather(*(self._count_chats(user, "group") for user in users))
-        left = {
+        remaining = {
             user: self._chats_max - 1 - count for user, count in zip(users, counts, strict=True)
         }
-        await self._quotas.put({user: max(0, quota) for user, quota in left.items()})
-        for user, quota in left.items():
+        await self._quotas.put({user: max(0, quota) for user, quota in remaining.items()})
+        for user, quota in remaining.items():
             if quota < 0:
                 raise BadRequest(
                     f"{user} is in {self._chats_max:,} groups, the maximum "

@@ -109,13 +109,15 @@ class MembershipPropagation:
             return False
         await self._former_members.fix_periods(chat, changes, head)
         # Oldest first; see `change_records.add_unstored`.
-        kept = next((change.version for change in changes if not head.is_stored(change)), None)
+        first_unstored = next(
+            (change.version for change in changes if not head.is_stored(change)), None
+        )
         if not await self._memberships.set_joined(chat, record.version, head.joined):
             return False
-        if kept != changes[0].version:
-            unstored = list_unstored_from(record, kept)
+        if first_unstored != changes[0].version:
+            unstored = list_unstored_from(record, first_unstored)
             await self._memberships.put_unstored(chat, record.version, unstored)
-        return kept is None
+        return first_unstored is None
 
     # Redis: membership and write policy
 

@@ -91,11 +91,11 @@ class Broadcasts:
         log.info("broadcast.finished", job=job, done=done, failed=failed)
 
     async def _deliver_to(self, job: str, user: UserId, body: str) -> bool:
-        for left in reversed(range(ATTEMPTS_MAX)):
+        for attempts_left in reversed(range(ATTEMPTS_MAX)):
             try:
                 await self._deliver(user, Ref(f"{job}-{digest(user)}"), body)
             except ChatError as exc:
-                if exc.temporary and left:
+                if exc.temporary and attempts_left:
                     await asyncio.sleep(jittered((exc.retry_after_ms or 1000) / 1000, 1.0, 2.0))
                     continue
                 log.info("broadcast.delivery_failed", job=job, user=user, error=exc.message)

@@ -146,11 +146,13 @@ class ArchivableMessages:
         fitting = _limit_bytes(items)
         is_cut = len(items) == limit or len(fitting) < len(items)
         end = int(fitting[-1][Field.TS]["N"]) if is_cut else to_ts
-        held = {message.seq: message for message in await decode_items(fitting, self._bodies)}
-        gone = await self._read(expired_markers.get_partition(chat), after_ts + 1, end, None)
-        held = {message.seq: message for message in map(expired_markers.decode_marker, gone)} | held
+        by_seq = {message.seq: message for message in await decode_items(fitting, self._bodies)}
+        marker_items = await self._read(expired_markers.get_partition(chat), after_ts + 1, end, None)
+        by_seq = {
+            message.seq: message for message in map(expired_markers.decode_marker, marker_items)
+        } | by_seq
         run: list[Message] = []
-        while len(run) < limit and (entry := held.get(after_seq + 1 + len(run))) is not None:
+        while len(run) < limit and (entry := by_seq.get(after_seq + 1 + len(run))) is not None:
             run.append(entry)
         ttls = {int(item[Field.SEQ]["N"]): find_ttl(item) for item in items}
         receivers = {
@@ -262,9 +264,9 @@ def _check(item: Item, decode: Callable[[Item], Message]) -> CheckedItem:
 
 def _limit_bytes(items: list[Item]) -> list[Item]:
     """Return the first items, with at most `RUN_BYTES_MAX` of S3 bodies; at least one item."""
-    left = RUN_BYTES_MAX
+    remaining = RUN_BYTES_MAX
     for index, item in enumerate(items):
-        left -= int(item[Field.BODY_BYTES]["N"]) if Field.BODY_BYTES in item else 0
-        if left < 0 and index:
+        remaining -= int(item[Field.BODY_BYTES]["N"]) if Field.BODY_BYTES in item else 0
+        if remaining < 0 and index:
             return items[:index]
     return items

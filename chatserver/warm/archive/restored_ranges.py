@@ -87,17 +87,17 @@ class RestoredRows:
         """
         key = build_key(chat, wanted)
         row = await find_item(self._client, self._table, key)
-        held = None if row is None else decode_range(row)
-        if held is not None and held.is_ending:
+        restored = None if row is None else decode_range(row)
+        if restored is not None and restored.is_ending:
             raise LostRace("this range is being deleted; try again later")
-        if held is not None:
-            wanted = dataclasses.replace(held, until=max(held.until, wanted.until))
+        if restored is not None:
+            wanted = dataclasses.replace(restored, until=max(restored.until, wanted.until))
         put: dict[str, Any] = {"TableName": self._table, "Item": key | encode_restored(wanted)}
-        if held is None:
+        if restored is None:
             put["ConditionExpression"] = "attribute_not_exists(#first)"
             put["ExpressionAttributeNames"] = {"#first": Field.FIRST}
         else:
-            put |= _make_unchanged_condition(held, is_whole=True)
+            put |= _make_unchanged_condition(restored, is_whole=True)
         due = row_key(_DUE, f"{_DUE}#{chat}") | {Field.AT: {"N": str(at_ms)}}
         actions = [{"Put": put}, {"Put": {"TableName": self._table, "Item": due}}]
         try:
@@ -106,7 +106,7 @@ class RestoredRows:
             raise LostRace("this range is being changed concurrently; try again") from exc
         return wanted
 
-    async def record_done(self, chat: str, held: Restored, done: int) -> None:
+    async def record_done(self, chat: str, restored: Restored, done: int) -> None:
         """Record the seq up to which a range is restored.
 
         Raises:
@@ -114,7 +114,7 @@ class RestoredRows:
         """
         request = {
             "TableName": self._table,
-            "Key": build_key(chat, held),
+            "Key": build_key(chat, restored),
             "UpdateExpression": "SET #done = :done",
             "ConditionExpression": "attribute_exists(#first) AND attribute_not_exists(#ending)",
             "ExpressionAttributeNames": {
@@ -129,25 +129,25 @@ class RestoredRows:
         except ConditionFailed as exc:
             raise Conflict("this range was deleted concurrently") from exc
 
-    async def mark_ending(self, chat: str, held: Restored) -> bool:
+    async def mark_ending(self, chat: str, restored: Restored) -> bool:
         """Mark a range as ending; return False if it was extended."""
         names = {"#ending": Field.IS_ENDING}
-        condition = _make_unchanged_condition(held)
+        condition = _make_unchanged_condition(restored)
         condition["ExpressionAttributeNames"] |= names
         condition["ExpressionAttributeValues"] |= {":yes": {"BOOL": True}}
         request = {
             "TableName": self._table,
-            "Key": build_key(chat, held),
+            "Key": build_key(chat, restored),
             "UpdateExpression": "SET #ending = :yes",
             **condition,
         }
         return await write_conditionally(self._client, "update_item", request)
 
-    async def delete(self, chat: str, held: Restored) -> None:
+    async def delete(self, chat: str, restored: Restored) -> None:
         """Delete an ending range whose items were deleted. Idempotent."""
         request = {
             "TableName": self._table,
-            "Key": build_key(chat, held),
+            "Key": build_key(chat, restored),
             "ConditionExpression": "attribute_exists(#ending)",
             "ExpressionAttributeNames": {"#ending": Field.IS_ENDING},
         }
@@ -177,30 +177,30 @@ class RestoredRows:
             await self._client.call("delete_item", request)
 
 
-def build_key(chat: str, held: Restored) -> Item:
-    return row_key(f"a#{chat}", f"{_PREFIX}{held.first:020d}#{held.last:020d}")
+def build_key(chat: str, restored: Restored) -> Item:
+    return row_key(f"a#{chat}", f"{_PREFIX}{restored.first:020d}#{restored.last:020d}")
 
 
-def encode_restored(held: Restored) -> Item:
+def encode_restored(restored: Restored) -> Item:
     numbers = {
-        Field.FIRST: held.first,
-        Field.LAST: held.last,
-        Field.FIRST_TS: held.first_ts,
-        Field.LAST_TS: held.last_ts,
-        Field.UNTIL: held.until,
-        Field.DONE: held.done,
+        Field.FIRST: restored.first,
+        Field.LAST: restored.last,
+        Field.FIRST_TS: restored.first_ts,
+        Field.LAST_TS: restored.last_ts,
+        Field.UNTIL: restored.until,
+        Field.DONE: restored.done,
     }
     return {name: {"N": str(value)} for name, value in numbers.items()}
 
 
-def _make_unchanged_condition(held: Restored, *, is_whole: bool = False) -> dict[str, Any]:
+def _make_unchanged_condition(restored: Restored, *, is_whole: bool = False) -> dict[str, Any]:
     """Return the condition that `until` (with `is_whole`: the whole range) is unchanged."""
     names = {"#until": Field.UNTIL}
-    values: Item = {":until": {"N": str(held.until)}}
+    values: Item = {":until": {"N": str(restored.until)}}
     condition = "#until = :until"
     if is_whole:
         names |= {"#held": Field.DONE, "#gone": Field.IS_ENDING}
-        values[":held"] = {"N": str(held.done)}
+        values[":held"] = {"N": str(restored.done)}
         condition += " AND #held = :held AND attribute_not_exists(#gone)"
     return {
         "ConditionExpression": condition,

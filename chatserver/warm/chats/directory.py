@@ -122,8 +122,8 @@ class Directory:
         names = map(records.user_key, set(users))
         keys = [records.row_key(name, name) for name in names]
         items = await get_items(self._client, self._table, keys)
-        known = [User.decode(item) for item in items]
-        return {user.user for user in known if user.erased_ms is None}
+        stored = [User.decode(item) for item in items]
+        return {user.user for user in stored if user.erased_ms is None}
 
     async def check(self) -> None:
         """Check that the table can be read, for one read unit.

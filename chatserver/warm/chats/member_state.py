@@ -53,8 +53,8 @@ class MemberState:
         """
         furthest: dict[tuple[str, str], tuple[int, int]] = {}
         for chat, user, read, received in marks:
-            known = furthest.get((chat, user), (0, 0))
-            furthest[chat, user] = (max(known[0], read), max(known[1], received))
+            previous = furthest.get((chat, user), (0, 0))
+            furthest[chat, user] = (max(previous[0], read), max(previous[1], received))
         wanted = [Mark(*key, *value) for key, value in furthest.items()]
         async with self._client.deadline():
             for at in range(0, len(wanted), MARKS_IN_FLIGHT_MAX):

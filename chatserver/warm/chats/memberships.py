@@ -302,7 +302,7 @@ class Memberships:
     ) -> list[dict[str, Any]]:
         actions: list[dict[str, Any]] = []
         for user, (role, joined) in added.items():
-            known = former.get(user, FormerMember())
+            former_member = former.get(user, FormerMember())
             row = Member(
                 chat,
                 user,
@@ -310,10 +310,10 @@ class Memberships:
                 joined,
                 read=joined - 1,
                 received=joined - 1,
-                hidden=known.hidden,
-                muted_until=known.muted_until,
-                quiet_until=known.quiet_until,
-                periods=known.periods,
+                hidden=former_member.hidden,
+                muted_until=former_member.muted_until,
+                quiet_until=former_member.quiet_until,
+                periods=former_member.periods,
             )
             actions.append({"Put": {"TableName": self._table, "Item": row.encode()}})
         for user, role in roles.items():

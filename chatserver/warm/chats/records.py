@@ -274,17 +274,17 @@ def decode_former(item: Item) -> tuple[str, FormerMember]:
     return _decode_id(item, Field.PK, "u#"), former
 
 
-def _encode_kept(kept: Member | FormerMember) -> Item:
+def _encode_kept(member: Member | FormerMember) -> Item:
     """Return the attributes that a member keeps after leaving and rejoining."""
     item: Item = {}
-    if kept.hidden:
-        item[Field.HIDDEN] = {"NS": [str(seq) for seq in kept.hidden]}
-    if kept.quiet_until is not None:
-        item[Field.QUIET] = {"N": str(kept.quiet_until)}
-    if kept.muted_until is not None:
-        item[Field.MUTED_UNTIL] = {"N": str(kept.muted_until)}
-    if kept.periods:
-        item[Field.PERIODS] = {"S": format_periods(kept.periods)}
+    if member.hidden:
+        item[Field.HIDDEN] = {"NS": [str(seq) for seq in member.hidden]}
+    if member.quiet_until is not None:
+        item[Field.QUIET] = {"N": str(member.quiet_until)}
+    if member.muted_until is not None:
+        item[Field.MUTED_UNTIL] = {"N": str(member.muted_until)}
+    if member.periods:
+        item[Field.PERIODS] = {"S": format_periods(member.periods)}
     return item
 
 

@@ -138,8 +138,8 @@ class BatchedReads:
         request = {"RequestItems": {self._table: {"Keys": keys, "ConsistentRead": True}}}
         answer = await self._client.call_once("batch_get_item", request)
         # DynamoDB omits the table if all keys were processed.
-        left: Any = (answer.get("UnprocessedKeys") or {}).get(self._table, {"Keys": ()})["Keys"]
-        unprocessed = {_make_hashable(key) for key in left}
+        rest: Any = (answer.get("UnprocessedKeys") or {}).get(self._table, {"Keys": ()})["Keys"]
+        unprocessed = {_make_hashable(key) for key in rest}
         attributes = keys[0].keys()
         items = {
             _make_hashable({name: item[name] for name in attributes}): item

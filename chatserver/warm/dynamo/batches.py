@@ -26,16 +26,16 @@ async def put_items(
         Unavailable: unprocessed items remain after `timeout_s`.
         CorruptData: DynamoDB rejected an item, and with it the whole batch.
     """
-    left: dict[str, Any] = {table: [{"PutRequest": {"Item": item}} for item in items]}
+    unprocessed: dict[str, Any] = {table: [{"PutRequest": {"Item": item}} for item in items]}
 
     async def attempt() -> None:
-        nonlocal left
-        answer = await client.call_once("batch_write_item", {"RequestItems": left})
-        left = answer.get("UnprocessedItems") or {}
-        if left:
+        nonlocal unprocessed
+        answer = await client.call_once("batch_write_item", {"RequestItems": unprocessed})
+        unprocessed = answer.get("UnprocessedItems") or {}
+        if unprocessed:
             raise Throttled(
-                f"DynamoDB at {client.endpoint}: {len(left[table])} of {len(items)} items of "
-                f"{table} not written: capacity exceeded"
+                f"DynamoDB at {client.endpoint}: {len(unprocessed[table])} of {len(items)} items "
+                f"of {table} not written: capacity exceeded"
             )
 
     await client.retry(attempt, timeout_s)
@@ -55,17 +55,17 @@ async def get_items(client: DynamoClient, table: str, keys: Sequence[Item]) -> l
 
 async def _get_batch(client: DynamoClient, table: str, keys: Sequence[Item]) -> list[Item]:
     items: list[Item] = []
-    left: dict[str, Any] = {table: {"Keys": list(keys), "ConsistentRead": True}}
+    unprocessed: dict[str, Any] = {table: {"Keys": list(keys), "ConsistentRead": True}}
 
     async def attempt() -> None:
-        nonlocal left
-        answer = await client.call_once("batch_get_item", {"RequestItems": left})
+        nonlocal unprocessed
+        answer = await client.call_once("batch_get_item", {"RequestItems": unprocessed})
         items.extend(answer["Responses"].get(table, []))
-        left = answer.get("UnprocessedKeys") or {}
-        if left:
+        unprocessed = answer.get("UnprocessedKeys") or {}
+        if unprocessed:
             raise Throttled(
-                f"DynamoDB at {client.endpoint}: {len(left[table]['Keys'])} of {len(keys)} items "
-                f"of {table} not read: capacity exceeded"
+                f"DynamoDB at {client.endpoint}: {len(unprocessed[table]['Keys'])} of {len(keys)} "
+                f"items of {table} not read: capacity exceeded"
             )
 
     await client.retry(attempt)

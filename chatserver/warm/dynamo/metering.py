@@ -59,8 +59,8 @@ class Meter:
         answer: Mapping[str, Any],
     ) -> None:
         """Record the units of a call, given the request and response without tenant prefixes."""
-        left = answer.get("UnprocessedItems") or answer.get("UnprocessedKeys")
-        metrics.DYNAMODB_CALLS.labels(feature, operation, "partial" if left else "ok").inc()
+        unprocessed = answer.get("UnprocessedItems") or answer.get("UnprocessedKeys")
+        metrics.DYNAMODB_CALLS.labels(feature, operation, "partial" if unprocessed else "ok").inc()
         consumed = answer.get("ConsumedCapacity")
         if not consumed:
             return  # the server does not report capacity, or the call is about a whole table
@@ -122,8 +122,8 @@ def _list_items(
     """Return the items, or the keys, that a call accessed in a table."""
     if operation == "batch_write_item":
         writes = request["RequestItems"].get(table, ())
-        left = (answer.get("UnprocessedItems") or {}).get(table)
-        done = [write for write in writes if write not in left] if left else writes
+        unprocessed = (answer.get("UnprocessedItems") or {}).get(table)
+        done = [write for write in writes if write not in unprocessed] if unprocessed else writes
         return [
             write["PutRequest"]["Item"] if "PutRequest" in write else write["DeleteRequest"]["Key"]
             for write in done

@@ -201,8 +201,8 @@ async def read_page(
             while page_rows:
                 # Load one result more than the page size, to detect whether there is a next page.
                 size = max(limit + 1 - len(things), CHUNK_MIN)
-                taken, page_rows = page_rows[:size], page_rows[size:]
-                chosen = taken if choose is None else await choose(taken)
+                batch, page_rows = page_rows[:size], page_rows[size:]
+                chosen = batch if choose is None else await choose(batch)
                 loaded += len(chosen)
                 for row, thing in zip(chosen, await load(chosen) if chosen else [], strict=True):
                     if thing is not None:
@@ -211,7 +211,7 @@ async def read_page(
                 if len(things) > limit:
                     return Page(things[:limit], source.build_token(rows[limit - 1]))
                 if loaded >= LOADED_MAX and (page_rows or after is not None):
-                    return Page(things, source.build_token(taken[-1]))
+                    return Page(things, source.build_token(batch[-1]))
             if after is None:
                 return Page(things, None)
             if scanned >= SCANNED_MAX:

@@ -173,13 +173,15 @@ class Tenancy:
                     answer["Responses"], request["TransactItems"], strict=True
                 )
             ]
-        if left := answer.get("UnprocessedKeys"):
+        if unprocessed := answer.get("UnprocessedKeys"):
             stripped["UnprocessedKeys"] = {
                 table: {**each, "Keys": [self.strip(table, key) for key in each["Keys"]]}
-                for table, each in left.items()
+                for table, each in unprocessed.items()
             }
-        if left := answer.get("UnprocessedItems"):
-            stripped["UnprocessedItems"] = self._map_writes({"RequestItems": left}, self.strip)
+        if unprocessed := answer.get("UnprocessedItems"):
+            stripped["UnprocessedItems"] = self._map_writes(
+                {"RequestItems": unprocessed}, self.strip
+            )
         if "Items" in answer:
             table = request["TableName"]
             stripped["Items"] = [self.strip(table, item) for item in answer["Items"]]

@@ -315,8 +315,8 @@ def _encrypt_value(value: Mapping[str, Any], place: Place, key: DataKey) -> dict
 
 def _shredded(item: Item) -> Item:
     """Return the item of a message whose body is lost."""
-    kept = {name: value for name, value in item.items() if name not in _OF_BODY}
-    return kept | {
+    remaining = {name: value for name, value in item.items() if name not in _OF_BODY}
+    return remaining | {
         MessageField.BODY: {"S": ""},
         MessageField.DELETED: {"BOOL": True},
         MessageField.SHREDDED: {"BOOL": True},

@@ -123,8 +123,8 @@ class KeyRows:
             is created after this returns.
         """
         count = 0
-        while left := [key for key in await self.list_all() if key.wrapped is not None]:
-            for key in left:
+        while unshredded := [key for key in await self.list_all() if key.wrapped is not None]:
+            for key in unshredded:
                 await self._shred(key.version, now_ms)
                 count += 1
         return count

@@ -91,8 +91,8 @@ class ChatRows:
         source = await self.open(span, query)
         items: list[Item] = []
         while True:
-            left = ALL_AT_ONCE if count is None else count - len(items)
-            rows, _, after = await source.read(left)
+            remaining = ALL_AT_ONCE if count is None else count - len(items)
+            rows, _, after = await source.read(remaining)
             items += rows
             if after is None or (count is not None and len(items) >= count):
                 return items
@@ -171,10 +171,10 @@ class _MergedRows:
         merge, scanned = self._merge, 0
         if not merge.has_rows:
             scanned = await self._read_more(merge, limit)
-        taken = merge.pop_rows(limit)
-        rows = [row for _, row in taken]
+        merged = merge.pop_rows(limit)
+        rows = [row for _, row in merged]
         if merge.has_rows:
-            return Chunk(rows, scanned, self._token_at(taken[-1][0]))
+            return Chunk(rows, scanned, self._token_at(merged[-1][0]))
         if merge.upto is not None:
             return Chunk(rows, scanned, self._token_at(merge.upto))
         self._merge, self._starts = None, {}

@@ -254,14 +254,14 @@ def _make_update(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Any]:
     wanted = {**wanted, Field.CHAT: item[Field.CHAT]}  # keep its current shard
     wanted.pop(Field.TTL, None)
     new = {name: value for name, value in wanted.items() if item.get(name) != value}
-    known = _KNOWN if is_late else _KNOWN - {Field.TTL}
+    attributes = _KNOWN if is_late else _KNOWN - {Field.TTL}
     # Includes attributes that `item` lacks: a migration may have added them without a new `rev`.
-    gone = sorted(known - wanted.keys())
-    names = {f"#{n}": name for n, name in enumerate([*new, *gone])}
+    removed = sorted(attributes - wanted.keys())
+    names = {f"#{n}": name for n, name in enumerate([*new, *removed])}
     sets = ", ".join(f"#{n} = :{n}" for n in range(len(new)))
-    removes = ", ".join(f"#{len(new) + n}" for n in range(len(gone)))
+    removes = ", ".join(f"#{len(new) + n}" for n in range(len(removed)))
     return {
-        "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if gone else ""),
+        "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if removed else ""),
         "ConditionExpression": "#rev = :rev",
         "ExpressionAttributeNames": {**names, "#rev": Field.REV},
         "ExpressionAttributeValues": {

@@ -182,10 +182,10 @@ class MessageIndexes:
 
 async def decode_present(items: Sequence[Item | None], bodies: Bodies) -> list[Message | None]:
     """Decode items in order; None items are returned as None."""
-    there = [item for item in items if item is not None]
+    existing = [item for item in items if item is not None]
     messages_by_key = {
         _get_key(item): message
-        for item, message in zip(there, await decode_each(there, bodies), strict=True)
+        for item, message in zip(existing, await decode_each(existing, bodies), strict=True)
     }
     return [None if item is None else messages_by_key[_get_key(item)] for item in items]
 
@@ -196,10 +196,10 @@ async def apply_view(
     """Return messages as the viewer sees them, in order; without `view`, unchanged."""
     if view is None:
         return messages
-    seen = iter(
+    visible = iter(
         await view.filter_messages([message for message in messages if message is not None])
     )
-    return [None if message is None else next(seen) for message in messages]
+    return [None if message is None else next(visible) for message in messages]
 
 
 def _range(from_ts: int, to_ts: int) -> tuple[int, int]:

@@ -58,8 +58,8 @@ class SeqSearch:
     Call `next_probe`, read, and call `record_result`, until `next_probe` returns None.
     """
 
-    def __init__(self, target: int, known: Iterable[Place] = ()) -> None:
-        """`known` are messages whose ts is known, in any order; they save probes."""
+    def __init__(self, target: int, places: Iterable[Place] = ()) -> None:
+        """`places` are messages whose ts is known, in any order; they save probes."""
         self.target = target
         self.found: Place | None = None
         self._low = Place(0, -1)  # seq 0 precedes every message
@@ -67,7 +67,7 @@ class SeqSearch:
         self._left, self._right = 0, TS_MAX
         self._is_over = target < 1
         self._phase: Phase = "ends"
-        for place in known:
+        for place in places:
             self._record_place(place)
 
     def next_probe(self) -> Probe | None:

@@ -342,11 +342,11 @@ class MessageRepository:
         """
         async with self._client.deadline():
             probe = Probe(TS_MAX, is_newest_first=True)
-            items, gone = await asyncio.gather(
+            items, removed = await asyncio.gather(
                 self._read(chat, probe), self._read(expired_markers.get_partition(chat), probe)
             )
-        if gone and (not items or _get_place(items[0]).seq < _get_place(gone[0]).seq):
-            return expired_markers.decode_marker(gone[0])
+        if removed and (not items or _get_place(items[0]).seq < _get_place(removed[0]).seq):
+            return expired_markers.decode_marker(removed[0])
         return (
             message_expiry.apply_expiry(decode_item(items[0]), self._clock.time())
             if items
@@ -406,13 +406,13 @@ class MessageRepository:
 
         `hint` is the probable ts of the first message.
         """
-        known: list[Place] = []
+        places: list[Place] = []
         if hint is not None and 0 <= hint <= TS_MAX:
             items = await self._read(chat, Probe(hint, is_newest_first, limit))
             if items and _get_place(items[0]).seq == target:
                 return await self._join(chat, target, Probe(hint, is_newest_first, limit), items)
-            known = [_get_place(item) for item in items]
-        place = await self._search(chat, target, known)
+            places = [_get_place(item) for item in items]
+        place = await self._search(chat, target, places)
         if place is None:
             place = await self._search(expired_markers.get_partition(chat), target, ())
         if place is None:
@@ -426,19 +426,20 @@ class MessageRepository:
         """Return consecutive messages from `items`, the result of `probe`; markers fill gaps."""
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
         messages = await decode_items(items, self._bodies)
-        held = {message.seq: message_expiry.apply_expiry(message, now_s) for message in messages}
-        run = _run(held, target, step, probe.count)
+        by_seq = {message.seq: message_expiry.apply_expiry(message, now_s) for message in messages}
+        run = _run(by_seq, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
             # A message is missing. If it has expired, a marker exists.
-            gone = await self._read(expired_markers.get_partition(chat), probe)
-            held = {
-                _place_of(item).seq: expired_markers.decode_marker(item) for item in gone
-            } | held
-            run = _run(held, target, step, probe.count)
+            removed = await self._read(expired_markers.get_partition(chat), probe)
+            by_seq = {
+                _place_of(item).seq: expired_markers.decode_marker(item) for item in removed
+            
+            } | by_seq
+            run = _run(by_seq, target, step, probe.count)
         return run
 
-    async def _search(self, chat: str, target: int, known: Iterable[Place]) -> Place | None:
-        search = SeqSearch(target, known)
+    async def _search(self, chat: str, target: int, places: Iterable[Place]) -> Place | None:
+        search = SeqSearch(target, places)
         for _ in range(PROBES_MAX):
             probe = search.next_probe()
             if probe is None:
@@ -466,9 +467,9 @@ def _get_place(item: Item) -> Place:
     return Place(int(item[Field.SEQ]["N"]), int(item[Field.TS]["N"]))
 
 
-def _run(held: Mapping[int, Message], first: int, step: int, count: int) -> list[Message]:
+def _run(messages: Mapping[int, Message], first: int, step: int, count: int) -> list[Message]:
     """Return the messages with seq `first`, `first + step`, …: at most `count`, up to a gap."""
     run: list[Message] = []
-    while len(run) < count and (message := held.get(first + step * len(run))) is not None:
+    while len(run) < count and (message := messages.get(first + step * len(run))) is not None:
         run.append(message)
     return run

@@ -67,23 +67,23 @@ class StreamRows:
     async def get_state(self, now: float) -> StreamState:
         """Return the progress of all shards, and the live readers. Strongly consistent."""
         now_ms = int(now * 1000)
-        known = StreamState({}, set())
+        state = StreamState({}, set())
         async for item in self._iter_rows():
             sort = item[Field.SK]["S"]
             if sort.startswith(_READER):
                 if _number(item, Field.SEEN) > now_ms - 1000 * self._lease_s:
-                    known.readers.add(sort.removeprefix(_READER))
+                    state.readers.add(sort.removeprefix(_READER))
                 continue
             name = sort.removeprefix(_SHARD)
             is_held = _number(item, Field.HELD_UNTIL) > now_ms
-            known.progress[name] = ShardProgress(
+            state.progress[name] = ShardProgress(
                 name,
                 item[Field.PLACE]["S"] if Field.PLACE in item else None,
                 Field.DONE in item,
                 _number(item, Field.READ_TO),
                 item[Field.HOLDER]["S"] if is_held else None,
             )
-        return known
+        return state
 
     async def _iter_rows(self) -> AsyncIterator[Item]:
         request: dict[str, Any] = {

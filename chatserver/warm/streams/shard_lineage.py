@@ -101,6 +101,6 @@ def plan(
     mine = [name for name, holder in holders.items() if holder == me]
     free = [shard for shard in readable if holders[shard.name] is None]
     share = math.ceil(len(readable) / len({*readers, me}))
-    known = [shard for shard in progress.values() if not shard.is_done and shard not in lost]
-    late_ms = max((now_ms - shard.read_to_ms for shard in known), default=0)
+    reading = [shard for shard in progress.values() if not shard.is_done and shard not in lost]
+    late_ms = max((now_ms - shard.read_to_ms for shard in reading), default=0)
     return Plan(free[: max(0, share - len(mine))], mine[share:], lost, max(0, late_ms))

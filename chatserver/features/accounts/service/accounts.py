@@ -237,8 +237,8 @@ class Accounts:
     def _make_attempt(
         self, user: UserId, network: str, device_tokens: Iterable[str]
     ) -> LoginAttempt:
-        known = self._devices.find_device(device_tokens, user)
-        return LoginAttempt(user, network if known is None else known, known is not None)
+        device = self._devices.find_device(device_tokens, user)
+        return LoginAttempt(user, network if device is None else device, device is not None)
 
     async def _rehash(self, attempt: LoginAttempt, password: str, stored: Credential) -> None:
         try:

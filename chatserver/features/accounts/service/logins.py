@@ -137,14 +137,14 @@ class Logins:
         Raises:
             Conflict: the key was used for another request, or the login was refreshed or has ended.
         """
-        known = await self._rows.find_login(user, _derive_login_id(user, key))
-        if known is None:
+        login = await self._rows.find_login(user, _derive_login_id(user, key))
+        if login is None:
             return None
         now = self._clock.time()
-        is_fresh = known.generation == 1 and now * 1000 - known.created_ms <= KEY_S * 1000
-        if not known.is_live(now) or not is_fresh or known.name != name:
+        is_fresh = login.generation == 1 and now * 1000 - login.created_ms <= KEY_S * 1000
+        if not login.is_live(now) or not is_fresh or login.name != name:
             raise Conflict(KEY_USED)
-        return self.grant(known)
+        return self.grant(login)
 
     def grant(self, login: Login) -> Grant:
         """Return an access token and the newest refresh token of a login."""

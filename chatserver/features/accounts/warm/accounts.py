@@ -91,8 +91,8 @@ class AccountRows(LoginRows):
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            known = None if login is None else await self.find_login(user, login.login)
-            if login is None or known is None or known.seed != login.seed:
+            login_row = None if login is None else await self.find_login(user, login.login)
+            if login is None or login_row is None or login_row.seed != login.seed:
                 raise Conflict("user: this name is already taken") from None
 
     async def list_users(self, users: Collection[str]) -> list[User]:

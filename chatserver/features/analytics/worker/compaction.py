@@ -150,25 +150,25 @@ class Compactor:
         compacted = [file for file in files if is_compacted(file.key)]
         if not compacted and len(files) < FILES_MIN:
             return None
-        known = await self._files.list_facts(file.key for file in compacted)
-        moved = list_moved(known.values())
+        all_facts = await self._files.list_facts(file.key for file in compacted)
+        moved = list_moved(all_facts.values())
         await self._clean_up([file for file in files if get_file_id(file.key) in moved])
         small = [
             file
             for file in files
             if file.size <= SMALL_BYTES and get_file_id(file.key) not in moved
         ]
-        if len(small) < FILES_MIN and not any(fact.moves_to for fact in known.values()):
+        if len(small) < FILES_MIN and not any(fact.moves_to for fact in all_facts.values()):
             return None
         facts = await self._files.list_facts(file.key for file in small)
         if any(fact.is_moved for fact in facts.values()):
             return None  # a compacted file was created after the listing
         small = [file for file in small if file.key in facts]
         ids = {get_file_id(file.key) for file in compacted}
-        begun = sorted({fact.moves_to for fact in facts.values()} - ids - {""})
-        if begun:
-            chosen = [file for file in small if facts[file.key].moves_to == begun[0]]
-            return _Move(prefix, begun[0], chosen)
+        target_ids = sorted({fact.moves_to for fact in facts.values()} - ids - {""})
+        if target_ids:
+            chosen = [file for file in small if facts[file.key].moves_to == target_ids[0]]
+            return _Move(prefix, target_ids[0], chosen)
         chosen = _choose(small, facts)
         return _Move(prefix, new_id().lower(), chosen) if len(chosen) >= FILES_MIN else None
 

@@ -97,10 +97,10 @@ class Exporter:
             CorruptData: a file or an item is invalid.
         """
         key = (unit.chat, unit.first)
-        held = self._pending.get(key)
-        if held is not None and not changes:
+        existing = self._pending.get(key)
+        if existing is not None and not changes:
             return  # if the unit has changed in the meantime, `flush` postpones it
-        merged = _merge(held.changes, changes) if held is not None else changes
+        merged = _merge(existing.changes, changes) if existing is not None else changes
         loaded = await self._source.load(unit, merged)
         self._pending[key] = loaded
         self._rows += len(loaded.rows)
@@ -206,8 +206,8 @@ class Exporter:
         from chatserver.features.analytics.parquet import replace_rows
 
         # If the file changed since its ETag was read, the conditional write fails.
-        held = await self._files.read(key) if etag is not None else None
-        data = await asyncio.to_thread(replace_rows, held, [unit.unit for unit in units], rows)
+        existing = await self._files.read(key) if etag is not None else None
+        data = await asyncio.to_thread(replace_rows, existing, [unit.unit for unit in units], rows)
         if data is None:
             return
         failpoint("analytics.before_file")
@@ -222,11 +222,11 @@ def _is_changed(loaded: UnitRows) -> bool:
     return (loaded.sha256, loaded.version) != (loaded.unit.sha256, loaded.unit.version)
 
 
-def _merge(held: Changes, added: Changes) -> Changes:
+def _merge(earlier: Changes, added: Changes) -> Changes:
     """Merge changes without duplicates, in seq order."""
     merged = {}
-    for seq in {*held, *added}:
-        by_seq = {entry.seq: entry for entry in (*held.get(seq, ()), *added.get(seq, ()))}
+    for seq in {*earlier, *added}:
+        by_seq = {entry.seq: entry for entry in (*earlier.get(seq, ()), *added.get(seq, ()))}
         merged[seq] = [by_seq[entry_seq] for entry_seq in sorted(by_seq)]
     return merged
 

@@ -18,9 +18,9 @@ from chatserver.protocol.frames import Attachment, Message
 class References:
     """Records the references from messages to files."""
 
-    def __init__(self, rows: Attachments, known: SendableFiles, clock: Clock) -> None:
+    def __init__(self, rows: Attachments, files: SendableFiles, clock: Clock) -> None:
         self._rows = rows
-        self._known = known
+        self._known = files
         self._clock = clock
 
     async def record(self, message: Message) -> None:

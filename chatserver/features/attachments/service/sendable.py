@@ -56,8 +56,8 @@ class AttachmentResolver:
         if len(set(ids)) < len(ids):
             raise BadRequest("attachments: must not contain a file twice")
         attachments = []
-        for name, known in zip(ids, await self._files.find(ids), strict=True):
-            file = known or await self._load_file(name)
+        for name, sendable in zip(ids, await self._files.find(ids), strict=True):
+            file = sendable or await self._load_file(name)
             attachments.append(
                 build_attachment(check_sendable(file, sender, chat, self._clock.time()))
             )

@@ -143,11 +143,13 @@ class Uploads:
             due=now + UNREFERENCED_S,
         )
         await self._readers.get_reader(chat, owner)
-        known = await self._rows.create_file(file, self._bounds)
-        if known.phase == "ready":
-            return StartedUpload(known, None, 0)
+        created = await self._rows.create_file(file, self._bounds)
+        if created.phase == "ready":
+            return StartedUpload(created, None, 0)
         expires_s = UPLOAD_S
-        return StartedUpload(known, await self._objects.sign_upload(known, expires_s), expires_s)
+        return StartedUpload(
+            created, await self._objects.sign_upload(created, expires_s), expires_s
+        )
 
     async def finish(self, owner: UserId, id_: str, wait_s: float = 0.0) -> File:
         """Validate an upload and make it ready to be sent.
@@ -182,9 +184,9 @@ class Uploads:
 
         In this order, a retry after a crash queues the job again.
         """
-        (known,) = await self._files.find([file.id])
-        if known is not None:
-            return known
+        (published,) = await self._files.find([file.id])
+        if published is not None:
+            return published
         if not file.is_processed:
             await self._jobs.add(file.id)
         await self._files.put(file, self._clock.time(), is_update=False)
@@ -193,10 +195,10 @@ class Uploads:
     async def _mark_ready(self, file: File) -> File:
         is_image = file.type in RASTER_TYPES and file.size <= IMAGE_BYTES_MAX
 
-        def make_ready(known: File) -> File:
-            if known.phase == "ready":
-                return known
-            return dataclasses.replace(known, phase="ready", is_processed=not is_image)
+        def make_ready(stored: File) -> File:
+            if stored.phase == "ready":
+                return stored
+            return dataclasses.replace(stored, phase="ready", is_processed=not is_image)
 
         ready = await self._rows.update_file(file.id, make_ready)
         if ready is None:
@@ -208,9 +210,9 @@ class Uploads:
         is_in_redis = True  # until a message references the file
         while not file.is_processed and self._clock.monotonic() < deadline:
             await asyncio.sleep(POLL_S if is_in_redis else ROW_POLL_S)
-            (known,) = await self._files.find([file.id])
-            is_in_redis = known is not None
-            file = known or await self._rows.find_file(file.id) or file
+            (processed,) = await self._files.find([file.id])
+            is_in_redis = processed is not None
+            file = processed or await self._rows.find_file(file.id) or file
         return file
 
     async def _find_own(self, owner: UserId, id_: str) -> File:

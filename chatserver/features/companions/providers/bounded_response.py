@@ -141,16 +141,16 @@ async def _begin(
 ) -> tuple[AsyncGenerator[Piece], Piece]:
     """Return a started stream and the first item that it yielded."""
     backoff_s = call_limits.backoff_s
-    for left in reversed(range(call_limits.attempts_max)):
+    for attempts_left in reversed(range(call_limits.attempts_max)):
         stream = provider.stream(request)
         try:
             piece = await _next(stream, min(call_limits.first_delta_s, until - clock.monotonic()))
         except Unavailable as exc:
             await stream.aclose()
             wait_s = jittered(backoff_s)
-            if not left or clock.monotonic() + wait_s >= until:
+            if not attempts_left or clock.monotonic() + wait_s >= until:
                 raise
-            log.info("ai.call_retried", model=request.model, error=exc.message, left=left)
+            log.info("ai.call_retried", model=request.model, error=exc.message, left=attempts_left)
             await asyncio.sleep(wait_s)
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
         except BaseException:

@@ -174,10 +174,10 @@ def check(wanted: Changes) -> Changes:
 
 
 def _check_tokens(
-    field: str, tokens: int | None, least: int, most: int = CONTEXT_TOKENS_MAX
+    field: str, tokens: int | None, minimum: int, most: int = CONTEXT_TOKENS_MAX
 ) -> None:
-    if tokens is not None and not least <= tokens <= most:
-        raise BadRequest(f"{field}: must be {least} to {most}")
+    if tokens is not None and not minimum <= tokens <= most:
+        raise BadRequest(f"{field}: must be {minimum} to {most}")
 
 
 def _check_together(companion: Companion) -> None:

@@ -298,8 +298,8 @@ class SessionRows:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
             # After a lost reply, an equal item exists. Another request's item has another time.
-            kept = await self.find_old(old.user, old.companion, old.chat)
-            if kept != old:
+            earlier = await self.find_old(old.user, old.companion, old.chat)
+            if earlier != old:
                 raise LostRace(SESSION_CHANGED) from None
             # Another request may have ended the session in the same millisecond.
             if following is not None and (

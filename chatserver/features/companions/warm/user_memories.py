@@ -50,10 +50,10 @@ _decode_cursors = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def encode_memory(memory: UserMemory) -> Item:
-    kept = _Entries([*memory.entries], [*memory.forgotten])
+    saved = _Entries([*memory.entries], [*memory.forgotten])
     item: Item = {
         **memory_key(memory.user, memory.companion),
-        Field.ENTRIES: {"S": msgspec.json.encode(kept).decode()},
+        Field.ENTRIES: {"S": msgspec.json.encode(saved).decode()},
         Field.CURSORS: {"S": msgspec.json.encode(memory.cursors).decode()},
         Field.SINCE: {"N": str(memory.since)},
         Field.REV: {"N": str(memory.rev)},
@@ -71,16 +71,17 @@ def decode_memory(item: Item) -> UserMemory:
     user, companion = get_text(item, Field.PK), get_text(item, Field.SK).removesuffix(SUFFIX)
     try:
         text = get_text(item, Field.ENTRIES)
-        kept = _decode_entries(text) if text else _Entries([], [])  # its encryption key was deleted
+        # The text is empty if its encryption key was deleted.
+        stored = _decode_entries(text) if text else _Entries([], [])
         cursors = _decode_cursors(get_text(item, Field.CURSORS))
     except msgspec.MsgspecError as exc:
         raise CorruptData(f"table chat_session: memory of {user}, {companion}: {exc}") from exc
     return UserMemory(
         UserId(user),
         CompanionId(UserId(companion)),
-        tuple(kept.entries),
+        tuple(stored.entries),
         {ChatId(chat): upto for chat, upto in cursors.items()},
-        tuple(kept.forgotten),
+        tuple(stored.forgotten),
         find_number(item, Field.SINCE) or 0,
         not item.get(Field.OFF, {}).get("BOOL", False),
         get_number(item, Field.REV),

@@ -256,9 +256,9 @@ class MemoryExtractor:
             for one in entries
             if one.ts < since_us or (one.expires_at is not None and one.expires_at < soon_s)
         }
-        kept = [one for one in entries if not {one.seq, one.reply_to} & left_out]
-        bounds = [one.expires_at * 1000 for one in kept if one.expires_at is not None]
-        prompt_messages = build_prompt_messages(kept, session.companion)
+        remaining = [one for one in entries if not {one.seq, one.reply_to} & left_out]
+        bounds = [one.expires_at * 1000 for one in remaining if one.expires_at is not None]
+        prompt_messages = build_prompt_messages(remaining, session.companion)
         return _Unread(prompt_messages, min(bounds, default=0))
 
     async def _extract_from_part(

@@ -386,7 +386,7 @@ class Responder:
         session = self._session
         frame = frames.Send(0, session.chat, self._ref, body, reply_to=self._started.seq)
         wait_s = 0.1
-        for left in reversed(range(COMMIT_TRIES_MAX)):
+        for attempts_left in reversed(range(COMMIT_TRIES_MAX)):
             if not self._is_held():
                 raise LeaseLost("another worker holds the lease")
             try:
@@ -399,7 +399,7 @@ class Responder:
                 log.info("assistant.response_stopped", chat=session.chat, error=exc.message)
                 return
             except (Unavailable, TimeoutError) as exc:
-                if not left:
+                if not attempts_left:
                     raise Unavailable(f"response: not committed: {exc}") from exc
                 await asyncio.sleep(jittered(wait_s))
                 wait_s = min(2 * wait_s, 2.0)

@@ -224,11 +224,11 @@ class SessionMemory:
 def split_parts(prompt_messages: Sequence[PromptMessage], room: int) -> list[list[PromptMessage]]:
     """Split messages into parts of at most `room` tokens; a longer message is its own part."""
     parts: list[list[PromptMessage]] = []
-    left = 0
+    remaining = 0
     for one in prompt_messages:
-        if not parts or one.tokens > left:
+        if not parts or one.tokens > remaining:
             parts.append([])
-            left = room
+            remaining = room
         parts[-1].append(one)
-        left -= one.tokens
+        remaining -= one.tokens
     return parts

@@ -90,18 +90,18 @@ class ToolRunner:
         self.count += 1
         if number >= CALLS_MAX:
             return self._fail(call, f"at most {CALLS_MAX} calls per response are allowed")
-        tool, given = self._tools.get(call.name), parse_input(call.input)
+        tool, arguments = self._tools.get(call.name), parse_input(call.input)
         if tool is None:
             return self._fail(call, "there is no such tool")
-        if given is None:
+        if arguments is None:
             return self._fail(call, "the input is not a JSON object")
         if not self._secret:
             log.error("assistant.tool_without_secret", setting="webhooks.secret")
             return self._fail(call, UNAVAILABLE)
-        key = call_key(self._session, self._seq, number, call.name, given)
+        key = call_key(self._session, self._seq, number, call.name, arguments)
         try:
             answer = await self._make_webhook(tool).call(
-                msgspec.json.encode(self._request(key, call.name, given)),
+                msgspec.json.encode(self._request(key, call.name, arguments)),
                 "tool_call",
                 key,
                 RESULT_BYTES_MAX,
@@ -118,13 +118,13 @@ class ToolRunner:
         )
         return _Outcome(f"error: {why}", is_error=True)
 
-    def _request(self, key: str, name: str, given: dict[str, Any]) -> ToolRequest:
+    def _request(self, key: str, name: str, arguments: dict[str, Any]) -> ToolRequest:
         session = self._session
         return ToolRequest(
             "tool_call",
             key,
             name,
-            given,
+            arguments,
             session.companion,
             self._persona.version,
             session.chat,
@@ -143,8 +143,8 @@ class ToolRunner:
 
 
 def call_key(
-    session: CompanionSession, seq: int, number: int, name: str, given: dict[str, Any]
+    session: CompanionSession, seq: int, number: int, name: str, arguments: dict[str, Any]
 ) -> str:
     """Return the idempotency key of tool call `number` of a response, from 0."""
-    encoded = msgspec.json.encode([session.chat, seq, number, name, given], order="sorted")
+    encoded = msgspec.json.encode([session.chat, seq, number, name, arguments], order="sorted")
     return hashlib.blake2b(encoded, digest_size=16, person=b"tool").hexdigest()

@@ -162,8 +162,8 @@ class JobRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            known = await self.find(job.id)  # an earlier attempt may have stored the job
-            if known is None:
+            existing = await self.find(job.id)  # an earlier attempt may have stored the job
+            if existing is None:
                 raise LostRace("export: changed by a concurrent request; try again") from None
 
     async def create_erasure(self, job: Job) -> str:
@@ -287,8 +287,8 @@ class JobRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            known = await self.find(job.id)  # an earlier attempt may have finished the job
-            return known is not None and known.state == changes.get("state")
+            stored = await self.find(job.id)  # an earlier attempt may have finished the job
+            return stored is not None and stored.state == changes.get("state")
         return True
 
     def _build_leased_update(self, job: Job, changes: dict[str, Any]) -> dict[str, Any]:

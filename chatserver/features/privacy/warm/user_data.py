@@ -70,8 +70,8 @@ class PersonalRows:
         """
         rows = await self._list_rows(user, "")
         sorts = [row[DirectoryField.SK]["S"] for row in rows]
-        kept = (user_key(user), TRAIL_PREFIX)
-        deleted = [sort for sort in sorts if not sort.startswith(kept)]
+        other_keys = (user_key(user), TRAIL_PREFIX)
+        deleted = [sort for sort in sorts if not sort.startswith(other_keys)]
         for sort in deleted:
             await self.remove_row(user, sort)
         return len(deleted)

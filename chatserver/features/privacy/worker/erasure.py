@@ -214,12 +214,12 @@ class Erasure:
         return len(chats)
 
     async def _rewrite_chat(self, chat: ChatId) -> None:
-        for left in reversed(range(REWRITE_TRIES_MAX)):
+        for attempts_left in reversed(range(REWRITE_TRIES_MAX)):
             try:
                 await self._container.get(ArchiveContainer).archiver.merge_changes(chat)
                 return
             except Conflict as exc:  # the archive worker is processing the chat
-                if not left:
+                if not attempts_left:
                     raise Unavailable(exc.message) from exc
                 await asyncio.sleep(0.1)
 

@@ -237,17 +237,17 @@ class ExportWorker:
             line = msgspec.to_builtins(describe_session(session))
             memory = await self._container.get(CompanionContainer).summaries.find(session.chat)
             if memory is not None:
-                kept = {"first": memory.first, "upto": memory.upto, "summary": memory.text}
-                line["memory"] = kept
+                memory_fields = {"first": memory.first, "upto": memory.upto, "summary": memory.text}
+                line["memory"] = memory_fields
             yield [line]
 
     async def _iter_memories(self, user: UserId) -> AsyncIterator[list[Any]]:
         rows = self._container.get(CompanionContainer).memory_rows
-        seen: set[str] = set()
+        exported: set[str] = set()
         async for session in iter_sessions(self._container, user):
-            if session.companion in seen:
+            if session.companion in exported:
                 continue
-            seen.add(session.companion)
+            exported.add(session.companion)
             memory = await rows.get(user, session.companion)
             fields = ("kind", "text", "created", "updated", "expires")
             yield [

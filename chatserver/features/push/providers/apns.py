@@ -251,9 +251,9 @@ class Apns:
         if answer.is_ok:
             return SendResult(Outcome.SENT)
         reason, at_ms = _read(answer)
-        known = reason if reason in REASONS else "other"
-        PUSH_REFUSALS.labels("apns", known).inc()
-        detail = f"status {answer.status} {known}"
+        label = reason if reason in REASONS else "other"
+        PUSH_REFUSALS.labels("apns", label).inc()
+        detail = f"status {answer.status} {label}"
         if reason in GONE or answer.status == 410:
             return SendResult(Outcome.GONE, reason=detail, gone_ms=at_ms)
         if reason == "ExpiredProviderToken":
@@ -264,7 +264,7 @@ class Apns:
             # The path or topic is unknown, not the device, so the subscription is kept.
             result = SendResult(Outcome.REFUSED)
         if result.outcome is Outcome.REFUSED:
-            self._warn(known, answer.status)
+            self._warn(label, answer.status)
         is_device_only = reason == "TooManyRequests"
         return SendResult(
             result.outcome, result.retry_after_s, detail, is_device_only=is_device_only

@@ -267,9 +267,9 @@ class PushDispatcher:
 
     async def _get_name(self, user: UserId) -> str:
         now = self._container.clock.monotonic()
-        known = self._names.get(user)
-        if known is not None and now - known[0] < NAME_TTL_S:
-            return known[1]
+        cached = self._names.get(user)
+        if cached is not None and now - cached[0] < NAME_TTL_S:
+            return cached[1]
         try:
             name = (await self._container.directory.get_user(user)).name or user
         except ChatError:

@@ -135,10 +135,10 @@ class LanceTable:
             _create_indexes(table)
             table.optimize(cleanup_older_than=LATEST)
 
-    def optimize(self, kept: datetime.timedelta) -> None:
-        """Merge small files, add new rows to the indexes, and delete versions older than `kept`."""
+    def optimize(self, retention: datetime.timedelta) -> None:
+        """Merge small files, index new rows, and delete versions older than `retention`."""
         with _translated():
-            self._open().optimize(cleanup_older_than=kept)
+            self._open().optimize(cleanup_older_than=retention)
 
     # reads
 

@@ -145,21 +145,21 @@ def score(terms: Sequence[Term], tokens: str) -> float:
 
 
 def find_chat_numbers(
-    connection: sqlite3.Connection, chats: Collection[str], known: dict[str, int]
+    connection: sqlite3.Connection, chats: Collection[str], numbers: dict[str, int]
 ) -> dict[int, str]:
-    """Return the ids of chats by number. `known` caches the numbers, which never change."""
-    missing = [chat for chat in chats if chat not in known]
+    """Return the ids of chats by number. `numbers` caches them, which never change."""
+    missing = [chat for chat in chats if chat not in numbers]
     if missing:
-        if len(known) > KNOWN_CHATS_MAX:
-            known.clear()
+        if len(numbers) > KNOWN_CHATS_MAX:
+            numbers.clear()
             missing = list(chats)
         (rows_json,) = connection.execute(
             "SELECT json_group_array(json_array(name, id)) FROM name "
             "WHERE kind = 'chat' AND name IN (SELECT value FROM json_each(?))",
             (msgspec.json.encode(missing).decode(),),
         ).fetchone()
-        known.update(msgspec.json.decode(rows_json, type=list[tuple[str, int]]))
-    return {known[chat]: chat for chat in chats if chat in known}
+        numbers.update(msgspec.json.decode(rows_json, type=list[tuple[str, int]]))
+    return {numbers[chat]: chat for chat in chats if chat in numbers}
 
 
 def build_scopes(

@@ -79,12 +79,12 @@ class SocialFiles:
             Conflict: the file is not uploaded yet.
             BadRequest: the file is not a picture.
         """
-        known = await self._rows.find_file(file)
-        if known is None or not known.seqs:
-            known = check_sendable(known, owner, get_picture_space(owner), self._clock.time())
-        if known.owner != owner or known.chat != get_picture_space(owner):
+        row = await self._rows.find_file(file)
+        if row is None or not row.seqs:
+            row = check_sendable(row, owner, get_picture_space(owner), self._clock.time())
+        if row.owner != owner or row.chat != get_picture_space(owner):
             raise NotFound(NO_SUCH_FILE)
-        if known.type not in RASTER_TYPES:
+        if row.type not in RASTER_TYPES:
             raise BadRequest(f"image: must be one of {', '.join(sorted(RASTER_TYPES))}")
         await self._change_file(file, lambda file_: with_message(file_, get_use_number(use), None))
 

@@ -86,12 +86,14 @@ class Timelines:
             self._posts.find_posts(entries),
             self._graph.find_followed(user, {post_ref.author for post_ref in entries}),
         )
-        gone = [post_ref for post_ref in entries if post_ref not in posts]
-        if gone:
-            await self._timeline_rows.remove_entries(user, gone)
-        seen = followed | {user}
+        missing = [post_ref for post_ref in entries if post_ref not in posts]
+        if missing:
+            await self._timeline_rows.remove_entries(user, missing)
+        visible = followed | {user}
         return [
-            posts[post_ref] for post_ref in entries if post_ref in posts and post_ref.author in seen
+            posts[post_ref]
+            for post_ref in entries
+            if post_ref in posts and post_ref.author in visible
         ]
 
     async def _list_entries(

@@ -106,15 +106,15 @@ class SocialAudit:
         """Check the counts of a user who has edges or posts, if the `count` item is missing."""
         _, user, *kind = partition.split("#")
         if kind and kind[0] in ("follower", "following", "post"):
-            known = await self._table.find(social.user_key(user), social.COUNT)
-            if known is None:
+            count_row = await self._table.find(social.user_key(user), social.COUNT)
+            if count_row is None:
                 return await self._check_counts(user)
         return None
 
     async def _check_edge(self, user: str, side: str, other: str) -> SocialFinding | None:
         here = f"u#{user}#{side}", social.user_key(other)
-        there = f"u#{other}#{_OTHER_SIDE[side]}", social.user_key(user)
-        return await self._check_pair("edge", here, there)
+        reverse = f"u#{other}#{_OTHER_SIDE[side]}", social.user_key(user)
+        return await self._check_pair("edge", here, reverse)
 
     async def _check_favorite(self, user: str, sort: str) -> SocialFinding | None:
         """Check that a favorite and its reference point to each other."""
@@ -126,13 +126,13 @@ class SocialAudit:
         return await self._check_pair("favorite", (partition, sort), (partition, other or "-"))
 
     async def _check_pair(
-        self, what: str, here: tuple[str, str], there: tuple[str, str]
+        self, what: str, here: tuple[str, str], reverse: tuple[str, str]
     ) -> SocialFinding | None:
         """Check that the item at `here` has its counterpart at `there`."""
         for attempt in range(READS_MAX):
             keys = [
                 {"Get": {"TableName": self._table.name, "Key": social.row_key(*key)}}
-                for key in (here, there)
+                for key in (here, reverse)
             ]
             answer = await self._table.client.call("transact_get_items", {"TransactItems": keys})
             one, two = (response.get("Item") for response in answer["Responses"])
@@ -197,7 +197,7 @@ class SocialAudit:
     async def _find_counts(self, user: str) -> Item:
         return await self._table.find(social.user_key(user), social.COUNT) or {}
 
-    async def _put_counts(self, user: str, seen: Item, wanted: Counts) -> bool:
+    async def _put_counts(self, user: str, stored: Item, wanted: Counts) -> bool:
         """Set a user's counts to `wanted`, if they have not changed since they were read."""
         names: dict[str, str] = {}
         values: Item = {}
@@ -205,8 +205,8 @@ class SocialAudit:
         attributes = (Field.FOLLOWERS, Field.FOLLOWING, Field.POSTS, Field.BATCH)
         for letter, name in zip("abcd", attributes, strict=True):
             names[f"#{letter}"] = name
-            if name in seen:
-                values[f":{letter}0"] = seen[name]
+            if name in stored:
+                values[f":{letter}0"] = stored[name]
                 conditions.append(f"#{letter} = :{letter}0")
             else:
                 conditions.append(f"attribute_not_exists(#{letter})")

@@ -110,18 +110,18 @@ class SocialLikes:
         """Return the number of like edges of a post. Strongly consistent; reads all of them."""
         return await self._table.count_rows(social.likelist_key(post))
 
-    async def set_count(self, post: PostId, n: int, seen: StoredCount) -> bool:
-        """Set a post's like count to `n`; return False if the stored count is not `seen`."""
-        values = {":n": {"N": str(n)}, ":seen": {"N": str(seen.n)}}
-        if seen.batch:
-            values[":batch"] = {"S": seen.batch}
+    async def set_count(self, post: PostId, n: int, stored: StoredCount) -> bool:
+        """Set a post's like count to `n`; return False if the count is no longer `stored`."""
+        values = {":n": {"N": str(n)}, ":seen": {"N": str(stored.n)}}
+        if stored.batch:
+            values[":batch"] = {"S": stored.batch}
         request = {
             "TableName": self._table.name,
             "Key": _count_key(post),
             "UpdateExpression": "SET #n = :n",
             "ConditionExpression": (
                 "#n = :seen AND #batch = :batch"
-                if seen.batch
+                if stored.batch
                 else "#n = :seen AND attribute_not_exists(#batch)"
             ),
             "ExpressionAttributeNames": {"#n": Field.N, "#batch": Field.BATCH},

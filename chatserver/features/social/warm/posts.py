@@ -56,8 +56,8 @@ class SocialPosts:
         try:
             await table.transact(actions)
         except ConditionFailed as exc:
-            known = exc.stored[0]
-            if known is None or social.decode_post(known) != post:
+            existing = exc.stored[0]
+            if existing is None or social.decode_post(existing) != post:
                 raise Conflict("post: this id is already used") from None
 
     async def edit_post(
@@ -70,9 +70,9 @@ class SocialPosts:
         """
         fields = {"content": Field.CONTENT, "image": Field.IMAGE}
         sets = {fields[name]: text for name, text in changes.items() if text is not None}
-        gone = [f"#{fields[name]}" for name, text in changes.items() if text is None]
+        removed = [f"#{fields[name]}" for name, text in changes.items() if text is None]
         parts = ["SET #edited = :edited", *(f"#{name} = :{name}" for name in sets)]
-        update = ", ".join(parts) + (" REMOVE " + ", ".join(gone) if gone else "")
+        update = ", ".join(parts) + (" REMOVE " + ", ".join(removed) if removed else "")
         request: dict[str, Any] = {
             "TableName": self._table.name,
             "Key": social.row_key(social.posts_key(author), social.post_key(id_)),

@@ -110,21 +110,21 @@ def compute_item_size(item: Item) -> int:
 
 
 def _compute_value_size(value: dict[str, Any]) -> int:
-    ((kind, held),) = value.items()
+    ((kind, content),) = value.items()
     match kind:
         case "S":
-            return len(held.encode())
+            return len(content.encode())
         case "N":
-            return len(held) // 2 + 2
+            return len(content) // 2 + 2
         case "B":
-            return len(held)
+            return len(content)
         case "M":
-            return 3 + sum(len(k.encode()) + 1 + _compute_value_size(v) for k, v in held.items())
+            return 3 + sum(len(k.encode()) + 1 + _compute_value_size(v) for k, v in content.items())
         case "L":
-            return 3 + sum(1 + _compute_value_size(element) for element in held)
+            return 3 + sum(1 + _compute_value_size(element) for element in content)
         case "SS":
-            return sum(len(text.encode()) for text in held)
+            return sum(len(text.encode()) for text in content)
         case "NS":
-            return sum(len(number) // 2 + 2 for number in held)
+            return sum(len(number) // 2 + 2 for number in content)
         case _:
             return 1  # BOOL, NULL

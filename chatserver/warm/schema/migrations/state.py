@@ -163,9 +163,9 @@ class MigrationRows:
         }
         with contextlib.suppress(ConditionFailed):
             await self._client.call("put_item", request)
-        begun = await self.find_progress(number)
-        assert begun is not None  # these items are never removed
-        return begun
+        progress = await self.find_progress(number)
+        assert progress is not None  # these items are never removed
+        return progress
 
     async def finish(self, number: int, now: float) -> None:
         """Record that a migration is done. Idempotent."""
