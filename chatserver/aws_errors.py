@@ -24,7 +24,7 @@ _NOT_CONNECTED = (
 )
 
 
-def translate_no_response(exc: Exception, where: str, section: str) -> ChatError:
+def translate_no_response(exc: Exception, endpoint: str, section: str) -> ChatError:
     """Return the `ChatError` for a call that got no response.
 
     `section` names the settings section that configures the service.
@@ -33,13 +33,13 @@ def translate_no_response(exc: Exception, where: str, section: str) -> ChatError
     if isinstance(exc, NoCredentialsError | PartialCredentialsError):
         return ConfigError(
             [
-                f"{where}: {exc}: set {section}.access_key and {section}.secret_key "
+                f"{endpoint}: {exc}: set {section}.access_key and {section}.secret_key "
                 f"({variable}_ACCESS_KEY, {variable}_SECRET_KEY), or assign the process an AWS role"
             ]
         )
     if isinstance(exc, _NOT_CONNECTED):
         return Unavailable(
-            f"{where}: no server at this address; start one with `chatserver dev`, or set "
+            f"{endpoint}: no server at this address; start one with `chatserver dev`, or set "
             f"{section}.endpoint ({variable}_ENDPOINT)"
         )
-    return Unavailable(f"{where}: {type(exc).__name__}: {exc}")
+    return Unavailable(f"{endpoint}: {type(exc).__name__}: {exc}")

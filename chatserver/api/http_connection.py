@@ -265,8 +265,8 @@ class HttpConnection(H11Protocol):
             await response(scope, receive, send)
         elif self._is_share_used_up(client):
             metrics.RATE_LIMITED.labels("http_connections").inc()
-            why = "too many concurrent requests from this address"
-            response = _make_busy_response(429, "rate_limited", why)
+            reason = "too many concurrent requests from this address"
+            response = _make_busy_response(429, "rate_limited", reason)
             await response(scope, receive, send)
         else:
             await self._run(client, scope, receive, send)

@@ -53,8 +53,8 @@ class _Claim(NamedTuple):
 class Idempotency:
     """Hook that runs before handlers; `StoreResponses` stores their responses."""
 
-    def __init__(self, answers: IdempotentResponses) -> None:
-        self._answers = answers
+    def __init__(self, responses: IdempotentResponses) -> None:
+        self._answers = responses
 
     async def before(self, request: Request[Any, Any, Any]) -> Response[bytes] | None:
         """Return the stored response to an earlier request; None if the request is new.
@@ -70,15 +70,15 @@ class Idempotency:
         if key is None:
             return None
         name = make_name(request.state.principal, key)
-        asked = short_digest(
+        request_digest = short_digest(
             request.method, request.url.path, request.url.query, await request.body()
         )
-        response = await self._claim(name, asked)
+        response = await self._claim(name, request_digest)
         if response is None:
-            claim = _Claim(name, asked, request.state.principal.user)
+            claim = _Claim(name, request_digest, request.state.principal.user)
             request.scope["state"][_CLAIM] = claim
             return None
-        if response.asked != asked:
+        if response.asked != request_digest:
             raise Conflict(f"{HEADER}: already used for another request")
         return Response(
             response.body,
@@ -87,13 +87,13 @@ class Idempotency:
             headers={REPLAYED: "true"},
         )
 
-    async def _claim(self, name: str, asked: str) -> StoredResponse | None:
+    async def _claim(self, name: str, request_digest: str) -> StoredResponse | None:
         """Claim a key and return None; if it is already claimed, wait for its response."""
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
         while True:
-            response = await self._answers.claim(name, asked)
-            if response is None or response.is_given or response.asked != asked:
+            response = await self._answers.claim(name, request_digest)
+            if response is None or response.is_given or response.asked != request_digest:
                 return response
             if loop.time() > deadline:
                 raise Unavailable(
@@ -106,9 +106,9 @@ class Idempotency:
 class StoreResponses:
     """ASGI middleware that stores the response of a claimed request before it is sent."""
 
-    def __init__(self, app: ASGIApp, answers: IdempotentResponses) -> None:
+    def __init__(self, app: ASGIApp, responses: IdempotentResponses) -> None:
         self._app = app
-        self._answers = answers
+        self._answers = responses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start: Message | None = None
@@ -138,8 +138,8 @@ class StoreResponses:
             if 200 <= status < 300 and len(body) <= RESPONSE_BYTES_MAX:
                 headers = dict(start.get("headers", ()))
                 content_type = headers.get(b"content-type", b"").decode("latin-1")
-                answer = StoredResponse(claim.asked, status, content_type, body)
-                await self._answers.put(claim.name, answer, claim.about)
+                response = StoredResponse(claim.asked, status, content_type, body)
+                await self._answers.put(claim.name, response, claim.about)
             else:
                 await self._answers.release(claim.name)
         except ChatError as exc:

@@ -105,27 +105,31 @@ def _add_rule(operation: dict[str, Any], rule: Rule) -> None:
     operation["x-rule"] = str(rule)
     operation["security"] = [] if rule.is_open else [{BEARER: []}]
     if rule.scope is not None:
-        about = "user to act as; needs an API key with the scope act_as"
-        _add_header(operation, CHAT_AS, about, {"type": "string"})
+        description = "user to act as; needs an API key with the scope act_as"
+        _add_header(operation, CHAT_AS, description, {"type": "string"})
 
 
 def _add_idempotency(operation: dict[str, Any], opt: dict[str, Any]) -> None:
     if opt.get("creates") or opt.get("accepts_key"):
-        about = "a retry with the same key within 24 hours has no effect and gets the same response"
+        description = (
+            "a retry with the same key within 24 hours has no effect and gets the same response"
+        )
         schema = {"type": "string", "minLength": 1, "maxLength": idempotency.KEY_CHARS_MAX}
-        _add_header(operation, idempotency.HEADER, about, schema)
+        _add_header(operation, idempotency.HEADER, description, schema)
 
 
-def _add_header(operation: dict[str, Any], name: str, about: str, schema: dict[str, Any]) -> None:
-    header = {"name": name, "in": "header", "required": False, "description": about}
+def _add_header(
+    operation: dict[str, Any], name: str, description: str, schema: dict[str, Any]
+) -> None:
+    header = {"name": name, "in": "header", "required": False, "description": description}
     operation.setdefault("parameters", []).append({**header, "schema": schema})
 
 
 def _add_problems(operation: dict[str, Any]) -> None:
-    answers = operation["responses"]
-    for status in [status for status in answers if status >= "400"]:
-        del answers[status]
-    answers["default"] = {
+    responses = operation["responses"]
+    for status in [status for status in responses if status >= "400"]:
+        del responses[status]
+    responses["default"] = {
         "description": "an error, as problem details",
         "content": {problems.MEDIA_TYPE: {"schema": _PROBLEM}},
     }

@@ -141,9 +141,9 @@ class Guard:
     ) -> Principal:
         failures = self._limits.find("failures", subject)
         if failures.tokens <= 0 and (wait_ms := failures.wait_ms()):
-            why = "too many invalid tokens from this address"
+            reason = "too many invalid tokens from this address"
             metrics.RATE_LIMITED.labels("failures").inc()
-            raise RateLimited(why, retry_after_ms=wait_ms)
+            raise RateLimited(reason, retry_after_ms=wait_ms)
         token = read_token(connection.headers.getall("authorization", []))
         try:
             principal = await self._authenticator.authenticate(token)

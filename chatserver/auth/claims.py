@@ -34,9 +34,9 @@ class ClaimRules:
     is_from_host: bool = False
 
 
-def refuse(why: str) -> NoReturn:
-    """Raise the error for an invalid token; `why` must not quote the token."""
-    raise Unauthenticated(f"token: {why}") from None
+def refuse(reason: str) -> NoReturn:
+    """Raise the error for an invalid token; `reason` must not quote the token."""
+    raise Unauthenticated(f"token: {reason}") from None
 
 
 def check_shape(token: str) -> None:

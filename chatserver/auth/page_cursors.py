@@ -77,7 +77,7 @@ class Cursors:
             BadRequest: the cursor was not issued for this list.
         """
         after = self.open(what, cursor, tuple[int, str])
-        rest = [one for one in items if after is None or get_place(one) > after]
+        rest = [item for item in items if after is None or get_place(item) > after]
         page = sorted(rest, key=get_place)[:limit]
         return page, self.sign(what, get_place(page[-1])) if len(rest) > limit else None
 

@@ -46,10 +46,10 @@ def list_keys() -> None:
         if not rows:
             click.echo("no keys; create one with `chatserver keys create`", err=True)
         for row in rows:
-            made = datetime.datetime.fromtimestamp(row.created_ms / 1000, datetime.UTC)
+            created = datetime.datetime.fromtimestamp(row.created_ms / 1000, datetime.UTC)
             state = "active " if row.ended_ms is None else "revoked"
             scopes = ",".join(sorted(row.scopes))
-            click.echo(f"{row.key}  {state}  {made:%Y-%m-%d}  {scopes}  {row.name}")
+            click.echo(f"{row.key}  {state}  {created:%Y-%m-%d}  {scopes}  {row.name}")
 
     _run_with_keys(work)
 

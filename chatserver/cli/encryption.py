@@ -47,12 +47,12 @@ def status() -> None:
             click.echo("no data keys; nothing has been encrypted yet", err=True)
         for key in keys:
             state = "deleted" if key.wrapped is None else "active "
-            by = (
+            detail = (
                 f"wrapped by {key.wrapped.by}"
                 if key.wrapped
                 else f"at {_format_date(key.deleted_ms)}"
             )
-            click.echo(f"{key.version}  {state}  {_format_date(key.created_ms)}  {by}")
+            click.echo(f"{key.version}  {state}  {_format_date(key.created_ms)}  {detail}")
 
     run(_with_keys(settings, work))
 
@@ -86,8 +86,8 @@ def rewrap() -> None:
         count = 0
         for key in await rows.list_all():
             if key.wrapped is not None:
-                again = await _require_ring(ring).rewrap(key)
-                count += await rows.replace(key.version, key.wrapped, again)
+                rewrapped = await _require_ring(ring).rewrap(key)
+                count += await rows.replace(key.version, key.wrapped, rewrapped)
         click.echo(f"wrapped {counted(count, 'data key')}")
 
     run(_with_keys(settings, work))

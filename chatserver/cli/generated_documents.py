@@ -83,11 +83,11 @@ def _format_row(section: str, name: str, field: FieldInfo) -> str:
 def _format_type(annotation: Any) -> str:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
-        return ", ".join(f"`{one}`" if one else "empty" for one in inner)
+        return ", ".join(f"`{variant}`" if one else "empty" for variant in inner)
     if origin is list:
         return "list, JSON"
     if origin in (types.UnionType, typing.Union):
-        return _format_type(next(one for one in inner if one is not types.NoneType))
+        return _format_type(next(variant for variant in inner if variant is not types.NoneType))
     return _TYPES.get(annotation, f"`{annotation}`")
 
 
@@ -108,17 +108,17 @@ def _format_default(field: FieldInfo, name: str) -> str:
 
 def _format_bounds(field: FieldInfo, name: str) -> str:
     lowest, most, others = "", "", []
-    for one in field.metadata:
-        match one:
+    for constraint in field.metadata:
+        match constraint:
             case annotated_types.Ge():
-                lowest = _format_number(one.ge, name)
+                lowest = _format_number(constraint.ge, name)
             case annotated_types.Gt():
-                lowest = f"more than {_format_number(one.gt, name)}"
+                lowest = f"more than {_format_number(constraint.gt, name)}"
             case annotated_types.Le():
-                most = _format_number(one.le, name)
+                most = _format_number(constraint.le, name)
             case annotated_types.MaxLen():
-                others.append(f"at most {one.max_length} characters")
-            case _ if pattern := getattr(one, "pattern", None):
+                others.append(f"at most {constraint.max_length} characters")
+            case _ if pattern := getattr(constraint, "pattern", None):
                 others.append("`" + str(pattern).replace("|", "\\|") + "`")
     if lowest and most and not lowest.startswith("more"):
         others.append(f"{lowest} to {most}")

@@ -221,11 +221,11 @@ def _run_scenario(name: str, options: dict[str, Any]) -> None:
     sys.exit(code)
 
 
-def _add_scenario(name: str, about: str) -> None:
+def _add_scenario(name: str, description: str) -> None:
     def run_scenario(**options: Any) -> None:
         _run_scenario(name, options)
 
-    command = click.Command(name, params=list(_OPTIONS), callback=run_scenario, help=about)
+    command = click.Command(name, params=list(_OPTIONS), callback=run_scenario, help=description)
     load.add_command(command)
 
 
@@ -304,7 +304,7 @@ def _iter_warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any])
     if len(plans) < options["processes"]:
         enough = counted(len(plans), "process", "processes")
         yield f"starting {enough} only: all members of a group must be in one process"
-    users, rate = sum(one.users for one in plans), sum(one.rate for one in plans)
+    users, rate = sum(plan.users for plan in plans), sum(plan.rate for plan in plans)
     sends_per_s = rate * chosen.mix.send / users
     if sends_per_s > SENDS_PER_S_MAX:
         needed = int(rate * chosen.mix.send / SENDS_PER_S_MAX) + 1
@@ -330,9 +330,10 @@ async def _load(
     try:
         await probe_gateway(options["url"])
     except (OSError, TimeoutError, BadHandshake) as exc:
-        why = str(exc) or "timed out"
+        reason = str(exc) or "timed out"
         raise LoadFailed(
-            f"no gateway at {options['url']}: {why}; start one with `chatserver dev`, or set --url"
+            f"no gateway at {options['url']}: {reason}; "
+            "start one with `chatserver dev`, or set --url"
         ) from exc
     ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
     if ceiling is not None:
@@ -341,7 +342,7 @@ async def _load(
     redis = settings.redis if is_set else None
     async with open_monitor(address, redis, options["metrics"]) as monitor:
         running = Coordinator(plans, monitor)
-        click.echo(f"{chosen.name}: {sum(one.users for one in plans):,} users connect", err=True)
+        click.echo(f"{chosen.name}: {sum(plan.users for plan in plans):,} users connect", err=True)
         with _open_progress(running) as on_second, _stop_on_signal(running):
             await running.run(on_second)
         report = result.build(

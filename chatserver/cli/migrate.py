@@ -144,8 +144,8 @@ def status_lines(
                 f"{each.filled} filled"
             )
         elif each.finished_ms:
-            at = datetime.datetime.fromtimestamp(each.finished_ms / 1000, datetime.UTC)
-            detail += f" ({at:%Y-%m-%d %H:%M} UTC)"
+            finished = datetime.datetime.fromtimestamp(each.finished_ms / 1000, datetime.UTC)
+            detail += f" ({finished:%Y-%m-%d %H:%M} UTC)"
         lines.append(
             f"{migration.number:>3}  {migration.name:<16} {migration.kind:<9} {each.state:<6} "
             f"{detail}"
@@ -191,14 +191,14 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
         elif migration.repair is None:
             lines.append("    no units: existing items do not change")
         else:
-            how = "all read" if estimate.is_exact else f"from a sample of {estimate.sampled}"
+            basis = "all read" if estimate.is_exact else f"from a sample of {estimate.sampled}"
             duration = ""
             if max_write_units:
                 duration_s = estimate.write_units / max_write_units
                 duration = f", {duration_s:.0f} s at {max_write_units} a second"
             lines.append(
                 f"    {estimate.items} items, {estimate.bytes} bytes, "
-                f"{estimate.share:.1%} to write ({how})"
+                f"{estimate.share:.1%} to write ({basis})"
             )
             lines.append(
                 f"    about {estimate.read_units:.0f} read units, "

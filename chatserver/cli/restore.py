@@ -90,16 +90,16 @@ def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound |
     if text.isascii() and text.isdigit():
         return Bound(int(text), is_time=False)
     try:
-        at = datetime.datetime.fromisoformat(text)
+        moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise BadRequest(
             f"{name}: must be a seq or a time such as 2024-05-31T12:00:00; got {text!r}"
         ) from None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=datetime.UTC)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
     if is_end and len(text) == len("2024-05-31"):
-        at += datetime.timedelta(days=1, microseconds=-1)
-    since = at - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+        moment += datetime.timedelta(days=1, microseconds=-1)
+    since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return Bound(since // datetime.timedelta(microseconds=1), is_time=True)
 
 

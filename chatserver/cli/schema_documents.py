@@ -71,10 +71,10 @@ def _make_logical_name(table: Table) -> str:
 
 
 def _make_parameters() -> dict[str, Any]:
-    about = Warm.model_json_schema()["properties"]
-    prefix, billing = about["table_prefix"], about["billing"]
+    properties = Warm.model_json_schema()["properties"]
+    prefix, billing = properties["table_prefix"], properties["billing"]
     units = {
-        name: {"Type": "Number", "Default": about[field]["default"], "MinValue": 1}
+        name: {"Type": "Number", "Default": properties[field]["default"], "MinValue": 1}
         for name, field in (("ReadUnits", "read_units"), ("WriteUnits", "write_units"))
     }
     return {
@@ -93,7 +93,7 @@ def _make_parameters() -> dict[str, Any]:
         **units,
         "Stream": {
             "Type": "String",
-            "Default": str(about["stream"]["default"]).lower(),
+            "Default": str(properties["stream"]["default"]).lower(),
             "AllowedValues": ["true", "false"],
             "Description": "CHAT_WARM_STREAM: needed if CHAT_ARCHIVE_REMOVAL is ttl",
         },
@@ -102,24 +102,26 @@ def _make_parameters() -> dict[str, Any]:
 
 def _make_properties(table: Table) -> dict[str, Any]:
     """Return the CreateTable properties, with parameters in place of settings."""
-    made = make_create_request(table, Warm(table_prefix="", billing="provisioned", stream=True))
+    definition = make_create_request(
+        table, Warm(table_prefix="", billing="provisioned", stream=True)
+    )
     throughput = {
         "ReadCapacityUnits": {"Ref": "ReadUnits"},
         "WriteCapacityUnits": {"Ref": "WriteUnits"},
     }
     if_provisioned = {"Fn::If": [_IS_PROVISIONED, throughput, _NO_VALUE]}
-    made["TableName"] = {"Fn::Sub": f"${{TablePrefix}}{table.name}"}
-    made["BillingMode"] = {"Fn::If": [_IS_PROVISIONED, "PROVISIONED", "PAY_PER_REQUEST"]}
-    made["ProvisionedThroughput"] = if_provisioned
-    for index in made.get("GlobalSecondaryIndexes", ()):
+    definition["TableName"] = {"Fn::Sub": f"${{TablePrefix}}{table.name}"}
+    definition["BillingMode"] = {"Fn::If": [_IS_PROVISIONED, "PROVISIONED", "PAY_PER_REQUEST"]}
+    definition["ProvisionedThroughput"] = if_provisioned
+    for index in definition.get("GlobalSecondaryIndexes", ()):
         index["ProvisionedThroughput"] = if_provisioned
-    if (stream := made.get("StreamSpecification")) is not None:
+    if (stream := definition.get("StreamSpecification")) is not None:
         # CloudFormation accepts the view type only and rejects `StreamEnabled`.
         view = {"StreamViewType": stream["StreamViewType"]}
-        made["StreamSpecification"] = {"Fn::If": [_IS_STREAMED, view, _NO_VALUE]}
+        definition["StreamSpecification"] = {"Fn::If": [_IS_STREAMED, view, _NO_VALUE]}
     if table.expiry is not None:
-        made["TimeToLiveSpecification"] = {"AttributeName": table.expiry, "Enabled": True}
-    return made
+        definition["TimeToLiveSpecification"] = {"AttributeName": table.expiry, "Enabled": True}
+    return definition
 
 
 def terraform() -> dict[str, Any]:
@@ -131,8 +133,8 @@ def terraform() -> dict[str, Any]:
 
 
 def _make_terraform_table(table: Table) -> dict[str, Any]:
-    made = make_create_request(table, Warm(stream=True))
-    stream = made.get("StreamSpecification", {}).get("StreamViewType", "")
+    definition = make_create_request(table, Warm(stream=True))
+    stream = definition.get("StreamSpecification", {}).get("StreamViewType", "")
     return {
         "name": table.name,
         **_make_terraform_key(table.key),
@@ -141,7 +143,7 @@ def _make_terraform_table(table: Table) -> dict[str, Any]:
                 "name": attribute_definition["AttributeName"],
                 "type": attribute_definition["AttributeType"],
             }
-            for attribute_definition in made["AttributeDefinitions"]
+            for attribute_definition in definition["AttributeDefinitions"]
         ],
         "indexes": [
             {

@@ -44,10 +44,10 @@ def workbench() -> dict[str, Any]:
 
 
 def _make_model(table: Table, items: list[Item]) -> dict[str, Any]:
-    made = make_create_request(table, Warm(table_prefix=""))
+    definition = make_create_request(table, Warm(table_prefix=""))
     types = {
         attribute_definition["AttributeName"]: attribute_definition["AttributeType"]
-        for attribute_definition in made["AttributeDefinitions"]
+        for attribute_definition in definition["AttributeDefinitions"]
     }
     for item in items:
         for name, value in item.items():
@@ -70,11 +70,11 @@ def _make_model(table: Table, items: list[Item]) -> dict[str, Any]:
                 "Projection": projected["Projection"],
             }
             for index, projected in zip(
-                table.indexes, made.get("GlobalSecondaryIndexes", ()), strict=True
+                table.indexes, definition.get("GlobalSecondaryIndexes", ()), strict=True
             )
         ],
         "DataAccess": _DATA_ACCESS,
-        "BillingMode": made["BillingMode"],
+        "BillingMode": definition["BillingMode"],
     }
 
 

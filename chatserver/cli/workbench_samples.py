@@ -97,9 +97,9 @@ def _make_number(value: int) -> dict[str, str]:
     return {"N": str(value)}
 
 
-def _make_message(seq: int, sender: str, kind: str, body: str, **more: Any) -> Message:
-    ts, chat = TS + seq * 1_000_000, more.pop("chat", DIRECT)
-    return Message(seq, ts, chat, f"M{seq}", sender, f"r{seq}", kind, body, **more)
+def _make_message(seq: int, sender: str, kind: str, body: str, **fields: Any) -> Message:
+    ts, chat = TS + seq * 1_000_000, fields.pop("chat", DIRECT)
+    return Message(seq, ts, chat, f"M{seq}", sender, f"r{seq}", kind, body, **fields)
 
 
 def _make_messages() -> Iterable[Item]:

@@ -192,12 +192,12 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         attachments: Sequence[Attachment | str] = (),
     ) -> str:
         """Send a message without waiting; return its ref. An `Acked` or `Refused` event follows."""
-        more = {
+        options = {
             "kind": "text",
             "durability": "hot",
             "attachments": _get_attachment_ids(attachments),
         }
-        operation = _build_operation("send", chat, ref, body=body, **more)
+        operation = _build_operation("send", chat, ref, body=body, **options)
         self._enqueue(operation)
         return operation.ref
 
@@ -319,8 +319,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         """
         query: dict[str, str | int] = {"limit": limit, "from": from_ts}
         query["order"] = "newest" if newest_first else "oldest"
-        more = {"direction": direction, "to": to_ts, "cursor": cursor}
-        query |= {name: value for name, value in more.items() if value is not None}
+        options = {"direction": direction, "to": to_ts, "cursor": cursor}
+        query |= {name: value for name, value in options.items() if value is not None}
         path = f"/v1/me/messages?{urllib.parse.urlencode(query)}"
         page = await self._get_http_api().request("GET", path)
         return MessagesPage([parse_entry(fields) for fields in page["items"]], page["next"])
@@ -454,8 +454,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         )
 
     async def _request_chat(self, fields: Fields) -> Chat:
-        answer = await self._request(fields, ANSWER_S)
-        info = answer.get("chat") or {"chat": fields["chat"]}
+        response = await self._request(fields, ANSWER_S)
+        info = response.get("chat") or {"chat": fields["chat"]}
         self._state.apply_info(info)
         return self._state.chats[info["chat"]]
 

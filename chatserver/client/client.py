@@ -328,11 +328,11 @@ class ChatClient(HttpCalls, Calls):
         if frames and self._state.is_online:
             self._outgoing += frames
             self._wake.set()
-        for number, answer in self._state.pop_answers():
+        for number, response in self._state.pop_answers():
             request = self._pending.pop_request(number)
-            if self._local is not None and request is not None and isinstance(answer, dict):
-                self._local.record_answer(request, answer)
-            self._pending.resolve_request(number, answer)
+            if self._local is not None and request is not None and isinstance(response, dict):
+                self._local.record_answer(request, response)
+            self._pending.resolve_request(number, response)
         queued = self._state.pop_queued_events()
         self._push(
             [push._replace(is_known=self._pending.resolve_ack(push.event)) for push in queued]
@@ -429,8 +429,8 @@ class ChatClient(HttpCalls, Calls):
         future = self._pending.open_request(number, fields)
         self._flush()
         try:
-            answer: Fields = await future
-            return answer
+            response: Fields = await future
+            return response
         finally:
             self._pending.close_request(number)
             self._state.cancel_request(number)

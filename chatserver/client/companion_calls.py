@@ -122,15 +122,19 @@ class CompanionCalls(abc.ABC):
 
         With `forget`, the companion also forgets what it remembers from this session.
         """
-        which: Fields = {"forget": forget} if chat is None else {"chat": chat, "forget": forget}
+        session_fields: Fields = (
+            {"forget": forget} if chat is None else {"chat": chat, "forget": forget}
+        )
         return await self._request_session(
-            {"type": "delete_session", "companion": companion, **which}
+            {"type": "delete_session", "companion": companion, **session_fields}
         )
 
     async def update_session(self, chat: str, *, version: int | None = None) -> Session:
         """Change the companion version that a session uses, by default to the newest version."""
-        which = {} if version is None else {"version": version}
-        return await self._request_session({"type": "update_session", "chat": chat, **which})
+        session_fields = {} if version is None else {"version": version}
+        return await self._request_session(
+            {"type": "update_session", "chat": chat, **session_fields}
+        )
 
     async def sessions(
         self, companion: str | None = None, *, after: str | None = None, limit: int = 50

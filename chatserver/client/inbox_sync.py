@@ -35,8 +35,8 @@ class InboxSync:
         """Request the next page if the device is behind."""
         if not self.is_behind or self.is_syncing or self.not_before > now:
             return
-        asked = self._get_cursor()
-        assert asked is not None
+        requested = self._get_cursor()
+        assert requested is not None
         self.is_syncing = True
         self.is_behind = False  # set again by any later event that cannot be applied
 
@@ -45,7 +45,7 @@ class InboxSync:
             for event in page["events"]:
                 self._handle_event(event, when)
             self.is_behind = self.is_behind or page["more"]
-            if self._get_cursor() == asked:
+            if self._get_cursor() == requested:
                 self.not_before = when + RETRY_S
 
         def failed(error: ChatError, when: float) -> None:
@@ -53,5 +53,5 @@ class InboxSync:
             self.is_behind = True
             self.not_before = when + max(RETRY_S, (error.retry_after_ms or 0) / 1000)
 
-        fields = {"type": "sync", "cursor": msgspec.to_builtins(asked), "limit": SYNC_PAGE}
+        fields = {"type": "sync", "cursor": msgspec.to_builtins(requested), "limit": SYNC_PAGE}
         self._send_request(fields, take, failed, now)

@@ -242,8 +242,8 @@ class Outbox:
         A retry with the same ref changes nothing. After the retry, the server sends `stored` again;
         for a deletion only for this user, the ack itself reports whether it is stored.
         """
-        for (chat, ref), at in self._probe_at.items():
-            if at <= now:
+        for (chat, ref), probe_time in self._probe_at.items():
+            if probe_time <= now:
                 self._probe_at[chat, ref] = now + PROBE_AGAIN_S
                 acked = self._acked[chat]
                 if ref:

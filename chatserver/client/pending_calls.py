@@ -30,14 +30,14 @@ class PendingCalls:
         self._answers.pop(number, None)
         self._requests.pop(number, None)
 
-    def resolve_request(self, number: int, answer: Fields | ChatError) -> None:
+    def resolve_request(self, number: int, response: Fields | ChatError) -> None:
         """Resolve the call that waits for this answer, if there is one."""
         future = self._answers.pop(number, None)
         if future is not None and not future.done():
-            if isinstance(answer, ChatError):
-                future.set_exception(answer)
+            if isinstance(response, ChatError):
+                future.set_exception(response)
             else:
-                future.set_result(answer)
+                future.set_result(response)
 
     def pop_request(self, number: int) -> Fields | None:
         """Remove and return a request that has been answered."""
@@ -71,8 +71,8 @@ class PendingCalls:
             async with asyncio.timeout(deadline_s):
                 return await asyncio.shield(future)
         except TimeoutError:
-            why = f"no ack within {deadline_s:g} s; the message stays in the outbox"
-            raise Unavailable(why) from None
+            reason = f"no ack within {deadline_s:g} s; the message stays in the outbox"
+            raise Unavailable(reason) from None
         finally:
             self._callers[ref] -= 1
             if not self._callers[ref]:

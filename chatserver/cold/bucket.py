@@ -107,8 +107,8 @@ async def _make_bucket(store: ObjectStore, settings: Cold) -> Literal["created",
         return "kept"
     region = settings.region
     # AWS rejects its default region as a LocationConstraint.
-    more = {} if region == "us-east-1" else {"LocationConstraint": region}
-    await store.call("create_bucket", **({"CreateBucketConfiguration": more} if more else {}))
+    options = {} if region == "us-east-1" else {"LocationConstraint": region}
+    await store.call("create_bucket", **({"CreateBucketConfiguration": options} if options else {}))
     return "created"
 
 

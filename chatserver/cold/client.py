@@ -129,8 +129,8 @@ class ObjectStore:
 
         async def attempt() -> dict[str, Any]:
             sdk = (await self._open()).sdk
-            answer: dict[str, Any] = await getattr(sdk, operation)(Bucket=self.bucket, **sent)
-            return self._remove_prefix(answer) if self.prefix else answer
+            response: dict[str, Any] = await getattr(sdk, operation)(Bucket=self.bucket, **sent)
+            return self._remove_prefix(response) if self.prefix else response
 
         return await self._retry(attempt)
 
@@ -150,13 +150,13 @@ class ObjectStore:
             }
         return placed
 
-    def _remove_prefix(self, answer: dict[str, Any]) -> dict[str, Any]:
-        own = dict(answer)
+    def _remove_prefix(self, response: dict[str, Any]) -> dict[str, Any]:
+        own = dict(response)
         for name in ("Contents", "DeleteMarkers", "Uploads", "Versions"):
-            if name in answer:
+            if name in response:
                 own[name] = [
                     {**entry, "Key": entry["Key"].removeprefix(self.prefix)}
-                    for entry in answer[name]
+                    for entry in response[name]
                 ]
         return own
 
@@ -166,13 +166,13 @@ class ObjectStore:
         Raises:
             TooLarge: the object has more than `size_max` bytes. Also raises the errors of `call`.
         """
-        more: Any = {} if part is None else {"Range": part}
+        options: Any = {} if part is None else {"Range": part}
 
         async def attempt() -> bytes:
             sdk = (await self._open()).sdk
-            answer = await sdk.get_object(Bucket=self.bucket, Key=self.prefix + key, **more)
-            async with answer["Body"] as body:
-                if answer["ContentLength"] > size_max:
+            response = await sdk.get_object(Bucket=self.bucket, Key=self.prefix + key, **options)
+            async with response["Body"] as body:
+                if response["ContentLength"] > size_max:
                     raise TooLarge(f"object: larger than {size_max} bytes")
                 content: bytes = await body.read()
             return content
@@ -185,8 +185,8 @@ class ObjectStore:
         try:
             async with asyncio.timeout(timeout_s):
                 sdk = (await self._open()).sdk
-                answer = await sdk.get_object(Bucket=self.bucket, Key=self.prefix + key)
-            async with answer["Body"] as body:
+                response = await sdk.get_object(Bucket=self.bucket, Key=self.prefix + key)
+            async with response["Body"] as body:
                 while True:
                     async with asyncio.timeout(timeout_s):
                         piece = await body.content.read(chunk_bytes)
@@ -217,10 +217,10 @@ class ObjectStore:
                             last = error if isinstance(error, Unavailable) else last
                             raise error from exc
         except TimeoutError as exc:
-            why = f"; last error: {last.message}" if last else ""
-            raise Unavailable(f"S3 at {self.endpoint}: timed out after {timeout_s:g} s{why}") from (
-                last or exc
-            )
+            reason = f"; last error: {last.message}" if last else ""
+            raise Unavailable(
+                f"S3 at {self.endpoint}: timed out after {timeout_s:g} s{reason}"
+            ) from (last or exc)
         raise AssertionError("stamina returns or raises")
 
     # Signed URLs for clients.
@@ -247,15 +247,15 @@ class ObjectStore:
             raise translate(exc, self.endpoint) from exc
         return form["url"], form["fields"]
 
-    async def sign_link(self, key: str, answer: dict[str, str], lifetime_s: int) -> str:
-        """Return a signed URL for reading an object; `answer` sets response headers."""
+    async def sign_link(self, key: str, headers: dict[str, str], lifetime_s: int) -> str:
+        """Return a signed URL for reading an object; `headers` are those of the response."""
         names = {
             "content-type": "ResponseContentType",
             "content-disposition": "ResponseContentDisposition",
             "cache-control": "ResponseCacheControl",
         }
         parameters = {"Bucket": self.bucket, "Key": self.prefix + key}
-        parameters |= {names[name]: value for name, value in answer.items()}
+        parameters |= {names[name]: value for name, value in headers.items()}
         try:
             signer = (await self._open()).signer
             url: str = await signer.generate_presigned_url(
@@ -318,18 +318,18 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
 
 def translate(exc: Exception, endpoint: str) -> ChatError:
     """Return the `ChatError` for an SDK exception."""
-    where = f"S3 at {endpoint}"
+    endpoint_name = f"S3 at {endpoint}"
     if isinstance(exc, ClientError):
-        return _translate_response(exc, where)
-    return translate_no_response(exc, where, "cold")
+        return _translate_response(exc, endpoint_name)
+    return translate_no_response(exc, endpoint_name, "cold")
 
 
-def _translate_response(exc: ClientError, where: str) -> ChatError:
+def _translate_response(exc: ClientError, server: str) -> ChatError:
     response: dict[str, Any] = {**exc.response}
     error = response.get("Error", {})
     code = str(error.get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    text = f"{where}: {exc.operation_name}: {code}: {error.get('Message', '')}"
+    text = f"{server}: {exc.operation_name}: {code}: {error.get('Message', '')}"
     if code in _TEMPORARY or status >= 500:
         return Unavailable(text)
     if code == "NoSuchBucket":

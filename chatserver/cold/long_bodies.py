@@ -66,23 +66,23 @@ class BodyFiles:
 
     async def list_keys(self, prefix: str) -> list[str]:
         """Return the first `PAGE_MAX` keys that begin with `prefix`."""
-        answer = await self._store.call("list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX)
-        return [s3_object["Key"] for s3_object in answer.get("Contents") or ()]
+        response = await self._store.call("list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX)
+        return [s3_object["Key"] for s3_object in response.get("Contents") or ()]
 
     async def iter_pages(self, prefix: str) -> AsyncIterator[list[Listed]]:
         """Yield all objects with a key that begins with `prefix`, page by page."""
-        more: dict[str, str] = {}
+        token: dict[str, str] = {}
         while True:
-            answer = await self._store.call(
-                "list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX, **more
+            response = await self._store.call(
+                "list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX, **token
             )
             yield [
                 Listed(s3_object["Key"], _to_unix_s(s3_object["LastModified"]))
-                for s3_object in answer.get("Contents") or ()
+                for s3_object in response.get("Contents") or ()
             ]
-            if not answer.get("IsTruncated"):
+            if not response.get("IsTruncated"):
                 return
-            more = {"ContinuationToken": answer["NextContinuationToken"]}
+            token = {"ContinuationToken": response["NextContinuationToken"]}
 
 
 def _to_unix_s(when: datetime.datetime) -> float:

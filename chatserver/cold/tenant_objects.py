@@ -30,14 +30,14 @@ class TenantObjects:
         if after:
             request["StartAfter"] = after
         while True:
-            answer = await self._store.call("list_objects_v2", **request)
+            response = await self._store.call("list_objects_v2", **request)
             page = [
                 Stored(s3_object["Key"], int(s3_object["Size"]))
-                for s3_object in answer.get("Contents", ())
+                for s3_object in response.get("Contents", ())
             ]
             if page:
                 yield page
-            token = answer.get("NextContinuationToken")
+            token = response.get("NextContinuationToken")
             if token is None:
                 return
             request = {"MaxKeys": PAGE, "Prefix": "", "ContinuationToken": token}
@@ -49,8 +49,8 @@ class TenantObjects:
         """
         last: list[dict[str, str]] = []
         while True:
-            answer = await self._store.call("list_object_versions", MaxKeys=PAGE, Prefix="")
-            versions = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
+            response = await self._store.call("list_object_versions", MaxKeys=PAGE, Prefix="")
+            versions = [*response.get("Versions", ()), *response.get("DeleteMarkers", ())]
             page = [
                 {"Key": version["Key"], "VersionId": version["VersionId"]} for version in versions
             ]
@@ -63,10 +63,10 @@ class TenantObjects:
             last = page
 
     async def _delete(self, objects: Sequence[dict[str, str]]) -> None:
-        answer = await self._store.call(
+        response = await self._store.call(
             "delete_objects", Delete={"Objects": list(objects), "Quiet": True}
         )
-        if errors := answer.get("Errors"):
+        if errors := response.get("Errors"):
             first = errors[0]
             raise Unavailable(
                 f"S3 at {self._store.endpoint}: {len(errors)} of {len(objects)} objects not "
@@ -75,14 +75,14 @@ class TenantObjects:
 
     async def list_version_keys(self, limit: int) -> list[str]:
         """Return the keys of at most `limit` objects, versions and delete markers."""
-        answer = await self._store.call("list_object_versions", MaxKeys=limit, Prefix="")
-        versions = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
+        response = await self._store.call("list_object_versions", MaxKeys=limit, Prefix="")
+        versions = [*response.get("Versions", ()), *response.get("DeleteMarkers", ())]
         return [version["Key"] for version in versions][:limit]
 
     async def list_uploads(self) -> list[tuple[str, str]]:
         """Return `(key, id)` of unfinished multipart uploads, at most one page."""
-        answer = await self._store.call("list_multipart_uploads", MaxUploads=PAGE, Prefix="")
-        return [(upload["Key"], upload["UploadId"]) for upload in answer.get("Uploads", ())]
+        response = await self._store.call("list_multipart_uploads", MaxUploads=PAGE, Prefix="")
+        return [(upload["Key"], upload["UploadId"]) for upload in response.get("Uploads", ())]
 
     async def abort_uploads(self) -> int:
         """Abort unfinished multipart uploads, at most a page; return their number."""
@@ -103,11 +103,12 @@ async def list_prefixes(store: ObjectStore, after: str, limit: int) -> list[str]
     if after:
         request["StartAfter"] = f"{after}/\U0010ffff"
     while len(prefixes) < limit:
-        answer = await store.call("list_objects_v2", **request)
+        response = await store.call("list_objects_v2", **request)
         prefixes += [
-            prefix_entry["Prefix"].rstrip("/") for prefix_entry in answer.get("CommonPrefixes", ())
+            prefix_entry["Prefix"].rstrip("/")
+            for prefix_entry in response.get("CommonPrefixes", ())
         ]
-        token = answer.get("NextContinuationToken")
+        token = response.get("NextContinuationToken")
         if token is None:
             break
         request = {"Delimiter": "/", "MaxKeys": PAGE, "ContinuationToken": token}

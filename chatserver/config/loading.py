@@ -67,18 +67,18 @@ def _describe(failure: ValidationError) -> Iterator[str]:
     }
     for error in failure.errors():
         name = ".".join(str(part) for part in error["loc"])
-        why = error["msg"].removeprefix("Value error, ").replace("Input should", "must")
-        if why.startswith(_SECRET):
-            yield why
+        detail = error["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        if detail.startswith(_SECRET):
+            yield detail
             continue
         if error["type"] == "extra_forbidden":
             if f"{PREFIX}{name.replace('.', '_')}".upper() in os.environ:
                 continue  # reported for its variable
-            why = "no such setting"
+            detail = "no such setting"
         setting = ".".join(name.split(".")[:2])
         if setting in variables:
             name += f" ({variables[setting]})"
-        yield f"{name}: {why[:1].lower()}{why[1:]}" if name else why
+        yield f"{name}: {detail[:1].lower()}{detail[1:]}" if name else detail
 
 
 def check_secret(settings: Settings) -> None:

@@ -24,10 +24,10 @@ OnLine = Callable[[str, str], None]
 class Failed(Exception):
     """A child process ended, or was not ready in time; `child.tail` has its last output lines."""
 
-    def __init__(self, child: Child, why: str) -> None:
-        super().__init__(f"{child.name} {why}")
+    def __init__(self, child: Child, reason: str) -> None:
+        super().__init__(f"{child.name} {reason}")
         self.child = child
-        self.why = why
+        self.why = reason
 
 
 class _OutputReceiver(asyncio.SubprocessProtocol):

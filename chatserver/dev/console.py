@@ -49,10 +49,12 @@ class Screen:
         """Print a message of `chatserver dev`, not of one of its processes."""
         self.line("dev", text)
 
-    def failed(self, name: str, why: str, tail: list[str]) -> None:
+    def failed(self, name: str, reason: str, tail: list[str]) -> None:
         """Report a process that ended, with its last log lines."""
         output = Text("\n".join(printable(line) for line in tail) or "(no output)")
-        self._console.print(Panel(output, title=f"{name} {why}", border_style="red", expand=False))
+        self._console.print(
+            Panel(output, title=f"{name} {reason}", border_style="red", expand=False)
+        )
 
     def welcome(self, plan: Plan) -> None:
         first, second, *_ = DEMO_USERS

@@ -30,10 +30,16 @@ async def seed(settings: Settings, clock: Clock) -> list[str]:
         for feature in list_features():
             if feature.dev_data:
                 await load(feature.dev_data)(client, settings.warm, clock)
-    lines = [f"{one.action} {one.table}: {one.what}" for one in changes if one.action != "kept"]
+    lines = [
+        f"{change.action} {change.table}: {change.what}"
+        for change in changes
+        if change.action != "kept"
+    ]
     async with open_s3(settings.cold) as store:
         rules = await apply_bucket(store, settings.cold)
-    lines += [f"{one.action} {store.bucket}: {one.what}" for one in rules if one.action != "kept"]
+    lines += [
+        f"{rule.action} {store.bucket}: {rule.what}" for rule in rules if rule.action != "kept"
+    ]
     return lines
 
 

@@ -96,8 +96,8 @@ class Supervisor:
         await child.start()
         await child.wait_ready(READY_S)
         took = time.monotonic() - child.started_at
-        where = f" on {child.launch.address}" if child.launch.port else ""
-        self._screen.log(f"{child.name} is ready{where}, process {child.pid} ({took:.1f} s)")
+        location = f" on {child.launch.address}" if child.launch.port else ""
+        self._screen.log(f"{child.name} is ready{location}, process {child.pid} ({took:.1f} s)")
         monitor = self._monitor(child, is_restarted=is_restarted)
         self._monitors.append(asyncio.create_task(monitor, name=f"monitor of {child.name}"))
 

@@ -59,15 +59,15 @@ def iter_not_ascending(values: Iterable[int]) -> Iterator[int]:
 def find_longest_increasing_subsequence(seqs: Sequence[int]) -> set[int]:
     """Return the indexes of a longest increasing subsequence, with the lowest possible last seq."""
     ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
-    at: list[int] = []  # the index of that seq
+    tails: list[int] = []  # the index of that seq
     before: list[int | None] = []
     for number, seq in enumerate(seqs):
         length = bisect.bisect_left(ends, seq)
-        before.append(at[length - 1] if length else None)
+        before.append(tails[length - 1] if length else None)
         ends[length : length + 1] = [seq]
-        at[length : length + 1] = [number]
+        tails[length : length + 1] = [number]
     subsequence: set[int] = set()
-    step = at[-1] if at else None
+    step = tails[-1] if tails else None
     while step is not None:
         subsequence.add(step)
         step = before[step]

@@ -80,10 +80,10 @@ def parse_mid(text: str) -> tuple[Mid, int]:
         BadRequest: the text is not a ULID.
     """
     try:
-        made = ULID.from_str(text.upper())
+        ulid = ULID.from_str(text.upper())
     except ValueError:
         raise BadRequest("mid: must be a ULID, 26 characters") from None
-    return Mid(str(made)), made.milliseconds
+    return Mid(str(ulid)), ulid.milliseconds
 
 
 def epoch_start_ms(epoch: Epoch) -> int:

@@ -71,9 +71,9 @@ class HiddenSeqs(frozenset[int]):
     upto: int
 
     def __new__(cls, seqs: Iterable[int] = ()) -> Self:
-        made = super().__new__(cls, seqs)
-        made.upto = max(0, -min(made, default=0))
-        return made
+        hidden = super().__new__(cls, seqs)
+        hidden.upto = max(0, -min(hidden, default=0))
+        return hidden
 
     def __contains__(self, seq: object) -> bool:
         return super().__contains__(seq) or (isinstance(seq, int) and 0 < seq <= self.upto)

@@ -46,9 +46,9 @@ _EXAMPLES: Final[Mapping[Kind, str]] = {
 _FORM: Final = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z%]*)")
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def counted(count: int, singular: str, many: str | None = None) -> str:
     """Return a number with its noun: ``1 chat``, ``2 chats``, ``0 entries``."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return f"{count:,} {singular if count == 1 else many or f'{singular}s'}"
 
 
 def parse_quantity(text: str, kind: Kind, field: str, minimum: float, most: float) -> float:

@@ -94,8 +94,8 @@ class Layout:
 
     def shards_at(self, ts: int) -> int:
         """Return the number of shards for entries with this ts."""
-        at = bisect.bisect_right(self.periods, ts, key=lambda period: period.from_ts)
-        return self.periods[at - 1].shards if at else 1
+        index = bisect.bisect_right(self.periods, ts, key=lambda period: period.from_ts)
+        return self.periods[index - 1].shards if index else 1
 
     def split_by_period(
         self, chat: str, low: int, high: int, *, is_ascending: bool

@@ -47,8 +47,8 @@ class KeyFile:
         try:
             lines = path.read_text("ascii").split("\n")
         except (OSError, UnicodeDecodeError) as exc:
-            why = exc.strerror if isinstance(exc, OSError) else "is not text"
-            raise ConfigError([f"{_NAME}: {path}: {why}"]) from exc
+            reason = exc.strerror if isinstance(exc, OSError) else "is not text"
+            raise ConfigError([f"{_NAME}: {path}: {reason}"]) from exc
         keys = [_parse(line) for line in map(str.strip, lines) if line and line[0] != "#"]
         if not 1 <= len(keys) <= KEYS_MAX:
             raise ConfigError([f"{_NAME}: must have 1 to {KEYS_MAX} keys, has {len(keys)}"])

@@ -121,10 +121,10 @@ class KeyRing:
             if version > VERSION_MAX:
                 raise Unavailable("encryption: no more versions of the data key")
             _, wrapped = await self._wrappers.create(self.build_context(version))
-            made = StoredKey(version, wrapped, int(self._clock.time() * 1000))
-            if await self._store.create(made):
+            created = StoredKey(version, wrapped, int(self._clock.time() * 1000))
+            if await self._store.create(created):
                 log.info("encryption.key_created", version=version, by=wrapped.by)
-                return made
+                return created
         raise Unavailable("encryption: too many concurrent versions of the data key; try again")
 
     async def rewrap(self, key: StoredKey) -> WrappedKey:

@@ -28,8 +28,10 @@ class KeySets:
 
     async def find(self) -> KeySetCopy | None:
         """Return the cached key set, or None. Raises Unavailable."""
-        at, body = await self._hot.call("HMGET", self._hot.keys.jwks(), "at", "body")
-        return None if at is None or body is None else KeySetCopy(int(at) / 1000, body)
+        fetched_at, body = await self._hot.call("HMGET", self._hot.keys.jwks(), "at", "body")
+        return (
+            None if fetched_at is None or body is None else KeySetCopy(int(fetched_at) / 1000, body)
+        )
 
     async def put(self, fetched_at: float, body: bytes) -> None:
         """Replace the cached key set. Raises Unavailable."""

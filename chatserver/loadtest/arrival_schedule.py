@@ -18,10 +18,10 @@ from chatserver.loadtest.precise_timer import PreciseTimer
 
 def iter_arrivals(rate: float, seconds: float, chance: random.Random) -> Iterator[float]:
     """Yield the times, in seconds, of a Poisson process with `rate` events per second."""
-    at = chance.expovariate(rate)
-    while at < seconds:
-        yield at
-        at += chance.expovariate(rate)
+    arrival_s = chance.expovariate(rate)
+    while arrival_s < seconds:
+        yield arrival_s
+        arrival_s += chance.expovariate(rate)
 
 
 def build_schedule(

@@ -51,13 +51,13 @@ class Totals:
             row[name] = row.get(name, 0) + count
         parts = self._parts.setdefault(number, {})
         for name, fields in report["histograms"].items():
-            one = Histogram.from_json(fields)
-            self.histograms.setdefault(name, Histogram()).add(one)
+            histogram = Histogram.from_json(fields)
+            self.histograms.setdefault(name, Histogram()).add(histogram)
             if name in _CHARTED:
-                parts.setdefault(name, Histogram()).add(one)
-        for old in [one for one in self._parts if one < number - PARTS_KEPT_S]:
-            for name, one in self._parts.pop(old).items():
-                values = zip(_SHARES, one.get_quantiles(_SHARES), strict=True)
+                parts.setdefault(name, Histogram()).add(histogram)
+        for old in [second for second in self._parts if second < number - PARTS_KEPT_S]:
+            for name, histogram in self._parts.pop(old).items():
+                values = zip(_SHARES, histogram.get_quantiles(_SHARES), strict=True)
                 self._percentiles |= {(old, name, share): to_ms(us) for share, us in values}
         self._expected[worker] = report["expected"]
         row["missing"] = max(0, self.expected - self.counts.get("delivered", 0))
@@ -72,8 +72,8 @@ class Totals:
 
     def get_percentile_ms(self, number: int, name: str, share: float) -> float | None:
         """Return the median or the 99th percentile of one second's latencies."""
-        one = self._parts.get(number, {}).get(name)
-        value = None if one is None else one.get_quantile(share)
+        histogram = self._parts.get(number, {}).get(name)
+        value = None if histogram is None else histogram.get_quantile(share)
         cached = self._percentiles.get((number, name, share))
         return cached if value is None else to_ms(value)
 
@@ -102,7 +102,7 @@ class Coordinator:
         """
         async with self._open_workers():
             try:
-                await asyncio.gather(*(self._get_ready(one) for one in self._workers))
+                await asyncio.gather(*(self._get_ready(worker) for worker in self._workers))
             except LoadFailed:
                 if self.ended != "interrupted":
                     raise
@@ -250,7 +250,7 @@ async def open_stubs(count: int) -> AsyncIterator[list[str]]:
     stubs: list[asyncio.subprocess.Process] = []
     try:
         stubs.extend([await _start("stub_server") for _ in range(count)])
-        ports = [int(await one.stdout.readline()) for one in stubs if one.stdout is not None]
+        ports = [int(await stub.stdout.readline()) for stub in stubs if stub.stdout is not None]
         yield [f"ws://127.0.0.1:{port}/" for port in ports]
     finally:
         await asyncio.gather(*map(_end, stubs))

@@ -119,8 +119,8 @@ class Device:
                 self.start_connecting(get_now_us())
 
     def _requeue_unanswered(self) -> None:
-        for answer in list(self._requests.values()):
-            answer(None)
+        for response in list(self._requests.values()):
+            response(None)
         self._requests.clear()
         self.outbox.extendleft(reversed(self.in_flight.values()))
         self.in_flight.clear()
@@ -137,13 +137,13 @@ class Device:
                 if not exc.is_temporary:
                     self.state.fatal = f"{self.user} was refused: {exc}"
                     return
-                why, wait_s = str(exc), exc.retry_after_s
+                reason, wait_s = str(exc), exc.retry_after_s
             except (OSError, TimeoutError, wire.BadHandshake) as exc:
-                why, wait_s = str(exc), getattr(exc, "retry_after_s", None)
+                reason, wait_s = str(exc), getattr(exc, "retry_after_s", None)
             else:
                 return
             self.state.meters.counts["connects_failed"] += 1
-            self.state.last_failure = why
+            self.state.last_failure = reason
             await asyncio.sleep(jittered(max(pause_s, wait_s or 0), 0.7, 1.3))
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
@@ -164,7 +164,7 @@ class Device:
         self.state.meters.counts["connects"] += 1
         self.state.meters.record_latency("connect", get_now_us() - due_us)
         self._in_flight_max = welcome.limits.sends_in_flight_max
-        self._large.update(one.chat for one in welcome.large)
+        self._large.update(large_chat.chat for large_chat in welcome.large)
         if self._cursor is None:
             self._cursor = frame_reader.Cursor(welcome.epoch, welcome.seq)
             self.state.on_done()
@@ -225,14 +225,16 @@ class Device:
         """Request the page of history before a seq and verify it."""
         state = self.state
 
-        def answered(answer: ReceivedFrame | None) -> None:
-            if isinstance(answer, frame_reader.Page):
+        def answered(response: ReceivedFrame | None) -> None:
+            if isinstance(response, frame_reader.Page):
                 state.meters.record_latency("page", get_now_us() - due_us)
                 state.meters.counts["pages"] += 1
-                state.meters.counts[f"tier:{answer.tier or 'none'}"] += 1
-                self._check_page(chat, before, answer)
+                state.meters.counts[f"tier:{response.tier or 'none'}"] += 1
+                self._check_page(chat, before, response)
             else:
-                code = answer.code if isinstance(answer, frame_reader.Refusal) else "disconnected"
+                code = (
+                    response.code if isinstance(response, frame_reader.Refusal) else "disconnected"
+                )
                 state.meters.counts[f"refused:{code}"] += 1
             state.on_done()
 
@@ -244,10 +246,10 @@ class Device:
             text = f"{self.user}: page of {chat} before {before} has seqs {places[:60]}"
             self.state.findings.add("mismatched", text)
         book = self.state.records[chat]
-        for one in page.messages:
-            read = self.state.parse_body(one.sender, one.ref, one.body)
+        for message in page.messages:
+            read = self.state.parse_body(message.sender, message.ref, message.body)
             if read is not None:
-                book.put(one.seq, read[0])
+                book.put(message.seq, read[0])
 
     def _ask(self, fields: dict[str, Any], answered: Answer) -> None:
         if self._link is None:
@@ -273,10 +275,10 @@ class Device:
                 future.set_result(answer)
 
         self._ask(fields, answered)
-        answer = await asyncio.wait_for(future, ANSWER_S)
-        if answer is None:
+        response = await asyncio.wait_for(future, ANSWER_S)
+        if response is None:
             raise ConnectionResetError(f"{self.user}: the connection ended")
-        return answer
+        return response
 
     # received frames
 
@@ -302,9 +304,9 @@ class Device:
             self._wait_s = (frame.retry_after_ms or 0) / 1000
 
     def _resolve(self, id_: int, frame: ReceivedFrame) -> None:
-        answer = self._requests.pop(id_, None)
-        if answer is not None:
-            answer(frame)
+        response = self._requests.pop(id_, None)
+        if response is not None:
+            response(frame)
 
     def _handle_event(self, event: frame_reader.Event) -> None:
         cursor = self._cursor
@@ -398,9 +400,9 @@ class Device:
                     page = await self.request(type="history", chat=chat, after=after, limit=PAGE)
                     if not isinstance(page, frame_reader.Page):
                         break
-                    for one in page.messages:
-                        if received.record_loaded(one.seq):
-                            self._record_message(chat, one, is_pushed=False)
+                    for message in page.messages:
+                        if received.record_loaded(message.seq):
+                            self._record_message(chat, message, is_pushed=False)
                     if not page.more or not page.messages:
                         break
         except (ConnectionError, TimeoutError):

@@ -42,8 +42,8 @@ async def measure_ceiling(plans: Sequence[Plan], seconds: float) -> dict[str, An
         await run.run()
     totals = run.totals
     actions = totals.counts.get("offered", 0)
-    took_s = max((one["took_s"] for one in totals.results), default=seconds)
-    cpu_s = sum(one["cpu_s"] for one in totals.results)
+    took_s = max((result["took_s"] for result in totals.results), default=seconds)
+    cpu_s = sum(result["cpu_s"] for result in totals.results)
     return {
         "per_s": round(actions / took_s, 1),
         "deliveries_per_s": round(totals.counts.get("delivered", 0) / took_s, 1),

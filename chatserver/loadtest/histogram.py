@@ -87,11 +87,11 @@ class Histogram:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Histogram:
-        made = cls()
-        made.counts = dict(map(tuple, fields["counts"]))
-        made.total = sum(made.counts.values())
-        made.max = fields["max"]
-        return made
+        histogram = cls()
+        histogram.counts = dict(map(tuple, fields["counts"]))
+        histogram.total = sum(histogram.counts.values())
+        histogram.max = fields["max"]
+        return histogram
 
 
 def get_bucket_max(index: int) -> int:

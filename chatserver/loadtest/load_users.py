@@ -70,8 +70,8 @@ class LoadUsers:
                     self._check_reachable()
                 await begin
         except TimeoutError:
-            why = self._state.last_failure or "not every user has received their chats"
-            raise SetupFailed(f"not ready within {SETUP_S:g} s: {why}") from None
+            reason = self._state.last_failure or "not every user has received their chats"
+            raise SetupFailed(f"not ready within {SETUP_S:g} s: {reason}") from None
         except ConnectionError as exc:
             raise SetupFailed(str(exc)) from exc
         finally:
@@ -81,7 +81,7 @@ class LoadUsers:
         state = self._state
         if state.fatal:
             raise SetupFailed(state.fatal)
-        is_nobody_there = not any(one.is_live for one in self.devices)
+        is_nobody_there = not any(device.is_live for device in self.devices)
         if is_nobody_there and state.meters.counts["connects_failed"] >= FAILURES_MAX:
             raise SetupFailed(f"no gateway at {self._plan.url}: {state.last_failure}")
 
@@ -110,7 +110,7 @@ class LoadUsers:
         for _ in range(self._plan.preload):
             for chat in self._all:
                 self._chance.choice(chat.members).send(chat.id, get_now_us())
-            await self._wait_until(lambda: all(len(one.outbox) < 100 for one in self.devices))
+            await self._wait_until(lambda: all(len(device.outbox) < 100 for device in self.devices))
         await self._wait_until(self._is_quiet)
 
     async def _connect_all(self) -> None:
@@ -127,15 +127,15 @@ class LoadUsers:
         if kind == "direct":
             opened = await self._ask(first, frame_reader.Ok, type="open_direct", user=others[0])
         else:
-            ref, asked = f"{run}-{kind}-{first.index}", others[:CREATED_MAX]
-            fields = {"type": "create_chat", "ref": ref, "members": asked, "name": "load"}
+            ref, ref_users = f"{run}-{kind}-{first.index}", others[:CREATED_MAX]
+            fields = {"type": "create_chat", "ref": ref, "members": ref_users, "name": "load"}
             opened = await self._ask(first, frame_reader.Ok, **fields)
         assert isinstance(opened, frame_reader.Ok)
         assert opened.chat is not None
         chat = opened.chat.chat
-        for at in range(CREATED_MAX, len(others), INVITED_MAX):
-            ref, asked = f"{run}-{first.index}-{at}", others[at : at + INVITED_MAX]
-            fields = {"type": "invite", "chat": chat, "ref": ref, "users": asked}
+        for start in range(CREATED_MAX, len(others), INVITED_MAX):
+            ref, ref_users = f"{run}-{first.index}-{start}", others[start : start + INVITED_MAX]
+            fields = {"type": "invite", "chat": chat, "ref": ref, "users": ref_users}
             await self._ask(first, (frame_reader.Ok, frame_reader.Ack), **fields)
         for device in members:
             device.received[chat] = ReceivedSeqs()
@@ -163,17 +163,17 @@ class LoadUsers:
         """
         while True:
             try:
-                answer = await device.request(**fields)
+                response = await device.request(**fields)
             except (ConnectionError, TimeoutError) as exc:
                 self._state.last_failure = f"{fields['type']}: {exc or 'no response'}"
                 await self._wait_until(lambda: device.is_live)
                 continue
-            if isinstance(answer, wanted):
-                return answer
-            if not isinstance(answer, frame_reader.Refusal) or not answer.temporary:
-                raise SetupFailed(f"{fields['type']}: {answer}")
-            self._state.last_failure = f"{fields['type']}: {answer.code}: {answer.message}"
-            await asyncio.sleep(jittered(max(0.1, answer.retry_after_ms / 1000), 1.0, 1.5))
+            if isinstance(response, wanted):
+                return response
+            if not isinstance(response, frame_reader.Refusal) or not response.temporary:
+                raise SetupFailed(f"{fields['type']}: {response}")
+            self._state.last_failure = f"{fields['type']}: {response.code}: {response.message}"
+            await asyncio.sleep(jittered(max(0.1, response.retry_after_ms / 1000), 1.0, 1.5))
 
     async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():  # noqa: ASYNC110  depends on many devices, with no common event
@@ -247,8 +247,8 @@ class LoadUsers:
 
     def _is_quiet(self) -> bool:
         if self._plan.mix.connect:
-            return all(one.is_live for one in self.devices[: self._arrived])
-        return all(one.is_idle and not one.is_behind() for one in self.devices)
+            return all(device.is_live for device in self.devices[: self._arrived])
+        return all(device.is_idle and not device.is_behind() for device in self.devices)
 
     def finish(self) -> dict[str, int]:
         """Check all chats for missing messages; return the counts of unanswered sends."""

@@ -25,7 +25,9 @@ class Meters:
         """Return all measurements, ready for JSON, and reset them."""
         popped = {
             "counts": dict(self.counts),
-            "histograms": {name: one.to_json() for name, one in self.histograms.items()},
+            "histograms": {
+                name: histogram.to_json() for name, histogram in self.histograms.items()
+            },
         }
         self.counts.clear()
         self.histograms.clear()

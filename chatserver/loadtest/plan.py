@@ -42,8 +42,8 @@ class Scenario(msgspec.Struct, frozen=True):
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
-    one.name: one
-    for one in (
+    scenario.name: scenario
+    for scenario in (
         Scenario(
             "connect",
             "Users connect at RATE sessions per second and stay connected.",

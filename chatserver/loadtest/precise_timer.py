@@ -40,12 +40,14 @@ class PreciseTimer:
                 raise OSError(ctypes.get_errno(), "timerfd_create")
             self._loop.add_reader(self._fd, self._handle_expiry)
 
-    def set(self, at: float) -> None:
-        """Fire at `at` on `time.monotonic`; immediately if that has passed."""
+    def set(self, deadline: float) -> None:
+        """Fire at `deadline` on `time.monotonic`; immediately if that has passed."""
         if self._fd < 0:
-            self._timer = self._loop.call_later(max(0.0, at - time.monotonic()), self._on_expiry)
+            self._timer = self._loop.call_later(
+                max(0.0, deadline - time.monotonic()), self._on_expiry
+            )
             return
-        ns = max(1, int(at * 1e9))
+        ns = max(1, int(deadline * 1e9))
         spec = _Itimerspec(0, 0, ns // 1_000_000_000, ns % 1_000_000_000)
         self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(spec), None)
 

@@ -73,7 +73,7 @@ class ServerMonitor:
                 spent = await UsageTotals(self._hot).get_day(day)
                 return msgspec.structs.replace(
                     server_sample,
-                    redis_bytes=sum(one.bytes for one in await list_memory(self._hot)),
+                    redis_bytes=sum(server.bytes for server in await list_memory(self._hot)),
                     write_units=_sum_units(spent.units, "persist", "write"),
                     read_units=_sum_units(spent.units, "history", "read"),
                     stored=spent.messages,
@@ -85,9 +85,11 @@ class ServerMonitor:
         if hot is not None:
             with contextlib.suppress(ChatError, TimeoutError):
                 partitions = range(hot.keys.partitions)
-                return sum([await Backlog(hot, one).count_waiting() for one in partitions])
+                return sum(
+                    [await Backlog(hot, partition).count_waiting() for partition in partitions]
+                )
         reads = [await asyncio.to_thread(_read_metrics, url) for url in self._metrics]
-        backlogs = [one[_BACKLOG] for one in reads if _BACKLOG in one]
+        backlogs = [read[_BACKLOG] for read in reads if _BACKLOG in read]
         return round(sum(backlogs)) if backlogs else None
 
 
@@ -143,7 +145,9 @@ def _build_line(pid: int) -> list[int]:
 
 def _find_root(pid: int) -> int:
     try:
-        ours = [one for one in _build_line(pid) if _is_chatserver(machine.read_command(one))]
+        ours = [
+            process for process in _build_line(pid) if _is_chatserver(machine.read_command(process))
+        ]
     except (OSError, ValueError):
         ours = []
     return ours[-1] if ours else pid
@@ -169,8 +173,8 @@ def find_role(command: Sequence[str]) -> str | None:
 def _read_metrics(url: str) -> dict[str, float]:
     """Return the metrics of a process; empty if it does not answer."""
     try:
-        with urllib.request.urlopen(url, timeout=METRICS_S) as answer:  # noqa: S310  an operator's
-            return parse_metrics(answer.read(METRICS_BYTES_MAX).decode(errors="replace"))
+        with urllib.request.urlopen(url, timeout=METRICS_S) as response:  # noqa: S310  an operator's
+            return parse_metrics(response.read(METRICS_BYTES_MAX).decode(errors="replace"))
     except (OSError, ValueError):
         return {}
 

@@ -137,80 +137,80 @@ class Stub(asyncio.Protocol):
     def _reply(self, **fields: Any) -> None:
         self.output.append(encode_frame(msgspec.json.encode(fields)))
 
-    def _handle(self, asked: Request) -> None:
-        match asked.type:
+    def _handle(self, request: Request) -> None:
+        match request.type:
             case "hello":
-                self._handle_hello(asked)
+                self._handle_hello(request)
             case "send":
-                self._handle_send(asked)
+                self._handle_send(request)
             case "open_direct":
-                self._open_chat(asked, f"d-{self.user}-{asked.user}", [asked.user])
+                self._open_chat(request, f"d-{self.user}-{request.user}", [request.user])
             case "create_chat":
-                self._open_chat(asked, f"g-{asked.ref}", asked.members)
+                self._open_chat(request, f"g-{request.ref}", request.members)
             case "invite":
-                self._state.members[asked.chat].extend(asked.users)
-                self._reply(type="ok", id=asked.id)
+                self._state.members[request.chat].extend(request.users)
+                self._reply(type="ok", id=request.id)
             case "history":
-                self._handle_history(asked)
+                self._handle_history(request)
 
-    def _handle_hello(self, asked: Request) -> None:
-        self.user = asked.device.removesuffix("-d")
+    def _handle_hello(self, request: Request) -> None:
+        self.user = request.device.removesuffix("-d")
         self._state.live[self.user] = self
         inbox = self._state.inboxes.setdefault(self.user, [])
         self._reply(type="welcome", epoch=EPOCH, seq=len(inbox), limits={})
-        if asked.cursor is not None and len(inbox) - asked.cursor.seq > self._state.inbox_max:
+        if request.cursor is not None and len(inbox) - request.cursor.seq > self._state.inbox_max:
             head = {"epoch": EPOCH, "seq": len(inbox)}
             self._reply(type="too_long", cursor=head, chats=[])
-        elif asked.cursor is not None:
-            begin = asked.cursor.seq
+        elif request.cursor is not None:
+            begin = request.cursor.seq
             self.output.extend(encode_event(n, e) for n, e in enumerate(inbox[begin:], begin + 1))
 
-    def _open_chat(self, asked: Request, chat: str, others: list[str]) -> None:
+    def _open_chat(self, request: Request, chat: str, others: list[str]) -> None:
         self._state.members[chat] = [self.user, *others]
         self._state.logs[chat] = []
-        self._reply(type="ok", id=asked.id, chat={"chat": chat})
+        self._reply(type="ok", id=request.id, chat={"chat": chat})
 
-    def _handle_send(self, asked: Request) -> None:
-        mind, name = self._state, (self.user, asked.ref)
+    def _handle_send(self, request: Request) -> None:
+        mind, name = self._state, (self.user, request.ref)
         ack = mind.refs.get(name)
         if ack is None:
-            log = mind.logs[asked.chat]
+            log = mind.logs[request.chat]
             seq = mind.refs[name] = len(log) + 1
             message = msgspec.json.encode(
                 {
                     "seq": seq,
                     "ts": _FIRST_TS + seq,
-                    "chat": asked.chat,
+                    "chat": request.chat,
                     "mid": _MID,
                     "sender": self.user,
-                    "ref": asked.ref,
+                    "ref": request.ref,
                     "kind": "text",
-                    "body": asked.body,
+                    "body": request.body,
                 }
             )
             log.append(message)
             rest = b',"kind":"message","chat":"%b","cs":%d,"message":%b}' % (
-                asked.chat.encode(),
+                request.chat.encode(),
                 seq,
                 message,
             )
-            for user in mind.members[asked.chat]:
+            for user in mind.members[request.chat]:
                 mind.deliver(user, seq, rest)
         seq = ack or seq
         place = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": ack is not None}
-        self._reply(type="ack", id=asked.id, ref=asked.ref, **place, durability="hot")
+        self._reply(type="ack", id=request.id, ref=request.ref, **place, durability="hot")
 
-    def _handle_history(self, asked: Request) -> None:
-        log = self._state.logs[asked.chat]
-        if asked.before is not None:
-            end = min(asked.before - 1, len(log))
-            first = max(0, end - asked.limit)
+    def _handle_history(self, request: Request) -> None:
+        log = self._state.logs[request.chat]
+        if request.before is not None:
+            end = min(request.before - 1, len(log))
+            first = max(0, end - request.limit)
         else:
-            first = asked.after or 0
-            end = min(len(log), first + asked.limit)
-        more = first > 0 if asked.before is not None else end < len(log)
-        messages = [msgspec.Raw(one) for one in log[first:end]]
-        self._reply(type="page", id=asked.id, messages=messages, tier="stub", more=more)
+            first = request.after or 0
+            end = min(len(log), first + request.limit)
+        has_more = first > 0 if request.before is not None else end < len(log)
+        messages = [msgspec.Raw(message) for message in log[first:end]]
+        self._reply(type="page", id=request.id, messages=messages, tier="stub", more=has_more)
 
 
 def encode_event(seq: int, rest: bytes) -> bytes:

@@ -130,7 +130,7 @@ class Worker:
         self._pacer = Pacer(
             due,
             self._begin,
-            lambda _, at: self.users.run_action(round(at * 1e6)),
+            lambda _, time_s: self.users.run_action(round(time_s * 1e6)),
             on_late=lambda late_s: time_late("sent_late", int(late_s * 1e6)),
         )
         await self._pacer.finished

@@ -16,9 +16,9 @@ async def fetch_document(outbound: Outbound, url: str) -> bytes:
         Unavailable: the document cannot be fetched now, or the address is not allowed.
     """
     try:
-        answer = await outbound.get(url, timeout_s=TIMEOUT_S, response_bytes_max=BYTES_MAX)
+        response = await outbound.get(url, timeout_s=TIMEOUT_S, response_bytes_max=BYTES_MAX)
     except BadRequest as exc:
         raise Unavailable(exc.message) from exc
-    if not answer.is_ok:
-        raise Unavailable(f"response status {answer.status}")
-    return answer.body
+    if not response.is_ok:
+        raise Unavailable(f"response status {response.status}")
+    return response.body

@@ -97,10 +97,10 @@ class Http2:
         async with self._connect_lock:
             if self._connections and await self._connections[-1].is_alive():
                 return self._connections[-1]
-            made = await self._connect(deadline)
-            self._connections = [one for one in self._connections if not one.is_lost]
-            self._connections.append(made)
-            return made
+            connection = await self._connect(deadline)
+            self._connections = [other for other in self._connections if not other.is_lost]
+            self._connections.append(connection)
+            return connection
 
     async def _connect(self, deadline: float) -> Http2Connection:
         host, port = self._url.host or "", self._url.port or 443
@@ -111,7 +111,7 @@ class Http2:
         # A name with both private and public addresses indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NOT_ALLOWED)
-        why: Exception | None = None
+        reason: Exception | None = None
         tried = addresses[:ADDRESSES_MAX]
         for number, address in enumerate(tried):
             share_s = (deadline - self._loop.time()) / (len(tried) - number)
@@ -119,9 +119,9 @@ class Http2:
                 async with asyncio.timeout(share_s):
                     return await self._connect_to(address, host, port)
             except (OSError, TimeoutError, NotReached) as exc:  # SSL errors are OSErrors, too
-                why = exc
-        shown = f"{host} could not be reached: {type(why).__name__}"
-        raise NotReached(why.message if isinstance(why, NotReached) else shown) from why
+                reason = exc
+        shown = f"{host} could not be reached: {type(reason).__name__}"
+        raise NotReached(reason.message if isinstance(reason, NotReached) else shown) from reason
 
     async def _connect_to(self, address: str, host: str, port: int) -> Http2Connection:
         transport, connection = await self._loop.create_connection(

@@ -181,14 +181,14 @@ class Http2Connection(asyncio.Protocol):
         return len(self._exchanges) < room
 
     async def _send_body(self, stream: int, exchange: _Exchange, body: bytes) -> None:
-        at = 0
+        offset = 0
         while not exchange.answered.done():
             window = self._core.local_flow_control_window(stream)
-            size = min(window, self._core.max_outbound_frame_size, len(body) - at)
-            if size > 0 or at == len(body):
-                at += size
-                is_end = at == len(body)
-                self._core.send_data(stream, body[at - size : at], end_stream=is_end)
+            size = min(window, self._core.max_outbound_frame_size, len(body) - offset)
+            if size > 0 or offset == len(body):
+                offset += size
+                is_end = offset == len(body)
+                self._core.send_data(stream, body[offset - size : offset], end_stream=is_end)
                 exchange.is_sent = is_end
                 self._flush()
                 if is_end:
@@ -310,13 +310,13 @@ class Http2Connection(asyncio.Protocol):
         if not self.is_usable:
             raise NotReached(f"{self._host}: {self._end_reason}")
 
-    def _abort(self, why: str) -> None:
-        self._end(why)
+    def _abort(self, reason: str) -> None:
+        self._end(reason)
         if self._transport is not None:
             self._transport.abort()
 
-    def _end(self, why: str) -> None:
-        self._end_reason = self._end_reason or why
+    def _end(self, reason: str) -> None:
+        self._end_reason = self._end_reason or reason
         for exchange in self._exchanges.values():
             kind = Unavailable if exchange.is_sent else NotReached
             exchange.fail(kind(f"{self._host}: {self._end_reason}"))

@@ -94,17 +94,19 @@ def _find_surrogate(value: Any, path: str = "") -> str | None:
 
 def format_validation_error(text: str) -> str:
     """Convert msgspec's "Expected … - at `$.field`" to "field: expected …", of limited length."""
-    what, _, where = text.rpartition(" - at `")
-    if not what:
-        what, where = text, ""
-    where = where.removeprefix("key` in `")  # for an object whose keys are data
-    field = where.rstrip("`").removeprefix("$.").removeprefix("$") or "frame"
-    if what.startswith(("Invalid value", "Invalid enum value")):
-        what = _ALLOWED.get(field, "not one of the allowed values")  # never echo the client's input
+    detail, _, path = text.rpartition(" - at `")
+    if not detail:
+        detail, path = text, ""
+    path = path.removeprefix("key` in `")  # for an object whose keys are data
+    field = path.rstrip("`").removeprefix("$.").removeprefix("$") or "frame"
+    if detail.startswith(("Invalid value", "Invalid enum value")):
+        detail = _ALLOWED.get(
+            field, "not one of the allowed values"
+        )  # never echo the client's input
     for part, words in _PATTERNS:
-        if part in what:
-            what = words
-    return f"{field}: {what[:1].lower()}{what[1:]}"[:300]
+        if part in detail:
+            detail = words
+    return f"{field}: {detail[:1].lower()}{detail[1:]}"[:300]
 
 
 _ALLOWED = {
@@ -239,19 +241,19 @@ def event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
 
 def get_event_ts(body: bytes) -> int:
     """Return the timestamp of the entry in an event body; 0 if it has none."""
-    at = body.find(b',"message":{"seq":', 0, 256)
-    if at < 0:
+    position = body.find(b',"message":{"seq":', 0, 256)
+    if position < 0:
         return 0
-    start = body.index(b'"ts":', at) + 5
+    start = body.index(b'"ts":', position) + 5
     return int(body[start : body.index(b",", start)])
 
 
 def get_event_mid(body: bytes) -> str:
     """Return the mid of the entry in an event body; empty if it has none."""
-    at = body.find(b'"mid":"', 0, 512)
-    if at < 0 or body.find(b',"message":{"seq":', 0, at) < 0:
+    position = body.find(b'"mid":"', 0, 512)
+    if position < 0 or body.find(b',"message":{"seq":', 0, position) < 0:
         return ""
-    start = at + 7
+    start = position + 7
     return body[start : body.index(b'"', start)].decode()
 
 

@@ -104,6 +104,6 @@ class FairSemaphore:
         return None
 
 
-def _refuse(why: str) -> RateLimited:
+def _refuse(reason: str) -> RateLimited:
     metrics.RATE_LIMITED.labels("requests_in_flight").inc()
-    return RateLimited(why, retry_after_ms=RETRY_MS)
+    return RateLimited(reason, retry_after_ms=RETRY_MS)

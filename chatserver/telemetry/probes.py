@@ -85,8 +85,8 @@ def make_app(
         path = environ["PATH_INFO"]
         if path == "/metrics":
             READY.set(0 if find_problem() else 1)
-            answer: Iterable[bytes] = metrics(environ, start_response)
-            return answer
+            response: Iterable[bytes] = metrics(environ, start_response)
+            return response
         status, text = respond(path)
         start_response(status, [*_TEXT])  # a copy, because wsgiref modifies the list
         return [text.encode()]

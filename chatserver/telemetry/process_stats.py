@@ -102,10 +102,10 @@ class BusyChats:
         return {chat: round(count) for chat, count in busiest}
 
 
-def add_buckets(into: dict[float, int], more: Buckets) -> None:
+def add_buckets(target: dict[float, int], increments: Buckets) -> None:
     """Add a histogram to another one; the bounds may differ."""
-    for bound, count in more.items():
-        into[bound] = into.get(bound, 0) + count
+    for bound, count in increments.items():
+        target[bound] = target.get(bound, 0) + count
 
 
 def quantile(buckets: Buckets, share: float) -> float | None:

@@ -98,17 +98,17 @@ def _iter_samples(metric: Any, suffix: str) -> Iterable[tuple[dict[str, str], fl
 
 def _find_increments(now: dict[str, float], before: dict[str, float]) -> dict[str, float]:
     grown = ((key, value - before.get(key, 0.0)) for key, value in now.items())
-    return {key: round(more, 6) for key, more in grown if more > 0}
+    return {key: round(amount, 6) for key, amount in grown if amount > 0}
 
 
 def _find_new_values(now: dict[float, int], before: Buckets) -> dict[float, int]:
     new_values: dict[float, int] = {}
     below: float | None = None
     for bound, count in now.items():
-        more = count - before.get(bound, 0)
-        if more > 0:
+        amount = count - before.get(bound, 0)
+        if amount > 0:
             if below is not None:
                 new_values.setdefault(below, 0)
-            new_values[bound] = more
+            new_values[bound] = amount
         below = bound
     return new_values

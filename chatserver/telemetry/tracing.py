@@ -110,8 +110,8 @@ def open_tracing(settings: Settings, process: str) -> Iterator[None]:
     try:
         from chatserver.telemetry.otlp import make_export, make_span_maker
     except ImportError as exc:
-        why = "telemetry.traces: needs the extra `otel`: pip install 'tierchat[otel]'"
-        raise ConfigError([why]) from exc
+        reason = "telemetry.traces: needs the extra `otel`: pip install 'tierchat[otel]'"
+        raise ConfigError([reason]) from exc
     sender = SpanSender(make_export(settings.traces_endpoint, EXPORT_S_MAX))
     _tracer = Tracer(settings.traces_sample, make_span_maker(process, os.getpid()), sender.put)
     try:

@@ -69,10 +69,10 @@ class TenantItems:
             if start is not None:
                 request["ExclusiveStartKey"] = start
             await self._pace.acquire(0.0)
-            answer = await self._client.call("scan", request)
-            self._record_units(answer)
-            start = answer.get("LastEvaluatedKey")
-            yield ScanPage(answer["Items"], answer["ScannedCount"], start)
+            response = await self._client.call("scan", request)
+            self._record_units(response)
+            start = response.get("LastEvaluatedKey")
+            yield ScanPage(response["Items"], response["ScannedCount"], start)
             if start is None:
                 return
 
@@ -95,9 +95,9 @@ class TenantItems:
 
     async def _write(self, table: Table, writes: Sequence[dict[str, Any]]) -> None:
         batches = _split(writes)
-        for at in range(0, len(batches), BATCHES_AT_ONCE):
+        for start in range(0, len(batches), BATCHES_AT_ONCE):
             async with asyncio.TaskGroup() as group:
-                for batch in batches[at : at + BATCHES_AT_ONCE]:
+                for batch in batches[start : start + BATCHES_AT_ONCE]:
                     group.create_task(self._write_batch(table, batch))
 
     async def _write_batch(self, table: Table, writes: list[dict[str, Any]]) -> None:
@@ -107,9 +107,11 @@ class TenantItems:
         async def attempt() -> None:
             nonlocal unprocessed
             await self._pace.acquire(0.0)
-            answer = await self._client.call_once("batch_write_item", {"RequestItems": unprocessed})
-            self._record_units(answer)
-            unprocessed = answer.get("UnprocessedItems") or {}
+            response = await self._client.call_once(
+                "batch_write_item", {"RequestItems": unprocessed}
+            )
+            self._record_units(response)
+            unprocessed = response.get("UnprocessedItems") or {}
             if unprocessed:
                 raise Unavailable(
                     f"DynamoDB at {self._client.endpoint}: {len(unprocessed[name])} of "
@@ -118,8 +120,8 @@ class TenantItems:
 
         await self._client.retry(attempt, PAGE_TIMEOUT_S)
 
-    def _record_units(self, answer: dict[str, Any]) -> None:
-        consumed = answer.get("ConsumedCapacity", [])
+    def _record_units(self, response: dict[str, Any]) -> None:
+        consumed = response.get("ConsumedCapacity", [])
         listed = consumed if isinstance(consumed, list) else [consumed]
         units = sum(usage["CapacityUnits"] for usage in listed)
         self.units += units
@@ -131,13 +133,13 @@ def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     batches: list[list[dict[str, Any]]] = []
     size = 0
     for write in writes:
-        ((_, about),) = write.items()
-        more = item_bytes(about.get("Item") or about["Key"])
-        if not batches or len(batches[-1]) == WRITES_MAX or size + more > BATCH_BYTES_MAX:
+        ((_, operation),) = write.items()
+        bytes_count = item_bytes(operation.get("Item") or operation["Key"])
+        if not batches or len(batches[-1]) == WRITES_MAX or size + bytes_count > BATCH_BYTES_MAX:
             batches.append([])
             size = 0
         batches[-1].append(write)
-        size += more
+        size += bytes_count
     return batches
 
 

@@ -132,15 +132,15 @@ class Reencryption:
         }
         if progress.start is not None:
             request["ExclusiveStartKey"] = progress.start
-        answer = await self._raw.call("scan", request)
+        response = await self._raw.call("scan", request)
         await map_concurrently(
             functools.partial(self._run_item, table),
-            answer["Items"],
+            response["Items"],
             in_flight_max=WRITES_IN_FLIGHT_MAX,
             name="reencrypt",
         )
-        self._counts.items_read += len(answer["Items"])
-        last: Item | None = answer.get("LastEvaluatedKey")
+        self._counts.items_read += len(response["Items"])
+        last: Item | None = response.get("LastEvaluatedKey")
         if last is not None:
             return msgspec.structs.replace(progress, start=last)
         number = progress.table + 1
@@ -179,10 +179,10 @@ class Reencryption:
             "ReturnConsumedCapacity": "TOTAL",
         }
         try:
-            answer = await self._raw.call("update_item", request)
+            response = await self._raw.call("update_item", request)
         except ConditionFailed:
             return  # a concurrent writer has encrypted or deleted it
-        units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
+        units = float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
         self._writes.adjust(units - 1.0)
         self._counts.write_units += units
         self._counts.items += 1
@@ -248,6 +248,6 @@ def _split_copy(item: Item) -> tuple[Item, Item]:
     if MessageField.COPY not in item or MessageField.BODY in item:
         return item, item
     copy = codec.decode_message(item[MessageField.COPY]["S"].encode())
-    made = encode_copy(copy)
-    texts = {MessageField.COPY, MessageField.BODY, MessageField.ATTACHMENTS} & made.keys()
-    return {**item, **{name: made[name] for name in texts}}, item
+    encoded = encode_copy(copy)
+    texts = {MessageField.COPY, MessageField.BODY, MessageField.ATTACHMENTS} & encoded.keys()
+    return {**item, **{name: encoded[name] for name in texts}}, item

@@ -150,10 +150,14 @@ class StreamReader:
         with contextlib.suppress(ChatError):
             await reading.save(keep=False)
 
-    def _report_lost(self, shard: str, read_to_ms: int, why: str) -> None:
+    def _report_lost(self, shard: str, read_to_ms: int, reason: str) -> None:
         unread_s = int(self._clock.time() - read_to_ms / 1000)
         log.error(
-            "stream.records_lost", shard=shard, read_to_ms=read_to_ms, unread_s=unread_s, reason=why
+            "stream.records_lost",
+            shard=shard,
+            read_to_ms=read_to_ms,
+            unread_s=unread_s,
+            reason=reason,
         )
         metrics.STREAM_LOST.inc()
 

@@ -145,20 +145,20 @@ class RemovalHandler:
                 missing.setdefault(message.chat, []).append((item, message))
             else:
                 metrics.STREAM_REMOVALS.labels(outcome).inc()
-        for chat, lacking in missing.items():
+        for chat, removals in missing.items():
             # Record the chat first, because the archive worker visits recorded chats.
             await self.manifests.record_late(chat, int(self.clock.time() * 1000))
             failpoint("stream.before_put_back")
-            await self._restore(chat, lacking)
+            await self._restore(chat, removals)
             failpoint("stream.after_put_back")
         if missing:
             await asyncio.sleep(self.settle_s)
-        for chat, lacking in missing.items():
-            await self._apply_missed_changes(chat, [message for _, message in lacking])
+        for chat, removals in missing.items():
+            await self._apply_missed_changes(chat, [message for _, message in removals])
 
-    async def _restore(self, chat: str, lacking: Sequence[tuple[Item, Message]]) -> None:
-        first = min(message.ts for _, message in lacking)
-        remaining = list(lacking)
+    async def _restore(self, chat: str, removals: Sequence[tuple[Item, Message]]) -> None:
+        first = min(message.ts for _, message in removals)
+        remaining = list(removals)
         for _ in range(TRIES_MAX):
             since = await self.archivable.list_changes(chat, first)
             is_back = [
@@ -174,8 +174,8 @@ class RemovalHandler:
             await asyncio.sleep(self.settle_s / TRIES_MAX)
         for _, message in remaining:
             log.error("stream.refused", chat=chat, seq=message.seq, reason="newer_item_exists")
-        count = len(lacking) - len(remaining)
-        log.warning("stream.items_restored", chat=chat, count=count, first=lacking[0][1].seq)
+        count = len(removals) - len(remaining)
+        log.warning("stream.items_restored", chat=chat, count=count, first=removals[0][1].seq)
         metrics.STREAM_REMOVALS.labels("refused").inc(len(remaining))
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 

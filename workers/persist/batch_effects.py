@@ -63,13 +63,15 @@ def coalesce(works: Sequence[Work], batch_size: int) -> BatchEffects:
     coalesced = BatchEffects(list(works), {}, {}, [])
     if not any(work.committed.target_ts for work in works):
         return coalesced
-    at = {Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)}
+    positions = {
+        Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)
+    }
     for number, work in enumerate(works):
         entry, committed = work.item.message, work.committed
         if entry.kind not in CHANGE_KINDS or not committed.target_ts or work.why:
             continue
         target = Place(entry.chat, committed.target_ts)
-        index = at.get(target)
+        index = positions.get(target)
         if index is not None and (
             entry.kind == "delete" or index // batch_size == number // batch_size
         ):
@@ -82,7 +84,7 @@ def coalesce(works: Sequence[Work], batch_size: int) -> BatchEffects:
             coalesced.changes.setdefault(target, []).append(entry)
         if committed.replaced_ts:
             replaced = Place(entry.chat, committed.replaced_ts)
-            index = at.get(replaced)
+            index = positions.get(replaced)
             if index is not None:
                 edit = coalesced.works[index].item.message
                 _replace(coalesced.works, index, build_tombstone(edit, entry.seq))

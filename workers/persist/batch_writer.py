@@ -138,10 +138,12 @@ class Writer:
         """
         changes = self._container.message_changes
         cleared = [
-            functools.partial(changes.clear_edit, *at, rev) for at, rev in coalesced.cleared.items()
+            functools.partial(changes.clear_edit, *place, rev)
+            for place, rev in coalesced.cleared.items()
         ]
         applies = [
-            functools.partial(changes.apply, *at, made) for at, made in coalesced.changes.items()
+            functools.partial(changes.apply, *place, change)
+            for place, change in coalesced.changes.items()
         ]
         for writes in (cleared, applies):
             async with asyncio.TaskGroup() as group:
@@ -158,12 +160,12 @@ class Writer:
             if message.seq != 1 or (work.chat, message.ts) in dead_lettered:
                 continue
             if receiver is not None:
-                both = [UserId(receiver), UserId(message.sender)]
+                users = [UserId(receiver), UserId(message.sender)]
                 put = functools.partial(directory.add_to_chat_list, message.chat, receiver)
                 await self._write_one("direct chat", put)
-                again = functools.partial(self._add_direct_chat, message.chat, message.sender)
-                await self._write_one("direct chat", again)
-                await list_for_users(self._container.inboxes, work.chat, both, both, notifier)
+                retry_ = functools.partial(self._add_direct_chat, message.chat, message.sender)
+                await self._write_one("direct chat", retry_)
+                await list_for_users(self._container.inboxes, work.chat, users, users, notifier)
 
     async def _add_direct_chat(self, chat: str, user: str) -> None:
         """Add a direct chat to a user's chat list; read first, because that is cheaper."""
@@ -247,8 +249,8 @@ class Writer:
             log.error("persist.gap_left", seq=place.seq, ts=place.ts, error=exc.message)
         await self._dead_letter(work, work.why or reason, by_chat)
 
-    async def _dead_letter(self, work: Work, why: str, by_chat: dict[ChatId, Piece]) -> None:
-        await dead_letter(self._backlog, work.committed, why)
+    async def _dead_letter(self, work: Work, reason: str, by_chat: dict[ChatId, Piece]) -> None:
+        await dead_letter(self._backlog, work.committed, reason)
         by_chat[work.chat].dead_lettered.add(work.committed.ts)
 
     async def _put(self, items: Sequence[PersistItem]) -> None:
@@ -293,8 +295,8 @@ class Writer:
             raise LeaseLost("the lease could expire before a write ends")
 
 
-async def dead_letter(backlog: Backlog, raw: CommittedMessage, why: str) -> None:
+async def dead_letter(backlog: Backlog, raw: CommittedMessage, reason: str) -> None:
     """Store an entry that cannot be persisted as a dead letter."""
-    log.error("persist.dead_lettered", seq=raw.seq, ts=raw.ts, reason=why)
+    log.error("persist.dead_lettered", seq=raw.seq, ts=raw.ts, reason=reason)
     metrics.DEAD_LETTERS.inc()
-    await backlog.add_dead_letter(raw, why)
+    await backlog.add_dead_letter(raw, reason)

@@ -168,9 +168,9 @@ class PersistWorker:
     async def _read(self, queues: ChatQueues) -> None:
         """Read and queue backlog entries until the lease is lost."""
         epoch = self._container.hot.get_epoch(self._partition)
-        at = await self._backlog.get_checkpoint()
+        position = await self._backlog.get_checkpoint()
         ahead = await self._backlog.get_persisting_id()
-        queues.is_held = parse_entry_id(at) < parse_entry_id(ahead)
+        queues.is_held = parse_entry_id(position) < parse_entry_id(ahead)
         progress = await self._backlog.get_progress() if queues.is_held else {}
         while await self._lease.hold():
             if self._container.hot.get_epoch(self._partition) != epoch:
@@ -183,14 +183,14 @@ class PersistWorker:
             if queues.is_full:
                 await self._wait_for(queues.room)
                 continue
-            entries = await self._backlog.list_after(at, BATCH_MAX)
+            entries = await self._backlog.list_after(position, BATCH_MAX)
             if not entries:
                 queues.release()
-                await self._wait_for_entries(at)
+                await self._wait_for_entries(position)
                 continue
-            at = entries[-1].id
+            position = entries[-1].id
             await self._enqueue(queues, entries, progress)
-            if queues.is_held and parse_entry_id(at) >= parse_entry_id(ahead):
+            if queues.is_held and parse_entry_id(position) >= parse_entry_id(ahead):
                 progress = {}
                 queues.release()
             await self._sharding.reshard()
@@ -238,13 +238,13 @@ class PersistWorker:
             async with asyncio.timeout(self._settings.lease_s / 5):
                 await event.wait()
 
-    async def _wait_for_entries(self, at: str) -> None:
+    async def _wait_for_entries(self, position: str) -> None:
         key = self._container.hot.keys.backlog(self._partition)
         if self._client is None:
             self._client = self._container.hot.create_blocking_client(key)
         wait_ms = min(IDLE_MS, int(self._settings.lease_s / 3 * 1000))  # the lease must be renewed
         try:
-            read = self._client.xread({key: at}, count=1, block=wait_ms)
+            read = self._client.xread({key: position}, count=1, block=wait_ms)
             await self._container.hot.with_deadline(read)
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._container.hot.name}: {exc}") from exc
@@ -446,8 +446,8 @@ def _decode(gateway: GatewayId, raw: CommittedMessage) -> Work | None:
     try:
         message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
     except msgspec.MsgspecError as exc:
-        why = f"not a message: {exc}"
+        reason = f"not a message: {exc}"
     else:
         return Work(gateway, raw, PersistItem(message, raw.receiver))
     tombstone = build_replacement_tombstone(raw)
-    return None if tombstone is None else Work(gateway, raw, PersistItem(tombstone, None), why)
+    return None if tombstone is None else Work(gateway, raw, PersistItem(tombstone, None), reason)

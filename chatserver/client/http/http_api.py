@@ -34,7 +34,7 @@ class HttpApi:
         self._get_token = get_token
 
     async def request(
-        self, method: str, path: str, body: Any = None, more: dict[str, str] | None = None
+        self, method: str, path: str, body: Any = None, own_headers: dict[str, str] | None = None
     ) -> Any:
         """Send a request and return the decoded response body, or None if it is empty.
 
@@ -42,7 +42,7 @@ class HttpApi:
             ChatError: the API returned an error (problem details).
             Unavailable: the API did not answer.
         """
-        headers = {"Authorization": f"Bearer {await self._get_token()}", **(more or {})}
+        headers = {"Authorization": f"Bearer {await self._get_token()}", **(own_headers or {})}
         data = None
         if body is not None:
             data = json.dumps(body).encode()
@@ -50,8 +50,8 @@ class HttpApi:
         request = urllib.request.Request(  # noqa: S310  # the scheme was checked
             self._url + path, data, headers, method=method
         )
-        answer = await asyncio.to_thread(open_url, request, CALL_S, PAGE_BYTES_MAX)
-        return json.loads(answer) if answer else None
+        response = await asyncio.to_thread(open_url, request, CALL_S, PAGE_BYTES_MAX)
+        return json.loads(response) if response else None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -72,8 +72,8 @@ def open_url(request: urllib.request.Request, timeout_s: float, bytes_max: int |
         Unavailable: the server did not answer.
     """
     try:
-        with _opener.open(request, timeout=timeout_s) as answer:
-            content: bytes = answer.read() if bytes_max is None else answer.read(bytes_max)
+        with _opener.open(request, timeout=timeout_s) as response:
+            content: bytes = response.read() if bytes_max is None else response.read(bytes_max)
             return content
     except urllib.error.HTTPError as exc:
         _raise_api_error(exc)

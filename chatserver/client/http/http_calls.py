@@ -159,8 +159,8 @@ class HttpCalls:
     async def _request_preferences(
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> ChatPreferences:
-        answer = await self._get_http_api().request(method, path, body)
-        preferences = msgspec.convert(answer, ChatPreferences)
+        response = await self._get_http_api().request(method, path, body)
+        preferences = msgspec.convert(response, ChatPreferences)
         self._apply_preferences([preferences])
         return preferences
 

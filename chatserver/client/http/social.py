@@ -81,10 +81,10 @@ class SocialApi:
     async def create_post(self, content: str, key: str | None = None) -> Fields:
         """Create a post and return it. A retry with the same `key` does not create another post."""
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
-        made: Fields = await self._api.request(
+        post: Fields = await self._api.request(
             "POST", "/v1/me/posts", {"content": content}, headers
         )
-        return made
+        return post
 
     async def list_posts(
         self, user: str, *, cursor: str | None = None, limit: int = 50

@@ -171,14 +171,14 @@ class _Parser:
 
 
 def _split(expression: str) -> list[str]:
-    tokens, at = [], 0
+    tokens, position = [], 0
     text = expression.rstrip()
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
-            raise Unsupported(text[at:])
+            raise Unsupported(text[position:])
         tokens.append(match[1])
-        at = match.end()
+        position = match.end()
     return tokens
 
 

@@ -26,10 +26,10 @@ async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 def find_header(head: bytes, name: str) -> str:
     """Return the value of a header; empty if it is missing."""
-    at = head.lower().find(b"\r\n" + name.encode() + b":")
-    if at < 0:
+    position = head.lower().find(b"\r\n" + name.encode() + b":")
+    if position < 0:
         return ""
-    start = at + len(name) + 3
+    start = position + len(name) + 3
     return head[start : head.index(b"\r\n", start)].strip().decode("latin-1")
 
 

@@ -250,10 +250,10 @@ class Rules:
         self.refusals["UnprocessedKeys"] += passes.count(False)
         keys = [(read.table.name, read.action.place) for read in reads]
 
-        def select_keys(which: Sequence[bool]) -> dict[str, Any]:
+        def select_keys(is_chosen: Sequence[bool]) -> dict[str, Any]:
             return {
                 table: {**body["RequestItems"][table], "Keys": some}
-                for table, some in _group_by_table(keys, which).items()
+                for table, some in _group_by_table(keys, is_chosen).items()
             }
 
         unprocessed = select_keys([not has_passed for has_passed in passes])
@@ -335,8 +335,8 @@ class Rules:
         """Load the previous items of writes in tables with indexes."""
         by_key = {write.key: write for write in writes if is_image_needed(write)}
         keys = list(by_key)
-        for at in range(0, len(keys), _READS_MAX):
-            some = [by_key[key] for key in keys[at : at + _READS_MAX]]
+        for start in range(0, len(keys), _READS_MAX):
+            some = [by_key[key] for key in keys[start : start + _READS_MAX]]
             request: dict[str, Any] = {}
             for write in some:
                 key = {name: write.action.place[name] for name in write.table.key}
@@ -406,11 +406,11 @@ class Rules:
 
 
 def _group_by_table(
-    requests: Sequence[tuple[str, Any]], which: Sequence[bool]
+    requests: Sequence[tuple[str, Any]], are_chosen: Sequence[bool]
 ) -> dict[str, list[Any]]:
     """Return the chosen requests by table."""
     chosen: dict[str, list[Any]] = {}
-    for (table, item_request), is_chosen in zip(requests, which, strict=True):
+    for (table, item_request), is_chosen in zip(requests, are_chosen, strict=True):
         if is_chosen:
             chosen.setdefault(table, []).append(item_request)
     return chosen

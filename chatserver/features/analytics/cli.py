@@ -266,12 +266,12 @@ def _format_table(result: Result) -> Sequence[str]:
 
     rows = [[format_cell(value) for value in row] for row in result.rows]
     is_number = [
-        all(isinstance(row[at], int | float | decimal.Decimal | None) for row in result.rows)
-        for at in range(len(result.columns))
+        all(isinstance(row[index], int | float | decimal.Decimal | None) for row in result.rows)
+        for index in range(len(result.columns))
     ]
     widths = [
-        max(len(name), *(len(row[at]) for row in rows)) if rows else len(name)
-        for at, name in enumerate(result.columns)
+        max(len(name), *(len(row[index]) for row in rows)) if rows else len(name)
+        for index, name in enumerate(result.columns)
     ]
 
     def format_line(cells: Sequence[str]) -> str:

@@ -87,7 +87,7 @@ class ParquetFiles:
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         try:
-            answer = await self._store.call(
+            response = await self._store.call(
                 "put_object",
                 Key=key,
                 Body=data,
@@ -96,7 +96,7 @@ class ParquetFiles:
             )
         except ObjectMissing as exc:
             raise Conflict(f"{key}: was removed concurrently") from exc
-        return str(answer["ETag"])
+        return str(response["ETag"])
 
     async def remove(self, key: str) -> None:
         """Delete a file. Idempotent."""
@@ -104,10 +104,10 @@ class ParquetFiles:
 
     async def iter_files(self, prefix: str = PREFIX) -> AsyncIterator[list[StoredFile]]:
         """Yield the files below a prefix, page by page, sorted by key."""
-        more: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         while True:
-            answer = await self._store.call(
-                "list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX, **more
+            response = await self._store.call(
+                "list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX, **options
             )
             yield [
                 StoredFile(
@@ -116,8 +116,8 @@ class ParquetFiles:
                     s3_object["Size"],
                     s3_object["LastModified"].timestamp(),
                 )
-                for s3_object in answer.get("Contents") or ()
+                for s3_object in response.get("Contents") or ()
             ]
-            if not answer.get("IsTruncated"):
+            if not response.get("IsTruncated"):
                 return
-            more = {"ContinuationToken": answer["NextContinuationToken"]}
+            options = {"ContinuationToken": response["NextContinuationToken"]}

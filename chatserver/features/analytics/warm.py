@@ -81,8 +81,8 @@ class ExportRows:
         }
         if start is not None:
             request["ExclusiveStartKey"] = start
-        answer = await self._client.call("scan", request)
-        return [_decode_segment(row) for row in answer["Items"]], answer.get("LastEvaluatedKey")
+        response = await self._client.call("scan", request)
+        return [_decode_segment(row) for row in response["Items"]], response.get("LastEvaluatedKey")
 
     async def mark_exported(self, segment: NewSegment) -> bool:
         """Mark a segment as exported; return False if the segment has been replaced."""

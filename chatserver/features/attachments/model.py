@@ -168,8 +168,10 @@ def checksum_base64(sha256: str) -> str:
 
 def sniff(head: bytes) -> str | None:
     """Return the type detected from the first bytes of a file, or None if it is unknown."""
-    for name, at, magic in _SIGNATURES:
-        if head[at : at + len(magic)] == magic and (name != "image/webp" or head[:4] == b"RIFF"):
+    for name, offset, magic in _SIGNATURES:
+        if head[offset : offset + len(magic)] == magic and (
+            name != "image/webp" or head[:4] == b"RIFF"
+        ):
             return name
     return None
 

@@ -159,8 +159,8 @@ class Attachments:
         rows = (await self._client.call("query", request))["Items"]
         due = []
         for row in rows:
-            at, _, file = row[DirectoryField.SK]["S"].partition("#")
-            due.append(DueFile(file, int(at)))
+            due_s, _, file = row[DirectoryField.SK]["S"].partition("#")
+            due.append(DueFile(file, int(due_s)))
         return due
 
     async def remove_file(self, file: File) -> bool:
@@ -228,12 +228,12 @@ def owned_key(file: File) -> Item:
     return row_key(user_key(file.owner), f"file#{file.id}")
 
 
-def _format_due(at: int) -> str:
-    return f"{at:0{_DUE_DIGITS}d}"
+def _format_due(time_s: int) -> str:
+    return f"{time_s:0{_DUE_DIGITS}d}"
 
 
-def due_key(file: str, at: int) -> Item:
-    return row_key(f"due#{get_shard(file)}", f"{_format_due(at)}#{file}")
+def due_key(file: str, time_s: int) -> Item:
+    return row_key(f"due#{get_shard(file)}", f"{_format_due(time_s)}#{file}")
 
 
 def _require_rev(rev: int) -> dict[str, Any]:

@@ -100,10 +100,10 @@ class PreferenceRows:
             "ConsistentRead": True,
             "Limit": limit + 1,
         }
-        answer = await self._client.call("query", request)
-        rows = [row for row in answer["Items"] if row[Field.SK]["S"] != first]
+        response = await self._client.call("query", request)
+        rows = [row for row in response["Items"] if row[Field.SK]["S"] != first]
         page = [decode_preferences(row) for row in rows[:limit]]
-        has_more = len(rows) > limit or "LastEvaluatedKey" in answer
+        has_more = len(rows) > limit or "LastEvaluatedKey" in response
         return page, page[-1].chat if page and has_more else None
 
     async def get_pinned(self, user: UserId) -> PinnedChats:

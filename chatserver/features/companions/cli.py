@@ -65,8 +65,8 @@ def create(id_: str, **changes: Any) -> None:
     wanted = _parse_changes(changes)
 
     async def action(companions: Companions) -> None:
-        made = await companions.create(id_, wanted)
-        click.echo(f"{made.id}  version {made.version}")
+        created = await companions.create(id_, wanted)
+        click.echo(f"{created.id}  version {created.version}")
 
     _run_with_companions(action)
 
@@ -108,8 +108,8 @@ def update(id_: str, **changes: Any) -> None:
     wanted = _parse_changes(changes)
 
     async def action(companions: Companions) -> None:
-        made = await companions.update(parse_companion_id(id_, "ID"), wanted)
-        click.echo(f"{made.id}  version {made.version}")
+        created = await companions.update(parse_companion_id(id_, "ID"), wanted)
+        click.echo(f"{created.id}  version {created.version}")
 
     _run_with_companions(action)
 

@@ -248,8 +248,8 @@ def _active_session_routes(container: StorageContainer) -> list[HTTPRouteHandler
 
         With `forget`, the companion also forgets what it remembers from this session.
         """
-        which = None if chat is None else ChatId(chat)
-        old = await sessions.delete(actor, parse_companion_id(companion), which)
+        selected = None if chat is None else ChatId(chat)
+        old = await sessions.delete(actor, parse_companion_id(companion), selected)
         if forget:
             await memories.delete_session(actor, old.companion, old.chat)
         return describe_session(old)

@@ -144,17 +144,17 @@ def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
         match = _CHANGE.fullmatch(line.strip())
         if match is None or len(changes) >= CHANGES_MAX:
             continue
-        what, rest = match[1].lower(), match[2]
-        if what in ("add", "summary"):
+        operation, rest = match[1].lower(), match[2]
+        if operation in ("add", "summary"):
             if clean := clean_entry(rest):
-                changes.append(Change("add" if what == "add" else "summary", clean))
+                changes.append(Change("add" if operation == "add" else "summary", clean))
             continue
         number_match = _NUMBERED.fullmatch(rest)
         if number_match is None or not 1 <= int(number_match[1]) <= len(numbered):
             continue
         entry = numbered[int(number_match[1]) - 1]
         clean = clean_entry(number_match[2])
-        if what == "delete":
+        if operation == "delete":
             changes.append(Change("delete", id=entry.id))
         elif clean and entry.kind == "fact":
             changes.append(Change("update", clean, entry.id))
@@ -324,8 +324,8 @@ def digest(text: str) -> str:
 
 def _make_entry_id(source: Source, number: int) -> str:
     """Return an id that is the same if the extraction is repeated."""
-    made = f"{source.chat}#{source.upto}#{number}".encode()
-    return hashlib.blake2b(made, digest_size=8, person=b"memory").hexdigest()
+    entry_name = f"{source.chat}#{source.upto}#{number}".encode()
+    return hashlib.blake2b(entry_name, digest_size=8, person=b"memory").hexdigest()
 
 
 def _join_sources(sources: tuple[Source, ...], new: Source) -> tuple[Source, ...] | None:

@@ -66,13 +66,13 @@ class PageFetcher:
         )
         if response is None:
             return PageSummary()
-        answer, final = response
-        if detect_picture_type(answer.body) is not None:
+        http_response, final = response
+        if detect_picture_type(http_response.body) is not None:
             return PageSummary(picture=final)
-        declared = answer.headers.get("content-type", "")
+        declared = http_response.headers.get("content-type", "")
         if declared.partition(";")[0].strip().lower() not in _HTML:
             return PageSummary()
-        return await asyncio.to_thread(parse_page, answer.body, declared, final)
+        return await asyncio.to_thread(parse_page, http_response.body, declared, final)
 
     async def fetch_picture(self, url: str) -> Picture | None:
         """Return a picture of at most `PICTURE_BYTES_MAX`; None if it cannot be fetched now.
@@ -110,17 +110,17 @@ class PageFetcher:
         # Each fetch has its own HTTP session, so users never share a connection.
         async with open_outbound(self._settings, self._lookup) as outbound:
             for _ in range(REDIRECTS_MAX + 1):
-                answer = await outbound.get(
+                response = await outbound.get(
                     url,
                     headers={"Accept": accept},
                     timeout_s=FETCH_S,
                     response_bytes_max=bytes_max,
                     is_truncated=is_truncated,
                 )
-                if answer.status not in _REDIRECTS:
-                    return (answer, url) if answer.is_ok else None
+                if response.status not in _REDIRECTS:
+                    return (response, url) if response.is_ok else None
                 try:
-                    url = str(URL(url).join(URL(answer.headers.get("location", ""))))
+                    url = str(URL(url).join(URL(response.headers.get("location", ""))))
                 except ValueError:
                     return None
         return None

@@ -38,17 +38,17 @@ class ExportFiles:
         """
         key, parts = export_key(job), []
         await self._abort_uploads(key)
-        answer = await self._store.call(
+        response = await self._store.call(
             "create_multipart_upload", Key=key, ContentType="application/zip"
         )
-        upload, part_bytes = answer["UploadId"], compute_part_bytes(size)
+        upload, part_bytes = response["UploadId"], compute_part_bytes(size)
         number = 0
         while piece := await asyncio.to_thread(content.read, part_bytes):
             number += 1
-            answer = await self._store.call(
+            response = await self._store.call(
                 "upload_part", Key=key, UploadId=upload, PartNumber=number, Body=piece
             )
-            parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+            parts.append({"PartNumber": number, "ETag": response["ETag"]})
         await self._store.call(
             "complete_multipart_upload",
             Key=key,
@@ -57,8 +57,8 @@ class ExportFiles:
         )
 
     async def _abort_uploads(self, key: str) -> None:
-        answer = await self._store.call("list_multipart_uploads", Prefix=key)
-        for upload in answer.get("Uploads") or ():
+        response = await self._store.call("list_multipart_uploads", Prefix=key)
+        for upload in response.get("Uploads") or ():
             try:
                 await self._store.call(
                     "abort_multipart_upload", Key=key, UploadId=upload["UploadId"]

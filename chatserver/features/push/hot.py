@@ -266,7 +266,7 @@ class PushState:
             False if the user has read the message.
         """
         keys = self._hot.keys
-        answer: int = await self._hot.run(
+        response: int = await self._hot.run(
             load_script("claim_push"),
             {"pushed": keys.pushed(user), "box": keys.box(user)},
             {
@@ -277,4 +277,4 @@ class PushState:
                 "is_retry": "1" if is_retry else "",
             },
         )
-        return bool(answer)
+        return bool(response)

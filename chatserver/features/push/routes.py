@@ -88,11 +88,13 @@ def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             await container.get(PushContainer).subscriptions.list_for_user(
                 actor, container.clock.time()
             ),
-            lambda one: (one.created_ms, one.id),
+            lambda subscription: (subscription.created_ms, subscription.id),
             cursor,
             limit,
         )
-        return Page([_describe(one, one.created_ms) for one in page], next_cursor)
+        return Page(
+            [_describe(subscription, subscription.created_ms) for subscription in page], next_cursor
+        )
 
     @delete("/v1/me/push-subscriptions/{subscription:str}", opt={"rule": USER})
     async def unsubscribe(subscription: PathId, actor: Actor) -> None:

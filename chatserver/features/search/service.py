@@ -186,8 +186,11 @@ class Search:
                 size += len(result.json)
                 if len(results) == limit or size >= PAGE_BYTES_MAX:
                     return results, position
-            cursors = {**position.cursors, **{n: at for n, at in after.items() if at is not None}}
-            ended = [*position.ended, *(n for n, at in after.items() if at is None)]
+            cursors = {
+                **position.cursors,
+                **{n: cursor for n, cursor in after.items() if cursor is not None},
+            }
+            ended = [*position.ended, *(n for n, cursor in after.items() if cursor is None)]
             position = Position(cursors, ended)
         is_over = all(chat in position.ended for chat in chats)
         return results, None if is_over else position

@@ -160,11 +160,11 @@ class PostWakeUp:
         Raises:
             Unavailable: Redis is unavailable.
         """
-        entries, at = StreamWaiter(self._hot, self._key), FIRST
+        entries, position = StreamWaiter(self._hot, self._key), FIRST
         try:
             while True:
-                if (newest := await entries.wait_after(at, BLOCK_MS)) is not None:
-                    at = newest
+                if (newest := await entries.wait_after(position, BLOCK_MS)) is not None:
+                    position = newest
                     self.version += 1
                     self._next.set()
                     self._next = asyncio.Event()

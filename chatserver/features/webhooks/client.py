@@ -38,13 +38,13 @@ class Webhook:
             BadRequest: outbound requests to the URL are not allowed.
             Unavailable: there was no valid response in time.
         """
-        answer = await self._post(
+        response = await self._post(
             messages.encode(request), "before_send", messages.ANSWER_BYTES_MAX
         )
-        if not answer.is_ok:
-            raise Unavailable(f"before_send returned status {answer.status}")
+        if not response.is_ok:
+            raise Unavailable(f"before_send returned status {response.status}")
         try:
-            return messages.decode_verdict(answer.body)
+            return messages.decode_verdict(response.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise Unavailable(f"before_send returned an invalid response: {exc}") from exc
 
@@ -55,8 +55,8 @@ class Webhook:
             BadRequest: outbound requests to the URL are not allowed.
             Unavailable: there was no response in time; the event may have been delivered.
         """
-        answer = await self._post(event, name, _EVENT_ANSWER_BYTES_MAX, event_id)
-        return answer.status
+        response = await self._post(event, name, _EVENT_ANSWER_BYTES_MAX, event_id)
+        return response.status
 
     async def call(self, body: bytes, name: str, event_id: str, response_bytes_max: int) -> Answer:
         """Send a request with `event_id` as its idempotency key; return the response.

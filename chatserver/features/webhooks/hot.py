@@ -73,8 +73,8 @@ class EventQueue:
             Each event is delivered at least once; a repeated delivery has the same id.
             Order: first attempts are in the order of the calls.
         """
-        for at in range(0, len(events), APPENDED_MAX):
-            some = events[at : at + APPENDED_MAX]
+        for start in range(0, len(events), APPENDED_MAX):
+            some = events[start : start + APPENDED_MAX]
             waiting, late = await self._hot.snapshot(("XLEN", self._key), ("ZCARD", self._late))
             if int(waiting) + int(late) + len(some) > self._pending_max:
                 metrics.HOOK_EVENTS.labels("dead").inc(len(some))
@@ -84,9 +84,9 @@ class EventQueue:
             await self._hot.transaction(*adds)
 
     def _dead_letter_command(
-        self, event: bytes, attempts: int, why: str
+        self, event: bytes, attempts: int, reason: str
     ) -> tuple[str | bytes | int, ...]:
-        fields = ("n", attempts, "why", why[:500], "e", event)
+        fields = ("n", attempts, "why", reason[:500], "e", event)
         return ("XADD", self._dead, "MAXLEN", "~", DEAD_MAX, "*", *fields)
 
     async def now_ms(self) -> int:
@@ -127,14 +127,14 @@ class EventQueue:
         """Delay an event for a retry; return False if it is no longer pending."""
         return await self._move(failed, due_ms=due_ms)
 
-    async def dead_letter(self, failed: PendingEvent, why: str) -> bool:
+    async def dead_letter(self, failed: PendingEvent, reason: str) -> bool:
         """Move an event to the dead letters; return False if it is no longer pending."""
-        is_moved = await self._move(failed, why=why)
+        is_moved = await self._move(failed, reason=reason)
         if is_moved:
             metrics.HOOK_EVENTS.labels("dead").inc()
         return is_moved
 
-    async def _move(self, failed: PendingEvent, *, due_ms: int = 0, why: str = "") -> bool:
+    async def _move(self, failed: PendingEvent, *, due_ms: int = 0, reason: str = "") -> bool:
         attempts = failed.attempts + 1
         moved: int = await self._hot.run(
             load_script("move_undelivered_event"),
@@ -145,7 +145,7 @@ class EventQueue:
                 "event": failed.event,
                 "packed": msgspec.msgpack.encode((attempts, failed.event)),
                 "due_ms": due_ms,
-                "why": why[:500],
+                "why": reason[:500],
                 "dead_max": DEAD_MAX,
             },
         )

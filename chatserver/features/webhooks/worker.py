@@ -173,11 +173,11 @@ class EventDeliverer:
         await self._fail(waiting, f"answered {status}")
         return False
 
-    async def _fail(self, waiting: PendingEvent, why: str) -> None:
+    async def _fail(self, waiting: PendingEvent, reason: str) -> None:
         metrics.HOOK_EVENTS.labels("failed").inc()
         if waiting.attempts + 1 >= ATTEMPTS_MAX:
-            log.error("webhooks.given_up", reason=why, attempts=waiting.attempts + 1)
-            await self._events.dead_letter(waiting, why)
+            log.error("webhooks.given_up", reason=reason, attempts=waiting.attempts + 1)
+            await self._events.dead_letter(waiting, reason)
             return
         wait_s = min(BACKOFF_S * 2**waiting.attempts, BACKOFF_S_MAX)
         due_ms = await self._events.now_ms() + int(jittered(wait_s) * 1000)

@@ -66,7 +66,7 @@ class EventDispatcher:
         # Callbacks for session and presence records; set by the server.
         self.on_presence: Callable[[UserId, PresenceRecord], None] = lambda user, record: None
         self.on_replaced: Callable[[UserId, SessionId], None] = lambda user, session: None
-        self.on_revoked: Callable[[UserId, Marks, str], None] = lambda user, marks, why: None
+        self.on_revoked: Callable[[UserId, Marks, str], None] = lambda user, marks, reason: None
         self.on_echo: Callable[[Echo], None] = lambda echo: None
 
     # outgoing
@@ -155,8 +155,8 @@ class EventDispatcher:
         match record:
             case Push():
                 users = [UserId(user) for user in record.users]
-                here = InboxPositions([Seq(seq) for seq in record.seqs], 0, None)
-                self.push(users, Epoch(record.epoch), here, record.body)
+                positions = InboxPositions([Seq(seq) for seq in record.seqs], 0, None)
+                self.push(users, Epoch(record.epoch), positions, record.body)
             case NewSeq():
                 self._notify_seq_here(UserId(record.user), Seq(record.seq))
             case Publish() if record.body:

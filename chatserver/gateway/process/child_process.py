@@ -22,8 +22,8 @@ EXIT_WRONG_SETTING = 2  # exit code of the command line, see `chatserver.cli.mai
 class StartFailed(Exception):
     """A process exited before it was ready, or was not ready in time."""
 
-    def __init__(self, why: str, *, is_wrong_setting: bool = False) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, is_wrong_setting: bool = False) -> None:
+        super().__init__(reason)
         self.is_wrong_setting = is_wrong_setting  # a retry would fail again
 
 

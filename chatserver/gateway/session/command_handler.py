@@ -171,9 +171,9 @@ class CommandHandler:
                 wait_s = HELD_TIMEOUT_S
                 self._held_timer = loop.call_later(wait_s, self._refuse_late)
         elif self._state.stage is LIVE:
-            why = "too many frames are waiting; wait for responses"
+            reason = "too many frames are waiting; wait for responses"
             metrics.RATE_LIMITED.labels("held").inc()
-            self._refuse_payload(payload, number, RateLimited(why, retry_after_ms=100))
+            self._refuse_payload(payload, number, RateLimited(reason, retry_after_ms=100))
         else:
             self.session.close(
                 Close.BAD_PROTOCOL, "too many frames before welcome; wait for welcome"
@@ -292,10 +292,10 @@ class CommandHandler:
 
         self._context.tasks.spawn(run(), f"request-{self.session.id}", on_crash)
 
-    def _report_stored_again(self, chat: str, answer: msgspec.Struct | None) -> None:
+    def _report_stored_again(self, chat: str, response: msgspec.Struct | None) -> None:
         """Report the chat's stored seq after a retry, because the first report may be lost."""
-        if isinstance(answer, frames.Ack) and answer.dup and answer.mid:
-            self.session.report_stored({chat: answer.seq})
+        if isinstance(response, frames.Ack) and response.dup and response.mid:
+            self.session.report_stored({chat: response.seq})
 
     async def _run_request(
         self, frame: Request | frames.Watch | frames.Auth
@@ -309,11 +309,11 @@ class CommandHandler:
             return await self._renew(frame)
         if isinstance(frame, frames.History):
             return await self._read_history(frame)
-        answer = await self._context.requests.handle(self.session.user, frame)
-        if isinstance(answer, frames.TooLong | frames.Reset):  # the response to `sync`
+        response = await self._context.requests.handle(self.session.user, frame)
+        if isinstance(response, frames.TooLong | frames.Reset):  # the response to `sync`
             large = self._context.channels.list_places(self.session)
-            return msgspec.structs.replace(answer, large=large)
-        return answer
+            return msgspec.structs.replace(response, large=large)
+        return response
 
     async def _read_history(self, frame: frames.History) -> msgspec.Struct | None:
         """Return a history page; raise if the device's epoch is or becomes outdated.
@@ -367,8 +367,8 @@ class CommandHandler:
     ) -> None:
         if self._state.sends_unacked >= SENDS_IN_FLIGHT_MAX:
             metrics.RATE_LIMITED.labels("sends_in_flight").inc()
-            why = f"at most {SENDS_IN_FLIGHT_MAX} sends may be in flight"
-            self._refuse_send(frame, number, RateLimited(why, retry_after_ms=100))
+            reason = f"at most {SENDS_IN_FLIGHT_MAX} sends may be in flight"
+            self._refuse_send(frame, number, RateLimited(reason, retry_after_ms=100))
             return
         if not is_looked_up and (frame.attachments or is_session_chat(frame.chat)):
             self._send_after_lookup(frame, self._order.next_number() if number is None else number)
@@ -469,8 +469,8 @@ class CommandHandler:
             )
 
         def on_timeout() -> None:
-            why = "not stored in time; retry with the same ref to get the outcome"
-            self.refused(draft, Unavailable(why))
+            reason = "not stored in time; retry with the same ref to get the outcome"
+            self.refused(draft, Unavailable(reason))
 
         if not self._context.stored_waits.add(draft.chat, seq, on_stored, on_timeout):
             self.refused(draft, Unavailable("too many sends are waiting to be stored; try again"))

@@ -55,8 +55,8 @@ class SendOrder:
             return
         self._add(refused, ref, number)
         wait_ms = max(100, int((refused.retry_at - now) * 1000))
-        why = f"an earlier send was refused; retry {first} first, then this one"
-        raise RateLimited(why, retry_after_ms=wait_ms)
+        reason = f"an earlier send was refused; retry {first} first, then this one"
+        raise RateLimited(reason, retry_after_ms=wait_ms)
 
     def refuse(self, chat: str, ref: str, number: int | None, retry_at: float) -> None:
         """Record a refused send; later sends to the chat must wait for its retry."""

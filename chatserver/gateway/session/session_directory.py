@@ -89,8 +89,8 @@ class SessionDirectory:
             Unavailable: Redis does not answer.
         """
         users = self._registry.list_users()
-        for at in range(0, len(users), USERS_PER_CHECK_MAX):
-            chunk = users[at : at + USERS_PER_CHECK_MAX]
+        for start in range(0, len(users), USERS_PER_CHECK_MAX):
+            chunk = users[start : start + USERS_PER_CHECK_MAX]
             chunk_marks = await asyncio.gather(
                 *map(self._container.authentication.find_marks, chunk)
             )

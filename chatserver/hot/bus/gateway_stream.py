@@ -211,14 +211,14 @@ class GatewayStreamWriter:
                 _encode(records),
             )
 
-    def notify_when_written(self, then: Callable[[bool], None]) -> None:
+    def notify_when_written(self, on_written: Callable[[bool], None]) -> None:
         """Call `then(True)` when Redis has all records sent so far, `then(False)` if any was lost.
 
         Records for a dead gateway do not count as lost.
         """
         self._flush()
         if not self._flushes:
-            then(True)
+            on_written(True)
             return
         remaining, is_whole = len(self._flushes), True
 
@@ -226,7 +226,7 @@ class GatewayStreamWriter:
             nonlocal remaining, is_whole
             remaining, is_whole = remaining - 1, is_whole and is_written
             if remaining == 0:
-                then(is_whole)
+                on_written(is_whole)
 
         for flush in self._flushes:
             flush.waiting.append(on_flush_written)
@@ -259,8 +259,8 @@ class GatewayStreamWriter:
                 {UserId(user) for record in records for user in _get_users(record)}
             )
         if flush.left == 0:
-            for then in flush.waiting:
-                then(not flush.is_lost)
+            for on_written in flush.waiting:
+                on_written(not flush.is_lost)
 
 
 def _get_users(record: AnyRecord) -> Sequence[str]:

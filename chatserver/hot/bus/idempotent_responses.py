@@ -73,7 +73,7 @@ class IdempotentResponses:
     def _key(self, name: str) -> str:
         return self._hot.keys.answer(UserId(name))
 
-    async def claim(self, name: str, asked: str) -> StoredResponse | None:
+    async def claim(self, name: str, request_digest: str) -> StoredResponse | None:
         """Claim a name and return None, or return what is already stored under the name.
 
         Guarantees:
@@ -82,18 +82,20 @@ class IdempotentResponses:
         Raises:
             Unavailable: Redis does not respond.
         """
-        mine = StoredResponse(asked)
-        made = await self._hot.call("SET", self._key(name), _encode(mine), "NX", "EX", CLAIM_TTL_S)
-        if made is not None:
+        mine = StoredResponse(request_digest)
+        is_claimed = await self._hot.call(
+            "SET", self._key(name), _encode(mine), "NX", "EX", CLAIM_TTL_S
+        )
+        if is_claimed is not None:
             return None
         stored = await self._hot.call("GET", self._key(name))
         return mine if stored is None else _decode(stored)  # the claim or response has just expired
 
-    async def put(self, name: str, response: StoredResponse, about: UserId | None = None) -> None:
-        """Store the response under a claimed name. `about`: the user whose data it may contain."""
-        if about is not None:
+    async def put(self, name: str, response: StoredResponse, user: UserId | None = None) -> None:
+        """Store the response under a claimed name. It may contain data of `user`."""
+        if user is not None:
             # Store the name first: without it, an erasure of the user would not find the response.
-            listed = self._hot.keys.answers(about)
+            listed = self._hot.keys.answers(user)
             await self._hot.transaction(("SADD", listed, name), ("EXPIRE", listed, RESPONSE_TTL_S))
         await self._hot.write("SET", self._key(name), _encode(response), "EX", RESPONSE_TTL_S)
 

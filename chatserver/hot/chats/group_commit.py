@@ -233,62 +233,62 @@ class GroupCommit:
             for draft, _ in batch:
                 draft.owner.failed(draft, error)
         else:
-            at = 0
+            offset = 0
             for chat, submissions in chats.items():
-                at = self._dispatch(chat, submissions, epoch, reply, at)
+                offset = self._dispatch(chat, submissions, epoch, reply, offset)
         if self._is_reloading and self._in_flight == 0:
             self._resume()
 
     def _dispatch(
-        self, chat: ChatId, submissions: list[Submission], epoch: Epoch, reply: Reply, at: int
+        self, chat: ChatId, submissions: list[Submission], epoch: Epoch, reply: Reply, index: int
     ) -> int:
         """Report one chat's results, which start at `reply[at]`; return the index after them."""
-        is_open = reply[at]
-        at += 1
+        is_open = reply[index]
+        index += 1
         if not is_open:
             self._return_drafts(chat, submissions)
-            return at
+            return index
         audience = submissions[-1][1]
         committed: list[tuple[PendingDraft, Seq, Ts]] = []
         for draft, _ in submissions:
-            code = reply[at]
+            code = reply[index]
             if draft.expires_at is not None and code in (_COMMITTED, _UNDELIVERED):
-                self._expiring.add(chat, {reply[at + 1]: draft.expires_at})
+                self._expiring.add(chat, {reply[index + 1]: draft.expires_at})
             if code == _COMMITTED:
-                committed.append((draft, reply[at + 1], reply[at + 2]))
-                at += 3
+                committed.append((draft, reply[index + 1], reply[index + 2]))
+                index += 3
             elif code == _UNDELIVERED:
-                draft.owner.undelivered(draft, reply[at + 1], reply[at + 2])
-                at += 3
+                draft.owner.undelivered(draft, reply[index + 1], reply[index + 2])
+                index += 3
             elif code == _KNOWN:
-                draft.owner.known(draft, reply[at + 1])
-                at += 2
+                draft.owner.known(draft, reply[index + 1])
+                index += 2
             elif code == _RESTRICTED:
-                refusal = build_refusal(reply[at + 1], reply[at + 2])
+                refusal = build_refusal(reply[index + 1], reply[index + 2])
                 if isinstance(refusal, RateLimited):
                     metrics.RATE_LIMITED.labels("slow_mode").inc()
                 draft.owner.failed(draft, refusal)
-                at += 3
+                index += 3
             else:
-                at += 1
+                index += 1
                 self._refuse(draft, code)
         if committed and audience.is_large:
-            gateways = reply[at]
-            at += 1
+            gateways = reply[index]
+            index += 1
             for draft, seq, ts in committed:
                 draft.owner.published(draft, seq, ts, epoch, gateways)
         elif committed:
             count = len(audience.inline_users)
-            firsts = reply[at : at + count]
-            at += count + 1
-            far = None
-            if reply[at - 1]:
-                far = reply[at : at + count]
-                at += count
+            firsts = reply[index : index + count]
+            index += count + 1
+            remote_users = None
+            if reply[index - 1]:
+                remote_users = reply[index : index + count]
+                index += count
             for offset, (draft, seq, ts) in enumerate(committed):
-                places = InboxPositions(firsts, offset, far)
+                places = InboxPositions(firsts, offset, remote_users)
                 draft.owner.committed(draft, seq, ts, epoch, audience, places)
-        return at
+        return index
 
     def _refuse(self, draft: PendingDraft, code: object) -> None:
         if code == _NOT_MEMBER:
@@ -301,8 +301,8 @@ class GroupCommit:
             draft.owner.failed(draft, error)
         elif code == _CHAT_FULL:
             metrics.RATE_LIMITED.labels("chat_backlog").inc()
-            why = "too many messages of this chat are not stored yet; wait, then try again"
-            draft.owner.failed(draft, RateLimited(why, retry_after_ms=1000))
+            reason = "too many messages of this chat are not stored yet; wait, then try again"
+            draft.owner.failed(draft, RateLimited(reason, retry_after_ms=1000))
         else:
             draft.owner.failed(draft, CorruptData(f"commit_messages.lua returned {code!r}"))
 

@@ -140,7 +140,9 @@ class HotChatLoader:
         else:
             reply = await self._open_with(changes, script, names, args)
         if int(reply) == _OPENED:
-            expiries = {one.seq: one.expires_at for one in newest if one.expires_at is not None}
+            expiries = {
+                entry.seq: entry.expires_at for entry in newest if entry.expires_at is not None
+            }
             if expiries:
                 self._expiring.add(chat, expiries)
             await self._eviction.record_active(partition, [chat], self._clock.time())
@@ -156,14 +158,14 @@ class HotChatLoader:
         args: list[Value],
     ) -> Any:
         """Load a chat and apply membership changes, in one atomic call."""
-        made = load_script("change_members")
+        loaded_script = load_script("change_members")
         keys, values, sizes = [*names], [*args], [len(names), len(args)]
         for change in changes:
-            more_names, more_args = made.bind(*build_change_input(self._hot, change))
+            more_names, more_args = loaded_script.bind(*build_change_input(self._hot, change))
             keys += more_names
             values += more_args
             sizes += [len(more_names), len(more_args)]
-        scripts = [script, *[made] * len(changes)]
+        scripts = [script, *[loaded_script] * len(changes)]
         replies = await self._hot.call("EVAL", combine(*scripts), len(keys), *keys, *sizes, *values)
         return replies[0]
 

@@ -96,8 +96,8 @@ def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
 def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
     """Parse a chat's last changes: version → place of the change's first entry."""
     places: dict[int, ChangePlace] = {}
-    for one in (value or b"").decode().split(",") if value else ():
-        version, _, first = one.partition(":")
+    for field in (value or b"").decode().split(",") if value else ():
+        version, _, first = field.partition(":")
         places[int(version)] = ChangePlace(Seq(int(first.rstrip("lr"))), first.isdigit())
     return places
 

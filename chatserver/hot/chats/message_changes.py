@@ -34,14 +34,14 @@ class ChangeCommitter:
         self._gateway = gateway
 
     async def commit_change(
-        self, change: MessageChange, base: bytes = b"", asked: int = 0, author: str = ""
+        self, change: MessageChange, base: bytes = b"", base_head: int = 0, author: str = ""
     ) -> ChangeResult:
         """Commit a change, or return why it was rejected.
 
         `base` is the target message's JSON from the warm tier, or empty. It is used only if the hot
-        tier has no newer version. `asked` is the chat's head seq before `base` was read. `author`
-        is set for an erasure: the change deletes a message of this user, and the sender need
-        not be a member.
+        tier has no newer version. `base_head` is the chat's head seq before `base` was read.
+        `author` is set for an erasure: the change deletes a message of this user, and the sender
+        need not be a member.
 
         Guarantees:
             Atomic: membership, role and the target's state are checked together with the commit.
@@ -85,7 +85,7 @@ class ChangeCommitter:
                 "body": change.body,
                 "tail": change.tail,
                 "base": base,
-                "asked": asked,
+                "asked": base_head,
                 "author": author,
                 "ref": reference_key(sender, change.ref),
                 "phase": generation_phase(chat),

@@ -291,7 +291,9 @@ class HotClient(abc.ABC):
     async def _check_writes(self) -> None:
         keys, before = self.keys_by_server(), self.refusals
         refusals = await asyncio.gather(*map(self._find_refusal, keys.values()))
-        self.refusals = {name: why for name, why in zip(keys, refusals, strict=True) if why}
+        self.refusals = {
+            name: reason for name, reason in zip(keys, refusals, strict=True) if reason
+        }
         names = ", ".join(sorted(keys))
         self.refusal = f"redis at {names}: {refusals[0]}" if keys and all(refusals) else ""
         for name in self.refusals.keys() - before.keys():

@@ -59,9 +59,9 @@ class Address:
     def at(self, host: str, port: int) -> Address:
         """Return the address of another server with the same credentials."""
         parts = urllib.parse.urlsplit(self.url)
-        user, at, _ = parts.netloc.rpartition("@")
+        user, separator, _ = parts.netloc.rpartition("@")
         spelled = f"[{host}]" if ":" in host else host
-        netloc = f"{user}{at}{spelled}:{port}"
+        netloc = f"{user}{separator}{spelled}:{port}"
         return Address(urllib.parse.urlunsplit(parts._replace(netloc=netloc)))
 
 
@@ -135,12 +135,12 @@ async def prepare(wire: Wire, settings: config.Redis) -> None:
         ConfigError: the server is older than Redis 7, evicts keys, or lacks a required WAITAOF.
     """
     scripts = all_scripts()
-    about, are_loaded, policy = await asyncio.gather(
+    info, are_loaded, policy = await asyncio.gather(
         call_on(wire, "INFO", "server"),
         call_on(wire, "SCRIPT", "EXISTS", *(script.sha for script in scripts)),
         _read_policy(wire),
     )
-    version = parse_info(about)["redis_version"]
+    version = parse_info(info)["redis_version"]
     if int(version.partition(".")[0]) < REDIS_VERSION_MIN:
         raise ConfigError(
             [

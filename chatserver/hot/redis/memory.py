@@ -31,8 +31,8 @@ async def list_memory(hot: HotClient) -> list[Memory]:
     for partition in range(hot.keys.partitions):
         client = hot.create_blocking_client(hot.keys.epoch(partition))
         try:
-            where = client.connection_pool.connection_kwargs
-            server = str(where.get("path") or f"{where.get('host')}:{where.get('port')}")
+            address = client.connection_pool.connection_kwargs
+            server = str(address.get("path") or f"{address.get('host')}:{address.get('port')}")
             if server not in memory:
                 memory[server] = await _read_memory(hot, client, server)
         finally:
@@ -43,8 +43,8 @@ async def list_memory(hot: HotClient) -> list[Memory]:
 async def _read_memory(hot: HotClient, client: Any, server: str) -> Memory:
     try:
         async with asyncio.timeout(hot.settings.call_timeout_s):
-            about = await client.info()
+            info = await client.info()
     except (redis.exceptions.RedisError, OSError, TimeoutError) as exc:
         raise Unavailable(f"redis at {server}: {exc or 'timed out'}") from exc
-    keys = sum(database["keys"] for name, database in about.items() if name.startswith("db"))
-    return Memory(server, int(about["used_memory"]), keys)
+    keys = sum(database["keys"] for name, database in info.items() if name.startswith("db"))
+    return Memory(server, int(info["used_memory"]), keys)

@@ -23,18 +23,18 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
     Raises:
         Unavailable: no Sentinel responds, or none knows a master with the configured name.
     """
-    why = ""
+    reason = ""
     for url in settings.sentinels:
         try:
             master = await _query_sentinel(Address(url), settings)
         except ChatError as exc:
-            why = exc.message
+            reason = exc.message
             continue
         if master is not None:
             return address.at(*master)
         name = settings.sentinel_master
-        why = f"redis: the Sentinel at {Address(url).name} has no master named {name}"
-    raise Unavailable(why)
+        reason = f"redis: the Sentinel at {Address(url).name} has no master named {name}"
+    raise Unavailable(reason)
 
 
 async def _query_sentinel(sentinel: Address, settings: config.Redis) -> tuple[str, int] | None:

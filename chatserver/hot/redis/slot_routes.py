@@ -52,13 +52,13 @@ class Node:
         self.epoch_slots: set[int] = set()
         self.reconnect_task: asyncio.Task[None] | None = None
 
-    def close(self, why: str) -> None:
+    def close(self, reason: str) -> None:
         """Close the connection and stop reopening it."""
         if self.reconnect_task is not None:
             self.reconnect_task.cancel()
         wire, self.wire = self.wire, None
         if wire is not None:
-            wire.abort(f"redis at {self.name}: {why}")
+            wire.abort(f"redis at {self.name}: {reason}")
 
 
 class Call:

@@ -258,8 +258,8 @@ class _Master:
         kind = kind if isinstance(kind, bytes) else str(kind).encode()
         if kind not in _READERS:
             return None  # the key has expired
-        command, *more = _READERS[kind]
-        value = await self._call_raw(command, key, *more)
+        command, *arguments = _READERS[kind]
+        value = await self._call_raw(command, key, *arguments)
         ttl_ms = int(await self.call("PTTL", key))
         return {
             "key": _as_json(key),

@@ -116,9 +116,9 @@ class Wire(asyncio.Protocol):
         else:
             self._transport.write(hiredis.pack_command(args))  # type: ignore[arg-type]  # wrong stub
 
-    def abort(self, why: str) -> None:
-        """Close immediately; every pending call fails with `why`."""
-        self._why = why
+    def abort(self, reason: str) -> None:
+        """Close immediately; every pending call fails with `reason`."""
+        self._why = reason
         if not self.closed.done():
             self.closed.set_result(None)
         if self._transport is not None:

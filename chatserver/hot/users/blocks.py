@@ -28,8 +28,8 @@ class Blocks:
     async def open_blocks(self, user: UserId, others: Collection[UserId]) -> None:
         """Add blocks that were loaded from the `directory` table."""
         names, key = list(others), self._hot.keys.blocks(user)
-        for at in range(0, len(names), _ADDED_MAX):
-            await self._hot.write("SADD", key, *names[at : at + _ADDED_MAX])
+        for start in range(0, len(names), _ADDED_MAX):
+            await self._hot.write("SADD", key, *names[start : start + _ADDED_MAX])
 
     async def add(self, user: UserId, other: UserId) -> None:
         """Record that one of the two users blocks the other one."""

@@ -102,11 +102,11 @@ class PresenceStates:
                     for one in chosen
                 ],
             )
-            for i, one in enumerate(chosen):
+            for i, change in enumerate(chosen):
                 changed, state, last, version, subscribers = reply[5 * i : 5 * i + 5]
                 record = PresenceRecord(State(state.decode()), int(last), int(version))
                 changes.append(
-                    PresenceChange(one.user, bool(changed), record, parse_gateways(subscribers))
+                    PresenceChange(change.user, bool(changed), record, parse_gateways(subscribers))
                 )
         return changes
 

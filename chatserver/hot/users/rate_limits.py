@@ -94,8 +94,8 @@ class Allowance:
         left_s = self._available_at - self._limits.now()
         if left_s <= 0:
             return 0
-        lacking = max(0, cost - self.tokens - 1)  # after the first token
-        return math.ceil((left_s + lacking / self._rate) * 1000)
+        missing = max(0, cost - self.tokens - 1)  # after the first token
+        return math.ceil((left_s + missing / self._rate) * 1000)
 
     def request(self, on_reply: Callable[[], None] | None = None, cost: int = 1) -> None:
         """Request a block of tokens from Redis (at least `cost`), unless a request is pending.

@@ -87,14 +87,16 @@ class Sessions:
                         for claim in chunk
                     ],
                 )
-                at = 0
+                index = 0
                 for claim in chunk:
-                    started, count = int(reply[at]), reply[at + 1]
-                    names = [name.decode() for name in reply[at + 2 : at + 2 + 2 * count]]
+                    started, count = int(reply[index]), reply[index + 1]
+                    names = [name.decode() for name in reply[index + 2 : index + 2 + 2 * count]]
                     pairs = zip(names[::2], names[1::2], strict=True)
-                    replaced = tuple((SessionId(one), GatewayId(where)) for one, where in pairs)
+                    replaced = tuple(
+                        (SessionId(session), GatewayId(gateway)) for session, gateway in pairs
+                    )
                     claimed[claim.session] = Claimed(started, replaced)
-                    at += 2 + 2 * count
+                    index += 2 + 2 * count
 
         await asyncio.gather(*(run(*group) for group in self._by_partition(claims).items()))
         return [claimed[claim.session] for claim in claims]

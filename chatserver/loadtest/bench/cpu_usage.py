@@ -92,9 +92,9 @@ async def measure_rate(
     last, last_at = first, begin
     while not per_second or perf_counter() < begin + seconds - 0.5:
         await asyncio.sleep(min(1.0, begin + seconds - perf_counter()))
-        now, at = count(), perf_counter()
-        per_second.append(round((now - last) / (at - last_at)))
-        last, last_at = now, at
+        now, started = count(), perf_counter()
+        per_second.append(round((now - last) / (started - last_at)))
+        last, last_at = now, started
     after, elapsed = cores.read_cpu_times(), perf_counter() - begin
     total = count() - first
     return {

@@ -167,10 +167,10 @@ async def open_pairs(
 
     async def open_chat(pair: Pair) -> None:
         async with slots:
-            answer = await pair.sender.request("open_direct", user=pair.receiver.user)
-            if answer["type"] != "ok":
-                raise RuntimeError(f"open_direct: {answer}")
-            pair.set_chat(answer["chat"]["chat"], frame_bytes)
+            response = await pair.sender.request("open_direct", user=pair.receiver.user)
+            if response["type"] != "ok":
+                raise RuntimeError(f"open_direct: {response}")
+            pair.set_chat(response["chat"]["chat"], frame_bytes)
 
     pairs = [Pair(s, r, findings) for s, r in zip(senders, receivers, strict=True)]
     await asyncio.gather(*map(open_chat, pairs))
@@ -210,9 +210,9 @@ async def run_open_loop(
     )
     measured_from = begin + warmup_s
     await asyncio.sleep(0.1 + warmup_s)
-    before, at, first = cores.read_cpu_times(), perf_counter(), sum(p.done for p in pairs)
+    before, started, first = cores.read_cpu_times(), perf_counter(), sum(p.done for p in pairs)
     await pacer.finished
-    after, elapsed = cores.read_cpu_times(), perf_counter() - at
+    after, elapsed = cores.read_cpu_times(), perf_counter() - started
     count = sum(p.done for p in pairs) - first
     await drain(pairs)
     for pair in pairs:
@@ -220,10 +220,10 @@ async def run_open_loop(
     acked: list[float] = []
     delivered: list[float] = []
     for pair in pairs:
-        for times, into in ((pair.sender.ack_at, acked), (pair.receiver.event_at, delivered)):
-            into.extend(
-                at - intended
-                for intended, at in zip(pair.intended, times, strict=False)
+        for times, target in ((pair.sender.ack_at, acked), (pair.receiver.event_at, delivered)):
+            target.extend(
+                time_s - intended
+                for intended, time_s in zip(pair.intended, times, strict=False)
                 if intended >= measured_from
             )
     costs = compute_cpu_costs(before, after, elapsed, count)

@@ -52,15 +52,15 @@ _UNITS = {
 
 
 def _handle_request(target: bytes, request: bytes) -> bytes:
-    answer = _ANSWERS.get(target, b"{}")
+    response = _ANSWERS.get(target, b"{}")
     if target != b"BatchWriteItem":
-        return answer
+        return response
     # The client adds ReturnConsumedCapacity as the last field of the request.
     tail = request[-60:]
-    for asked, units in _UNITS.items():
-        if asked in tail:
-            return answer + b',"ConsumedCapacity":[' + units + b"]}"
-    return answer + b"}"
+    for name, units in _UNITS.items():
+        if name in tail:
+            return response + b',"ConsumedCapacity":[' + units + b"]}"
+    return response + b"}"
 
 
 class Directory:
@@ -85,9 +85,11 @@ class Directory:
                 counts = {"Count": len(items), "ScannedCount": len(items)}
                 return 200, {"Items": items, **counts, "ConsumedCapacity": units}
             case b"BatchGetItem":
-                ((table, about),) = request["RequestItems"].items()
-                present = [item for key in about["Keys"] if (item := self._find(key)) is not None]
-                units = {"TableName": table, "CapacityUnits": float(len(about["Keys"]))}
+                ((table, table_request),) = request["RequestItems"].items()
+                present = [
+                    item for key in table_request["Keys"] if (item := self._find(key)) is not None
+                ]
+                units = {"TableName": table, "CapacityUnits": float(len(table_request["Keys"]))}
                 responses = {"Responses": {table: present}, "UnprocessedKeys": {}}
                 return 200, {**responses, "ConsumedCapacity": [units]}
             case _:
@@ -171,9 +173,9 @@ class Stub(asyncio.Protocol):
             return 200, msgspec.json.encode(self.counts)
         self.counts[target.decode()] += 1
         if self.directory is not None:
-            answer = self.directory.handle_request(target, msgspec.json.decode(request))
-            if answer is not None:
-                return answer[0], msgspec.json.encode(answer[1])
+            response = self.directory.handle_request(target, msgspec.json.decode(request))
+            if response is not None:
+                return response[0], msgspec.json.encode(response[1])
         return 200, _handle_request(target, request)
 
 

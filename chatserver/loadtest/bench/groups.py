@@ -271,9 +271,9 @@ async def _measure_latency(
     begin = perf_counter() + 0.1
     due_times: dict[tuple[str, str], float] = {}
     planned = {sender.user: FIRST_NUMBER + sender.sent for sender in senders}
-    for at, index in zip(due, order, strict=True):
+    for due_at, index in zip(due, order, strict=True):
         user = senders[index].user
-        due_times[user, str(planned[user])] = begin + at
+        due_times[user, str(planned[user])] = begin + due_at
         planned[user] += 1
     for member in members:
         member.is_counting, member.due_times = True, due_times

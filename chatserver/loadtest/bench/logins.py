@@ -138,14 +138,14 @@ class Bench:
         self, logins: int, took_s: float, cpu: dict[str, float], calls: dict[str, int]
     ) -> dict[str, Any]:
         used = {role: now - cpu[role] for role, now in self._read_cpu_times().items()}
-        made = {name: count - calls.get(name, 0) for name, count in self.count_calls().items()}
+        new_calls = {name: count - calls.get(name, 0) for name, count in self.count_calls().items()}
         return {
             "logins": logins,
             "seconds": round(took_s, 2),
             "logins_per_second": round(logins / took_s),
             "cpu_ms_per_login": {role: round(s * 1000 / logins, 3) for role, s in used.items()},
             "dynamodb_calls_per_login": {
-                name: round(count / logins, 2) for name, count in made.items() if count
+                name: round(count / logins, 2) for name, count in new_calls.items() if count
             },
         }
 

@@ -50,13 +50,13 @@ _OWNER = "bench"  # holds the lease until the worker has started
 
 
 @contextlib.contextmanager
-def _run_dynamodb(against: str, folder: Path, core: int) -> Iterator[str]:
+def _run_dynamodb(database: str, folder: Path, core: int) -> Iterator[str]:
     port = find_free_port()
     launch = (
         build_launch(
             "stub", ["chatserver.loadtest.bench.dynamodb_stub", "--port", str(port)], port, folder
         )
-        if against == "stub"
+        if database == "stub"
         else dynamodb_launch(folder / "dynamodb", port)
     )
     with run_server(launch, core):
@@ -84,10 +84,10 @@ def fill_backlog(client: redis_py.Redis, keys: Keys, count: int) -> None:
     pipe.execute()
 
 
-async def _prepare(settings: config.Redis, warm: config.Warm, against: str, count: int) -> Keys:
+async def _prepare(settings: config.Redis, warm: config.Warm, database: str, count: int) -> Keys:
     async with open_hot(settings) as hot:
         keys = hot.keys
-    if against != "stub":
+    if database != "stub":
         async with open_dynamodb(warm) as dynamodb:
             await apply_tables(dynamodb.for_feature("operations"), warm, poll_s=0.1)
     with redis_py.Redis.from_url(settings.url) as client:
@@ -96,19 +96,19 @@ async def _prepare(settings: config.Redis, warm: config.Warm, against: str, coun
 
 
 def measure(
-    against: str, count: int, core: int, other: int, *, is_encrypted: bool = False
+    database: str, count: int, core: int, other: int, *, is_encrypted: bool = False
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
         folder = Path(name)
         redis = exits.enter_context(
             run_server(redis_launch(folder / "redis", find_free_port(), appendonly="no"), other)
         )
-        endpoint = exits.enter_context(_run_dynamodb(against, folder, other))
+        endpoint = exits.enter_context(_run_dynamodb(database, folder, other))
         url = f"redis://{redis.launch.address}/0"
         warm = config.Warm(
             endpoint=endpoint, region=REGION, access_key=ACCESS_KEY, secret_key=SECRET_KEY
         )
-        keys = uvloop.run(_prepare(config.Redis(url=url), warm, against, count))
+        keys = uvloop.run(_prepare(config.Redis(url=url), warm, database, count))
         env = {
             "CHAT_REDIS_URL": url,
             "CHAT_WARM_ENDPOINT": endpoint,
@@ -167,7 +167,7 @@ def _measure_worker(
     help="Messages in the backlog.",
 )
 @click.option(
-    "--against",
+    "--against", "database",
     type=click.Choice(["stub", "dynamodb"]),
     default="stub",
     help="Write to the DynamoDB stub, or to the DynamoDB API server.",
@@ -179,14 +179,14 @@ def _measure_worker(
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write all results as JSON."
 )
-def persist(messages: int, against: str, runs: int, *, encrypt: bool, out: Path | None) -> None:
+def persist(messages: int, database: str, runs: int, *, encrypt: bool, out: Path | None) -> None:
     results = []
     for run in range(runs):
-        results.append(measure(against, messages, core=0, other=1, is_encrypted=encrypt))
+        results.append(measure(database, messages, core=0, other=1, is_encrypted=encrypt))
         click.echo(f"run {run + 1}: {json.dumps(results[-1])}")
     medians = {
         name: statistics.median(run_result[name] for run_result in results) for name in results[0]
     }
-    click.echo(json.dumps({"against": against, "runs": runs, "median": medians}, indent=2))
+    click.echo(json.dumps({"against": database, "runs": runs, "median": medians}, indent=2))
     if out is not None:
-        out.write_text(json.dumps({"against": against, "runs": results, "median": medians}))
+        out.write_text(json.dumps({"against": database, "runs": results, "median": medians}))

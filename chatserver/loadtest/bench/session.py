@@ -203,12 +203,13 @@ class Session(Connection):
         """Compare a frame, except its timestamp and message id, with the expected event."""
         cs = self.events_received + 1
         form = self._event_head % (self._inbox_seq + 1, cs, cs)
-        at = start + len(form) + self._number_at
+        digits_start = start + len(form) + self._number_at
         return (
             data.startswith(form, start)
-            and data[at : at + _DIGITS] == b"%d" % (FIRST_NUMBER + self.events_received)
+            and data[digits_start : digits_start + _DIGITS]
+            == b"%d" % (FIRST_NUMBER + self.events_received)
             and data.endswith(self._event_tail, start, stop)
-            and stop == at + _DIGITS + len(self._event_tail)
+            and stop == digits_start + _DIGITS + len(self._event_tail)
         )
 
     def _is_next_ack(self, data: bytes, start: int, stop: int) -> bool:

@@ -93,15 +93,18 @@ def _build_percentile_chart(result: dict[str, Any]) -> Chart:
     for name in _LATENCIES:
         fields = result["histograms"].get(name)
         if fields is not None:
-            one = Histogram.from_json(fields)
-            shares = [q for q in _QUANTILES if q < 1 - 0.5 / one.total]
-            values = one.get_quantiles(shares)
+            histogram = Histogram.from_json(fields)
+            shares = [q for q in _QUANTILES if q < 1 - 0.5 / histogram.total]
+            values = histogram.get_quantiles(shares)
             points = [
                 (_get_x_position(q), max(value, 1) / 1000)
                 for q, value in zip(shares, values, strict=True)
             ]
             lines.append(
-                Line(name, [*points, (_get_x_position(1 - 0.5 / one.total), one.max / 1000)])
+                Line(
+                    name,
+                    [*points, (_get_x_position(1 - 0.5 / histogram.total), histogram.max / 1000)],
+                )
             )
     return Chart(
         "Latency by percentile",

@@ -32,22 +32,22 @@ def compute_constants(
 
     why_not = _NO_PROCESS if messages else _OTHER
     for role in ("gateway", "redis"):
-        how = f"{role} CPU over {messages} acked messages"
-        put(f"{role}_cpu_us_per_message", "us", cpu_us(role, messages), how, why_not)
+        basis = f"{role} CPU over {messages} acked messages"
+        put(f"{role}_cpu_us_per_message", "us", cpu_us(role, messages), basis, why_not)
     # Messages still in the backlog have not cost the workers anything yet.
     persisted = messages + (before.backlog or 0) - (after.backlog or 0) if messages else 0
     for role in ("worker", "dynamodb"):
-        how = f"{role} CPU over {persisted} messages that left the backlog during the run"
-        put(f"{role}_cpu_us_per_message", "us", cpu_us(role, max(0, persisted)), how, why_not)
+        basis = f"{role} CPU over {persisted} messages that left the backlog during the run"
+        put(f"{role}_cpu_us_per_message", "us", cpu_us(role, max(0, persisted)), basis, why_not)
     deliveries = counts["delivered"] if messages else 0
-    how = f"gateway CPU over {deliveries} deliveries"
-    put("gateway_cpu_us_per_delivery", "us", cpu_us("gateway", deliveries), how, why_not)
+    basis = f"gateway CPU over {deliveries} deliveries"
+    put("gateway_cpu_us_per_delivery", "us", cpu_us("gateway", deliveries), basis, why_not)
     per_message = deliveries / messages if messages else None
     put("deliveries_per_message", "", per_message, "events received over acked messages", _OTHER)
     for role in ("gateway", "redis"):
-        how = f"{role} CPU over {connects} connections"
+        basis = f"{role} CPU over {connects} connections"
         why_not = _NO_PROCESS if connects else _OTHER
-        put(f"{role}_cpu_us_per_connect", "us", cpu_us(role, connects), how, why_not)
+        put(f"{role}_cpu_us_per_connect", "us", cpu_us(role, connects), basis, why_not)
     _put_memory(put, before, after, messages, connects)
     _put_units(put, before, after, messages, counts["pages"] if name == "history" else 0)
     put("body_bytes", "bytes", result["scenario"]["body_bytes"], "as sent", "")

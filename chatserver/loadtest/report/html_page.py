@@ -193,11 +193,16 @@ def _render_tables(result: dict[str, Any]) -> Iterator[str]:
     yield "<h2>Constants for the capacity planner</h2>" + _render_scrollable(
         _render_table(["", "value", "unit", "how"], constants, ""), "Constants"
     )
-    lacking = [name for name, constant in result["constants"].items() if constant["value"] is None]
-    if lacking:
-        yield f'<p class="soft">Not measured: {escape(", ".join(lacking))}.</p>'
+    missing = [name for name, constant in result["constants"].items() if constant["value"] is None]
+    if missing:
+        yield f'<p class="soft">Not measured: {escape(", ".join(missing))}.</p>'
     facts = [
-        [name, value if not isinstance(value, list) else ", ".join(f"{one:.3g}" for one in value)]
+        [
+            name,
+            value
+            if not isinstance(value, list)
+            else ", ".join(f"{amount:.3g}" for amount in value),
+        ]
         for part in ("machine", "versions")
         for name, value in result[part].items()
     ]

@@ -33,7 +33,9 @@ def build(
     load_average: Sequence[float],
 ) -> dict[str, Any]:
     totals, plan = run.totals, run.plans[0]
-    took_s = max((one["took_s"] for one in totals.results), default=plan.duration_s)
+    took_s = max(
+        (worker_result["took_s"] for worker_result in totals.results), default=plan.duration_s
+    )
     counts = collect_counts(totals)
     rates = {
         f"{name}_per_s": round(counts[name] / took_s, 1)
@@ -65,8 +67,12 @@ def build(
         "counts": counts,
         "examples": _collect_examples(totals),
         "rates": rates,
-        "latency_ms": {name: one.summarize_ms() for name, one in sorted(totals.histograms.items())},
-        "histograms": {name: one.to_json() for name, one in sorted(totals.histograms.items())},
+        "latency_ms": {
+            name: histogram.summarize_ms() for name, histogram in sorted(totals.histograms.items())
+        },
+        "histograms": {
+            name: histogram.to_json() for name, histogram in sorted(totals.histograms.items())
+        },
         "series": build_series(totals),
     }
     result["constants"] = compute_constants(result, run.before, run.after)
@@ -77,11 +83,11 @@ def collect_counts(totals: Totals) -> dict[str, Any]:
     """Return the counts and violations under the names of the schema."""
     counts: dict[str, Any] = {name: totals.counts.get(name, 0) for name in (*_PLAIN, *_COMING)}
     counts["expected"] = totals.expected
-    counts["unacked"] = sum(one["unacked"] for one in totals.results)
+    counts["unacked"] = sum(result["unacked"] for result in totals.results)
     counts["unsent"] = totals.counts.get("unsent", 0)
-    counts["unsent"] += sum(one["unsent"] for one in totals.results)
+    counts["unsent"] += sum(result["unsent"] for result in totals.results)
     for kind in KINDS:
-        counts[kind] = sum(one["findings"][kind] for one in totals.results)
+        counts[kind] = sum(result["findings"][kind] for result in totals.results)
     for name, prefix in (("refused", "refused:"), ("tiers", "tier:")):
         counts[name] = {
             key.removeprefix(prefix): count
@@ -108,12 +114,12 @@ def build_series(totals: Totals) -> list[dict[str, Any]]:
 
 def _collect_examples(totals: Totals) -> list[str]:
     examples = [text for one in totals.results for text in one["examples"]]
-    for one in totals.results:
-        examples += [f"refused: {code}: {text}" for code, text in one["refusals"].items()]
-        if one["last_failure"]:
-            examples.append(f"while users connected or reconnected: {one['last_failure']}")
-        if one["fatal"]:
-            examples.append(one["fatal"])
+    for result in totals.results:
+        examples += [f"refused: {code}: {text}" for code, text in result["refusals"].items()]
+        if result["last_failure"]:
+            examples.append(f"while users connected or reconnected: {result['last_failure']}")
+        if result["fatal"]:
+            examples.append(result["fatal"])
     return list(dict.fromkeys(examples))[:EXAMPLES_MAX]
 
 
@@ -124,21 +130,21 @@ def _build_tool(
     offered_per_s: float,
     ceiling: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    shares = [one["cpu_s"] / took_s for one in totals.results]
+    shares = [result["cpu_s"] / took_s for result in totals.results]
     used = None
     if ceiling is not None and ceiling["per_s"]:
         used = round(offered_per_s / ceiling["per_s"], 4)
     return {
         "processes": len(plans),
-        "cpu_s": round(sum(one["cpu_s"] for one in totals.results), 3),
+        "cpu_s": round(sum(result["cpu_s"] for result in totals.results), 3),
         "cpu_share_max": round(max(shares, default=0.0), 3),
         "ceiling": ceiling,
         "used_of_ceiling": used,
     }
 
 
-def _format_time(at: float) -> str:
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds")
+def _format_time(time_s: float) -> str:
+    return datetime.datetime.fromtimestamp(time_s, datetime.UTC).isoformat(timespec="seconds")
 
 
 def get_load_average() -> tuple[float, ...]:

@@ -79,30 +79,30 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
     right: list[tuple[int, str]] = []
     marked = ((True, marker) for marker in entries.markers)
     for is_marker, item in [*((False, each) for each in entries.items), *marked]:
-        where, message = f"messages: {chat} at {item.ts}", item.message
+        location, message = f"messages: {chat} at {item.ts}", item.message
         if message is None:
-            yield Finding("item_unreadable", chat, 0, 0, where)
+            yield Finding("item_unreadable", chat, 0, 0, location)
             continue
         if item.verdict == "wrong":
-            yield Finding("item_changed", chat, message.seq, message.seq, where)
+            yield Finding("item_changed", chat, message.seq, message.seq, location)
         if message.kind != LOST_KIND:
             places[message.seq].add(item.ts)
         if item.verdict == "wrong" or is_marker:
             continue
         if message.seq < window.first:
-            yield Finding("repeated_item", chat, message.seq, message.seq, where)
+            yield Finding("repeated_item", chat, message.seq, message.seq, location)
         else:
-            right.append((message.seq, where))
+            right.append((message.seq, location))
     ordered = find_longest_increasing_subsequence([seq for seq, _ in right])
-    for number, (seq, where) in enumerate(right):
+    for number, (seq, location) in enumerate(right):
         if (seq > window.last and not window.is_tail) or (
             number not in ordered and len(places[seq]) < 2
         ):
-            yield Finding("out_of_order", chat, seq, seq, where)
+            yield Finding("out_of_order", chat, seq, seq, location)
     for seq, times in places.items():
         if len(times) > 1 and window.first <= seq <= window.last:
-            where = f"at {', '.join(map(str, sorted(times)))}"
-            yield Finding("repeated_item", chat, seq, seq, where)
+            location = f"at {', '.join(map(str, sorted(times)))}"
+            yield Finding("repeated_item", chat, seq, seq, location)
 
 
 def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
@@ -127,16 +127,16 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
             yield Finding("tiers_differ", entries.chat, seq, seq, "log and what is stored")
 
 
-def _are_equivalent(one: Message, other: Message) -> bool:
-    if LOST_KIND in (one.kind, other.kind):
+def _are_equivalent(first: Message, other: Message) -> bool:
+    if LOST_KIND in (first.kind, other.kind):
         return True  # a placeholder of a lost entry, and that entry, which arrived later
-    if one.ts != other.ts:
+    if first.ts != other.ts:
         return False
-    if "-" not in (one.mid, other.mid) and one.mid != other.mid:
+    if "-" not in (first.mid, other.mid) and first.mid != other.mid:
         return False
-    if one.shredded or other.shredded:
+    if first.shredded or other.shredded:
         return True  # one text can no longer be decrypted; Redis may still have the other
-    return one.rev != other.rev or _to_comparable(one) == _to_comparable(other)
+    return first.rev != other.rev or _to_comparable(first) == _to_comparable(other)
 
 
 def _to_comparable(entry: Message) -> Message:

@@ -157,8 +157,8 @@ def _format_counts(tally: Tally) -> str:
 
 
 def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
-    for chat, why in tally.failed.items():
-        click.echo(f"{chat}: not audited: {why}", err=True)
+    for chat, reason in tally.failed.items():
+        click.echo(f"{chat}: not audited: {reason}", err=True)
     summary = {
         "chats": tally.chats,
         "entries": tally.entries,

@@ -104,8 +104,8 @@ class ObjectAuditor:
 
 
 def _get_time(listed: dict[str, Any]) -> float:
-    at: datetime.datetime = listed["LastModified"]
-    return at.timestamp()
+    modified: datetime.datetime = listed["LastModified"]
+    return modified.timestamp()
 
 
 def _make_finding(chat: ChatId, key: str) -> Finding:

@@ -86,7 +86,7 @@ def plan(
 
     inputs = _parse_inputs(options)
     constants, overridden = load_constants(constants_file)
-    made = make_plan(
+    capacity_plan = make_plan(
         inputs,
         "ttl" if removal == "ttl" else "worker",
         constants,
@@ -96,11 +96,11 @@ def plan(
     if is_json:
         import msgspec
 
-        click.echo(msgspec.json.format(msgspec.json.encode(made), indent=1).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(capacity_plan), indent=1).decode())
     elif explain:
-        _explain(made)
+        _explain(capacity_plan)
     else:
-        _print(made)
+        _print(capacity_plan)
 
 
 def _parse_inputs(options: dict[str, str]) -> dict[str, float]:
@@ -132,32 +132,37 @@ def format_line(line: Line) -> str:
     return f"{line.value:.3g} {line.unit}".strip()
 
 
-def _print(made: Plan) -> None:
+def _print(capacity_plan: Plan) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:  # a file or a pipe: do not wrap lines
         console.width = WIDTH_OF_FILES
-    console.print(_format_inputs(made), markup=False)
+    console.print(_format_inputs(capacity_plan), markup=False)
     for tier, title in _TITLES.items():
-        console.print(_make_table(made, tier, title))
-    console.print(_make_constants_table(made))
+        console.print(_make_table(capacity_plan, tier, title))
+    console.print(_make_constants_table(capacity_plan))
     console.print(
-        f"Redis nodes: {made.redis_node}. Use --explain to print the formulas.", markup=False
+        f"Redis nodes: {capacity_plan.redis_node}. Use --explain to print the formulas.",
+        markup=False,
     )
-    _warn(made)
+    _warn(capacity_plan)
 
 
-def _format_inputs(made: Plan) -> str:
-    words = [f"{n.name}={format_quantity(made.inputs[n.name], n.kind)}" for n in INPUTS]
-    from_file = f"; measured by you: {', '.join(made.from_results)}" if made.from_results else ""
+def _format_inputs(capacity_plan: Plan) -> str:
+    words = [f"{n.name}={format_quantity(capacity_plan.inputs[n.name], n.kind)}" for n in INPUTS]
+    from_file = (
+        f"; measured by you: {', '.join(capacity_plan.from_results)}"
+        if capacity_plan.from_results
+        else ""
+    )
     return (
-        f"{' '.join(words)} removal={made.removal}\n"
-        f"prices of {made.prices_region} as of {made.prices_as_of}{from_file}"
+        f"{' '.join(words)} removal={capacity_plan.removal}\n"
+        f"prices of {capacity_plan.prices_region} as of {capacity_plan.prices_as_of}{from_file}"
     )
 
 
-def _make_table(made: Plan, tier: str, title: str) -> Table:
+def _make_table(capacity_plan: Plan, tier: str, title: str) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -165,13 +170,13 @@ def _make_table(made: Plan, tier: str, title: str) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
-    for line in made.lines:
+    for line in capacity_plan.lines:
         if line.tier == tier:
             table.add_row(line.label, format_line(line), f"{line.name} = {line.formula}")
     return table
 
 
-def _make_constants_table(made: Plan) -> Table:
+def _make_constants_table(capacity_plan: Plan) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -179,8 +184,8 @@ def _make_constants_table(made: Plan) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
-    for name, constant in sorted(made.constants.items()):
-        whose = "your file: " if name in made.from_results else ""
+    for name, constant in sorted(capacity_plan.constants.items()):
+        whose = "your file: " if name in capacity_plan.from_results else ""
         table.add_row(
             name, _format_constant(constant.value, constant.unit), f"{whose}{constant.how}"
         )
@@ -195,25 +200,25 @@ def _format_constant(value: float | None, unit: str) -> str:
     return f"{text} {unit[:-1] if value == 1 and unit.endswith('units') else unit}".strip()
 
 
-def _explain(made: Plan) -> None:
-    click.echo(_format_inputs(made))
+def _explain(capacity_plan: Plan) -> None:
+    click.echo(_format_inputs(capacity_plan))
     for tier, title in _TITLES.items():
         click.echo(f"\n{title}")
-        for line in made.lines:
+        for line in capacity_plan.lines:
             if line.tier != tier:
                 continue
             click.echo(f"  {line.label}: {format_line(line)}")
             click.echo(f"    {line.name} = {line.formula}")
             click.echo(f"    = {line.numbers}")
             for name in line.constants:
-                constant = made.constants[name]
-                whose = " (your file)" if name in made.from_results else ""
+                constant = capacity_plan.constants[name]
+                whose = " (your file)" if name in capacity_plan.from_results else ""
                 click.echo(
                     f"      {name}: {constant.value:g} {constant.unit}{whose}; {constant.how}"
                 )
-    _warn(made)
+    _warn(capacity_plan)
 
 
-def _warn(made: Plan) -> None:
-    for warning in made.warnings:
+def _warn(capacity_plan: Plan) -> None:
+    for warning in capacity_plan.warnings:
         click.echo(f"\n! {warning}")

@@ -41,6 +41,6 @@ async def list_prefix_sizes(store: ObjectStore, objects_max: int) -> tuple[list[
             listed += 1
         token = response.get("NextContinuationToken")
         if token is None or listed >= objects_max:
-            sizes = [PrefixSize(prefix, *both) for prefix, both in sorted(by_prefix.items())]
+            sizes = [PrefixSize(prefix, *totals) for prefix, totals in sorted(by_prefix.items())]
             return sizes, token is None
         request["ContinuationToken"] = token

@@ -54,9 +54,9 @@ async def check_redis(
             findings += await _check_server(hot, name, key, clock)
         return findings + await _check_workers(hot, [*WORKERS, *extra_workers])
     except (ChatError, redis.exceptions.RedisError, OSError) as exc:
-        why = exc.message if isinstance(exc, ChatError) else str(exc)
+        reason = exc.message if isinstance(exc, ChatError) else str(exc)
         return [
-            Finding(STORE, "problem", why, "check the log of Redis, then run this command again")
+            Finding(STORE, "problem", reason, "check the log of Redis, then run this command again")
         ]
     finally:
         await hot.close()

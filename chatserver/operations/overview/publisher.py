@@ -66,7 +66,7 @@ class Publisher:
         Raises:
             Unavailable: `find_more` failed.
         """
-        more = {} if self._find_more is None else await self._find_more()
+        found_more = {} if self._find_more is None else await self._find_more()
         now = self._clock.monotonic()
         span_s, self._last = now - self._last, now
         stats = self._reader.collect()
@@ -80,7 +80,7 @@ class Publisher:
             gauges=stats.gauges,
             counts=stats.counts,
             times=stats.times,
-            **more,
+            **found_more,
         )
 
     async def publish(self) -> None:

@@ -283,10 +283,12 @@ def compute_rate(snapshots: Iterable[Snapshot], name: str) -> float:
     total = 0.0
     for snapshot in snapshots:
         if name.endswith(":"):
-            more = sum(amount for key, amount in snapshot.counts.items() if key.startswith(name))
+            increase = sum(
+                amount for key, amount in snapshot.counts.items() if key.startswith(name)
+            )
         else:
-            more = snapshot.counts.get(name, 0.0)
-        total += more / snapshot.span_s
+            increase = snapshot.counts.get(name, 0.0)
+        total += increase / snapshot.span_s
     return round(total, 2)
 
 

@@ -54,8 +54,8 @@ def selftest(is_aws: bool, is_confirmed: bool, out: Path) -> None:
     require_target(settings, is_aws=is_aws)
     usd, names = estimate_usd(load_prices()), Names.choose()
     if is_aws:
-        where = f"region {settings.warm.region or 'of the environment'}"
-        click.echo(f"This creates tables and objects named {names.prefix} in AWS, {where}.")
+        region = f"region {settings.warm.region or 'of the environment'}"
+        click.echo(f"This creates tables and objects named {names.prefix} in AWS, {region}.")
         click.echo(f"Estimated cost: at most ${usd:.4f}, at the list prices of us-east-1.")
         if not is_confirmed:
             click.confirm("Continue?", abort=True)

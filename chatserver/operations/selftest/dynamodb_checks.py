@@ -110,8 +110,8 @@ class DynamodbChecks:
             if table.expiry is None:
                 continue
             request = {"TableName": table.name_in(self._settings.warm)}
-            answer = await self._client.call("describe_time_to_live", request)
-            described: dict[str, Any] = answer["TimeToLiveDescription"]
+            response = await self._client.call("describe_time_to_live", request)
+            described: dict[str, Any] = response["TimeToLiveDescription"]
             status, name = described["TimeToLiveStatus"], described.get("AttributeName")
             text = f"table {table.name}: TTL is {status} on {name}, expected {table.expiry}"
             require(status in ("ENABLED", "ENABLING") and name == table.expiry, text)

@@ -61,22 +61,22 @@ async def delete_tables(client: DynamoClient, settings: Settings) -> list[str]:
 
 
 async def _delete_table(client: DynamoClient, name: str) -> str:
-    why = "not tried"
+    reason = "not tried"
     try:
         async with asyncio.timeout(DELETE_S_MAX):
             while True:
                 try:
                     await client.call("delete_table", {"TableName": name})
-                    why = "is being deleted"
+                    reason = "is being deleted"
                 except TableMissing:
                     return ""
                 except Conflict as exc:  # it is being created or changed
-                    why = exc.message
+                    reason = exc.message
                 except ChatError as exc:
                     return f"DynamoDB table {name}: {_format_error(exc)}"
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
-        return f"DynamoDB table {name}: {why}"
+        return f"DynamoDB table {name}: {reason}"
 
 
 async def delete_objects(store: ObjectStore) -> list[str]:

@@ -85,11 +85,11 @@ class ChatChecks:
     async def _check_send(self) -> str:
         self._require_chat()
         acks = [await self._send_one(number) for number in range(1, EACH + 1)]
-        again = [await self._send_one(number) for number in range(1, EACH + 1)]
+        repeats = [await self._send_one(number) for number in range(1, EACH + 1)]
         self._seqs = [ack.seq for ack in acks]
-        require([(a.seq, a.ts, a.mid) for a in acks] == [(a.seq, a.ts, a.mid) for a in again],
+        require([(a.seq, a.ts, a.mid) for a in acks] == [(a.seq, a.ts, a.mid) for a in repeats],
                 "a repeated ref was acknowledged at another position")  # fmt: skip
-        require(all(ack.dup for ack in again), "a repeated ref was not recognized")
+        require(all(ack.dup for ack in repeats), "a repeated ref was not recognized")
         require(is_contiguous(self._seqs) and self._seqs[0] == 2 * EACH + 1,
                 f"the seqs are {self._seqs}")  # fmt: skip
         require(

@@ -35,13 +35,13 @@ def in_flight_s_max(settings: Settings) -> float:
 
 def format_time(time_s: float) -> str:
     """Return a time as ISO 8601 in UTC."""
-    at = datetime.datetime.fromtimestamp(int(time_s), datetime.UTC)
-    return at.isoformat().replace("+00:00", "Z")
+    moment = datetime.datetime.fromtimestamp(int(time_s), datetime.UTC)
+    return moment.isoformat().replace("+00:00", "Z")
 
 
-async def block(work: OpenTenant, why: str) -> str:
+async def block(work: OpenTenant, detail: str) -> str:
     """Block a tenant; return the reason that clients receive. Idempotent."""
-    reason = f"tenant {work.tenant} is blocked: {why}"
+    reason = f"tenant {work.tenant} is blocked: {detail}"
     await work.schema.set_blocked(reason)
     failpoint("tenants.block.schema")
     if work.redis is not None:

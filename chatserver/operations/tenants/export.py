@@ -158,8 +158,8 @@ class Export:
 
     async def _export_objects(self) -> None:
         async for page in self._work.objects.iter_pages(after=self._state.next_object):
-            for at in range(0, len(page), OBJECTS_AT_ONCE):
-                batch = page[at : at + OBJECTS_AT_ONCE]
+            for start in range(0, len(page), OBJECTS_AT_ONCE):
+                batch = page[start : start + OBJECTS_AT_ONCE]
                 async with asyncio.TaskGroup() as group:
                     copies = [group.create_task(self._copy(stored)) for stored in batch]
                 for copied in [task.result() for task in copies]:

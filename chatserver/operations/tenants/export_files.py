@@ -198,8 +198,8 @@ async def open_target(target: str, settings: Cold) -> AsyncIterator[Target]:
     match = _S3_URL.fullmatch(target)
     if match is None:
         raise ConfigError([f"{target}: must be s3://bucket/prefix"])
-    more = {"bucket": match[1], "tenant": ""}
-    async with open_s3(settings.model_copy(update=more)) as bucket:
+    options = {"bucket": match[1], "tenant": ""}
+    async with open_s3(settings.model_copy(update=options)) as bucket:
         yield BucketTarget(bucket, match[2])
 
 

@@ -73,12 +73,12 @@ async def list_tenants(
     """Return all tenants, sorted by name. `tables` are the tables to scan."""
     lines: dict[str, TenantLine] = {}
 
-    def add(tenant: str, where: str) -> TenantLine:
+    def add(tenant: str, tier: str) -> TenantLine:
         if tenant not in lines and len(lines) >= TENANTS_MAX:
             raise TooLarge(f"tenants: more than {TENANTS_MAX:,}")
         line = lines.setdefault(tenant, TenantLine(tenant))
-        if where and where not in line.found_in:
-            line.found_in.append(where)
+        if tier and tier not in line.found_in:
+            line.found_in.append(tier)
         return line
 
     if has_redis:

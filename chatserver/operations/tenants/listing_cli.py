@@ -84,8 +84,8 @@ async def _list(
 def _format_line(line: TenantLine) -> str:
     since = ""
     if line.since_ms is not None:
-        at = datetime.datetime.fromtimestamp(line.since_ms // 1000, datetime.UTC)
-        since = f" since {at:%Y-%m-%d %H:%M} UTC"
+        since_time = datetime.datetime.fromtimestamp(line.since_ms // 1000, datetime.UTC)
+        since = f" since {since_time:%Y-%m-%d %H:%M} UTC"
     places = ", ".join(line.found_in) or "nothing"
     return f"{line.tenant:<32}  {line.state}{since}  ({places})"
 

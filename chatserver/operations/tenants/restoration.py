@@ -111,16 +111,18 @@ class Restoration:
             if file.name.startswith(f"dynamodb/{table.name}-"):
                 decoded = (decode(line, Item, file.name) for line in lines)
                 items = [self._add_block(item) for item in decoded if _is_restored(item)]
-                for at in range(0, len(items), ITEMS_AT_ONCE):
-                    await self._work.items.put(table, items[at : at + ITEMS_AT_ONCE])
-                    self._report(f"dynamodb:{table.name}", len(items[at : at + ITEMS_AT_ONCE]))
+                for start in range(0, len(items), ITEMS_AT_ONCE):
+                    await self._work.items.put(table, items[start : start + ITEMS_AT_ONCE])
+                    self._report(
+                        f"dynamodb:{table.name}", len(items[start : start + ITEMS_AT_ONCE])
+                    )
                 return
         objects = [decode(line, ExportedObject, file.name) for line in lines]
-        for at in range(0, len(objects), OBJECTS_AT_ONCE):
+        for start in range(0, len(objects), OBJECTS_AT_ONCE):
             async with asyncio.TaskGroup() as group:
-                for exported in objects[at : at + OBJECTS_AT_ONCE]:
+                for exported in objects[start : start + OBJECTS_AT_ONCE]:
                     group.create_task(self._put_object(exported))
-            self._report("s3", len(objects[at : at + OBJECTS_AT_ONCE]))
+            self._report("s3", len(objects[start : start + OBJECTS_AT_ONCE]))
 
     def _add_block(self, item: Item) -> Item:
         """Return the item to put: the schema item with the block, any other item unchanged."""

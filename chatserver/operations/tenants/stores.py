@@ -153,8 +153,10 @@ class TableStore:
             mine = [item for item in page.items if not is_block(self._table, item)]
             if not page.items:
                 yield 0
-            for at in range(0, len(mine), TABLE_ITEMS_MAX):
-                deleted = await self._items.delete(self._table, mine[at : at + TABLE_ITEMS_MAX])
+            for start in range(0, len(mine), TABLE_ITEMS_MAX):
+                deleted = await self._items.delete(
+                    self._table, mine[start : start + TABLE_ITEMS_MAX]
+                )
                 failpoint(f"tenants.delete.{self._table.name}")
                 yield deleted
 

@@ -76,11 +76,11 @@ def trace(
     except BadRequest as exc:
         raise click.UsageError(exc.message) from None
     settings = prepare("trace")
-    message_trace, why, problems = run(_trace(settings, mid, place, chats_max, members_max))
+    message_trace, reason, problems = run(_trace(settings, mid, place, chats_max, members_max))
     if message_trace is None:
         for problem in problems:
             click.echo(f"chatserver: {escaped(problem)}", err=True)
-        click.echo(f"chatserver: {why}", err=True)
+        click.echo(f"chatserver: {reason}", err=True)
         sys.exit(1)
     if is_json:
         click.echo(json.dumps(as_json(message_trace)))
@@ -312,8 +312,8 @@ def _format_flag(flag: bool | None) -> str:
 
 
 def _format_us(micros: int) -> str:
-    at = datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC)
-    return at.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+    moment = datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC)
+    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
 
 
 def _format_s(seconds: int | None) -> str:

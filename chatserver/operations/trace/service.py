@@ -96,8 +96,8 @@ class MessageTrace:
             return None
 
     def _describe_search(self, chat: ChatId | None) -> str:
-        where = f"chat {chat}" if chat else counted(self._searched, "chat")
-        text = f"no such message in the backlog or in {where}"
+        scope = f"chat {chat}" if chat else counted(self._searched, "chat")
+        text = f"no such message in the backlog or in {scope}"
         if self._searched >= self._chats_max:
             text += " (the maximum of --chats-max); set --chat or --user"
         return text
@@ -143,8 +143,8 @@ class MessageTrace:
 
     async def _find_in_any(self, search: _Search, chats: Sequence[ChatId]) -> Found | None:
         chats = chats[: self._chats_max - self._searched]
-        for at in range(0, len(chats), CHATS_AT_ONCE):
-            some = chats[at : at + CHATS_AT_ONCE]
+        for start in range(0, len(chats), CHATS_AT_ONCE):
+            some = chats[start : start + CHATS_AT_ONCE]
             self._searched += len(some)
             for match in await asyncio.gather(*(self._find_in(search, chat) for chat in some)):
                 if match is not None:

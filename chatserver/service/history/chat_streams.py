@@ -164,13 +164,13 @@ class ChatStream:
         day = get_day(self._next)
         if self._is_descending:
             nearest_day = self._days.find_before(day)
-            at = None if nearest_day is None else min(self._next, (nearest_day + 1) * DAY_US - 1)
+            ts = None if nearest_day is None else min(self._next, (nearest_day + 1) * DAY_US - 1)
         else:
             nearest_day = self._days.find_after(day)
-            at = None if nearest_day is None else max(self._next, nearest_day * DAY_US)
-        if at != self._next:
+            ts = None if nearest_day is None else max(self._next, nearest_day * DAY_US)
+        if ts != self._next:
             self._token = None
-        self._next = at if at is not None and self._from <= at <= self._to else None
+        self._next = ts if ts is not None and self._from <= ts <= self._to else None
 
     def _move_past(self, ts: int) -> None:
         assert self._next is not None

@@ -205,11 +205,11 @@ class History:
         if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
             run = await self._older.read_run(chat, None, last, limit - len(rows), hint)
-            more = _contiguous_up_from(last + 1, self._older_rows(run.messages, view))
-            if not rows and not more:
+            appended = _contiguous_up_from(last + 1, self._older_rows(run.messages, view))
+            if not rows and not appended:
                 raise _report_gap(after + 1)
-            rows, tier = rows + more, run.tier if more else tier
-            if more and len(rows) < limit:
+            rows, tier = rows + appended, run.tier if appended else tier
+            if appended and len(rows) < limit:
                 last = rows[-1].seq
                 newer = await self._log.list_after(chat, Seq(last), limit - len(rows))
                 rows += _contiguous_up_from(last + 1, self._hot_rows(newer, view))

@@ -116,9 +116,9 @@ class OlderTiers:
             piece = await self._read_tier(chat, read, has_some=bool(run.messages))
             if not piece.messages:
                 break
-            both = (piece, run) if is_descending else (run, piece)
+            ordered = (piece, run) if is_descending else (run, piece)
             tier: Tier = "cold" if "cold" in (run.tier, piece.tier) else "warm"
-            run = HistoryRun([*both[0].messages, *both[1].messages], tier)
+            run = HistoryRun([*ordered[0].messages, *ordered[1].messages], tier)
             edge = run.messages[0 if is_descending else -1]
             seq, ts = edge.seq + (-1 if is_descending else 1), edge.ts
             is_short = piece.tier == "warm" and len(piece.messages) < remaining and seq >= 1

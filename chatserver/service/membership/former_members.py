@@ -74,8 +74,8 @@ class FormerMembers:
         """
         members = list((await self._memberships.list_former(chat, users)).items()) if users else []
         restored: dict[str, FormerMember] = {}
-        for at in range(0, len(members), CHECKS_IN_FLIGHT_MAX):
-            batch = members[at : at + CHECKS_IN_FLIGHT_MAX]
+        for start in range(0, len(members), CHECKS_IN_FLIGHT_MAX):
+            batch = members[start : start + CHECKS_IN_FLIGHT_MAX]
             closed = await asyncio.gather(*(self._restore(chat, *item) for item in batch))
             restored |= {user: former for (user, _), former in zip(batch, closed, strict=True)}
         return restored

@@ -109,8 +109,8 @@ class Invitations:
         """
         uncounted = list(await self._quotas.consume(users))
         # In batches: if the request times out, a retry continues after the completed batches.
-        for at in range(0, len(uncounted), IN_FLIGHT_MAX):
-            await self._count_groups(uncounted[at : at + IN_FLIGHT_MAX])
+        for start in range(0, len(uncounted), IN_FLIGHT_MAX):
+            await self._count_groups(uncounted[start : start + IN_FLIGHT_MAX])
 
     async def _count_groups(self, users: Collection[UserId]) -> None:
         counts = await asyncio.gather(*(self._count_chats(user, "group") for user in users))

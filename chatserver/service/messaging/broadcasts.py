@@ -80,12 +80,12 @@ class Broadcasts:
 
     async def _run(self, job: str, users: Sequence[UserId], body: str) -> None:
         done = failed = 0
-        for at in range(0, len(users), IN_FLIGHT_MAX):
-            chunk = users[at : at + IN_FLIGHT_MAX]
+        for start in range(0, len(users), IN_FLIGHT_MAX):
+            chunk = users[start : start + IN_FLIGHT_MAX]
             outcomes = await asyncio.gather(*(self._deliver_to(job, user, body) for user in chunk))
             done += sum(outcomes)
             failed += len(chunk) - sum(outcomes)
-            if (at // IN_FLIGHT_MAX) % (RECORD_EVERY // IN_FLIGHT_MAX) == 0:
+            if (start // IN_FLIGHT_MAX) % (RECORD_EVERY // IN_FLIGHT_MAX) == 0:
                 await self._record(job, done, failed, "running")
         await self._record(job, done, failed, "done")
         log.info("broadcast.finished", job=job, done=done, failed=failed)

@@ -28,12 +28,12 @@ async def list_with_first_message(
 async def list_for_users(
     inboxes: Inboxes,
     chat: ChatId,
-    both: Collection[UserId],
+    pair: Collection[UserId],
     users: Sequence[UserId],
     devices: DeviceNotifier,
 ) -> None:
-    """Add the direct chat of two users (`both`) to the chat lists of `users`, if missing there."""
-    body = codec.chat_event_body(frames.ChatInfo(chat, "direct", sorted(both)))
+    """Add the direct chat of two users (`pair`) to the chat lists of `users`, if missing there."""
+    body = codec.chat_event_body(frames.ChatInfo(chat, "direct", sorted(pair)))
     for place in await inboxes.append_event(users, chat, body, is_listed=True):
         if place.appended:
             devices.notify_seq(place.user, place.seq, place.gateways)

@@ -50,8 +50,8 @@ class UnappliedChanges:
             if is_change and entry.ts < lost_before:
                 by_target.setdefault(entry.target or 0, []).append(entry)
         targets = list(by_target)
-        for at in range(0, len(targets), READS_IN_FLIGHT_MAX):
-            batch = targets[at : at + READS_IN_FLIGHT_MAX]
+        for start in range(0, len(targets), READS_IN_FLIGHT_MAX):
+            batch = targets[start : start + READS_IN_FLIGHT_MAX]
             applying = (self._apply(chat, target, by_target[target], by_seq) for target in batch)
             # Wait for all tasks before raising the first error, so that no task is left running.
             for outcome in await asyncio.gather(*applying, return_exceptions=True):

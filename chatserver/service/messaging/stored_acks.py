@@ -82,8 +82,8 @@ class StoredWaits:
 
         def on_timeout() -> None:
             if not stored.done():
-                why = "not stored in time; retry with the same ref to get the outcome"
-                stored.set_exception(Unavailable(why))
+                reason = "not stored in time; retry with the same ref to get the outcome"
+                stored.set_exception(Unavailable(reason))
 
         if not self.add(chat, seq, on_stored, on_timeout):
             raise Overloaded("too many sends are waiting to be stored; try again")

@@ -85,7 +85,7 @@ class Retention:
         await self._hot_membership.end(marker)
         return info
 
-    async def put_hold(self, chat: ChatId, reason: str, by: str) -> Hold:
+    async def put_hold(self, chat: ChatId, reason: str, set_by: str) -> Hold:
         """Put a chat under a legal hold, and return the hold; an existing hold is not changed.
 
         Guarantees:
@@ -99,7 +99,7 @@ class Retention:
         if not reason:
             raise BadRequest("reason: must not be empty")
         await self._directory.get_chat(chat)
-        return await self._holds.put(chat, reason, by, self._clock.time())
+        return await self._holds.put(chat, reason, set_by, self._clock.time())
 
     async def get_hold(self, chat: ChatId) -> Hold:
         """Return the chat's hold. Raises NotFound."""

@@ -204,7 +204,7 @@ class Moderation:
         return reports, following
 
     async def resolve(
-        self, actor: UserId | None, by: str, chat: ChatId, seq: Seq, reporter: UserId
+        self, actor: UserId | None, resolver: str, chat: ChatId, seq: Seq, reporter: UserId
     ) -> None:
         """Mark a report as resolved. Idempotent.
 
@@ -214,7 +214,7 @@ class Moderation:
         """
         await self._require_manager(actor, chat)
         report = await self._rows.get_report(chat, seq, reporter)
-        await self._rows.resolve(report, by, self._clock.time())
+        await self._rows.resolve(report, resolver, self._clock.time())
 
     async def list_bans(
         self, actor: UserId | None, chat: ChatId, after: str | None, limit: int

@@ -220,10 +220,10 @@ class ArchivableMessages:
             "ReturnValues": "ALL_OLD",
         }
         try:
-            answer = await self._client.call("delete_item", request)
+            response = await self._client.call("delete_item", request)
         except ConditionFailed:
             return False
-        removed: Item | None = answer.get("Attributes")
+        removed: Item | None = response.get("Attributes")
         if removed is not None and (key := get_object_key(removed)) is not None:
             await self._bodies.drop(key)
         return True
@@ -247,10 +247,10 @@ class ArchivableMessages:
             "ReturnConsumedCapacity": "TOTAL",
         }
         try:
-            answer = await self._client.call("put_item", request)
+            response = await self._client.call("put_item", request)
         except ConditionFailed:
             return 1.0
-        return float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
+        return float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
 
 
 def _check(item: Item, decode: Callable[[Item], Message]) -> CheckedItem:

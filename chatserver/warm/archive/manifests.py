@@ -303,8 +303,8 @@ class Manifests:
         """Record that the segment that contains `seq` has messages from these users."""
         sort = f"{TRAIL_PREFIX}{chat}#{seq:020d}"
         rows = [row_key(user_key(user), sort) for user in sorted(set(users))]
-        for at in range(0, len(rows), WRITES_MAX):
-            await put_items(self._client, self._table, rows[at : at + WRITES_MAX])
+        for start in range(0, len(rows), WRITES_MAX):
+            await put_items(self._client, self._table, rows[start : start + WRITES_MAX])
 
     # Chats due for archiving.
 
@@ -337,12 +337,12 @@ class Manifests:
         }
         if start is not None:
             request["ExclusiveStartKey"] = start
-        answer = await self._client.call("scan", request)
+        response = await self._client.call("scan", request)
         prefix = chat_key("")
         chats = [
-            ChatId(row[DirectoryField.PK]["S"].removeprefix(prefix)) for row in answer["Items"]
+            ChatId(row[DirectoryField.PK]["S"].removeprefix(prefix)) for row in response["Items"]
         ]
-        return chats, answer.get("LastEvaluatedKey")
+        return chats, response.get("LastEvaluatedKey")
 
     async def record_due(self, chat: str, ts: int) -> None:
         """Exclude the chat from `list_due_chats` until its `before_ts` is later than `ts`."""

@@ -143,9 +143,9 @@ class Directory:
         """
         roles: dict[str, Role] = {user: "member", other: "member"}
         users = tuple(sorted(roles))
-        made = Chat(chat, "direct", None, 1, int(now * 1000), count=len(users), users=users)
-        stored = await self._create(made, roles, listed=[user])
-        if stored is not made:
+        record = Chat(chat, "direct", None, 1, int(now * 1000), count=len(users), users=users)
+        stored = await self._create(record, roles, listed=[user])
+        if stored is not record:
             await self.add_to_chat_list(chat, user)
         return stored
 
@@ -202,8 +202,8 @@ class Directory:
     ) -> Chat:
         """Create the chat of a companion session, or return the existing one."""
         roles: dict[str, Role] = {user: "member", companion: "member"}
-        made = Chat(chat, "companion", name, 1, int(now * 1000), count=len(roles))
-        return await self._create(made, roles)
+        record = Chat(chat, "companion", name, 1, int(now * 1000), count=len(roles))
+        return await self._create(record, roles)
 
     async def create_group(
         self,
@@ -265,19 +265,19 @@ class Directory:
         members = [Member(chat.chat, user, roles[user]).encode() for user in users]
         starts = range(0, len(members), MEMBERS_IN_TRANSACTION)
         async with self._client.deadline():
-            for at in starts:
-                state = records.READY if at == starts[-1] else records.FORMING
+            for index in starts:
+                state = records.READY if index == starts[-1] else records.FORMING
                 actions = [self._put_if_forming(chat.encode(state, origin), origin)]
                 actions += [
                     {"Put": {"TableName": self._table, "Item": member}}
-                    for member in members[at : at + MEMBERS_IN_TRANSACTION]
+                    for member in members[index : index + MEMBERS_IN_TRANSACTION]
                 ]
                 started_s = time.monotonic()
                 try:
                     await self._client.call("transact_write_items", {"TransactItems": actions})
                 except ConditionFailed as exc:
                     return await self._get_existing(chat.chat, origin, exc.stored[0])
-                if at != starts[-1]:
+                if index != starts[-1]:
                     await asyncio.sleep(min(time.monotonic() - started_s, PAUSE_S_MAX))
         return chat
 
@@ -343,14 +343,14 @@ class Directory:
         rows: list[Item] = []
         async with self._client.deadline():
             while True:
-                answer = await self._client.call("query", request)
-                rows += answer["Items"]
+                response = await self._client.call("query", request)
+                rows += response["Items"]
                 if not rows or rows[0][Field.SK]["S"] != key or not records.is_ready(rows[0]):
                     raise NotFound(f"chat {chat}: does not exist")
                 members = [row for row in rows[1:] if _is_member(row)]
                 if len(members) > MEMBERS_READ_MAX:
                     raise CorruptData(f"chat {chat}: has more than {MEMBERS_READ_MAX} members")
-                if (last := answer.get("LastEvaluatedKey")) is None:
+                if (last := response.get("LastEvaluatedKey")) is None:
                     chat_row = Chat.decode(rows[0])
                     listed = [Member.decode(row) for row in members]
                     return chat_row, records.with_unlisted(chat_row, listed)
@@ -390,10 +390,12 @@ class Directory:
         memberships: list[Membership] = []
         sessions = 0
         while True:
-            answer = await self._client.call("query", request)
-            rows = answer["Items"]
-            for at in range(0, len(rows), _ROWS_IN_BATCH):
-                for membership in await self._load_memberships(rows[at : at + _ROWS_IN_BATCH]):
+            response = await self._client.call("query", request)
+            rows = response["Items"]
+            for start in range(0, len(rows), _ROWS_IN_BATCH):
+                for membership in await self._load_memberships(
+                    rows[start : start + _ROWS_IN_BATCH]
+                ):
                     if membership is None:
                         continue
                     if is_session_chat(membership.chat.chat):
@@ -401,7 +403,7 @@ class Directory:
                             return memberships
                         sessions += 1
                     memberships.append(membership)
-            if (last := answer.get("LastEvaluatedKey")) is None:
+            if (last := response.get("LastEvaluatedKey")) is None:
                 return memberships
             request["ExclusiveStartKey"] = last
 

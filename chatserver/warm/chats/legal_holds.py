@@ -113,7 +113,7 @@ class Holds:
         self._table = DIRECTORY.name_in(settings)
         self._messages = MESSAGES.name_in(settings)
 
-    async def put(self, chat: str, reason: str, by: str, now: float) -> Hold:
+    async def put(self, chat: str, reason: str, set_by: str, now: float) -> Hold:
         """Put a chat under a legal hold; return the new or existing hold.
 
         Guarantees:
@@ -121,7 +121,7 @@ class Holds:
             that removes it is already being written.
             Idempotent. A hold in state `ending` is started again.
         """
-        hold = Hold(chat, reason, by, int(now * 1000))
+        hold = Hold(chat, reason, set_by, int(now * 1000))
         put = {
             "TableName": self._table,
             "Item": encode_hold(hold),
@@ -222,8 +222,8 @@ class Holds:
             for version in versions
         }
         unique = list(copies.values())
-        for at in range(0, len(unique), WRITES_MAX):
-            await put_items(self._client, self._messages, unique[at : at + WRITES_MAX])
+        for start in range(0, len(unique), WRITES_MAX):
+            await put_items(self._client, self._messages, unique[start : start + WRITES_MAX])
 
     async def list_copies(self, chat: str, limit: int, start: Token | None = None) -> Page[Message]:
         """Return a page of a chat's copies, oldest first. Strongly consistent."""

@@ -183,10 +183,10 @@ class LoginRows:
         names = sorted(logins)
         if names:
             await mark_restricted(self._client, self._table, user)
-        for at in range(0, len(names), _ENDS_IN_FLIGHT_MAX):
+        for start in range(0, len(names), _ENDS_IN_FLIGHT_MAX):
             ends = [
                 self._end(user, login, now_ms, until)
-                for login in names[at : at + _ENDS_IN_FLIGHT_MAX]
+                for login in names[start : start + _ENDS_IN_FLIGHT_MAX]
             ]
             # Wait for all calls before raising the first error, so that none is left running.
             for outcome in await asyncio.gather(*ends, return_exceptions=True):
@@ -224,10 +224,10 @@ class LoginRows:
         request = make_update(self._table, records.user_key(user), sort, changes)
         request["ReturnValues"] = "ALL_NEW"
         try:
-            answer = await self._client.call("update_item", request)
+            response = await self._client.call("update_item", request)
         except ConditionFailed:
             raise NotFound(f"{what}: does not exist") from None
-        item: Item = answer["Attributes"]
+        item: Item = response["Attributes"]
         return item
 
 

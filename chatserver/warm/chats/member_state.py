@@ -57,8 +57,10 @@ class MemberState:
             furthest[chat, user] = (max(previous[0], read), max(previous[1], received))
         wanted = [Mark(*key, *value) for key, value in furthest.items()]
         async with self._client.deadline():
-            for at in range(0, len(wanted), MARKS_IN_FLIGHT_MAX):
-                moves = [self._put_mark(mark) for mark in wanted[at : at + MARKS_IN_FLIGHT_MAX]]
+            for start in range(0, len(wanted), MARKS_IN_FLIGHT_MAX):
+                moves = [
+                    self._put_mark(mark) for mark in wanted[start : start + MARKS_IN_FLIGHT_MAX]
+                ]
                 # Await all before raising the first error, so that no task is left running.
                 for outcome in await asyncio.gather(*moves, return_exceptions=True):
                     if isinstance(outcome, BaseException):

@@ -98,8 +98,8 @@ class Memberships:
     async def list_after(self, chat: str, after: str | None, limit: int) -> list[Member]:
         """Return a chat's first `limit` members after user id `after`. Strongly consistent."""
         if chat.startswith(DIRECT_PREFIX):
-            _, both = await self.list_first(chat, 2)
-            return [member for member in both if member.user > (after or "")][:limit]
+            _, first_two = await self.list_first(chat, 2)
+            return [member for member in first_two if member.user > (after or "")][:limit]
         key = records.chat_key(chat)
         first = records.MEMBER_PREFIX if after is None else records.member_key(after)
         span = Span(DIRECTORY, key, between=(first, records.AFTER_MEMBERS))
@@ -210,7 +210,9 @@ class Memberships:
         actions += [
             self._make_mute(chat.chat, user, until) for user, until in (muted or {}).items()
         ]
-        actions += [self._make_ban(chat.chat, user, by) for user, by in (banned or {}).items()]
+        actions += [
+            self._make_ban(chat.chat, user, actor) for user, actor in (banned or {}).items()
+        ]
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed as exc:
@@ -244,8 +246,8 @@ class Memberships:
         }
         return await write_conditionally(self._client, "update_item", request)
 
-    def _make_ban(self, chat: str, user: str, by: str) -> dict[str, Any]:
-        ban = moderation.Ban(chat, user, by, int(self._clock.time() * 1000))
+    def _make_ban(self, chat: str, user: str, actor: str) -> dict[str, Any]:
+        ban = moderation.Ban(chat, user, actor, int(self._clock.time() * 1000))
         return {"Put": {"TableName": self._table, "Item": ban.encode()}}
 
     async def delete_ban(self, chat: str, user: str) -> None:
@@ -347,8 +349,8 @@ class Memberships:
         Guarantees:
             Idempotent. A seq never decreases. Users who are no longer members are skipped.
         """
-        for at in range(0, len(joined), _FIXES_IN_FLIGHT_MAX):
-            batch = joined[at : at + _FIXES_IN_FLIGHT_MAX]
+        for start in range(0, len(joined), _FIXES_IN_FLIGHT_MAX):
+            batch = joined[start : start + _FIXES_IN_FLIGHT_MAX]
             fixes = [self._fix_one(chat, user, seq) for user, seq in batch]
             # Await all before raising the first error, so that no task is left running.
             for outcome in await asyncio.gather(*fixes, return_exceptions=True):

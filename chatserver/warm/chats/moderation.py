@@ -136,7 +136,7 @@ class Report:
         """Decode a report. Raises CorruptData."""
         try:
             _, seq, reporter = item[Field.SK]["S"].split("#")
-            by = item.get(Field.RESOLVED_BY)
+            resolver = item.get(Field.RESOLVED_BY)
             return cls(
                 item[Field.PK]["S"].removeprefix("c#"),
                 int(seq),
@@ -144,11 +144,11 @@ class Report:
                 int(item[Field.CREATED]["N"]),
                 item.get(Field.REASON, {"S": ""})["S"],
                 item[Field.STATE]["S"],
-                by["S"] if by else None,
+                resolver["S"] if resolver else None,
             )
         except (KeyError, ValueError) as exc:
-            where = item.get(Field.PK)
-            raise CorruptData(f"table directory: {where} has an invalid report") from exc
+            partition_key = item.get(Field.PK)
+            raise CorruptData(f"table directory: {partition_key} has an invalid report") from exc
 
 
 class Moderation:
@@ -243,9 +243,9 @@ class Moderation:
         request: dict[str, Any] = {**span.query(self._settings), "Limit": 1000}
         blockers: list[str] = []
         while len(blockers) < BLOCKED_BY_MAX:
-            answer = await self._client.call("query", request)
-            blockers += [row[Field.PK]["S"].removeprefix("u#") for row in answer["Items"]]
-            if (last := answer.get("LastEvaluatedKey")) is None:
+            response = await self._client.call("query", request)
+            blockers += [row[Field.PK]["S"].removeprefix("u#") for row in response["Items"]]
+            if (last := response.get("LastEvaluatedKey")) is None:
                 break
             request["ExclusiveStartKey"] = last
         return blockers[:BLOCKED_BY_MAX]
@@ -293,7 +293,7 @@ class Moderation:
             raise NotFound("report: does not exist")
         return Report.decode(item)
 
-    async def resolve(self, report: Report, by: str, now: float) -> None:
+    async def resolve(self, report: Report, resolver: str, now: float) -> None:
         """Mark a report as resolved. Idempotent: the first resolution is kept."""
         update = {
             "TableName": self._table,
@@ -308,7 +308,7 @@ class Moderation:
             "ExpressionAttributeValues": {
                 ":resolved": {"S": RESOLVED},
                 ":open": {"S": OPEN},
-                ":by": {"S": by},
+                ":by": {"S": resolver},
                 ":ends": {"N": str(int(now) + KEEP_RESOLVED_S)},
             },
         }
@@ -332,8 +332,8 @@ class Moderation:
             low, high = ("0", after) if is_newest_first else (f"{after}!", ":")
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))
         # Bounds are inclusive: with newest first, the item at the cursor is read again and dropped.
-        more = 1 if is_newest_first and after is not None else 0
-        rows = await self._query(span, limit + more, is_newest_first=is_newest_first)
+        extra = 1 if is_newest_first and after is not None else 0
+        rows = await self._query(span, limit + extra, is_newest_first=is_newest_first)
         places = [place for row in rows if (place := row[Field.SK]["S"]) != after][:limit]
         keys = []
         for place in places:

@@ -88,8 +88,8 @@ class BatchedReads:
             self._timer.cancel()
             self._timer = None
         waiting, self._waiting = list(self._waiting.items()), {}
-        for at in range(0, len(waiting), READS_MAX):
-            batch = dict(waiting[at : at + READS_MAX])
+        for start in range(0, len(waiting), READS_MAX):
+            batch = dict(waiting[start : start + READS_MAX])
             self._in_flight += 1
             task = asyncio.create_task(self._run(batch), name="batched-read")
             self._tasks.add(task)
@@ -136,14 +136,14 @@ class BatchedReads:
         """Read a batch once, set the results, and leave the unprocessed keys in `batch`."""
         keys = [key for key, _ in batch.values()]
         request = {"RequestItems": {self._table: {"Keys": keys, "ConsistentRead": True}}}
-        answer = await self._client.call_once("batch_get_item", request)
+        response = await self._client.call_once("batch_get_item", request)
         # DynamoDB omits the table if all keys were processed.
-        rest: Any = (answer.get("UnprocessedKeys") or {}).get(self._table, {"Keys": ()})["Keys"]
+        rest: Any = (response.get("UnprocessedKeys") or {}).get(self._table, {"Keys": ()})["Keys"]
         unprocessed = {_make_hashable(key) for key in rest}
         attributes = keys[0].keys()
         items = {
             _make_hashable({name: item[name] for name in attributes}): item
-            for item in answer["Responses"].get(self._table, ())
+            for item in response["Responses"].get(self._table, ())
         }
         for name in [name for name in batch if name not in unprocessed]:
             for read in batch.pop(name)[1]:

@@ -30,8 +30,8 @@ async def put_items(
 
     async def attempt() -> None:
         nonlocal unprocessed
-        answer = await client.call_once("batch_write_item", {"RequestItems": unprocessed})
-        unprocessed = answer.get("UnprocessedItems") or {}
+        response = await client.call_once("batch_write_item", {"RequestItems": unprocessed})
+        unprocessed = response.get("UnprocessedItems") or {}
         if unprocessed:
             raise Throttled(
                 f"DynamoDB at {client.endpoint}: {len(unprocessed[table])} of {len(items)} items "
@@ -48,8 +48,8 @@ async def get_items(client: DynamoClient, table: str, keys: Sequence[Item]) -> l
         Unavailable: unprocessed keys remain after `call_timeout_s`.
     """
     items: list[Item] = []
-    for at in range(0, len(keys), READS_MAX):
-        items += await _get_batch(client, table, keys[at : at + READS_MAX])
+    for start in range(0, len(keys), READS_MAX):
+        items += await _get_batch(client, table, keys[start : start + READS_MAX])
     return items
 
 
@@ -59,9 +59,9 @@ async def _get_batch(client: DynamoClient, table: str, keys: Sequence[Item]) -> 
 
     async def attempt() -> None:
         nonlocal unprocessed
-        answer = await client.call_once("batch_get_item", {"RequestItems": unprocessed})
-        items.extend(answer["Responses"].get(table, []))
-        unprocessed = answer.get("UnprocessedKeys") or {}
+        response = await client.call_once("batch_get_item", {"RequestItems": unprocessed})
+        items.extend(response["Responses"].get(table, []))
+        unprocessed = response.get("UnprocessedKeys") or {}
         if unprocessed:
             raise Throttled(
                 f"DynamoDB at {client.endpoint}: {len(unprocessed[table]['Keys'])} of {len(keys)} "

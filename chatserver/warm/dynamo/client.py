@@ -183,11 +183,11 @@ class DynamoClient:
             sent = self._tenancy.prefix_request(operation, sent)
         sent = request_consumed_capacity(operation, sent)
         try:
-            answer: dict[str, Any]
+            response: dict[str, Any]
             if self._http is not None and operation in ITEM_OPERATIONS:
-                answer = await self._http.call(operation, sent)
+                response = await self._http.call(operation, sent)
             else:
-                answer = await getattr(self._sdk, operation)(**sent)
+                response = await getattr(self._sdk, operation)(**sent)
         except (BotoCoreError, ClientError, aiohttp.ClientError, OSError) as exc:
             error = translate(exc, self.endpoint)
             self.meter.record_failure(self.feature, operation, _classify_error(error))
@@ -198,15 +198,15 @@ class DynamoClient:
                     operation, request, error.stored
                 )
             raise error from exc
-        if "RequestId" not in answer["ResponseMetadata"]:
+        if "RequestId" not in response["ResponseMetadata"]:
             # A proxy or another server may return 200: do not treat that as a completed write.
             raise Unavailable(f"DynamoDB at {self.endpoint}: this server is not DynamoDB")
         if self._tenancy is not None:
-            answer = self._tenancy.strip_response(operation, request, answer)
-        self.meter.record(self.feature, operation, request, answer)
+            response = self._tenancy.strip_response(operation, request, response)
+        self.meter.record(self.feature, operation, request, response)
         if self._encryption is not None:
-            answer = await self._encryption.decrypt_response(operation, request, answer)
-        return answer
+            response = await self._encryption.decrypt_response(operation, request, response)
+        return response
 
     async def decrypt(self, table: str, items: Sequence[Item]) -> list[Item]:
         """Return items that came from another source than a call, such as a Stream, decrypted.
@@ -243,8 +243,8 @@ class DynamoClient:
                     await asyncio.sleep(_backoff_s(number))
                     self.meter.record_retry(self.feature)
         except TimeoutError as exc:
-            why = f"; last error: {last.message}" if last else ""
-            raise self._timeout_error(timeout_s, why) from (last or exc)
+            reason = f"; last error: {last.message}" if last else ""
+            raise self._timeout_error(timeout_s, reason) from (last or exc)
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.asynccontextmanager
@@ -261,8 +261,8 @@ class DynamoClient:
         except TimeoutError as exc:
             raise self._timeout_error(timeout_s, f", waiting for {what}" if what else "") from exc
 
-    def _timeout_error(self, timeout_s: float, why: str) -> Unavailable:
-        return Unavailable(f"DynamoDB at {self.endpoint}: timed out after {timeout_s:g} s{why}")
+    def _timeout_error(self, timeout_s: float, reason: str) -> Unavailable:
+        return Unavailable(f"DynamoDB at {self.endpoint}: timed out after {timeout_s:g} s{reason}")
 
 
 def _backoff_s(attempt: int) -> float:
@@ -349,18 +349,18 @@ _OF_STREAMS: dict[str, type[ChatError]] = {
 
 def translate(exc: Exception, endpoint: str) -> ChatError:
     """Return the `ChatError` for an SDK exception."""
-    where = f"DynamoDB at {endpoint}"
+    server = f"DynamoDB at {endpoint}"
     if isinstance(exc, ClientError):
-        return _translate_response(exc, where)
-    return translate_no_response(exc, where, "warm")
+        return _translate_response(exc, server)
+    return translate_no_response(exc, server, "warm")
 
 
-def _translate_response(exc: ClientError, where: str) -> ChatError:
+def _translate_response(exc: ClientError, server: str) -> ChatError:
     response: dict[str, Any] = {**exc.response}
     error = response.get("Error", {})
     code = error.get("Code", "")
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    text = f"{where}: {exc.operation_name}: {code}: {error.get('Message', '')}"
+    text = f"{server}: {exc.operation_name}: {code}: {error.get('Message', '')}"
     if code in _THROTTLED:
         return Throttled(text)
     if code in _CONTENDED:
@@ -370,7 +370,7 @@ def _translate_response(exc: ClientError, where: str) -> ChatError:
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(text, [response.get("Item")])
     if code == "TransactionCanceledException":
-        return _translate_reasons(response.get("CancellationReasons") or [], where)
+        return _translate_reasons(response.get("CancellationReasons") or [], server)
     if code == "ResourceInUseException":
         return Conflict(text)
     if code == "ResourceNotFoundException":
@@ -380,10 +380,10 @@ def _translate_response(exc: ClientError, where: str) -> ChatError:
     return _OF_STREAMS.get(code, CorruptData)(text)
 
 
-def _translate_reasons(reasons: list[dict[str, Any]], where: str) -> ChatError:
+def _translate_reasons(reasons: list[dict[str, Any]], server: str) -> ChatError:
     """Return the `ChatError` for a cancelled transaction from the reasons of its actions."""
     codes = {str(reason.get("Code")) for reason in reasons}
-    text = f"{where}: transaction cancelled: {', '.join(sorted(codes - {'None'}))}"
+    text = f"{server}: transaction cancelled: {', '.join(sorted(codes - {'None'}))}"
     if "ConditionalCheckFailed" in codes:
         return ConditionFailed(text, [reason.get("Item") for reason in reasons])
     if codes & _THROTTLED_REASONS:

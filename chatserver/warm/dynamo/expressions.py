@@ -79,14 +79,14 @@ def _find_in(
     comparisons: list[Comparison] = []
     clause = ""
     padded = (*_NO_MORE, *tokens, *_NO_MORE)
-    for at in range(len(_NO_MORE), len(tokens) + len(_NO_MORE)):
-        token = padded[at]
+    for position in range(len(_NO_MORE), len(tokens) + len(_NO_MORE)):
+        token = padded[position]
         clause = token if token in _CLAUSES else clause
         name = of_name.get(token, token)
         if name not in attributes:
             continue
-        before, after = padded[at - 2 : at], padded[at + 1 : at + 5]
-        values = _find_values(before, after, padded[at + 1 :], clause)
+        before, after = padded[position - 2 : position], padded[position + 1 : position + 5]
+        values = _find_values(before, after, padded[position + 1 :], clause)
         if values is None or not all(value.startswith(":") for value in values):
             raise UnknownForm(f"{name} in `{' '.join(tokens)}`")
         operator = before[0] if after[0] == "," else after[0]

@@ -87,12 +87,12 @@ class HttpTransport:
                 raise Unavailable(
                     f"DynamoDB at {self._text_url}: the response has a wrong checksum"
                 )
-            answer: dict[str, Any] = _decode(payload)
+            response: dict[str, Any] = _decode(payload)
         except ValueError as exc:  # of `int` or the decoder
             raise Unavailable(f"DynamoDB at {self._text_url}: the response is malformed") from exc
         request_id = metadata.get("x-amzn-requestid")
-        answer["ResponseMetadata"] = {} if request_id is None else {"RequestId": request_id}
-        return answer
+        response["ResponseMetadata"] = {} if request_id is None else {"RequestId": request_id}
+        return response
 
     async def _exchange(self, operation: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
         """Send a signed request; return status, headers and body of the response."""
@@ -112,11 +112,11 @@ def _to_client_error(name: str, status: int, payload: bytes) -> ClientError:
         decoded = _decode(payload)
     except ValueError:
         decoded = None
-    answer: dict[str, Any] = decoded if isinstance(decoded, dict) else {}
-    code = str(answer.get("__type", status)).rpartition("#")[2]
-    message = answer.get("message") or answer.get("Message") or ""
+    aws_response: dict[str, Any] = decoded if isinstance(decoded, dict) else {}
+    code = str(aws_response.get("__type", status)).rpartition("#")[2]
+    message = aws_response.get("message") or aws_response.get("Message") or ""
     response: dict[str, Any] = {
-        **answer,
+        **aws_response,
         "Error": {"Code": code, "Message": message},
         "ResponseMetadata": {"HTTPStatusCode": status},
     }

@@ -20,9 +20,9 @@ async def iter_pages(
     """Yield the items of all pages, page by page; a page may be empty."""
     start: dict[str, Any] = {}
     while True:
-        answer = await client.call(operation, {**request, **start})
-        yield answer["Items"]
-        if (last := answer.get("LastEvaluatedKey")) is None:
+        response = await client.call(operation, {**request, **start})
+        yield response["Items"]
+        if (last := response.get("LastEvaluatedKey")) is None:
             return
         start = {"ExclusiveStartKey": last}
 

@@ -56,12 +56,12 @@ class Meter:
         feature: Feature,
         operation: str,
         request: Mapping[str, Any],
-        answer: Mapping[str, Any],
+        response: Mapping[str, Any],
     ) -> None:
         """Record the units of a call, given the request and response without tenant prefixes."""
-        unprocessed = answer.get("UnprocessedItems") or answer.get("UnprocessedKeys")
+        unprocessed = response.get("UnprocessedItems") or response.get("UnprocessedKeys")
         metrics.DYNAMODB_CALLS.labels(feature, operation, "partial" if unprocessed else "ok").inc()
-        consumed = answer.get("ConsumedCapacity")
+        consumed = response.get("ConsumedCapacity")
         if not consumed:
             return  # the server does not report capacity, or the call is about a whole table
         kind: Kind = "read" if operation in READS else "write"
@@ -75,11 +75,11 @@ class Meter:
             units.labels(feature, label).inc(spent)
             self.usage.record_units(feature, label, kind, spent)
             if table is not None:
-                shares = self._compute_shares(table, name, operation, request, answer)
+                shares = self._compute_shares(table, name, operation, request, response)
                 if shares:
                     self.usage.record_chat_units(kind, shares, spent)
         if operation == "batch_write_item" and feature == "persist":
-            self._count_messages(request, answer)
+            self._count_messages(request, response)
 
     def record_failure(self, feature: Feature, operation: str, result: Failure) -> None:
         metrics.DYNAMODB_CALLS.labels(feature, operation, result).inc()
@@ -95,14 +95,14 @@ class Meter:
         name: str,
         operation: str,
         request: Mapping[str, Any],
-        answer: Mapping[str, Any],
+        response: Mapping[str, Any],
     ) -> Mapping[str, float]:
         """Return the share of each chat in a call's units; key "" is for items without a chat."""
         if operation in ("query", "scan"):
             chat = _get_query_chat(table, request)
             return {chat: 1.0} if chat else {}
         shares: dict[str, float] = {}
-        for item in _list_items(operation, name, request, answer):
+        for item in _list_items(operation, name, request, response):
             chat = _get_chat(table, item)
             body = item.get(MessageField.BODY)
             # Approximate relative cost, to divide the units of a batch.
@@ -110,31 +110,35 @@ class Meter:
             shares[chat] = shares.get(chat, 0.0) + weight
         return shares
 
-    def _count_messages(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        items = _list_items("batch_write_item", self._messages, request, answer)
+    def _count_messages(self, request: Mapping[str, Any], response: Mapping[str, Any]) -> None:
+        items = _list_items("batch_write_item", self._messages, request, response)
         # Markers are stored in the same table and have no status.
         self.usage.record_messages(sum(MessageField.STATUS in item for item in items))
 
 
 def _list_items(
-    operation: str, table: str, request: Mapping[str, Any], answer: Mapping[str, Any]
+    operation: str, table: str, request: Mapping[str, Any], response: Mapping[str, Any]
 ) -> Iterable[Mapping[str, Any]]:
     """Return the items, or the keys, that a call accessed in a table."""
     if operation == "batch_write_item":
         writes = request["RequestItems"].get(table, ())
-        unprocessed = (answer.get("UnprocessedItems") or {}).get(table)
+        unprocessed = (response.get("UnprocessedItems") or {}).get(table)
         done = [write for write in writes if write not in unprocessed] if unprocessed else writes
         return [
             write["PutRequest"]["Item"] if "PutRequest" in write else write["DeleteRequest"]["Key"]
             for write in done
         ]
     if operation == "batch_get_item":
-        items: list[Mapping[str, Any]] = answer.get("Responses", {}).get(table, [])
+        items: list[Mapping[str, Any]] = response.get("Responses", {}).get(table, [])
         return items
     if operation in ("transact_write_items", "transact_get_items"):
-        abouts = [about for action in request["TransactItems"] for about in action.values()]
+        request_items = [
+            request_item for action in request["TransactItems"] for request_item in action.values()
+        ]
         return [
-            about.get("Item") or about["Key"] for about in abouts if about["TableName"] == table
+            request_item.get("Item") or request_item["Key"]
+            for request_item in request_items
+            if request_item["TableName"] == table
         ]
     return [request.get("Item") or request["Key"]]
 

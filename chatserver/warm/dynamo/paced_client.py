@@ -34,12 +34,12 @@ class PacedClient(DynamoClient):
         if operation not in _METERED:
             return await super().call(operation, request)
         await self._pace.acquire(0.0)
-        answer = await super().call(operation, {"ReturnConsumedCapacity": "TOTAL", **request})
-        consumed = answer.get("ConsumedCapacity", [])
+        response = await super().call(operation, {"ReturnConsumedCapacity": "TOTAL", **request})
+        consumed = response.get("ConsumedCapacity", [])
         units = sum(
             usage["CapacityUnits"]
             for usage in (consumed if isinstance(consumed, list) else [consumed])
         )
         self.units += units
         self._pace.adjust(units)
-        return answer
+        return response

@@ -155,11 +155,11 @@ class PlainRows:
         request = {**self._query, "Limit": limit}
         if self._after is not None:
             request["ExclusiveStartKey"] = self._after
-        answer = await self._client.call("query", request)
-        items: list[Item] = answer["Items"]
-        self._after = answer.get("LastEvaluatedKey")
+        response = await self._client.call("query", request)
+        items: list[Item] = response["Items"]
+        self._after = response.get("LastEvaluatedKey")
         after = None if self._after is None else self._span.build_token(self._after)
-        return Chunk(items, answer.get("ScannedCount", len(items)), after)
+        return Chunk(items, response.get("ScannedCount", len(items)), after)
 
 
 async def read_page(

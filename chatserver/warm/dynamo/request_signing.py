@@ -45,15 +45,15 @@ class RequestSigner:
         self, credentials: ReadOnlyCredentials, target: str, body: bytes, now_s: float
     ) -> dict[str, str]:
         """Return the headers of a signed request, except Host, which the HTTP client adds."""
-        at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
-        scope = f"{at[:8]}/{self._region}/dynamodb/aws4_request"
+        amz_date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
+        scope = f"{amz_date[:8]}/{self._region}/dynamodb/aws4_request"
         headers = {
             "Accept-Encoding": "identity",
             "Content-Type": CONTENT_TYPE,
-            "X-Amz-Date": at,
+            "X-Amz-Date": amz_date,
             "X-Amz-Target": target,
         }
-        values, names = f"x-amz-date:{at}\n", "accept-encoding;content-type;host;x-amz-date"
+        values, names = f"x-amz-date:{amz_date}\n", "accept-encoding;content-type;host;x-amz-date"
         if credentials.token:
             headers["X-Amz-Security-Token"] = credentials.token
             values += f"x-amz-security-token:{credentials.token}\n"
@@ -62,8 +62,8 @@ class RequestSigner:
         digest = hashlib.sha256(body).hexdigest()
         canonical = f"{self._head}{values}x-amz-target:{target}\n\n{names}\n{digest}"
         digest = hashlib.sha256(canonical.encode()).hexdigest()
-        text = f"{_ALGORITHM}\n{at}\n{scope}\n{digest}"
-        key = _derive_key(credentials.secret_key, at[:8], self._region)
+        text = f"{_ALGORITHM}\n{amz_date}\n{scope}\n{digest}"
+        key = _derive_key(credentials.secret_key, amz_date[:8], self._region)
         signature = _hmac(key, text).hex()
         headers["Authorization"] = (
             f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, "

@@ -151,46 +151,46 @@ class Tenancy:
     # Responses.
 
     def strip_response(
-        self, operation: str, request: Mapping[str, Any], answer: dict[str, Any]
+        self, operation: str, request: Mapping[str, Any], aws_response: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the response to `request` without prefixes.
 
         Raises:
             CorruptData: an item belongs to another tenant.
         """
-        stripped = dict(answer)
-        if "Responses" in answer and operation == "batch_get_item":
+        stripped = dict(aws_response)
+        if "Responses" in aws_response and operation == "batch_get_item":
             stripped["Responses"] = {
                 table: [self.strip(table, item) for item in items]
-                for table, items in answer["Responses"].items()
+                for table, items in aws_response["Responses"].items()
             }
-        elif "Responses" in answer:
+        elif "Responses" in aws_response:
             stripped["Responses"] = [
                 {**response, "Item": self.strip(self._get_table(action), response["Item"])}
                 if response.get("Item")
                 else response
                 for response, action in zip(
-                    answer["Responses"], request["TransactItems"], strict=True
+                    aws_response["Responses"], request["TransactItems"], strict=True
                 )
             ]
-        if unprocessed := answer.get("UnprocessedKeys"):
+        if unprocessed := aws_response.get("UnprocessedKeys"):
             stripped["UnprocessedKeys"] = {
                 table: {**each, "Keys": [self.strip(table, key) for key in each["Keys"]]}
                 for table, each in unprocessed.items()
             }
-        if unprocessed := answer.get("UnprocessedItems"):
+        if unprocessed := aws_response.get("UnprocessedItems"):
             stripped["UnprocessedItems"] = self._map_writes(
                 {"RequestItems": unprocessed}, self.strip
             )
-        if "Items" in answer:
+        if "Items" in aws_response:
             table = request["TableName"]
-            stripped["Items"] = [self.strip(table, item) for item in answer["Items"]]
+            stripped["Items"] = [self.strip(table, item) for item in aws_response["Items"]]
         for part in ("Item", "Attributes"):
-            if part in answer:
-                stripped[part] = self.strip(request["TableName"], answer[part])
-        if answer.get("LastEvaluatedKey") and operation == "query":
+            if part in aws_response:
+                stripped[part] = self.strip(request["TableName"], aws_response[part])
+        if aws_response.get("LastEvaluatedKey") and operation == "query":
             stripped["LastEvaluatedKey"] = self.strip(
-                request["TableName"], answer["LastEvaluatedKey"]
+                request["TableName"], aws_response["LastEvaluatedKey"]
             )
         return stripped
 
@@ -231,8 +231,8 @@ class Tenancy:
 
     @staticmethod
     def _get_table(action: Mapping[str, Any]) -> str:
-        ((_, about),) = action.items()
-        name: str = about["TableName"]
+        ((_, operation),) = action.items()
+        name: str = operation["TableName"]
         return name
 
     @staticmethod

@@ -95,11 +95,18 @@ class EncryptedFields:
             return self._encrypt(request, await self.cipher.get_current())
         if operation == "transact_write_items":
             actions = request["TransactItems"]
-            if not any(self._has_values(about) for action in actions for about in action.values()):
+            if not any(
+                self._has_values(action_request)
+                for action in actions
+                for action_request in action.values()
+            ):
                 return request
             key = await self.cipher.get_current()
             encrypted = [
-                {kind: self._encrypt(about, key) for kind, about in action.items()}
+                {
+                    kind: self._encrypt(action_request, key)
+                    for kind, action_request in action.items()
+                }
                 for action in actions
             ]
             return {**request, "TransactItems": encrypted}
@@ -127,25 +134,27 @@ class EncryptedFields:
         encrypted = {name: [encrypt(name, write) for write in wanted[name]] for name in mine}
         return {**request, "RequestItems": {**wanted, **encrypted}}
 
-    def _has_values(self, about: Mapping[str, Any]) -> bool:
-        table = self._tables.get(about["TableName"])
+    def _has_values(self, action_request: Mapping[str, Any]) -> bool:
+        table = self._tables.get(action_request["TableName"])
         if table is None:
             return False
         fields = FIELDS[table]
-        return _is_plain(about.get("Item", {}), fields) or bool(find_comparisons(about, fields))
+        return _is_plain(action_request.get("Item", {}), fields) or bool(
+            find_comparisons(action_request, fields)
+        )
 
-    def _encrypt(self, about: Mapping[str, Any], key: DataKey) -> dict[str, Any]:
+    def _encrypt(self, action_request: Mapping[str, Any], key: DataKey) -> dict[str, Any]:
         """Encrypt the item and the values of a request on one item, or of an action."""
-        table = self._tables.get(about["TableName"])
+        table = self._tables.get(action_request["TableName"])
         if table is None:
-            return dict(about)
-        sent = dict(about)
+            return dict(action_request)
+        sent = dict(action_request)
         if "Item" in sent:
             sent["Item"] = self._encrypt_item(table, sent["Item"], key)
-        compared = find_comparisons(about, FIELDS[table])
+        compared = find_comparisons(action_request, FIELDS[table])
         if compared:
-            place = get_place(table, about.get("Key") or about["Item"])
-            values = dict(about["ExpressionAttributeValues"])
+            place = get_place(table, action_request.get("Key") or action_request["Item"])
+            values = dict(action_request["ExpressionAttributeValues"])
             for attribute, _, value in set(compared):
                 values[value] = _encrypt_value(values[value], (*place, attribute), key)
             sent["ExpressionAttributeValues"] = values
@@ -167,7 +176,7 @@ class EncryptedFields:
     # Responses.
 
     async def decrypt_response(
-        self, operation: str, request: Mapping[str, Any], answer: dict[str, Any]
+        self, operation: str, request: Mapping[str, Any], aws_response: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the response with decrypted attributes. Keys have no tenant prefix any more.
 
@@ -177,30 +186,30 @@ class EncryptedFields:
         if operation == "batch_get_item":
             items_by_table = {
                 name: await self.decrypt(name, items)
-                for name, items in answer.get("Responses", {}).items()
+                for name, items in aws_response.get("Responses", {}).items()
             }
-            return {**answer, "Responses": items_by_table}
+            return {**aws_response, "Responses": items_by_table}
         if operation == "transact_get_items":
             tables = [action["Get"]["TableName"] for action in request["TransactItems"]]
-            pairs = zip(tables, answer["Responses"], strict=True)
+            pairs = zip(tables, aws_response["Responses"], strict=True)
             responses = [
                 {**response, "Item": (await self.decrypt(name, [response["Item"]]))[0]}
                 if response.get("Item")
                 else response
                 for name, response in pairs
             ]
-            return {**answer, "Responses": responses}
+            return {**aws_response, "Responses": responses}
         if operation not in _READS and operation not in _ONE_ITEM:
-            return answer
+            return aws_response
         name = request["TableName"]
         if name not in self._tables:
-            return answer
-        decrypted = dict(answer)
-        if "Items" in answer:
-            decrypted["Items"] = await self.decrypt(name, answer["Items"])
+            return aws_response
+        decrypted = dict(aws_response)
+        if "Items" in aws_response:
+            decrypted["Items"] = await self.decrypt(name, aws_response["Items"])
         for part in ("Item", "Attributes"):
-            if answer.get(part):
-                item = {**request.get("Key", {}), **answer[part]}
+            if aws_response.get(part):
+                item = {**request.get("Key", {}), **aws_response[part]}
                 decrypted[part] = (await self.decrypt(name, [item]))[0]
         return decrypted
 
@@ -212,7 +221,11 @@ class EncryptedFields:
             names = [request["TableName"]]
         elif operation == "transact_write_items":
             actions = request["TransactItems"]
-            names = [about["TableName"] for action in actions for about in action.values()]
+            names = [
+                action_request["TableName"]
+                for action in actions
+                for action_request in action.values()
+            ]
         else:
             return stored
         return [

@@ -59,9 +59,9 @@ class KeyRows:
         keys: list[StoredKey] = []
         request = self._query() | {"Limit": PAGE}
         while True:
-            answer = await self._client.call("query", request)
-            keys += map(decode_key, answer["Items"])
-            if (last := answer.get("LastEvaluatedKey")) is None:
+            response = await self._client.call("query", request)
+            keys += map(decode_key, response["Items"])
+            if (last := response.get("LastEvaluatedKey")) is None:
                 return keys
             request["ExclusiveStartKey"] = last
 

@@ -110,7 +110,7 @@ class ActiveDaysRepository:
             Cost: one BatchGetItem per 100 chats; a read unit per chat.
         """
         keys = [_build_key(chat) for chat in chats]
-        parts = [keys[at : at + READS_MAX] for at in range(0, len(keys), READS_MAX)]
+        parts = [keys[start : start + READS_MAX] for start in range(0, len(keys), READS_MAX)]
         pages = await map_concurrently(
             functools.partial(get_items, self._client, self._table),
             parts,
@@ -131,8 +131,8 @@ class ActiveDaysRepository:
             Cost: one BatchWriteItem per 25 chats; a write unit per chat, two for a new item.
         """
         items = [encode_days(chat, day_set) for chat, day_set in days.items()]
-        for at in range(0, len(items), WRITES_MAX):
-            await put_items(self._client, self._table, items[at : at + WRITES_MAX])
+        for start in range(0, len(items), WRITES_MAX):
+            await put_items(self._client, self._table, items[start : start + WRITES_MAX])
 
 
 def _build_key(chat: str) -> Item:

@@ -185,16 +185,16 @@ class _MergedRows:
 
     async def _read_more(self, merge: ShardMerge[Item], limit: int) -> int:
         share = compute_share(limit, len(self._piece.partitions))
-        lacking = merge.list_unread_streams()
-        answers = await asyncio.gather(*(self._query_one(number, share) for number in lacking))
+        unread = merge.list_unread_streams()
+        responses = await asyncio.gather(*(self._query_one(number, share) for number in unread))
         scanned = 0
-        for number, answer in zip(lacking, answers, strict=True):
-            last: Item | None = answer.get("LastEvaluatedKey")
+        for number, response in zip(unread, responses, strict=True):
+            last: Item | None = response.get("LastEvaluatedKey")
             if last is not None:
                 self._starts[number] = last
             upto = None if last is None else _get_ts(last)
-            merge.add_rows(number, ((_get_ts(row), row) for row in answer["Items"]), upto)
-            scanned += answer.get("ScannedCount", len(answer["Items"]))
+            merge.add_rows(number, ((_get_ts(row), row) for row in response["Items"]), upto)
+            scanned += response.get("ScannedCount", len(response["Items"]))
         return scanned
 
     async def _query_one(self, number: int, limit: int) -> dict[str, Any]:

@@ -128,9 +128,9 @@ class LongBodies:
         is_down = self._clock.monotonic() < self._down_until
         if is_down or not any(self._is_long(item) for item in items):
             return list(items)
-        made = await asyncio.gather(*map(self._offload, items))
+        offloaded = await asyncio.gather(*map(self._offload, items))
         failpoint("bodies.after_objects")
-        return made
+        return offloaded
 
     def _is_long(self, item: Item) -> bool:
         body: str = item.get(Field.BODY, {"S": ""})["S"]

@@ -140,7 +140,7 @@ def _get_status(message: Message) -> str:
 
 def _encode_more(message: Message) -> Item:
     """Return the attributes that only changed messages and other entries have."""
-    more: Item = {}
+    fields: Item = {}
     numbers = {
         Field.TARGET: message.target,
         Field.EDITED_TS: message.edited_ts or None,
@@ -148,18 +148,18 @@ def _encode_more(message: Message) -> Item:
         Field.MUTED_UNTIL: message.muted_until,
     }
     texts = {Field.USER: message.user, Field.ROLE: message.role, Field.NAME: message.name}
-    more |= {name: {"N": str(value)} for name, value in numbers.items() if value is not None}
-    more |= {name: {"S": value} for name, value in texts.items() if value is not None}
+    fields |= {name: {"N": str(value)} for name, value in numbers.items() if value is not None}
+    fields |= {name: {"S": value} for name, value in texts.items() if value is not None}
     if message.reactions:
         reactions = {user: {"S": emoji} for user, emoji in message.reactions.items()}
-        more[Field.REACTIONS] = {"M": reactions}
+        fields[Field.REACTIONS] = {"M": reactions}
     flags = {
         Field.DELETED: message.deleted,
         Field.BANNED: message.banned,
         Field.SHREDDED: message.shredded,
     }
-    more |= {name: {"BOOL": True} for name, is_so in flags.items() if is_so}
-    return more
+    fields |= {name: {"BOOL": True} for name, is_so in flags.items() if is_so}
+    return fields
 
 
 def decode_item(item: Item) -> Message:
@@ -307,9 +307,9 @@ class MessageRepository:
         if layouts.of_chats:
             short = [place_item(layouts, item) for item in short]
         unique = [*marked.values(), *short]
-        for at in range(0, len(unique), WRITES_MAX):
+        for start in range(0, len(unique), WRITES_MAX):
             left_s = max(0.0, deadline_s - self._clock.monotonic())
-            await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)
+            await put_items(self._client, self._table, unique[start : start + WRITES_MAX], left_s)
 
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
         """Store a marker for a lost message; return False if nothing older is stored.

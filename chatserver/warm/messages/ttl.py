@@ -49,8 +49,8 @@ class ItemRetention:
         """
         if not self.is_by_ttl:
             return None
-        at = ts // US + self.retention_s + self.margin_s
-        return None if at < now_s + self.margin_s else at
+        expires = ts // US + self.retention_s + self.margin_s
+        return None if expires < now_s + self.margin_s else expires
 
     def may_be_archived(self, item: Item, now_s: float) -> bool:
         """Return whether the archive may contain an item that has a `ttl` by age.

@@ -213,9 +213,9 @@ class SchemaRows:
         }
         processes: list[Process] = []
         while len(processes) < PROCESSES_MAX:
-            answer = await self._client.call("query", request)
-            processes += [_decode_process(item) for item in answer["Items"]]
-            if (last := answer.get("LastEvaluatedKey")) is None:
+            response = await self._client.call("query", request)
+            processes += [_decode_process(item) for item in response["Items"]]
+            if (last := response.get("LastEvaluatedKey")) is None:
                 break
             request["ExclusiveStartKey"] = last
         return [process for process in processes if process.seen_ms > since_ms]

@@ -87,10 +87,10 @@ async def find_problems(
 
 async def _find_table(client: DynamoClient, name: str) -> dict[str, Any] | None:
     try:
-        answer = await client.call("describe_table", {"TableName": name})
+        response = await client.call("describe_table", {"TableName": name})
     except TableMissing:
         return None
-    description: dict[str, Any] = answer["Table"]
+    description: dict[str, Any] = response["Table"]
     return description
 
 
@@ -114,17 +114,17 @@ def _find_differences(table: Table, name: str, description: dict[str, Any]) -> l
     compare("", table.key, description["KeySchema"])
     indexes = {i["IndexName"]: i for i in description.get("GlobalSecondaryIndexes", [])}
     for index in table.indexes:
-        where = f", index {index.name}"
+        location = f", index {index.name}"
         if index.name not in indexes:
             if index.since:
                 continue  # `chatserver migrate` creates it
-            problems.append(f"table {name}{where}: does not exist")
+            problems.append(f"table {name}{location}: does not exist")
             continue
-        compare(where, index.key, indexes[index.name]["KeySchema"])
+        compare(location, index.key, indexes[index.name]["KeySchema"])
         projection = indexes[index.name]["Projection"]
         included = set(projection.get("NonKeyAttributes", ()))
         if projection["ProjectionType"] != "ALL" and not included.issuperset(index.includes):
-            problems.append(f"table {name}{where}: lacks {', '.join(index.includes)}")
+            problems.append(f"table {name}{location}: lacks {', '.join(index.includes)}")
     return problems
 
 
@@ -138,8 +138,8 @@ def build_key_schema(key: Key) -> list[dict[str, str]]:
 
 async def describe_ttl(client: DynamoClient, name: str) -> dict[str, str]:
     """Return a table's `TimeToLiveStatus`, and its TTL attribute (`AttributeName`), if any."""
-    answer = await client.call("describe_time_to_live", {"TableName": name})
-    description: dict[str, str] = answer["TimeToLiveDescription"]
+    response = await client.call("describe_time_to_live", {"TableName": name})
+    description: dict[str, str] = response["TimeToLiveDescription"]
     return description
 
 

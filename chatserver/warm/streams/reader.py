@@ -55,9 +55,9 @@ class Streams:
         arns: list[str] = []
         request: dict[str, Any] = {"TableName": self._table, "Limit": STREAMS_MAX}
         while True:
-            answer = await self._client.call("list_streams", request)
-            arns += [stream["StreamArn"] for stream in answer["Streams"]]
-            if (last := answer.get("LastEvaluatedStreamArn")) is None:
+            response = await self._client.call("list_streams", request)
+            arns += [stream["StreamArn"] for stream in response["Streams"]]
+            if (last := response.get("LastEvaluatedStreamArn")) is None:
                 break
             request["ExclusiveStartStreamArn"] = last
         if not arns:
@@ -69,10 +69,10 @@ class Streams:
         shards: list[Shard] = []
         while True:
             try:
-                answer = await self._client.call("describe_stream", request)
+                response = await self._client.call("describe_stream", request)
             except TableMissing:
                 return []  # an old stream that was just deleted
-            description = answer["StreamDescription"]
+            description = response["StreamDescription"]
             shards += [
                 Shard(shard["ShardId"], shard.get("ParentShardId"), arn)
                 for shard in description["Shards"]
@@ -97,8 +97,8 @@ class Streams:
         }
         if after is not None:
             request["SequenceNumber"] = after
-        answer = await self._client.call("get_shard_iterator", request)
-        iterator: str | None = answer.get("ShardIterator")
+        response = await self._client.call("get_shard_iterator", request)
+        iterator: str | None = response.get("ShardIterator")
         if iterator is None:
             raise TableMissing([f"shard {shard.id}: has no iterator"])
         return iterator
@@ -110,13 +110,13 @@ class Streams:
             IteratorExpired: open a new iterator.
             StreamTrimmed: the records were trimmed.
         """
-        answer = await self._client.call(
+        response = await self._client.call(
             "get_records", {"ShardIterator": iterator, "Limit": RECORDS_MAX}
         )
         records = [
-            self._remove_foreign_item(_decode_record(record)) for record in answer["Records"]
+            self._remove_foreign_item(_decode_record(record)) for record in response["Records"]
         ]
-        return RecordPage(records, answer.get("NextShardIterator"))
+        return RecordPage(records, response.get("NextShardIterator"))
 
     def _remove_foreign_item(self, record: Record) -> Record:
         """Return `record`, without the removed item if that belongs to another tenant."""

@@ -110,10 +110,10 @@ class Accounts:
         except Conflict:
             if key is None:
                 raise
-            again = await self._find_previous(attempt, text, shown, login, key)
-            if again is None:
+            existing_login = await self._find_previous(attempt, text, shown, login, key)
+            if existing_login is None:
                 raise
-            return self._with_device(again)
+            return self._with_device(existing_login)
         return self._with_device(self._logins.grant(login))
 
     def _with_device(self, grant: Grant, device: str | None = None) -> Grant:
@@ -242,10 +242,10 @@ class Accounts:
 
     async def _rehash(self, attempt: LoginAttempt, password: str, stored: Credential) -> None:
         try:
-            again = await self._passwords.hash(password, attempt)
+            new_hash = await self._passwords.hash(password, attempt)
         except (Overloaded, RateLimited):
             return  # the next login rehashes the password
-        await self._rows.put_hash(attempt.account, again, stored.changed_ms, stored.hash)
+        await self._rows.put_hash(attempt.account, new_hash, stored.changed_ms, stored.hash)
 
     async def _check_unchanged(self, user: UserId, grant: Grant, changed_ms: int) -> None:
         """End a new login if the password changed while the login was created."""

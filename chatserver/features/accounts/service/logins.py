@@ -111,8 +111,11 @@ class Logins:
             Conflict: `key` was used for another request, or its login was refreshed or has ended.
             Unavailable: no tokens were issued.
         """
-        if key is not None and (again := await self.find_previous(user, name, key)) is not None:
-            return again
+        if (
+            key is not None
+            and (existing_login := await self.find_previous(user, name, key)) is not None
+        ):
+            return existing_login
         now = self._clock.time()
         live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
         surplus = len(live) + 1 - DEVICES_MAX
@@ -124,10 +127,10 @@ class Logins:
         if await self._rows.create_login(login):
             return self.grant(login)
         # A concurrent identical request created the login first.
-        again = None if key is None else await self.find_previous(user, name, key)
-        if again is None:
+        existing_login = None if key is None else await self.find_previous(user, name, key)
+        if existing_login is None:
             raise Unavailable("login could not be started; try again")
-        return again
+        return existing_login
 
     async def find_previous(self, user: UserId, name: str | None, key: str) -> Grant | None:
         """Return the tokens of the login that was created with `key`; None if there is none.
@@ -214,8 +217,8 @@ class Logins:
 
     async def _end_stolen(self, user: UserId, login: Login) -> None:
         log.warning("logins.refresh_token_reused", user=user, login=login.login)
-        why = "a refresh token was used twice: log in again"
-        await self._revocation.end_logins(user, [login.login], why)
+        reason = "a refresh token was used twice: log in again"
+        await self._revocation.end_logins(user, [login.login], reason)
 
     # end
 

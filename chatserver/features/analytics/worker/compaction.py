@@ -213,8 +213,8 @@ class Compactor:
             await self._files.put(move.key, data, None)
         except Conflict:
             # A writer cancelled the move, or an earlier attempt of this call created the file.
-            made = await self._files.find_facts(move.key)
-            if made is None or not contains <= made.contains:
+            new_facts = await self._files.find_facts(move.key)
+            if new_facts is None or not contains <= new_facts.contains:
                 log.info("analytics.compaction_given_up", key=move.key)
                 return False
         failpoint("analytics.after_compacted")

@@ -197,9 +197,17 @@ class ExportPass:
         while changed:
             seq = min(changed)
             for target in await self._state.list_units(unit.chat, seq, seq):
-                own = {at: change for at, change in changed.items() if at <= target.last}
+                own = {
+                    change_seq: change
+                    for change_seq, change in changed.items()
+                    if change_seq <= target.last
+                }
                 await self._exporter.add(target, own)
-                changed = {at: change for at, change in changed.items() if at > target.last}
+                changed = {
+                    change_seq: change
+                    for change_seq, change in changed.items()
+                    if change_seq > target.last
+                }
             changed.pop(seq, None)
 
 

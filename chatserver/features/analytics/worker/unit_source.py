@@ -76,8 +76,8 @@ class UnitSource:
             entries = await self.read(unit)
         # The warm tier stores an edit or deletion shortly before it changes the message.
         own = list_changes(entries)
-        both = {seq: [*own.get(seq, ()), *changes.get(seq, ())] for seq in {*own, *changes}}
-        rows = make_rows(entries, facts, both, with_bodies=self._with_bodies)
+        merged = {seq: [*own.get(seq, ()), *changes.get(seq, ())] for seq in {*own, *changes}}
+        rows = make_rows(entries, facts, merged, with_bodies=self._with_bodies)
         sha256 = compute_digest(rows)
         return UnitRows(unit, rows, sha256, version or sha256, changes)
 

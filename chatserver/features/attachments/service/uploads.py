@@ -245,8 +245,8 @@ class Uploads:
                 await self._readers.get_reader(file.chat, reader)
                 return reader == file.owner
             seqs = sorted(file.seqs, reverse=True)[:SEQS_TRIED_MAX] if seq is None else [seq]
-            for one in seqs:
-                if await self._has_file(reader, file, one):
+            for one_seq in seqs:
+                if await self._has_file(reader, file, one_seq):
                     return True
         except NotFound:
             return False  # do not reveal to non-members whether the file exists
@@ -260,7 +260,8 @@ class Uploads:
         )
         messages = [codec.decode_message(raw) for raw in page.messages]
         return any(
-            message.seq == seq and any(one.id == file.id for one in message.attachments)
+            message.seq == seq
+            and any(attachment.id == file.id for attachment in message.attachments)
             for message in messages
         )
 

@@ -245,8 +245,8 @@ async def make_thumb(content: bytes, name: str, cpu_s: int | None = None) -> Thu
     if child.returncode in _LIMIT_EXIT_CODES:
         raise TooSlow
     if child.returncode != 0:
-        why = error.decode(errors="replace")[:MESSAGE_BYTES_MAX]
-        log.info("media.image_rejected", file=name, code=child.returncode, reason=why)
+        reason = error.decode(errors="replace")[:MESSAGE_BYTES_MAX]
+        log.info("media.image_rejected", file=name, code=child.returncode, reason=reason)
         return None
     return _parse(out)
 

@@ -161,8 +161,8 @@ class PendingResponses:
         """Record, in the chat's partition, a message that a user deleted only for themselves."""
         if is_session_chat(entry.chat):
             other = PendingResponses(self._hot, self._hot.keys.get_partition(entry.chat))
-            one = PendingMessage(_LAST_ENTRY_ID, entry.chat, changed=entry.seq)
-            await other._record("0-0", [one])
+            pending = PendingMessage(_LAST_ENTRY_ID, entry.chat, changed=entry.seq)
+            await other._record("0-0", [pending])
 
     async def record_ended(self, chat: ChatId) -> None:
         """Record, in the chat's partition, that a session ended. Idempotent. Raises Unavailable."""
@@ -185,13 +185,13 @@ class PendingResponses:
             {"upto": upto},
             [
                 {
-                    "asking": keys.companion_request(one.chat),
-                    "chat": one.chat,
-                    "id": one.entry,
-                    "newest": one.newest,
-                    "changed": one.changed,
+                    "asking": keys.companion_request(pending.chat),
+                    "chat": pending.chat,
+                    "id": pending.entry,
+                    "newest": pending.newest,
+                    "changed": pending.changed,
                 }
-                for one in batch
+                for pending in batch
             ],
         )
         return recorded
@@ -237,7 +237,7 @@ class PendingResponses:
     async def finish(self, started: StartedResponse) -> bool:
         """Complete the work of a session; return whether more is pending."""
         keys = self._hot.keys
-        more: int = await self._hot.run(
+        remaining: int = await self._hot.run(
             load_script("finish_response"),
             {
                 "asking": keys.companion_request(started.chat),
@@ -245,7 +245,7 @@ class PendingResponses:
             },
             {"chat": started.chat, "seq": started.seq, "changed": started.changed},
         )
-        return bool(more)
+        return bool(remaining)
 
     async def schedule_retry(self, started: StartedResponse, due_ms: int) -> None:
         """Set a session's next due time and count the attempt."""

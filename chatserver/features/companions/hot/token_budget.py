@@ -70,7 +70,7 @@ class TokenBudgets:
 
     async def _reserve(self, user: UserId, chat: ChatId, response_id: str, tokens: int) -> None:
         settings = self._settings
-        why, number = await self._hot.run(
+        result, number = await self._hot.run(
             load_script("reserve_response"),
             {"tokens": self._hot.keys.tokens(user)},
             {
@@ -82,14 +82,14 @@ class TokenBudgets:
                 "hold_ms": int(RESPONSE_TIMEOUT_S * 2000),
             },
         )
-        if why == _TOO_MANY:
+        if result == _TOO_MANY:
             metrics.RATE_LIMITED.labels("turns").inc()
             raise TooManyResponses(
                 f"at most {settings.responses_per_user_max} responses can run for you at once; "
                 "wait for one to finish",
                 retry_after_ms=BUSY_RETRY_MS,
             )
-        if why == _USED_UP:
+        if result == _USED_UP:
             metrics.RATE_LIMITED.labels("tokens").inc()
             raise RateLimited(
                 f"your {settings.tokens_per_day} tokens for today are used up; the limit "

@@ -66,8 +66,8 @@ class Bedrock:
         usage: dict[str, int] | None = None
         call: ToolCall | None = None
         try:
-            answer = await self._sdk.converse_stream(**build_request(request))
-            with contextlib.closing(answer["stream"]) as events:
+            response = await self._sdk.converse_stream(**build_request(request))
+            with contextlib.closing(response["stream"]) as events:
                 async for event in events:
                     if (delta := event.get("contentBlockDelta", {}).get("delta")) is not None:
                         if call is not None and "toolUse" in delta:
@@ -153,10 +153,10 @@ def _build_content(message: ModelMessage) -> list[dict[str, Any]]:
     return blocks
 
 
-def _append_input(call: ToolCall, more: str, where: str) -> ToolCall:
-    if len(call.input) + len(more) > TOOL_INPUT_CHARS_MAX:
-        raise Unavailable(f"{where}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters")
-    return ToolCall(call.id, call.name, call.input + more)
+def _append_input(call: ToolCall, fragment: str, server: str) -> ToolCall:
+    if len(call.input) + len(fragment) > TOOL_INPUT_CHARS_MAX:
+        raise Unavailable(f"{server}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters")
+    return ToolCall(call.id, call.name, call.input + fragment)
 
 
 def preload() -> aioboto3.Session:
@@ -205,17 +205,17 @@ async def open_bedrock(settings: Companions) -> AsyncIterator[Bedrock]:
         yield Bedrock(sdk)
 
 
-def translate(exc: Exception, where: str) -> ChatError:
+def translate(exc: Exception, server: str) -> ChatError:
     """Map an SDK exception to an error of this server."""
     if not isinstance(exc, ClientError):
         if isinstance(exc, ParserError):
-            return Unavailable(f"{where}: the stream is damaged: {exc}")
-        return translate_no_response(exc, where, "assistant")
+            return Unavailable(f"{server}: the stream is damaged: {exc}")
+        return translate_no_response(exc, server, "assistant")
     error: dict[str, Any] = {**exc.response.get("Error", {})}
     code = str(error.get("Code", ""))
     code = code[:1].upper() + code[1:]  # error codes in events start with a lowercase letter
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    text = f"{where}: {code}: {error.get('Message', '')}"[:500]
+    text = f"{server}: {code}: {error.get('Message', '')}"[:500]
     if code in _THROTTLED or status == 429:
         return Overloaded(text)
     if code in _TRANSIENT or status >= 500:

@@ -175,19 +175,19 @@ def _encode_data_url(image: Image) -> str:
     return f"data:{image.type};base64,{base64.b64encode(image.content).decode()}"
 
 
-def _append_part(call: ToolCall | None, part: Any, where: str) -> ToolCall:
+def _append_part(call: ToolCall | None, part: Any, server: str) -> ToolCall:
     """Add a part of a streamed tool call."""
     function = part.function
-    name, more = (function.name or "", function.arguments or "") if function else ("", "")
+    name, fragment = (function.name or "", function.arguments or "") if function else ("", "")
     before = ToolCall("", "", "") if call is None else call
-    if len(before.input) + len(more) > TOOL_INPUT_CHARS_MAX:
-        raise Unavailable(f"{where}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters")
-    return ToolCall(part.id or before.id, before.name + name, before.input + more)
+    if len(before.input) + len(fragment) > TOOL_INPUT_CHARS_MAX:
+        raise Unavailable(f"{server}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters")
+    return ToolCall(part.id or before.id, before.name + name, before.input + fragment)
 
 
-def translate(exc: Exception, where: str) -> ChatError:
+def translate(exc: Exception, server: str) -> ChatError:
     """Map an exception of the SDK, or of a lower layer, to an error of this server."""
-    text = f"{where}: {type(exc).__name__}: {exc}"[:500]
+    text = f"{server}: {type(exc).__name__}: {exc}"[:500]
     if isinstance(exc, openai.RateLimitError):
         return Overloaded(text)
     if isinstance(exc, openai.APIStatusError):

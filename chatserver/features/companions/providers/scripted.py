@@ -103,9 +103,9 @@ def _iter_words(rule: str, number: int, request: ModelRequest, last: str) -> Ite
             words = (f"word{n} " for n in itertools.count(1))
         case "memory" if request.purpose == "memory":
             texts = [
-                one["text"]
-                for one in msgspec.json.decode(last)["messages"]
-                if one["from"] == "user"
+                message["text"]
+                for message in msgspec.json.decode(last)["messages"]
+                if message["from"] == "user"
             ]
             lines = [f"ADD The user wrote: {text}\n" for text in texts]
             words = iter([*lines, f"SUMMARY Messages: {len(texts)}"])

@@ -54,10 +54,10 @@ class Companions:
         if checked.name is None or checked.provider is None or checked.model is None:
             raise BadRequest("name, provider, model: are required")
         base = Companion(companion, 0, "", "", checked.provider, "", 8_192, 1_024, 0)
-        made = checked.apply(base, self._now_ms())
-        _check_together(made)
-        await self._rows.create(made)
-        return made
+        created = checked.apply(base, self._now_ms())
+        _check_together(created)
+        await self._rows.create(created)
+        return created
 
     async def update(
         self, companion: CompanionId, wanted: Changes, before: int | None = None

@@ -206,10 +206,10 @@ class SessionRows:
             **condition,
         }
         try:
-            answer = await self._client.call("update_item", request)
+            response = await self._client.call("update_item", request)
         except ConditionFailed:
             raise Conflict(SESSION_ENDED) from None
-        return decode_session(answer["Attributes"])
+        return decode_session(response["Attributes"])
 
     # Lookup by chat, and lists
 

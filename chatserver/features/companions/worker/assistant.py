@@ -126,16 +126,16 @@ class AssistantWorker:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _process_partition(self) -> None:
-        at = await self._pending.get_checkpoint()
+        checkpoint = await self._pending.get_checkpoint()
         while await self._lease.hold():
-            entries = await self._pending.list_after(at, READ_MAX)
+            entries = await self._pending.list_after(checkpoint, READ_MAX)
             if entries:
                 await self._pending.record(entries)
                 failpoint("assistant.after_record")
-                at = entries[-1].id
+                checkpoint = entries[-1].id
             is_pending = await self._start_due()
             if len(entries) < READ_MAX:
-                await self._pending.wait_after(at, WAIT_MS if is_pending else IDLE_MS)
+                await self._pending.wait_after(checkpoint, WAIT_MS if is_pending else IDLE_MS)
 
     async def _start_due(self) -> bool:
         """Start tasks for due sessions, up to the process limit; False if none is pending."""

@@ -166,7 +166,7 @@ class MemoryExtractor:
         if memory is None:
             return
         cursor = memory.get_cursor(session.chat)
-        count = sum(one.role == "user" and one.seq > cursor for one in prompt_messages)
+        count = sum(message.role == "user" and message.seq > cursor for message in prompt_messages)
         if count < MEMORY_MESSAGES:
             return
         try:
@@ -232,12 +232,12 @@ class MemoryExtractor:
             unread = await self._read(session, memory)
             room = min(PART_TOKENS_MAX, persona.context_tokens_max // 2)
             for part in split_parts(unread.messages, room)[:PARTS_MAX]:
-                if all(one.role == "assistant" for one in part):
+                if all(message.role == "assistant" for message in part):
                     continue
                 memory = await self._extract_from_part(
                     session, persona, memory, part, unread.bound_ms
                 )
-            return any(one.role == "user" for one in unread.messages)
+            return any(message.role == "user" for message in unread.messages)
 
     async def _read(self, session: CompanionSession, memory: UserMemory) -> _Unread:
         after = memory.get_cursor(session.chat)
@@ -252,12 +252,12 @@ class MemoryExtractor:
             after = messages[-1].seq
         since_us, soon_s = memory.since * 1000, self._clock.time() + EXPIRY_S_MIN
         left_out = {
-            one.seq
-            for one in entries
-            if one.ts < since_us or (one.expires_at is not None and one.expires_at < soon_s)
+            entry.seq
+            for entry in entries
+            if entry.ts < since_us or (entry.expires_at is not None and entry.expires_at < soon_s)
         }
-        remaining = [one for one in entries if not {one.seq, one.reply_to} & left_out]
-        bounds = [one.expires_at * 1000 for one in remaining if one.expires_at is not None]
+        remaining = [entry for entry in entries if not {entry.seq, entry.reply_to} & left_out]
+        bounds = [entry.expires_at * 1000 for entry in remaining if entry.expires_at is not None]
         prompt_messages = build_prompt_messages(remaining, session.companion)
         return _Unread(prompt_messages, min(bounds, default=0))
 
@@ -344,5 +344,7 @@ def _encode_question(notes: Sequence[Entry], part: Sequence[PromptMessage], toke
         if room < 0:
             break  # only the oldest notes are omitted, so the other numbers do not change
         numbered.append({"number": number, "kind": entry.kind, "text": entry.text})
-    messages = [{"from": one.role, "text": cut_to_tokens(one.text, tokens_max)} for one in part]
+    messages = [
+        {"from": message.role, "text": cut_to_tokens(message.text, tokens_max)} for message in part
+    ]
     return msgspec.json.encode({"notes": numbered, "messages": messages}).decode()

@@ -138,27 +138,27 @@ def build_context(
     """
     upto = 0 if summary is None else summary.upto
     candidates = [
-        one
-        for one in prompt_messages
-        if one.seq > upto and (one.role == "assistant" or one.seq <= seq)
+        message
+        for message in prompt_messages
+        if message.seq > upto and (message.role == "assistant" or message.seq <= seq)
     ]
     # Responses to later messages are not part of this message's context.
     candidates = sorted(
-        (one for one in candidates if one.reply_to < seq), key=lambda one: one.order
+        (one for one in candidates if one.reply_to < seq), key=lambda message: message.order
     )
     if not candidates or candidates[-1].role == "assistant":
         return None  # every message since the last response was deleted
     room = compute_room(persona, summary, notes)
     chosen: list[PromptMessage] = []
-    for one in reversed(candidates):
-        tokens = one.tokens
+    for candidate in reversed(candidates):
+        tokens = candidate.tokens
         if tokens > room and not chosen:
-            one = dataclasses.replace(one, text=cut_to_tokens(one.text, room))
+            candidate = dataclasses.replace(candidate, text=cut_to_tokens(candidate.text, room))
             tokens = room
         if tokens > room:
             break
         room -= tokens
-        chosen.append(one)
+        chosen.append(candidate)
     chosen.reverse()
     messages, images = _merge_roles(chosen)
     system = persona.prompt + notes + (REMEMBERED + summary.text if summary is not None else "")
@@ -176,13 +176,13 @@ def _merge_roles(
     """
     merged: list[ModelMessage] = []
     images: list[tuple[str, ...]] = []
-    for one in prompt_messages:
-        if merged and merged[-1].role == one.role:
-            merged[-1] = ModelMessage(one.role, f"{merged[-1].text}\n\n{one.text}")
-            images[-1] += one.images
-        elif merged or one.role == "user":
-            merged.append(ModelMessage(one.role, one.text))
-            images.append(one.images)
+    for message in prompt_messages:
+        if merged and merged[-1].role == message.role:
+            merged[-1] = ModelMessage(message.role, f"{merged[-1].text}\n\n{message.text}")
+            images[-1] += message.images
+        elif merged or message.role == "user":
+            merged.append(ModelMessage(message.role, message.text))
+            images.append(message.images)
     return tuple(merged), tuple(images)
 
 
@@ -194,8 +194,8 @@ def choose_old(
 ) -> list[PromptMessage]:
     """Return the oldest messages to summarize next; empty while all messages fit."""
     upto = 0 if summary is None else summary.upto
-    unsummarized = [one for one in prompt_messages if one.seq > upto]
-    tokens, count = sum(one.tokens for one in unsummarized), len(unsummarized)
+    unsummarized = [message for message in prompt_messages if message.seq > upto]
+    tokens, count = sum(message.tokens for message in unsummarized), len(unsummarized)
     if tokens <= room * FULL_SHARE and count <= messages_max * FULL_SHARE:
         return []
     old: list[PromptMessage] = []

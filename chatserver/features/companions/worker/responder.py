@@ -238,7 +238,7 @@ class Responder:
         prompt_messages = build_prompt_messages(
             messages, session.companion, persona.options.images_max
         )
-        is_first = summary is None and all(one.role == "user" for one in prompt_messages)
+        is_first = summary is None and all(message.role == "user" for message in prompt_messages)
         user_memory = await self._context.memory_extractor.load(session, persona, is_first=is_first)
         now_ms = int(self._context.clock.time() * 1000)
         notes = render_memory(user_memory, persona, now_ms)

@@ -164,7 +164,7 @@ class SessionMemory:
                 *build_prompt_messages(messages, session.companion),
                 *prompt_messages,
             ]
-        return [one for one in prompt_messages if one.seq > upto]
+        return [message for message in prompt_messages if message.seq > upto]
 
     async def _summarize(
         self,
@@ -201,7 +201,7 @@ class SessionMemory:
         """Return a summary of `before` and `part`, and the number of tokens used."""
         tokens_max = SUMMARY_TOKENS_MAX
         words = int(tokens_max * WORDS_PER_TOKEN)
-        lines = "\n".join(f"{one.role}: {one.text}" for one in part)
+        lines = "\n".join(f"{message.role}: {message.text}" for message in part)
         question = (BEFORE.format(text=before) if before else "") + lines
         request = ModelRequest(
             persona.model,
@@ -225,10 +225,10 @@ def split_parts(prompt_messages: Sequence[PromptMessage], room: int) -> list[lis
     """Split messages into parts of at most `room` tokens; a longer message is its own part."""
     parts: list[list[PromptMessage]] = []
     remaining = 0
-    for one in prompt_messages:
-        if not parts or one.tokens > remaining:
+    for message in prompt_messages:
+        if not parts or message.tokens > remaining:
             parts.append([])
             remaining = room
-        parts[-1].append(one)
-        remaining -= one.tokens
+        parts[-1].append(message)
+        remaining -= message.tokens
     return parts

@@ -100,7 +100,7 @@ class ToolRunner:
             return self._fail(call, UNAVAILABLE)
         key = call_key(self._session, self._seq, number, call.name, arguments)
         try:
-            answer = await self._make_webhook(tool).call(
+            response = await self._make_webhook(tool).call(
                 msgspec.json.encode(self._request(key, call.name, arguments)),
                 "tool_call",
                 key,
@@ -108,15 +108,15 @@ class ToolRunner:
             )
         except ChatError as exc:
             return self._fail(call, exc.message)
-        if not answer.is_ok:
-            return self._fail(call, f"the tool returned status {answer.status}")
-        return _Outcome(answer.body.decode("utf-8", "replace"))
+        if not response.is_ok:
+            return self._fail(call, f"the tool returned status {response.status}")
+        return _Outcome(response.body.decode("utf-8", "replace"))
 
-    def _fail(self, call: ToolCall, why: str) -> _Outcome:
+    def _fail(self, call: ToolCall, reason: str) -> _Outcome:
         log.warning(
-            "assistant.tool_failed", companion=self._persona.id, tool=call.name[:64], error=why
+            "assistant.tool_failed", companion=self._persona.id, tool=call.name[:64], error=reason
         )
-        return _Outcome(f"error: {why}", is_error=True)
+        return _Outcome(f"error: {reason}", is_error=True)
 
     def _request(self, key: str, name: str, arguments: dict[str, Any]) -> ToolRequest:
         session = self._session

@@ -248,7 +248,7 @@ class JobRows:
             id_,
             {Field.HOLDER: holder, Field.HELD_UNTIL: now_ms + hold_ms, Field.STATE: "running"},
             "#held_until <= :now AND #state IN (:waiting, :running)",
-            more={":now": {"N": str(now_ms)}, ":waiting": {"S": "waiting"}},
+            fields={":now": {"N": str(now_ms)}, ":waiting": {"S": "waiting"}},
         )
         request["UpdateExpression"] += " ADD #tries :one"
         request["ExpressionAttributeNames"]["#tries"] = Field.TRIES
@@ -258,10 +258,10 @@ class JobRows:
         }
         request["ReturnValues"] = "ALL_NEW"
         try:
-            answer = await self._client.call("update_item", request)
+            response = await self._client.call("update_item", request)
         except ConditionFailed:
             return None
-        return decode_job(answer["Attributes"])
+        return decode_job(response["Attributes"])
 
     async def update(self, job: Job, **changes: Any) -> bool:
         """Update a job; return False if `job.holder` no longer holds the lease.
@@ -309,11 +309,11 @@ class JobRows:
             job.id,
             values,
             "#holder = :holder AND #state = :running",
-            more={":holder": {"S": job.holder}, ":running": {"S": "running"}},
+            fields={":holder": {"S": job.holder}, ":running": {"S": "running"}},
         )
 
     def _build_update(
-        self, id_: str, values: dict[str, str | int], condition: str, more: Item
+        self, id_: str, values: dict[str, str | int], condition: str, fields: Item
     ) -> dict[str, Any]:
         sets = ", ".join(f"#{name} = :new_{name}" for name in values)
         names = {*values, Field.HOLDER, Field.STATE, Field.HELD_UNTIL}
@@ -330,7 +330,7 @@ class JobRows:
                     f":new_{name}": {"N": str(value)} if isinstance(value, int) else {"S": value}
                     for name, value in values.items()
                 },
-                **more,
+                **fields,
             },
         }
 
@@ -340,8 +340,8 @@ class JobRows:
         """Return `(id, expires_at)` of the exports that expire before a time, in s since 1970."""
         expiring = []
         for row in await self._list(_KEPT, f"{before:012d}"):
-            at, _, id_ = row[DirectoryField.SK]["S"].partition("#")
-            expiring.append((id_, int(at)))
+            due, _, id_ = row[DirectoryField.SK]["S"].partition("#")
+            expiring.append((id_, int(due)))
         return expiring
 
     async def delete(self, id_: str, expires_at: int | None) -> None:

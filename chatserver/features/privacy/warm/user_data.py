@@ -124,8 +124,8 @@ class PersonalRows:
         """Return the reason of the user's report of message ``<chat>#<seq>``; empty if none."""
         chat, _, seq = reported.partition("#")
         key = row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}")
-        answer = await self._client.call("get_item", {"TableName": self._directory, "Key": key})
-        reason: str = answer.get("Item", {}).get(DirectoryField.REASON, {"S": ""})["S"]
+        response = await self._client.call("get_item", {"TableName": self._directory, "Key": key})
+        reason: str = response.get("Item", {}).get(DirectoryField.REASON, {"S": ""})["S"]
         return reason
 
     async def _update(self, request: dict[str, Any]) -> None:

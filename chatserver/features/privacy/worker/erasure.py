@@ -228,7 +228,7 @@ class Erasure:
 
         Summaries and memories are deleted, too. `_check_erased` deletes the session items.
         """
-        answers = sessions = 0
+        responses = sessions = 0
         memories = self._container.get(CompanionContainer).memories
         async for session in iter_sessions(self._container, self._user):
             sessions += 1
@@ -236,14 +236,16 @@ class Erasure:
             async for page in iter_responses(self._container, session):
                 for entry in page:
                     if has_text(entry):
-                        answers += await self._privacy.eraser.erase(session.companion, entry)
+                        responses += await self._privacy.eraser.erase(session.companion, entry)
         await wait_until_persisted(self._container)
         async for session in iter_sessions(self._container, self._user):
             await self._container.get(CompanionContainer).summaries.drop(session.chat)
             await self._privacy.redis_data.remove_response_parts(session.chat)
             await self._rewrite_chat(session.chat)
         return [
-            ReceiptLine("companions", TIERS, "companion responses whose text was deleted", answers),
+            ReceiptLine(
+                "companions", TIERS, "companion responses whose text was deleted", responses
+            ),
             ReceiptLine("companions", SESSIONS, "sessions with companions", sessions),
         ]
 
@@ -314,8 +316,8 @@ class Erasure:
 
     async def _remove_traces(self) -> list[ReceiptLine]:
         return [
-            ReceiptLine("traces", REDIS, what, count)
-            for what, count in (await self._delete_from_redis()).items()
+            ReceiptLine("traces", REDIS, label, count)
+            for label, count in (await self._delete_from_redis()).items()
         ]
 
     async def _delete_from_redis(self) -> dict[str, int]:

@@ -48,9 +48,9 @@ class ExportZip:
                 self._check_size()
 
     @contextlib.contextmanager
-    def _open_entry(self, name: str, how: int) -> Iterator[IO[bytes]]:
+    def _open_entry(self, name: str, compression: int) -> Iterator[IO[bytes]]:
         info = zipfile.ZipInfo(name)
-        info.compress_type = how
+        info.compress_type = compression
         with self._zip.open(info, "w", force_zip64=True) as entry:
             yield entry
 

@@ -73,20 +73,20 @@ class ClaimedJob:
         if not await self._rows.finish(self.job, **changes, changed_ms=self.now_ms()):
             raise JobLost(f"job {self.job.id}: claimed by another worker, or deleted")
 
-    async def fail(self, why: str) -> None:
+    async def fail(self, reason: str) -> None:
         """Mark the job as failed, with a reason. Raises JobLost."""
         expires_at = self.now_ms() // 1000 + FAILED_RETENTION_S
-        await self.finish(state="failed", why=why[:500], expires_at=expires_at)
+        await self.finish(state="failed", why=reason[:500], expires_at=expires_at)
 
     async def release(self) -> None:
         """Release the lease, so that another worker can claim the job at once."""
         await self._rows.update(self.job, until_ms=0)
 
-    async def postpone(self, why: str) -> None:
+    async def postpone(self, reason: str) -> None:
         """Release the job for a retry, with exponential backoff."""
         pause_s = jittered(min(BACKOFF_S_MAX, 0.5 * 2 ** min(self.job.tries, 10)))
         until_ms = self.now_ms() + int(pause_s * 1000)
-        await self._rows.update(self.job, until_ms=until_ms, why=why[:500])
+        await self._rows.update(self.job, until_ms=until_ms, why=reason[:500])
 
 
 class JobWorker:
@@ -132,8 +132,8 @@ class JobWorker:
         job = claimed.job
         log.info("job.started", kind=job.kind, user=job.user, tries=job.tries)
         if self._tries_max is not None and job.tries > self._tries_max:
-            why = job.why or "the export failed"
-            await claimed.fail(f"{why}; try again, or contact the administrator")
+            reason = job.why or "the export failed"
+            await claimed.fail(f"{reason}; try again, or contact the administrator")
             return
         try:
             async with _hold_lease(claimed):

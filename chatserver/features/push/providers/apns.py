@@ -212,7 +212,7 @@ class Apns:
             "content-type": "application/json",
         }
         try:
-            answer = await self._server.post(
+            response = await self._server.post(
                 f"/3/device/{subscription.target}",
                 body=self.build_payload(notice),
                 headers=headers,
@@ -221,7 +221,7 @@ class Apns:
             )
         except (BadRequest, Unavailable) as exc:
             return classify_failure(exc)
-        return self._classify(answer, token)
+        return self._classify(response, token)
 
     def build_payload(self, notice: Notice) -> bytes:
         """Return the payload of a notice as JSON, at most `PAYLOAD_BYTES_MAX` long."""
@@ -247,24 +247,24 @@ class Apns:
             raise AssertionError("field limits keep the size below the maximum")
         return encoded
 
-    def _classify(self, answer: Answer, token: str) -> SendResult:
-        if answer.is_ok:
+    def _classify(self, response: Answer, token: str) -> SendResult:
+        if response.is_ok:
             return SendResult(Outcome.SENT)
-        reason, at_ms = _read(answer)
+        reason, at_ms = _read(response)
         label = reason if reason in REASONS else "other"
         PUSH_REFUSALS.labels("apns", label).inc()
-        detail = f"status {answer.status} {label}"
-        if reason in GONE or answer.status == 410:
+        detail = f"status {response.status} {label}"
+        if reason in GONE or response.status == 410:
             return SendResult(Outcome.GONE, reason=detail, gone_ms=at_ms)
         if reason == "ExpiredProviderToken":
             self._token.expire(token)
             return SendResult(Outcome.DOWN, reason=detail)  # may succeed with a new token
-        result = classify(answer)
+        result = classify(response)
         if result.outcome is Outcome.GONE:
             # The path or topic is unknown, not the device, so the subscription is kept.
             result = SendResult(Outcome.REFUSED)
         if result.outcome is Outcome.REFUSED:
-            self._warn(label, answer.status)
+            self._warn(label, response.status)
         is_device_only = reason == "TooManyRequests"
         return SendResult(
             result.outcome, result.retry_after_s, detail, is_device_only=is_device_only
@@ -278,10 +278,10 @@ class Apns:
             log.warning("push.apns_refused", reason=reason, status=status, topic=self._topic)
 
 
-def _read(answer: Answer) -> tuple[str, int | None]:
+def _read(response: Answer) -> tuple[str, int | None]:
     """Return `(reason, ms)`: the error reason, and the time when the device was unregistered."""
     try:
-        fields = json.loads(answer.body)
+        fields = json.loads(response.body)
     except (ValueError, RecursionError):
         return "", None
     if not isinstance(fields, dict) or not isinstance(reason := fields.get("reason"), str):

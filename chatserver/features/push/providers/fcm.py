@@ -97,7 +97,7 @@ class Fcm:
         body = json.dumps(self.build_message(subscription, notice), ensure_ascii=False).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
-            answer = await self._outbound.post(
+            response = await self._outbound.post(
                 self._url,
                 body=body,
                 headers=headers,
@@ -106,7 +106,7 @@ class Fcm:
             )
         except (BadRequest, Unavailable) as exc:
             return classify_failure(exc)
-        return self._classify(answer)
+        return self._classify(response)
 
     def build_message(self, subscription: Subscription, notice: Notice) -> dict[str, Any]:
         android: dict[str, Any] = {"tag": notice.chat}
@@ -138,15 +138,15 @@ class Fcm:
         }
         return {"message": message}
 
-    def _classify(self, answer: Answer) -> SendResult:
-        result = classify(answer)
-        code = _find_error_code(answer)
+    def _classify(self, response: Answer) -> SendResult:
+        result = classify(response)
+        code = _find_error_code(response)
         if code in ("UNREGISTERED", "SENDER_ID_MISMATCH"):
             return SendResult(Outcome.GONE, reason=code)
         if result.outcome is Outcome.GONE:
             # The project is unknown, not the device, so the subscription is kept.
             return SendResult(Outcome.REFUSED, reason=code or result.reason)
-        if answer.status == 401:
+        if response.status == 401:
             self._token = ""
             return SendResult(Outcome.DOWN, reason="access token was rejected")
         return result
@@ -160,17 +160,17 @@ class Fcm:
                 "grant_type": GRANT,
                 "assertion": self._account.sign(self._account.token_url, int(now)),
             }
-            answer = await self._outbound.post(
+            response = await self._outbound.post(
                 self._account.token_url,
                 body=urlencode(form).encode(),
                 headers={"Content-Type": "application/x-www-form-urlencoded"},
                 timeout_s=self._timeout_s,
                 response_bytes_max=ANSWER_BYTES_MAX,
             )
-            fields = _decode_fields(answer)
+            fields = _decode_fields(response)
             token = fields.get("access_token")
-            if not answer.is_ok or not isinstance(token, str):
-                raise Unavailable(f"FCM: Google returned no access token: status {answer.status}")
+            if not response.is_ok or not isinstance(token, str):
+                raise Unavailable(f"FCM: Google returned no access token: status {response.status}")
             lifetime_s = fields.get("expires_in")
             self._token = token
             self._token_until = (
@@ -179,16 +179,16 @@ class Fcm:
             return token
 
 
-def _decode_fields(answer: Answer) -> dict[str, Any]:
+def _decode_fields(response: Answer) -> dict[str, Any]:
     try:
-        fields = json.loads(answer.body)
+        fields = json.loads(response.body)
     except ValueError:
         return {}
     return fields if isinstance(fields, dict) else {}
 
 
-def _find_error_code(answer: Answer) -> str:
-    error = _decode_fields(answer).get("error")
+def _find_error_code(response: Answer) -> str:
+    error = _decode_fields(response).get("error")
     details = error.get("details") if isinstance(error, dict) else None
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, dict) and isinstance(detail.get("errorCode"), str):

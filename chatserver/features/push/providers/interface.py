@@ -58,17 +58,17 @@ class Provider(Protocol):
         """
 
 
-def classify(answer: Answer) -> SendResult:
+def classify(response: Answer) -> SendResult:
     """Classify a response by its status."""
-    status, reason = answer.status, f"status {answer.status}"
-    if answer.is_ok:
+    status, reason = response.status, f"status {response.status}"
+    if response.is_ok:
         return SendResult(Outcome.SENT)
     if status in (404, 410):
         return SendResult(Outcome.GONE, reason=reason)
     if status == 429:
-        return SendResult(Outcome.BUSY, read_retry_after(answer), reason)
+        return SendResult(Outcome.BUSY, read_retry_after(response), reason)
     if status == 503:
-        return SendResult(Outcome.DOWN, read_retry_after(answer), reason)
+        return SendResult(Outcome.DOWN, read_retry_after(response), reason)
     # After any other server error, the push may have been accepted.
     return SendResult(Outcome.UNKNOWN if status >= 500 else Outcome.REFUSED, reason=reason)
 
@@ -81,13 +81,13 @@ def classify_failure(failure: BadRequest | Unavailable) -> SendResult:
     return SendResult(Outcome.DOWN if is_unreached else Outcome.UNKNOWN, reason=failure.message)
 
 
-def read_retry_after(answer: Answer) -> float:
+def read_retry_after(response: Answer) -> float:
     """Return the Retry-After header in seconds, at most an hour; 0 if it is absent."""
-    text = answer.headers.get("retry-after", "").strip()
+    text = response.headers.get("retry-after", "").strip()
     if text.isdecimal() and len(text) < 10:
         return min(float(text), RETRY_AFTER_S_MAX)
     try:
-        at = email.utils.parsedate_to_datetime(text)
+        moment = email.utils.parsedate_to_datetime(text)
     except (ValueError, TypeError):
         return 0.0
-    return min(max(0.0, at.timestamp() - time.time()), RETRY_AFTER_S_MAX)
+    return min(max(0.0, moment.timestamp() - time.time()), RETRY_AFTER_S_MAX)

@@ -52,7 +52,7 @@ class WebPush:
             "Urgency": "high",
         }
         try:
-            answer = await self._outbound.post(
+            response = await self._outbound.post(
                 subscription.target,
                 body=body,
                 headers=headers,
@@ -61,4 +61,4 @@ class WebPush:
             )
         except (BadRequest, Unavailable) as exc:
             return classify_failure(exc)
-        return classify(answer)
+        return classify(response)

@@ -54,7 +54,9 @@ class PushSubscriptions:
         rows: list[Item] = (await self._client.call("query", request))["Items"]
         live = [row for row in rows if int(row[Field.EXPIRES_AT]["N"]) > now]
         subscriptions = [decode_subscription(row, user) for row in live]
-        return sorted(subscriptions, key=lambda one: (one.created_ms, one.id))
+        return sorted(
+            subscriptions, key=lambda subscription: (subscription.created_ms, subscription.id)
+        )
 
     async def put(self, subscription: Subscription, now: float) -> None:
         """Register or renew a subscription.
@@ -70,9 +72,9 @@ class PushSubscriptions:
         for _ in range(_TRIES_MAX):
             owner = await self._find_owner(subscription.id)
             others = [
-                one
-                for one in await self.list_for_user(subscription.user, now)
-                if one.id != subscription.id
+                existing
+                for existing in await self.list_for_user(subscription.user, now)
+                if existing.id != subscription.id
             ]
             actions = self._build_puts(subscription, owner, now)
             if owner not in (None, subscription.user):
@@ -157,23 +159,31 @@ class PushSubscriptions:
 
     async def remove_for_device(self, user: UserId, device: str, now: float) -> int:
         """Remove the subscriptions of a device; return their number."""
-        return await self._remove_matching(user, now, lambda one: one.device == device)
+        return await self._remove_matching(
+            user, now, lambda subscription: subscription.device == device
+        )
 
     async def remove_all(
         self, user: UserId, now: float, *, except_device: str | None = None
     ) -> int:
         """Remove the user's subscriptions, except those of a device; return their number."""
         return await self._remove_matching(
-            user, now, lambda one: except_device is None or one.device != except_device
+            user,
+            now,
+            lambda subscription: except_device is None or subscription.device != except_device,
         )
 
     async def _remove_matching(
         self, user: UserId, now: float, is_match: Callable[[Subscription], bool]
     ) -> int:
-        matching = [one for one in await self.list_for_user(user, now) if is_match(one)]
+        matching = [
+            subscription
+            for subscription in await self.list_for_user(user, now)
+            if is_match(subscription)
+        ]
         for start in range(0, len(matching), _REMOVALS_AT_ONCE):
             batch = matching[start : start + _REMOVALS_AT_ONCE]
-            removals = [self.remove(user, one.id) for one in batch]
+            removals = [self.remove(user, subscription.id) for subscription in batch]
             for outcome in await asyncio.gather(*removals, return_exceptions=True):
                 if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):
                     raise outcome

@@ -189,7 +189,11 @@ class PushDispatcher:
             for entry in entries
         ]
         oldest = (now - FRESH_S) * 1_000_000
-        return [one for one in messages if is_message(one) and not one.deleted and one.ts > oldest]
+        return [
+            message
+            for message in messages
+            if is_message(message) and not message.deleted and message.ts > oldest
+        ]
 
     async def _list_candidates(
         self, chat: ChatId, chat_fields: ChatFields, messages: Sequence[Message]
@@ -198,7 +202,9 @@ class PushDispatcher:
             return await self._push_state.find_members(chat, None)
         if self._settings.large == "none":
             return {}
-        named = {user: None for one in reversed(messages) for user in find_mentions(one.body)}
+        named = {
+            user: None for message in reversed(messages) for user in find_mentions(message.body)
+        }
         return await self._push_state.find_members(chat, list(named))
 
     # one member
@@ -212,7 +218,7 @@ class PushDispatcher:
                 return
             notice = await self._build_notice(user, message, chat_fields)
         if notice is not None:
-            await asyncio.gather(*(self._sender.deliver(one, notice) for one in devices))
+            await asyncio.gather(*(self._sender.deliver(device, notice) for device in devices))
 
     async def _list_devices(self, user: UserId, need: PushNeed) -> list[Subscription]:
         subscriptions = await self._subscriptions.list_for_user(user, self._container.clock.time())
@@ -222,7 +228,11 @@ class PushDispatcher:
                 if subscriptions
                 else self._push_state.record_no_devices(user)
             )
-        return [one for one in subscriptions if self._sender.is_supported(one)]
+        return [
+            subscription
+            for subscription in subscriptions
+            if self._sender.is_supported(subscription)
+        ]
 
     async def _build_notice(
         self, user: UserId, message: Message, chat_fields: ChatFields

@@ -81,10 +81,10 @@ class NotifyWorker:
                         epoch, self._recorded_at = current, -math.inf
                         self._lease.mark_lost()
                     if await self._lease.hold():
-                        at = await self.read_backlog()
+                        position = await self.read_backlog()
                         await self.dispatch_due()
                         if not await self._chats.has_any():
-                            await self._chats.wait_after(at, IDLE_MS)
+                            await self._chats.wait_after(position, IDLE_MS)
                     await sleep_aligned(POLL_MS / 1000)
             finally:
                 for task in list(self._dispatches):
@@ -93,27 +93,27 @@ class NotifyWorker:
 
     async def read_backlog(self) -> str:
         """Schedule the chats with new messages; return the id of the last backlog entry read."""
-        hot, at = self._container.hot, await self._chats.get_checkpoint()
+        hot, position = self._container.hot, await self._chats.get_checkpoint()
         while True:
-            entries = await self._chats.list_after(at, READ_MAX)
+            entries = await self._chats.list_after(position, READ_MAX)
             now = self._container.clock.monotonic()
             # Update the checkpoint even without entries: trimming does not wait for a worker whose
             # checkpoint is old.
             if not entries and now - self._recorded_at < LEASE_S:
-                return at
-            at = entries[-1].id if entries else at
+                return position
+            position = entries[-1].id if entries else position
             # Use the Redis clock, which assigns the message times.
             now_ms = (
                 await hot.get_time_ms(hot.keys.backlog(self._lease.partition)) if entries else 0
             )
             first_seqs = self._find_first_seqs(entries, now_ms)
-            if not await self._chats.schedule(at, first_seqs, self._settings.delay_s):
-                return at
+            if not await self._chats.schedule(position, first_seqs, self._settings.delay_s):
+                return position
             self._recorded_at = now
             if entries:
                 failpoint("notify.after_record")
             if len(entries) < READ_MAX or not await self._lease.hold():
-                return at
+                return position
 
     def _find_first_seqs(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
         """Return the seq of the first recent message in each chat."""

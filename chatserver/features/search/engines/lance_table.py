@@ -98,8 +98,8 @@ class LanceTable:
                     read_consistency_interval=LATEST,
                 )
                 if creates and self._name not in database.table_names(limit=_TABLES_MAX):
-                    made = database.create_table(self._name, schema=_SCHEMA, exist_ok=True)
-                    _create_indexes(made)
+                    table = database.create_table(self._name, schema=_SCHEMA, exist_ok=True)
+                    _create_indexes(table)
                 self._table = database.open_table(self._name)
             return self._table
 

@@ -96,32 +96,32 @@ class SqliteEngine:
             )
         mode = "rwc" if self._is_writer else "rw"
         with _translated(self._path):
-            made = sqlite3.connect(
+            opened = sqlite3.connect(
                 f"{self._path.resolve().as_uri()}?mode={mode}",
                 uri=True,
                 isolation_level=None,
                 timeout=BUSY_TIMEOUT_S,
                 check_same_thread=False,
             )
-            made.execute(f"PRAGMA cache_size = -{CACHE_KB}")
+            opened.execute(f"PRAGMA cache_size = -{CACHE_KB}")
             if self._is_writer:
-                made.execute("PRAGMA journal_mode = WAL")
-                made.execute("PRAGMA synchronous = FULL")
-                made.execute("PRAGMA secure_delete = ON")
-                _create_tables(made)
+                opened.execute("PRAGMA journal_mode = WAL")
+                opened.execute("PRAGMA synchronous = FULL")
+                opened.execute("PRAGMA secure_delete = ON")
+                _create_tables(opened)
             else:
-                made.execute("PRAGMA query_only = ON")
-                if _get_version(made) != _SCHEMA_VERSION:
-                    made.close()
+                opened.execute("PRAGMA query_only = ON")
+                if _get_version(opened) != _SCHEMA_VERSION:
+                    opened.close()
                     raise Unavailable(
                         f"search: {self._path} has another schema version; restart `chatserver "
                         "worker search` to rebuild the index"
                     )
-        self._local.connection, self._local.inode = made, self._find_inode()
+        self._local.connection, self._local.inode = opened, self._find_inode()
         self._local.chats = {}
         with self._lock:
-            self._connections.append(made)
-        return made
+            self._connections.append(opened)
+        return opened
 
     def _find_inode(self) -> int:
         try:

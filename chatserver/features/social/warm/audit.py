@@ -112,9 +112,9 @@ class SocialAudit:
         return None
 
     async def _check_edge(self, user: str, side: str, other: str) -> SocialFinding | None:
-        here = f"u#{user}#{side}", social.user_key(other)
+        forward = f"u#{user}#{side}", social.user_key(other)
         reverse = f"u#{other}#{_OTHER_SIDE[side]}", social.user_key(user)
-        return await self._check_pair("edge", here, reverse)
+        return await self._check_pair("edge", forward, reverse)
 
     async def _check_favorite(self, user: str, sort: str) -> SocialFinding | None:
         """Check that a favorite and its reference point to each other."""
@@ -126,25 +126,27 @@ class SocialAudit:
         return await self._check_pair("favorite", (partition, sort), (partition, other or "-"))
 
     async def _check_pair(
-        self, what: str, here: tuple[str, str], reverse: tuple[str, str]
+        self, what: str, forward: tuple[str, str], reverse: tuple[str, str]
     ) -> SocialFinding | None:
-        """Check that the item at `here` has its counterpart at `there`."""
+        """Check that the item at `forward` has its counterpart at `reverse`."""
         for attempt in range(READS_MAX):
             keys = [
                 {"Get": {"TableName": self._table.name, "Key": social.row_key(*key)}}
-                for key in (here, reverse)
+                for key in (forward, reverse)
             ]
-            answer = await self._table.client.call("transact_get_items", {"TransactItems": keys})
-            one, two = (response.get("Item") for response in answer["Responses"])
+            aws_response = await self._table.client.call(
+                "transact_get_items", {"TransactItems": keys}
+            )
+            one, two = (response.get("Item") for response in aws_response["Responses"])
             if one is None or two is not None:
                 return None
             if attempt == 1:  # a repeated mismatch is real: one transaction writes both
                 break
         if self._is_repairing:
-            key = social.row_key(*here)
+            key = social.row_key(*forward)
             request = {"TableName": self._table.name, "Key": key}
             await self._table.client.call("delete_item", request)
-        name = f"{here[0]}/{here[1]}"
+        name = f"{forward[0]}/{forward[1]}"
         return SocialFinding(what, name, "one side", "none", self._is_repairing)
 
     async def _check_counts(self, user: str) -> SocialFinding | None:

@@ -164,12 +164,12 @@ class Fanouts:
         request: dict[str, Any] = {**span.query(self._settings), "Limit": MERGED_MAX}
         merged_posts: dict[str, PostId] = {}
         while len(merged_posts) < MERGED_MAX:
-            answer = await self._client.call("query", request)
-            for item in answer["Items"]:
+            response = await self._client.call("query", request)
+            for item in response["Items"]:
                 merged = _decode_merged(item)
                 if merged.last >= since and len(merged_posts) < MERGED_MAX:
                     merged_posts[item[Field.SK]["S"].removeprefix(f"{MERGED}#")] = merged.first
-            if (last := answer.get("LastEvaluatedKey")) is None:
+            if (last := response.get("LastEvaluatedKey")) is None:
                 break
             request["ExclusiveStartKey"] = last
         return merged_posts

@@ -148,11 +148,11 @@ class SocialGraph:
             request["Limit"] = limit - len(edges)
             if place is not None:
                 request["ExclusiveStartKey"] = social.row_key(partition, social.user_key(place))
-            answer = await self._table.client.call("query", request)
-            edges += [social.decode_edge(item) for item in answer["Items"]]
-            if "LastEvaluatedKey" not in answer:
+            response = await self._table.client.call("query", request)
+            edges += [social.decode_edge(item) for item in response["Items"]]
+            if "LastEvaluatedKey" not in response:
                 break
-            place = social.decode_edge(answer["LastEvaluatedKey"]).user
+            place = social.decode_edge(response["LastEvaluatedKey"]).user
         return edges
 
     async def iter_edges(self, user: str, *, is_follower: bool) -> AsyncIterator[list[GraphEdge]]:

@@ -90,10 +90,10 @@ class SocialPosts:
             "ReturnValues": "ALL_OLD",
         }
         try:
-            answer = await self._table.client.call("update_item", request)
+            response = await self._table.client.call("update_item", request)
         except ConditionFailed:
             raise NotFound(NO_POST) from None
-        before = social.decode_post(answer["Attributes"])
+        before = social.decode_post(response["Attributes"])
         # `content` in `changes` is never None.
         return before, dataclasses.replace(before, edited_ms=now_ms, **changes)  # type: ignore[arg-type]
 

@@ -55,14 +55,14 @@ class SocialProfiles:
         Strongly consistent, one BatchGetItem that concurrent callers share.
         """
         places = ((user, social.INFO), (user, social.COUNT), (other, social.INFO))
-        keys = [social.row_key(social.user_key(one), sort) for one, sort in places]
+        keys = [social.row_key(social.user_key(either), sort) for either, sort in places]
         items = await self._reads.get(keys)
         items_by_key = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
         infos = [
             None
-            if (item := items_by_key.get((social.user_key(one), social.INFO))) is None
+            if (item := items_by_key.get((social.user_key(either), social.INFO))) is None
             else social.decode_info(item)
-            for one in (user, other)
+            for either in (user, other)
         ]
         counts = items_by_key.get((social.user_key(user), social.COUNT))
         return infos[0], infos[1], None if counts is None else social.decode_counts(counts)
@@ -142,10 +142,10 @@ class SocialProfiles:
         if avatar is not None:
             request["ExpressionAttributeValues"] = {":avatar": {"S": avatar}}
         try:
-            answer = await self._table.client.call("update_item", request)
+            response = await self._table.client.call("update_item", request)
         except ConditionFailed:
             raise NotFound("user: does not exist") from None
-        return social.decode_info(answer["Attributes"]).avatar
+        return social.decode_info(response["Attributes"]).avatar
 
     async def remove(self, user: str) -> int:
         """Delete a user's profile and counts; return how many items there were. Idempotent."""

@@ -244,9 +244,9 @@ class SocialTable:
         request["Select"] = "COUNT"
         count = 0
         while True:
-            answer = await self.client.call("query", request)
-            count += int(answer["Count"])
-            if (last := answer.get("LastEvaluatedKey")) is None:
+            response = await self.client.call("query", request)
+            count += int(response["Count"])
+            if (last := response.get("LastEvaluatedKey")) is None:
                 return count
             request["ExclusiveStartKey"] = last
 

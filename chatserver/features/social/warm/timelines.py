@@ -42,8 +42,8 @@ class SocialTimelines:
             Unavailable: some entries may be missing.
         """
 
-        async def put(at: int) -> None:
-            rows = [_encode(user, post_ref, ttl) for user in users[at : at + WRITES_MAX]]
+        async def put(offset: int) -> None:
+            rows = [_encode(user, post_ref, ttl) for user in users[offset : offset + WRITES_MAX]]
             await put_items(self._table.client, self._table.name, rows)
 
         await map_concurrently(
@@ -57,8 +57,8 @@ class SocialTimelines:
             Unavailable: some entries may be missing.
         """
         rows = [_encode(user, post_ref, ttl) for post_ref, ttl in entries]
-        for at in range(0, len(rows), WRITES_MAX):
-            await put_items(self._table.client, self._table.name, rows[at : at + WRITES_MAX])
+        for start in range(0, len(rows), WRITES_MAX):
+            await put_items(self._table.client, self._table.name, rows[start : start + WRITES_MAX])
 
     async def list_entries(
         self, user: str, before: PostRef | None, now_s: float, limit: int
@@ -72,10 +72,10 @@ class SocialTimelines:
         span = Span(SOCIAL, social.timeline_key(user), between=("p#", high))
         query: dict[str, Any] = span.query(self._table.settings)
         query |= {"ScanIndexForward": False, "Limit": limit + 1}
-        answer = await self._table.client.call("query", query)
-        rows = [row for row in answer["Items"] if int(row[Field.TTL]["N"]) > now_s]
+        response = await self._table.client.call("query", query)
+        rows = [row for row in response["Items"] if int(row[Field.TTL]["N"]) > now_s]
         entries = [post_ref for post_ref in map(social.decode_entry, rows) if post_ref != before]
-        return entries[:limit], "LastEvaluatedKey" in answer or len(entries) > limit
+        return entries[:limit], "LastEvaluatedKey" in response or len(entries) > limit
 
     async def remove_entries(self, user: str, entries: Sequence[PostRef]) -> None:
         """Remove entries of deleted posts. Idempotent."""

@@ -45,8 +45,8 @@ class CountersWorker:
 
     def __init__(self, container: StorageContainer, partition: int, owner: str) -> None:
         self._clock = container.clock
-        made = container.get(SocialContainer)
-        self._likes, self._counts = made.likes, made.counts
+        social = container.get(SocialContainer)
+        self._likes, self._counts = social.likes, social.counts
         self._queue = CountBatches(container.hot, partition)
         self._lag = metrics.COUNTERS_LAG.labels(str(partition))
         self._lease = container.make_lease("counters", owner, LEASE_S, partition)

@@ -97,20 +97,20 @@ class Backfill:
         page_units = 1.0
         while not segment.is_done:
             await self._reads.acquire(page_units)
-            answer = await self._client.call("scan", self._build_scan(segment))
+            response = await self._client.call("scan", self._build_scan(segment))
             # Servers other than AWS may not report the units.
-            units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
+            units = float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
             self._reads.adjust(units - page_units)
             page_units = max(1.0, units)
             failpoint("migrate.after_scan")
-            spent = await self._repair_page(answer["Items"])
+            spent = await self._repair_page(response["Items"])
             failpoint("migrate.before_checkpoint")
-            last: Item | None = answer.get("LastEvaluatedKey")
+            last: Item | None = response.get("LastEvaluatedKey")
             segment = dataclasses.replace(
                 segment,
                 place=last or segment.place,
                 is_done=last is None,
-                read=segment.read + len(answer["Items"]),
+                read=segment.read + len(response["Items"]),
                 filled=segment.filled + sum(amount > 0 for amount in spent),
                 read_units=segment.read_units + units,
                 write_units=segment.write_units + sum(spent),
@@ -182,13 +182,13 @@ async def repair_item(
             return 0.0
         try:
             update = {"TableName": table_name, "Key": key, **build_update(item, wanted)}
-            answer = await client.call("update_item", update)
+            response = await client.call("update_item", update)
         except ConditionFailed as exc:
             if exc.stored[0] is None:  # deleted since it was read
                 return 0.0
             item = exc.stored[0]
         else:
-            return float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
+            return float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
     raise Unavailable(f"{table_name}: the item at {key} keeps changing")
 
 

@@ -71,14 +71,14 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
     sample = [item for page, _ in pages for item in page]
     is_exact = all(is_whole for _, is_whole in pages)
     sizes = [compute_item_size(item) for item in sample]
-    lacking = [bytes_ for item, bytes_ in zip(sample, sizes, strict=True) if migration.repair(item)]
+    missing = [bytes_ for item, bytes_ in zip(sample, sizes, strict=True) if migration.repair(item)]
     if is_exact:
         items, size = len(sample), sum(sizes)
     else:
         items = max(items, len(sample))
         size = max(size, items * sum(sizes) // max(1, len(sizes)))
-    share = len(lacking) / len(sample) if sample else 0.0
-    entry_units = [math.ceil(bytes_ / WRITE_UNIT_BYTES) + INDEX_WRITE_UNITS for bytes_ in lacking]
+    share = len(missing) / len(sample) if sample else 0.0
+    entry_units = [math.ceil(bytes_ / WRITE_UNIT_BYTES) + INDEX_WRITE_UNITS for bytes_ in missing]
     average = sum(entry_units) / len(entry_units) if entry_units else 0.0
     return Estimate(
         migration,
@@ -100,8 +100,8 @@ async def _sample(client: DynamoClient, name: str, segment: int) -> tuple[list[I
         "TotalSegments": SAMPLE_SEGMENTS,
         "Limit": SAMPLE_ITEMS,
     }
-    answer = await client.call("scan", request)
-    return answer["Items"], "LastEvaluatedKey" not in answer
+    response = await client.call("scan", request)
+    return response["Items"], "LastEvaluatedKey" not in response
 
 
 def compute_item_size(item: Item) -> int:

@@ -47,8 +47,8 @@ class _Poll:
 
 async def describe_table(client: DynamoClient, name: str) -> dict[str, Any]:
     """Return a table's description. Raises TableMissing."""
-    answer = await client.call("describe_table", {"TableName": name})
-    description: dict[str, Any] = answer["Table"]
+    response = await client.call("describe_table", {"TableName": name})
+    description: dict[str, Any] = response["Table"]
     return description
 
 
@@ -63,8 +63,8 @@ def has_index(description: dict[str, Any], index: Index) -> bool:
         return False
     keys, ours = index_description["KeySchema"], build_key_schema(index.key)
     if sorted(keys, key=str) != sorted(ours, key=str):
-        where = f"table {description['TableName']}, index {index.name}"
-        raise ConfigError([f"{where}: its keys are {keys}, expected {ours}"])
+        location = f"table {description['TableName']}, index {index.name}"
+        raise ConfigError([f"{location}: its keys are {keys}, expected {ours}"])
     return True
 
 

@@ -89,10 +89,10 @@ class MigrationRows:
         }
         request["ReturnValues"] = "ALL_NEW"
         try:
-            answer = await self._client.call("update_item", request)
+            response = await self._client.call("update_item", request)
         except ConditionFailed:
             return None
-        return int(answer["Attributes"][Field.TURN]["N"])
+        return int(response["Attributes"][Field.TURN]["N"])
 
     async def renew(self, holder: str, now: float) -> None:
         """Renew the lock. Raises LockLost."""
