@@ -247,7 +247,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         await self._request(_build_fields("stop", chat=chat), ANSWER_S)
 
     async def load_response(self, chat: str) -> None:
-        """Load the text of an AI companion's response so far; it is delivered as `AnswerGrew`."""
+        """Load the text of an AI response so far; it is delivered as `ResponseUpdated`."""
         self._state.companion_responses.apply_text(
             await self._request(_build_fields("join_turn", chat=chat), ANSWER_S)
         )

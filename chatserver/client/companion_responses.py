@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from chatserver.client.events import AnswerGrew, Event
+from chatserver.client.events import Event, ResponseUpdated
 from chatserver.client.requests import Fields
 from chatserver.errors import ChatError
 
@@ -90,7 +90,9 @@ class CompanionResponses:
     def _report_progress(
         self, chat: str, response: _Response, added: str, end: str, tool: str = ""
     ) -> None:
-        self._emit([AnswerGrew(chat, response.seq, response.turn, added, response.text, end, tool)])
+        self._emit(
+            [ResponseUpdated(chat, response.seq, response.turn, added, response.text, end, tool)]
+        )
 
     def request_text(self, chat: str, now: float) -> None:
         """Request the text of the response in `chat` so far."""

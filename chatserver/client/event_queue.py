@@ -12,10 +12,10 @@ import collections
 from collections.abc import Iterator
 
 from chatserver.client.events import (
-    AnswerGrew,
     Connected,
     Disconnected,
     Event,
+    ResponseUpdated,
     SignalReceived,
     StoredUpto,
 )
@@ -48,7 +48,7 @@ class EventQueue:
             self._queue.append(queued)
             return
         match queued.event:
-            case SignalReceived() | AnswerGrew():
+            case SignalReceived() | ResponseUpdated():
                 pass
             case Connected() | Disconnected():
                 self._newest[""] = queued

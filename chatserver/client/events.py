@@ -109,7 +109,7 @@ class SignalReceived:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AnswerGrew:
+class ResponseUpdated:
     """An AI companion's response to message `seq` grew by `added`; `text` is the text so far.
 
     Some of these events may be dropped; the next one has the complete `text`. `end` is empty until
@@ -205,7 +205,7 @@ Event = (
     | PinsChanged
     | Marked
     | SignalReceived
-    | AnswerGrew
+    | ResponseUpdated
     | Acked
     | Refused
     | StoredUpto

@@ -83,9 +83,24 @@ class PendingDraft:
 
     # Not a dataclass, because a compiled dataclass has an interpreted `__init__`.
     __slots__ = (
-        "changed_digest", "chat", "digest", "expires_at", "is_stored_wanted", "is_system",
-        "load_count", "mid", "number", "on_answer", "owner", "ref", "reply_to", "request_id",
-        "requested_expiry", "sender", "tail", "tail_without_expiry",
+        "changed_digest",
+        "chat",
+        "digest",
+        "expires_at",
+        "is_stored_wanted",
+        "is_system",
+        "listener",
+        "load_count",
+        "mid",
+        "number",
+        "owner",
+        "ref",
+        "reply_to",
+        "request_id",
+        "requested_expiry",
+        "sender",
+        "tail",
+        "tail_without_expiry",
     )  # fmt: skip
 
     def __init__(
@@ -99,7 +114,7 @@ class PendingDraft:
         request_id: int,
         is_stored_wanted: bool,
         owner: CommitListener,
-        on_answer: OnAnswer,
+        listener: SendListener,
         number: int = 0,
     ) -> None:
         self.chat = chat
@@ -111,7 +126,7 @@ class PendingDraft:
         self.request_id = request_id
         self.is_stored_wanted = is_stored_wanted
         self.owner = owner
-        self.on_answer = on_answer
+        self.listener = listener
         self.number = number
         self.load_count = 0  # how often the chat was loaded for this draft
         # Digest after a webhook changed the body; the warm tier stores only this one.
@@ -140,20 +155,20 @@ class InboxPositions:
         self.far = far
 
 
-class OnAnswer(Protocol):
+class SendListener(Protocol):
     """Session callbacks for the outcome of a draft; exactly one is called."""
 
-    def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+    def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """The message was committed at `seq`."""
 
-    def refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
         """The message was not committed; with `Unavailable` the outcome is unknown."""
 
 
 class CommitListener(Protocol):
     """Use case callbacks for the outcome of a commit; exactly one is called per draft."""
 
-    def committed(
+    def on_committed(
         self,
         draft: PendingDraft,
         seq: Seq,
@@ -164,7 +179,7 @@ class CommitListener(Protocol):
     ) -> None:
         """The message was committed and appended to every inbox, at the seqs in `places`."""
 
-    def published(
+    def on_published(
         self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
     ) -> None:
         """The message was committed to the log of a large chat.
@@ -172,19 +187,19 @@ class CommitListener(Protocol):
         `gateways`: the other gateways with sessions in the chat, or 0.
         """
 
-    def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
+    def on_undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
         """The message was committed, but not delivered to the inboxes."""
 
-    def known(self, draft: PendingDraft, place: bytes) -> None:
+    def on_duplicate(self, draft: PendingDraft, place: bytes) -> None:
         """The `ref` was used before, for the message at `place` (see `parse_place`)."""
 
-    def chat_closed(self, draft: PendingDraft) -> None:
+    def on_chat_closed(self, draft: PendingDraft) -> None:
         """The chat is not loaded in Redis."""
 
-    def not_member(self, draft: PendingDraft) -> None:
+    def on_not_member(self, draft: PendingDraft) -> None:
         """The sender is not a member."""
 
-    def failed(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_failed(self, draft: PendingDraft, error: ChatError) -> None:
         """The message was not committed; with `Unavailable` the outcome is unknown."""
 
 

@@ -70,11 +70,11 @@ class FakeDevices:
 
     push = notify_seq = publish = notify_channel_seq = send_signal = send_channel_signal = ignore
 
-    def acked(self, *_: Any, **__: Any) -> None:
+    def on_acked(self, *_: Any, **__: Any) -> None:
         """Count a committed message."""
         self.acked_count += 1
 
-    def refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
         """Fail, because a measurement must not contain refused requests."""
         raise AssertionError(error)
 

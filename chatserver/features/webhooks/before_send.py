@@ -24,7 +24,7 @@ import structlog
 from chatserver.config import Webhooks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
-from chatserver.domain.messages import OnAnswer, PendingDraft
+from chatserver.domain.messages import PendingDraft, SendListener
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
 from chatserver.hot.chats.membership import HotMembership
@@ -141,18 +141,18 @@ def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
 class _UncheckedMessage:
     """A message that waits for its verdict, and then for earlier messages from its sender."""
 
-    __slots__ = ("attachments", "frame", "messaging", "on_answer", "outcome")
+    __slots__ = ("attachments", "frame", "listener", "messaging", "outcome")
 
     def __init__(
         self,
         messaging: Messaging,
         frame: frames.Send,
-        on_answer: OnAnswer,
+        listener: SendListener,
         attachments: Sequence[frames.Attachment],
     ) -> None:
         self.messaging = messaging
         self.frame = frame
-        self.on_answer = on_answer
+        self.listener = listener
         self.attachments = attachments
         self.outcome: str | ChatError | None = None
 
@@ -173,7 +173,7 @@ class BeforeSendQueue:
         messaging: Messaging,
         sender: UserId,
         frame: frames.Send,
-        on_answer: OnAnswer,
+        listener: SendListener,
         attachments: Sequence[frames.Attachment],
     ) -> None:
         """Check a message; see `SendInterceptor.submit`."""
@@ -184,7 +184,7 @@ class BeforeSendQueue:
         if self._in_flight >= self._in_flight_max:
             raise Overloaded("too many messages are being checked; slow down", retry_after_ms=500)
         self._in_flight += 1
-        waiting = _UncheckedMessage(messaging, frame, on_answer, attachments)
+        waiting = _UncheckedMessage(messaging, frame, listener, attachments)
         queue = self._queues.setdefault((ChatId(frame.chat), sender), collections.deque())
         queue.append(waiting)
         messaging.spawn(self._check_and_send(sender, waiting), "before-send")
@@ -227,14 +227,14 @@ class BeforeSendQueue:
             changed = msgspec.structs.replace(frame, body=outcome)
             try:
                 waiting.messaging.accept(
-                    sender, changed, waiting.on_answer, waiting.attachments, original
+                    sender, changed, waiting.listener, waiting.attachments, original
                 )
             except ChatError as exc:
                 outcome = exc
         if isinstance(outcome, ChatError):
             if isinstance(outcome, ClientError):
                 log.info("before_send.refused", chat=frame.chat, sender=sender)
-            waiting.on_answer.refused(_make_stub(sender, waiting), outcome)
+            waiting.listener.on_refused(_make_stub(sender, waiting), outcome)
 
 
 def _make_stub(sender: UserId, waiting: _UncheckedMessage) -> PendingDraft:
@@ -250,5 +250,5 @@ def _make_stub(sender: UserId, waiting: _UncheckedMessage) -> PendingDraft:
         frame.id,
         frame.durability == "stored",
         waiting.messaging,
-        waiting.on_answer,
+        waiting.listener,
     )

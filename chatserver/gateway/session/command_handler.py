@@ -429,7 +429,7 @@ class CommandHandler:
 
         self._context.tasks.spawn(send(), f"send-{self.session.id}", on_crash)
 
-    def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+    def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """Send the ack for a committed message."""
         if draft.is_stored_wanted:
             self._wait_until_stored(draft, seq, ts, mid, dup=dup)
@@ -445,7 +445,7 @@ class CommandHandler:
         if dup:
             self.session.report_stored({draft.chat: seq})  # the first report may be lost
 
-    def refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
         """Send the error for a message that was not committed, or whose outcome is unknown."""
         self._state.sends_unacked -= 1
         self._count_refused(error)
@@ -470,10 +470,12 @@ class CommandHandler:
 
         def on_timeout() -> None:
             reason = "not stored in time; retry with the same ref to get the outcome"
-            self.refused(draft, Unavailable(reason))
+            self.on_refused(draft, Unavailable(reason))
 
         if not self._context.stored_waits.add(draft.chat, seq, on_stored, on_timeout):
-            self.refused(draft, Unavailable("too many sends are waiting to be stored; try again"))
+            self.on_refused(
+                draft, Unavailable("too many sends are waiting to be stored; try again")
+            )
             return
         self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
 

@@ -170,7 +170,7 @@ class GroupCommit:
             others = (queued for queued in self._queue if queued[0].chat != chat)
             self._queue = collections.deque(others)
         for draft, _ in (*submissions, *waiting):
-            draft.owner.chat_closed(draft)
+            draft.owner.on_chat_closed(draft)
 
     def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], count: int) -> Packed:
         """Encode the call as bytes; the audience's arguments are already packed."""
@@ -231,7 +231,7 @@ class GroupCommit:
                 return
             error = translate_reply_error(reply)
             for draft, _ in batch:
-                draft.owner.failed(draft, error)
+                draft.owner.on_failed(draft, error)
         else:
             offset = 0
             for chat, submissions in chats.items():
@@ -258,16 +258,16 @@ class GroupCommit:
                 committed.append((draft, reply[index + 1], reply[index + 2]))
                 index += 3
             elif code == _UNDELIVERED:
-                draft.owner.undelivered(draft, reply[index + 1], reply[index + 2])
+                draft.owner.on_undelivered(draft, reply[index + 1], reply[index + 2])
                 index += 3
             elif code == _KNOWN:
-                draft.owner.known(draft, reply[index + 1])
+                draft.owner.on_duplicate(draft, reply[index + 1])
                 index += 2
             elif code == _RESTRICTED:
                 refusal = build_refusal(reply[index + 1], reply[index + 2])
                 if isinstance(refusal, RateLimited):
                     metrics.RATE_LIMITED.labels("slow_mode").inc()
-                draft.owner.failed(draft, refusal)
+                draft.owner.on_failed(draft, refusal)
                 index += 3
             else:
                 index += 1
@@ -276,7 +276,7 @@ class GroupCommit:
             gateways = reply[index]
             index += 1
             for draft, seq, ts in committed:
-                draft.owner.published(draft, seq, ts, epoch, gateways)
+                draft.owner.on_published(draft, seq, ts, epoch, gateways)
         elif committed:
             count = len(audience.inline_users)
             firsts = reply[index : index + count]
@@ -287,24 +287,24 @@ class GroupCommit:
                 index += count
             for offset, (draft, seq, ts) in enumerate(committed):
                 places = InboxPositions(firsts, offset, remote_users)
-                draft.owner.committed(draft, seq, ts, epoch, audience, places)
+                draft.owner.on_committed(draft, seq, ts, epoch, audience, places)
         return index
 
     def _refuse(self, draft: PendingDraft, code: object) -> None:
         if code == _NOT_MEMBER:
-            draft.owner.not_member(draft)
+            draft.owner.on_not_member(draft)
         elif code == _FULL:
             full = Overloaded("the backlog is full; wait until messages are persisted")
-            draft.owner.failed(draft, full)
+            draft.owner.on_failed(draft, full)
         elif code == _NO_TARGET:
             error = BadRequest("reply_to: the chat has no message with this seq")
-            draft.owner.failed(draft, error)
+            draft.owner.on_failed(draft, error)
         elif code == _CHAT_FULL:
             metrics.RATE_LIMITED.labels("chat_backlog").inc()
             reason = "too many messages of this chat are not stored yet; wait, then try again"
-            draft.owner.failed(draft, RateLimited(reason, retry_after_ms=1000))
+            draft.owner.on_failed(draft, RateLimited(reason, retry_after_ms=1000))
         else:
-            draft.owner.failed(draft, CorruptData(f"commit_messages.lua returned {code!r}"))
+            draft.owner.on_failed(draft, CorruptData(f"commit_messages.lua returned {code!r}"))
 
     # Redis lost the script: queue all drafts again in order, load the script, and resume
 
@@ -324,7 +324,7 @@ class GroupCommit:
             if isinstance(reply, Exception):
                 waiting, self._queue = self._queue, collections.deque()
                 for draft, _ in waiting:
-                    draft.owner.failed(draft, Unavailable("redis: cannot load scripts"))
+                    draft.owner.on_failed(draft, Unavailable("redis: cannot load scripts"))
             else:
                 self._schedule()
 

@@ -5,8 +5,8 @@
     draft ──► commit (one per tick and partition) ──► ack
       │ chat not loaded: load it, queue drafts        └─► push to devices, or fan out first
 
-After a commit, the message is in every inbox (`committed`), or only in the chat's log
-(`undelivered`). In the second case, this process delivers it to the inboxes. If the process dies
+After a commit, the message is in every inbox (`on_committed`), or only in the chat's log
+(`on_undelivered`). In the second case, this process delivers it to the inboxes. If the process dies
 first, worker `repair` does.
 
 `send` awaits the outcome. `submit` reports the outcome by callback, without a task per message.
@@ -34,8 +34,8 @@ from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.domain.messages import (
     Audience,
     InboxPositions,
-    OnAnswer,
     PendingDraft,
+    SendListener,
     compute_digest,
     is_same_send,
     parse_place,
@@ -88,12 +88,12 @@ class _Outcome:
     def __init__(self) -> None:
         self.ack: asyncio.Future[frames.Ack] = asyncio.get_running_loop().create_future()
 
-    def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+    def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         if not self.ack.done():
             ack = frames.Ack(draft.request_id, draft.ref, mid, seq, ts, dup, "hot")
             self.ack.set_result(ack)
 
-    def refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
         if not self.ack.done():
             self.ack.set_exception(error)
 
@@ -106,7 +106,7 @@ class SendInterceptor(Protocol):
         messaging: Messaging,
         sender: UserId,
         frame: frames.Send,
-        on_answer: OnAnswer,
+        listener: SendListener,
         attachments: Sequence[frames.Attachment],
     ) -> None:
         """Check a message, then pass it to `Messaging.accept` or refuse it.
@@ -188,13 +188,13 @@ class Messaging:
         self,
         sender: UserId,
         frame: frames.Send,
-        on_answer: OnAnswer,
+        listener: SendListener,
         attachments: Sequence[frames.Attachment] = (),
         ai: frames.Ai | None = None,
         *,
         is_system: bool = False,
     ) -> None:
-        """Check and accept a message; `on_answer` gets the outcome exactly once, later.
+        """Check and accept a message; `listener` gets the outcome exactly once, later.
 
         For the parameters, see `Draft`. Messages from a model or the host application bypass the
         `SendInterceptor`.
@@ -204,15 +204,15 @@ class Messaging:
             Overloaded: too many messages are waiting; the message was not accepted.
         """
         if self._send_interceptor is None or ai is not None or is_system:
-            self.accept(sender, frame, on_answer, attachments, ai=ai, is_system=is_system)
+            self.accept(sender, frame, listener, attachments, ai=ai, is_system=is_system)
         else:
-            self._send_interceptor.submit(self, sender, frame, on_answer, attachments)
+            self._send_interceptor.submit(self, sender, frame, listener, attachments)
 
     def accept(
         self,
         sender: UserId,
         frame: frames.Send,
-        on_answer: OnAnswer,
+        listener: SendListener,
         attachments: Sequence[frames.Attachment] = (),
         original_body: str | None = None,
         ai: frames.Ai | None = None,
@@ -248,7 +248,7 @@ class Messaging:
             frame.id,
             frame.durability == "stored",
             self,
-            on_answer,
+            listener,
             self._count,
         )
         self._count += 1
@@ -335,12 +335,12 @@ class Messaging:
         """Commit the drafts waiting for the chat; refuse them if `audience` is None."""
         for draft in self._pop_waiting(chat):
             if audience is None:
-                draft.on_answer.refused(draft, error)
+                draft.listener.on_refused(draft, error)
                 continue
             try:
                 self._commit(draft, audience)
             except Overloaded as exc:
-                draft.on_answer.refused(draft, exc)
+                draft.listener.on_refused(draft, exc)
 
     def _pop_waiting(self, chat: ChatId) -> list[PendingDraft]:
         drafts = self._waiting.pop(chat)
@@ -349,7 +349,7 @@ class Messaging:
 
     # `CommitListener`: outcomes of the commit
 
-    def committed(
+    def on_committed(
         self,
         draft: PendingDraft,
         seq: Seq,
@@ -359,7 +359,7 @@ class Messaging:
         places: InboxPositions,
     ) -> None:
         """Send the ack, and push the message to the recipients' devices."""
-        draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
+        draft.listener.on_acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
             self._trace_committed(self._tracer, draft, seq)
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
@@ -368,11 +368,11 @@ class Messaging:
             # Sent after the records of this tick, on the same connection.
             self._undelivered.finish_soon(draft.chat, seq)
 
-    def published(
+    def on_published(
         self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
     ) -> None:
         """Send the ack, and push the message to the devices of the large chat's members."""
-        draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
+        draft.listener.on_acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
             self._trace_committed(self._tracer, draft, seq)
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
@@ -387,9 +387,9 @@ class Messaging:
         if self._tracer is not None:
             self._tracer.end(draft.mid, time.time_ns(), chat=draft.chat, error=error)
 
-    def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
+    def on_undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
         """Send the ack, and deliver the message to the inboxes."""
-        draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
+        draft.listener.on_acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
             self._trace_committed(self._tracer, draft, seq)
             traced = self._traced_fan_outs.setdefault(draft.chat, [])
@@ -405,38 +405,38 @@ class Messaging:
         self._fan_outs[chat] = collections.deque([seq])
         self.spawn(self._fan_out(chat), f"fan-out-{chat}")
 
-    def known(self, draft: PendingDraft, place: bytes) -> None:
+    def on_duplicate(self, draft: PendingDraft, place: bytes) -> None:
         """Send the earlier ack if the draft is a retry of the same message, otherwise Conflict."""
         self._trace_refused(draft, "known")
         seq, ts, mid, digest = parse_place(place)
         # An empty digest matches: the text was deleted or changed, so it cannot be compared.
         if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.changed_digest)):
             error = Conflict("ref: already used for another message")
-            draft.on_answer.refused(draft, error)
+            draft.listener.on_refused(draft, error)
         else:
-            draft.on_answer.acked(draft, seq, ts, mid, dup=True)
+            draft.listener.on_acked(draft, seq, ts, mid, dup=True)
 
-    def chat_closed(self, draft: PendingDraft) -> None:
+    def on_chat_closed(self, draft: PendingDraft) -> None:
         """Load the chat, then commit again."""
         self._audiences.drop(draft.chat)
         draft.load_count += 1
         if draft.load_count >= LOADS_MAX:
-            draft.on_answer.refused(draft, Unavailable("chat: could not be loaded; try again"))
+            draft.listener.on_refused(draft, Unavailable("chat: could not be loaded; try again"))
             return
         try:
             self._wait_for_chat(draft)
         except Overloaded as exc:
-            draft.on_answer.refused(draft, exc)
+            draft.listener.on_refused(draft, exc)
 
-    def not_member(self, draft: PendingDraft) -> None:
+    def on_not_member(self, draft: PendingDraft) -> None:
         """Refuse the draft without revealing whether the chat exists."""
         self._trace_refused(draft, NotFound.code)
         self._audiences.drop(draft.chat)
-        draft.on_answer.refused(draft, NotFound(NOT_A_MEMBER))
+        draft.listener.on_refused(draft, NotFound(NOT_A_MEMBER))
 
-    def failed(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_failed(self, draft: PendingDraft, error: ChatError) -> None:
         self._trace_refused(draft, error.code)
-        draft.on_answer.refused(draft, error)
+        draft.listener.on_refused(draft, error)
 
     # fan-out in a separate call
 

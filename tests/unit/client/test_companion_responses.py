@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.client.companion_responses import CompanionResponses
-from chatserver.client.events import AnswerGrew
+from chatserver.client.events import ResponseUpdated
 from chatserver.errors import Unavailable
 
 
@@ -46,7 +46,7 @@ class Device:
     """A device that records its events and its join requests."""
 
     def __init__(self) -> None:
-        self.events: list[AnswerGrew] = []
+        self.events: list[ResponseUpdated] = []
         self.joins: list[tuple[Any, Any]] = []
         self.responses = CompanionResponses(self._send_request, self.events.extend)  # type: ignore[arg-type]  # a stub
 

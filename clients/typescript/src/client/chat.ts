@@ -423,7 +423,7 @@ export class Chat {
     await this.#request({ type: "stop" });
   }
 
-  /** Request the text of an AI companion's response so far; it arrives as `answerGrew`. */
+  /** Request the text of an AI companion's response so far; it arrives as `responseUpdated`. */
   async loadResponse(): Promise<void> {
     await this.#request({ type: "join_turn" });
   }

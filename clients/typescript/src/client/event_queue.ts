@@ -40,7 +40,7 @@ export class EventQueue {
     else if (event.type === "connected" || event.type === "disconnected") {
       this.#newest.set("", queued);
     } else if (event.type === "storedUpto") this.#newest.set(event.chat, queued);
-    else if (event.type !== "signalReceived" && event.type !== "answerGrew") {
+    else if (event.type !== "signalReceived" && event.type !== "responseUpdated") {
       this.#queue.push(queued);
     }
   }

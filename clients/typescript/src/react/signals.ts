@@ -223,7 +223,7 @@ export class CompanionProgress {
     if (event.type === "messageAdded" && event.message.ai != null) {
       this.#finish(event.chat, event.message.reply_to ?? 0);
     }
-    if (event.type !== "answerGrew") return;
+    if (event.type !== "responseUpdated") return;
     const { chat, seq, text, tool, end } = event;
     if (seq <= (this.#respondedUpto.get(chat) ?? 0)) return;
     putBounded(this.#responses, chat, { seq, text, tool, isRunning: end === "" });

@@ -87,7 +87,7 @@ export class CompanionResponses {
     tool = "",
   ): void {
     const { seq, turn, text } = response;
-    this.#emit([{ type: "answerGrew", chat, seq, turn, added, text, end, tool }]);
+    this.#emit([{ type: "responseUpdated", chat, seq, turn, added, text, end, tool }]);
   }
 
   /** Request the text of the response in `chat` so far. */

@@ -87,8 +87,8 @@ export interface SignalReceived {
  * `end` is empty until the response ends. The complete response also arrives as `messageAdded`. A
  * new `turn` (response id) for the same message replaces the text. `tool` is the tool in use.
  */
-export interface AnswerGrew {
-  type: "answerGrew";
+export interface ResponseUpdated {
+  type: "responseUpdated";
   chat: string;
   seq: number;
   turn: string;
@@ -164,7 +164,7 @@ export type ChatEvent =
   | PinsChanged
   | Marked
   | SignalReceived
-  | AnswerGrew
+  | ResponseUpdated
   | Acked
   | Refused
   | StoredUpto
@@ -180,7 +180,7 @@ export interface QueuedEvent {
 
 /** Return the chat that an event changes; null if it changes none, such as a signal. */
 export function findChangedChat(event: ChatEvent): string | null {
-  const isSignal = event.type === "signalReceived" || event.type === "answerGrew";
+  const isSignal = event.type === "signalReceived" || event.type === "responseUpdated";
   return !isSignal && "chat" in event ? event.chat : null;
 }
 

@@ -63,7 +63,7 @@ class Sender:
         self.order.append(outcome.ref)
         self.on_outcome(outcome)
 
-    def committed(
+    def on_committed(
         self,
         draft: PendingDraft,
         seq: Seq,
@@ -78,19 +78,19 @@ class Sender:
         self.places[draft.ref] = dict(zip(audience.inline_users, seqs, strict=True))
         self._record(Outcome("committed", draft.ref, seq))
 
-    def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
+    def on_undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
         self._record(Outcome("undelivered", draft.ref, seq))
 
-    def known(self, draft: PendingDraft, place: bytes) -> None:
+    def on_duplicate(self, draft: PendingDraft, place: bytes) -> None:
         self._record(Outcome("known", draft.ref, parse_place(place)[0]))
 
-    def chat_closed(self, draft: PendingDraft) -> None:
+    def on_chat_closed(self, draft: PendingDraft) -> None:
         self._record(Outcome("closed", draft.ref))
 
-    def not_member(self, draft: PendingDraft) -> None:
+    def on_not_member(self, draft: PendingDraft) -> None:
         self._record(Outcome("not member", draft.ref))
 
-    def failed(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_failed(self, draft: PendingDraft, error: ChatError) -> None:
         self._record(Outcome("failed", draft.ref, error=error))
 
     async def wait_for_outcomes(self, count: int, deadline_s: float = 30) -> list[Outcome]:

@@ -384,8 +384,8 @@ class OpeningSender(Sender):
 
     opening: asyncio.Task[Audience] | None = None
 
-    def chat_closed(self, draft: PendingDraft) -> None:
-        super().chat_closed(draft)
+    def on_chat_closed(self, draft: PendingDraft) -> None:
+        super().on_chat_closed(draft)
         if self.opening is None:
             # Sent before the next batch on the same connection, so Redis runs it first.
             self.opening = asyncio.create_task(open_chat(self.hot, draft.chat, ALICE, BOB))

@@ -109,10 +109,10 @@ class Outcomes:
     def __init__(self) -> None:
         self.refusals: list[tuple[str, ChatError]] = []
 
-    def acked(self, draft: PendingDraft, seq: int, ts: int, mid: str, *, dup: bool) -> None:
+    def on_acked(self, draft: PendingDraft, seq: int, ts: int, mid: str, *, dup: bool) -> None:
         raise AssertionError("no message is committed in these tests")
 
-    def refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
         self.refusals.append((draft.ref, error))
 
 

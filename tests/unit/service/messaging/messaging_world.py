@@ -43,10 +43,10 @@ class Client:
     def __init__(self) -> None:
         self.outcomes_received: list[Acked | Refused] = []
 
-    def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+    def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         self.outcomes_received.append(Acked(draft.ref, seq, mid, dup))
 
-    def refused(self, draft: PendingDraft, error: ChatError) -> None:
+    def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
         self.outcomes_received.append(Refused(draft.ref, error))
 
     def errors(self) -> list[str]:
@@ -79,25 +79,25 @@ class Commits:
         """Commit all waiting drafts, into the inboxes of all recipients."""
         while self.queue:
             draft, audience, seq, ts = self.pop_committed()
-            draft.owner.committed(draft, seq, ts, EPOCH, audience, positions_of(audience, seq, far))
+            draft.owner.on_committed(draft, seq, ts, EPOCH, audience, positions_of(audience, seq, far))
 
     def publish_all(self, far: bytes | Literal[0] = 0) -> None:
         """Commit all waiting drafts, into the logs of large chats."""
         while self.queue:
             draft, _, seq, ts = self.pop_committed()
-            draft.owner.published(draft, seq, ts, EPOCH, far)
+            draft.owner.on_published(draft, seq, ts, EPOCH, far)
 
     def leave_undelivered(self, count: int = 1) -> None:
         """Commit the next drafts without delivering them."""
         for _ in range(count):
             draft, _, seq, ts = self.pop_committed()
-            draft.owner.undelivered(draft, seq, ts)
+            draft.owner.on_undelivered(draft, seq, ts)
 
     def close_chat(self, count: int = 1) -> None:
         """Report to the next drafts that their chat is not open."""
         for _ in range(count):
             draft, _ = self.queue.popleft()
-            draft.owner.chat_closed(draft)
+            draft.owner.on_chat_closed(draft)
 
 
 def positions_of(audience: Audience, seq: Seq, far: bytes | Literal[0] = 0) -> InboxPositions:

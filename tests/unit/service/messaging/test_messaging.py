@@ -102,7 +102,7 @@ async def test_awaited_send_that_is_refused_raises_the_error(world: World) -> No
     sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
     await run_pending_tasks()
     draft, _ = world.commits.queue.popleft()
-    draft.owner.failed(draft, Unavailable("redis"))
+    draft.owner.on_failed(draft, Unavailable("redis"))
 
     with pytest.raises(Unavailable, match="redis"):
         await sending
@@ -137,7 +137,7 @@ async def test_send_with_a_known_ref_and_the_same_body_is_acked_as_duplicate(wor
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
-    draft.owner.known(draft, format_place(4, 40, "M-first", draft.digest))
+    draft.owner.on_duplicate(draft, format_place(4, 40, "M-first", draft.digest))
 
     assert world.client.outcomes_received == [Acked("r1", 4, "M-first", dup=True)]
     assert world.outcomes.pushed == []
@@ -148,7 +148,7 @@ async def test_send_with_a_known_ref_and_another_body_is_a_conflict(world: World
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
-    draft.owner.known(draft, format_place(4, 40, "M-first", "0123abcd"))
+    draft.owner.on_duplicate(draft, format_place(4, 40, "M-first", "0123abcd"))
 
     (outcome,) = world.client.outcomes_received
     assert isinstance(outcome, Refused)
@@ -160,7 +160,7 @@ async def test_send_of_non_member_is_not_found_and_drops_the_audience(world: Wor
     await world.send("r1", sender=CAROL)
     draft, _ = world.commits.queue.popleft()
 
-    draft.owner.not_member(draft)
+    draft.owner.on_not_member(draft)
 
     assert world.client.errors() == ["not_found"]
     assert world.audiences.dropped == [CHAT]
@@ -172,7 +172,7 @@ async def test_send_that_failed_is_refused_with_the_reason(world: World) -> None
     draft, _ = world.commits.queue.popleft()
     error = Unavailable("redis: down")
 
-    draft.owner.failed(draft, error)
+    draft.owner.on_failed(draft, error)
 
     assert world.client.outcomes_received == [Refused("r1", error)]
 
@@ -314,7 +314,7 @@ async def test_send_to_unknown_and_foreign_chat_get_the_same_error(unloaded: Wor
     unloaded.audiences.known[CHAT] = audience_of(BOB, CAROL)
     await unloaded.send("r2")
     draft, _ = unloaded.commits.queue.popleft()
-    draft.owner.not_member(draft)
+    draft.owner.on_not_member(draft)
 
     first, second = unloaded.client.outcomes_received
     assert isinstance(first, Refused)
@@ -428,6 +428,6 @@ async def test_repeated_send_of_an_expired_message_is_acked() -> None:
     await world.send("r1")
     draft, *_ = world.commits.pop_committed()
 
-    world.messaging.known(draft, format_place(4, 1004, "M4", ""))
+    world.messaging.on_duplicate(draft, format_place(4, 1004, "M4", ""))
 
     assert world.client.outcomes_received == [Acked("r1", Seq(4), "M4", dup=True)]

@@ -71,11 +71,11 @@ class Scenario:
             commits.leave_undelivered()
         elif step == "fail":
             draft, _ = commits.queue.popleft()
-            draft.owner.failed(draft, Unavailable("redis"))
+            draft.owner.on_failed(draft, Unavailable("redis"))
         else:
             draft, audience, seq, ts = commits.pop_committed()
             places = positions_of(audience, seq)
-            draft.owner.committed(draft, seq, ts, audience.epoch, audience, places)
+            draft.owner.on_committed(draft, seq, ts, audience.epoch, audience, places)
         await run_pending_tasks()
 
 
