@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError
 from chatserver.hot.redis.client import HotClient
 from chatserver.task_groups import open_task_group
@@ -51,5 +51,5 @@ async def run_with_restarts(
             )
         if loop.time() - started > 30:
             wait_s = 0.1
-        await asyncio.sleep(jittered(wait_s))
+        await asyncio.sleep(add_jitter(wait_s))
         wait_s = min(wait_s * 2, RESTART_S_MAX)

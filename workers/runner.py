@@ -16,7 +16,7 @@ from chatserver.config import Settings
 from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import new_id
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ConfigError, Unavailable
 from chatserver.features.registry import load
 from chatserver.operations.overview.hot import ProcessStatsLog
@@ -119,5 +119,5 @@ async def _run_with_restarts(
         metrics.WORKER_RESTARTS.labels(name).inc()
         if container.clock.monotonic() - started > 30:
             wait_s = 0.1
-        await asyncio.sleep(jittered(wait_s))
+        await asyncio.sleep(add_jitter(wait_s))
         wait_s = min(wait_s * 2, RESTART_S_MAX)

@@ -29,7 +29,7 @@ PATH: Final = "/v1/auth"
 CLIENT: Final = "X-Chat-Client"
 
 
-def refresh_cookie(token: str, max_age_s: int, settings: Auth) -> Cookie:
+def build_refresh_cookie(token: str, max_age_s: int, settings: Auth) -> Cookie:
     """Return the cookie that stores a refresh token."""
     return Cookie(
         key=NAME,
@@ -42,9 +42,9 @@ def refresh_cookie(token: str, max_age_s: int, settings: Auth) -> Cookie:
     )
 
 
-def expired_cookie(settings: Auth) -> Cookie:
+def build_expired_cookie(settings: Auth) -> Cookie:
     """Return the cookie that deletes the refresh token."""
-    return refresh_cookie("", 0, settings)
+    return build_refresh_cookie("", 0, settings)
 
 
 def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
@@ -53,7 +53,7 @@ def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
     return cookie.split(_SEPARATOR, ACCOUNTS_MAX)[:ACCOUNTS_MAX]
 
 
-def device_cookie(token: str, tokens: Sequence[str], settings: Auth) -> Cookie:
+def build_device_cookie(token: str, tokens: Sequence[str], settings: Auth) -> Cookie:
     """Return the cookie that stores `token`, and those of other accounts in `tokens`."""
     account = token.partition(".")[0]
     others = [cookie for cookie in tokens if cookie and cookie.partition(".")[0] != account]

@@ -44,7 +44,7 @@ from uvicorn.server import ServerState
 
 from chatserver import config
 from chatserver.api.problems import MEDIA_TYPE, encode_problem
-from chatserver.domain.client_addresses import Network, client_address, get_subject, is_in
+from chatserver.domain.client_addresses import Network, get_subject, is_in, resolve_client_address
 from chatserver.domain.connection_table import ConnectionTable, Stage
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
@@ -142,7 +142,7 @@ class HttpConnection(H11Protocol):
         displaced = self._limits.table.put(self, address, Stage.HEAD)
         self._enter(Stage.HEAD, HEAD_TIMEOUT_S)
         if displaced is not None:
-            displaced.displace()
+            displaced.close_for_new_connection()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from the connection table."""
@@ -223,7 +223,7 @@ class HttpConnection(H11Protocol):
         else:
             self._close()
 
-    def displace(self) -> None:
+    def close_for_new_connection(self) -> None:
         """Close immediately, because a new connection needs the slot."""
         _count_closed("displaced")
         self._limits.table.remove(self)
@@ -277,7 +277,7 @@ class HttpConnection(H11Protocol):
         if not is_in(self._peer, trusted):
             return None
         values = [v.decode("latin-1") for n, v in scope["headers"] if n == b"x-forwarded-for"]
-        return get_subject(client_address(self._peer, values, trusted))
+        return get_subject(resolve_client_address(self._peer, values, trusted))
 
     def _is_share_used_up(self, forwarded: str | None) -> bool:
         limits = self._limits

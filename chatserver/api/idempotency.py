@@ -28,7 +28,7 @@ from litestar.types import ASGIApp, HTTPResponseBodyEvent, Message, Receive, Sco
 
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import BadRequest, ChatError, Conflict, Unavailable
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
 
@@ -70,7 +70,7 @@ class Idempotency:
         if key is None:
             return None
         name = make_name(request.state.principal, key)
-        request_digest = short_digest(
+        request_digest = compute_short_digest(
             request.method, request.url.path, request.url.query, await request.body()
         )
         response = await self._claim(name, request_digest)
@@ -99,7 +99,7 @@ class Idempotency:
                 raise Unavailable(
                     f"{HEADER}: the first request with this key is still in progress; try again"
                 )
-            await asyncio.sleep(jittered(pause_s))
+            await asyncio.sleep(add_jitter(pause_s))
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
 
@@ -170,7 +170,7 @@ def read_key(request: Request[Any, Any, Any]) -> str | None:
 
 def make_name(principal: Principal, key: str) -> str:
     """Return the Redis name of the response to a caller's request with an idempotency key."""
-    return short_digest(principal.name, principal.user or "", key)
+    return compute_short_digest(principal.name, principal.user or "", key)
 
 
 def digest(*parts: str | bytes) -> str:
@@ -178,7 +178,7 @@ def digest(*parts: str | bytes) -> str:
     return _hash(20, parts).hex()
 
 
-def short_digest(*parts: str | bytes) -> str:
+def compute_short_digest(*parts: str | bytes) -> str:
     """Return a 22-character digest. It is short because Redis stores two per response."""
     return base64.urlsafe_b64encode(_hash(16, parts)).rstrip(b"=").decode()
 

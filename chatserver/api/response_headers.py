@@ -16,7 +16,7 @@ from chatserver.telemetry.metrics import HTTP_REQUESTS
 TRUSTED_TYPES = "tierchat-worker"  # policy name, also in the sources of clients/web
 
 
-def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) -> str:
+def build_content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) -> str:
     """Return a policy that allows this server's files, one WebSocket URL and the file storage.
 
     `files_urls`: S3 URLs for file uploads, thumbnails, audio and video.
@@ -62,7 +62,7 @@ class CommonHeaders:
         self._settings = settings
         self._trusted = parse_networks(settings.trusted_proxies)
         self._hsts = (b"strict-transport-security", b"max-age=%d" % settings.hsts_s)
-        policy = content_security_policy(settings.gateway_url, files_urls)
+        policy = build_content_security_policy(settings.gateway_url, files_urls)
         self._headers = [
             (b"x-content-type-options", b"nosniff"),
             (b"referrer-policy", b"no-referrer"),

@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.access.principals import ACT_AS, Principal
-from chatserver.domain.client_addresses import Network, client_address, get_subject
+from chatserver.domain.client_addresses import Network, get_subject, resolve_client_address
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
@@ -134,7 +134,7 @@ class Guard:
         """Return the client's address, resolved through trusted proxies."""
         peer = connection.client.host if connection.client is not None else ""
         forwarded = connection.headers.getall("x-forwarded-for", [])
-        return client_address(peer, forwarded, self._trusted)
+        return resolve_client_address(peer, forwarded, self._trusted)
 
     async def _authenticate(
         self, connection: ASGIConnection[Any, Any, Any, Any], subject: str

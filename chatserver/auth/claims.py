@@ -73,12 +73,12 @@ def read_claims(payload: bytes, rules: ClaimRules, now: float) -> Claims:
         refuse("has another issuer")
     issued, expires = _check_times(claims, rules, now)
     try:
-        user = parse_person_id(_text(claims, "sub"), "sub")
+        user = parse_person_id(_get_text(claims, "sub"), "sub")
         # Tokens of the host application may have any `jti`, or none.
-        jti = "" if rules.is_from_host else parse_id(_text(claims, "jti"), "jti")
+        jti = "" if rules.is_from_host else parse_id(_get_text(claims, "jti"), "jti")
         login = None
         if not rules.is_from_host and "login" in claims:
-            login = parse_id(_text(claims, "login"), "login")
+            login = parse_id(_get_text(claims, "login"), "login")
     except BadRequest as exc:
         field, _, reason = exc.message.partition(": ")
         refuse(f"{field} is invalid: {reason}")
@@ -93,14 +93,14 @@ def _is_for_us(audience: Any, rules: ClaimRules) -> bool:
 
 
 def _check_times(claims: dict[str, Any], rules: ClaimRules, now: float) -> tuple[int, int]:
-    issued, expires = _seconds(claims, "iat"), _seconds(claims, "exp")
+    issued, expires = _get_seconds(claims, "iat"), _get_seconds(claims, "exp")
     if not 0 < expires - issued <= rules.lifetime_s_max:
         refuse(f"must have a lifetime above 0 and of at most {rules.lifetime_s_max} seconds")
     if now >= expires + rules.leeway_s:
         refuse("has expired")
     if issued > now + rules.leeway_s:
         refuse("was issued in the future")
-    if "nbf" in claims and _seconds(claims, "nbf") > now + rules.leeway_s:
+    if "nbf" in claims and _get_seconds(claims, "nbf") > now + rules.leeway_s:
         refuse("is not valid yet")
     return issued, expires
 
@@ -129,14 +129,14 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _text(claims: dict[str, Any], name: str) -> str:
+def _get_text(claims: dict[str, Any], name: str) -> str:
     value = claims[name]
     if not isinstance(value, str):
         refuse(f"has a {name} that is not a string")
     return value
 
 
-def _seconds(claims: dict[str, Any], name: str) -> int:
+def _get_seconds(claims: dict[str, Any], name: str) -> int:
     value = claims[name]
     # A bool is an int in Python, and 1e400 is a float: only whole seconds are valid.
     if type(value) is not int:

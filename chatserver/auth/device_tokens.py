@@ -38,7 +38,7 @@ class DeviceTokens:
         """Return a token for an account and a device; without `device`, for a new device id."""
         device = device or secrets.token_urlsafe(_DEVICE_BYTES)
         text = f"{user}.{device}.{int(self._clock.time())}"
-        return f"{text}.{self._mac(text)}"
+        return f"{text}.{self._compute_mac(text)}"
 
     def find_device(self, tokens: Iterable[str], user: UserId) -> str | None:
         """Return the device id in the first valid token for an account, or None."""
@@ -46,11 +46,11 @@ class DeviceTokens:
             match = _TOKEN.fullmatch(token) if len(token) <= TOKEN_CHARS_MAX else None
             if match is None or match[1] != user:
                 continue
-            is_genuine = hmac.compare_digest(self._mac(token.rpartition(".")[0]), match[4])
+            is_genuine = hmac.compare_digest(self._compute_mac(token.rpartition(".")[0]), match[4])
             if is_genuine and self._clock.time() < int(match[3]) + DEVICE_TOKEN_S:
                 return match[2]
         return None
 
-    def _mac(self, text: str) -> str:
+    def _compute_mac(self, text: str) -> str:
         mac = hmac.digest(self._key, text.encode(), hashlib.sha256)
         return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()

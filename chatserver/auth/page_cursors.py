@@ -40,7 +40,7 @@ class Cursors:
         if place is None:
             return None
         payload = msgspec.msgpack.encode(place)
-        signed = self._mac(what, payload) + payload
+        signed = self._compute_mac(what, payload) + payload
         return base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
 
     def open(self, what: str, cursor: str | None, kind: type[T]) -> T | None:
@@ -56,7 +56,7 @@ class Cursors:
         except (binascii.Error, ValueError):
             signed = b""
         mac, payload = signed[:_MAC_BYTES], signed[_MAC_BYTES:]
-        if not hmac.compare_digest(mac, self._mac(what, payload)):
+        if not hmac.compare_digest(mac, self._compute_mac(what, payload)):
             raise BadRequest("cursor: must be the `next` value of a page of the same list")
         return msgspec.msgpack.decode(payload, type=kind)
 
@@ -81,7 +81,7 @@ class Cursors:
         page = sorted(rest, key=get_place)[:limit]
         return page, self.sign(what, get_place(page[-1])) if len(rest) > limit else None
 
-    def _mac(self, what: str, payload: bytes) -> bytes:
+    def _compute_mac(self, what: str, payload: bytes) -> bytes:
         text = what.encode()
         return hmac.digest(self._key, b"%d:" % len(text) + text + payload, hashlib.sha256)[
             :_MAC_BYTES

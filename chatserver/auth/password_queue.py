@@ -82,7 +82,9 @@ class PasswordQueue:
         return len(self._waiting)
 
     @contextlib.asynccontextmanager
-    async def slot(self, attempt: LoginAttempt, delay_s: float = 0.0) -> AsyncIterator[None]:
+    async def acquire_slot(
+        self, attempt: LoginAttempt, delay_s: float = 0.0
+    ) -> AsyncIterator[None]:
         """Wait at least `delay_s` for a slot, and hold it.
 
         Guarantees:

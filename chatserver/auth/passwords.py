@@ -185,20 +185,20 @@ class Passwords:
             The errors of `verify` and of `find`.
         """
         text = normalize(password)
-        async with self._slot(attempt) as threads:
+        async with self._acquire_slot(attempt) as threads:
             account = await find()
             stored = self._dummy_hash if account is None else account.hash
             return account if await _run(threads, self._check, stored, text) else None
 
     async def _in_thread(self, attempt: LoginAttempt, work: Callable[..., T], *args: str) -> T:
-        async with self._slot(attempt) as threads:
+        async with self._acquire_slot(attempt) as threads:
             return await _run(threads, work, *args)
 
     @contextlib.asynccontextmanager
-    async def _slot(self, attempt: LoginAttempt) -> AsyncIterator[ThreadPoolExecutor]:
+    async def _acquire_slot(self, attempt: LoginAttempt) -> AsyncIterator[ThreadPoolExecutor]:
         pool = self._guess_pool if attempt.is_guess else self._pool
         delay_s = self._delay_s if attempt.is_over_budget else 0.0
-        async with pool.queue.slot(attempt, delay_s):
+        async with pool.queue.acquire_slot(attempt, delay_s):
             yield pool.get_threads(attempt)
 
 

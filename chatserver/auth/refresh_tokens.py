@@ -52,15 +52,15 @@ class RefreshTokens:
 
     def make(self, user: UserId, login: str, generation: int, seed: bytes) -> str:
         """Return the refresh token of a login for this generation."""
-        mac = self._mac(user, login, generation, seed)
+        mac = self._compute_mac(user, login, generation, seed)
         return f"{user}.{login}.{generation}.{mac}"
 
     def is_genuine(self, token: RefreshToken, seed: bytes) -> bool:
         """Return whether this server created a token."""
-        wanted = self._mac(token.user, token.login, token.generation, seed)
+        wanted = self._compute_mac(token.user, token.login, token.generation, seed)
         return hmac.compare_digest(wanted, token.mac)
 
-    def _mac(self, user: str, login: str, generation: int, seed: bytes) -> str:
+    def _compute_mac(self, user: str, login: str, generation: int, seed: bytes) -> str:
         # Only the last part can contain a dot, so different parts never have the same text.
         text = f"{user}.{login}.{generation}.".encode() + seed
         mac = hmac.digest(self._key, text, hashlib.sha256)

@@ -9,7 +9,7 @@ import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import CorruptData
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ async def _list(settings: Settings, limit: int) -> None:
             count += 1
             text = letter.message.tail[:_TEXT_MAX].decode(errors="replace")
             click.echo(f"{letter.place}\t{letter.message.seq}\t{letter.why}\t{text}")
-    click.echo(counted(count, "dead letter"), err=True)
+    click.echo(format_count(count, "dead letter"), err=True)
 
 
 async def _replay(settings: Settings, places: set[str] | None) -> None:

@@ -11,7 +11,7 @@ import click
 
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def rewrap() -> None:
             if key.wrapped is not None:
                 rewrapped = await _require_ring(ring).rewrap(key)
                 count += await rows.replace(key.version, key.wrapped, rewrapped)
-        click.echo(f"wrapped {counted(count, 'data key')}")
+        click.echo(f"wrapped {format_count(count, 'data key')}")
 
     run(_with_keys(settings, work))
 
@@ -139,7 +139,7 @@ def shred(tenant: str, *, yes: bool) -> None:
 
     async def work(rows: KeyRows, _: KeyRing | None) -> None:
         now_ms = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
-        click.echo(f"deleted {counted(await rows.shred(now_ms), 'data key')} of {own}")
+        click.echo(f"deleted {format_count(await rows.shred(now_ms), 'data key')} of {own}")
 
     run(_with_keys(settings, work))
 
@@ -195,6 +195,8 @@ async def _reencrypt(settings: Settings, max_write_units: int | None) -> None:
 
 def _describe(counts: Counts) -> str:
     return (
-        f"{counted(counts.items, 'item')}, {counted(counts.objects, 'long body', 'long bodies')} "
-        f"and {counted(counts.segments, 'segment')} encrypted, {counts.write_units:.0f} write units"
+        f"{format_count(counts.items, 'item')}, "
+        f"{format_count(counts.objects, 'long body', 'long bodies')} and "
+        f"{format_count(counts.segments, 'segment')} encrypted, "
+        f"{counts.write_units:.0f} write units"
     )

@@ -18,7 +18,7 @@ import click
 from chatserver.cli.main import LazyGroup
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings, check_secret
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
 from chatserver.loadtest.plan import SCENARIOS, Plan, Scenario, split_users
 
@@ -302,7 +302,7 @@ def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) ->
 
 def _iter_warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
     if len(plans) < options["processes"]:
-        enough = counted(len(plans), "process", "processes")
+        enough = format_count(len(plans), "process", "processes")
         yield f"starting {enough} only: all members of a group must be in one process"
     users, rate = sum(plan.users for plan in plans), sum(plan.rate for plan in plans)
     sends_per_s = rate * chosen.mix.send / users

@@ -11,7 +11,7 @@ import click
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, parse_id
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import BadRequest, Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -150,6 +150,6 @@ async def _restore(
             done = await restorer.restore(chat, restored, on_progress)
             report.end()
     click.echo(
-        f"{counted(done.entries, 'entry', 'entries')} restored, "
-        f"{counted(round(done.write_units), 'write unit')}"
+        f"{format_count(done.entries, 'entry', 'entries')} restored, "
+        f"{format_count(round(done.write_units), 'write unit')}"
     )

@@ -13,7 +13,7 @@ from chatserver.cli.process_setup import prepare, run
 from chatserver.cli.restore import parse_duration
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, parse_id
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.domain.write_sharding import SHARDS_MAX, ShardFloor
 from chatserver.errors import BadRequest, NotFound
 
@@ -67,7 +67,7 @@ async def _set(settings: Settings, chat: ChatId, number: int, duration_s: int) -
     ) as container:
         floor = await set_shards(container, chat, number, duration_s)
     ends = datetime.datetime.fromtimestamp(floor.until_ts / 1e6, datetime.UTC)
-    click.echo(f"{chat}: {counted(number, 'shard')}, until {ends:%Y-%m-%d %H:%M} UTC")
+    click.echo(f"{chat}: {format_count(number, 'shard')}, until {ends:%Y-%m-%d %H:%M} UTC")
 
 
 async def set_shards(

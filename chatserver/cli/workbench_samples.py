@@ -42,7 +42,7 @@ from chatserver.warm.chats.records import (
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import PARTITION, encode_key
 from chatserver.warm.messages.active_days import ActiveDays, encode_days, get_day
-from chatserver.warm.messages.long_bodies import pointer_to
+from chatserver.warm.messages.long_bodies import build_pointer
 from chatserver.warm.messages.sharded_chats import HORIZON_KEY, LAYOUTS_KEY
 from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.schema.active_version import PROCESS_PREFIX, build_key, make_schema_item
@@ -117,7 +117,7 @@ def _make_messages() -> Iterable[Item]:
     for message in direct:
         yield encode_item(PersistItem(message, "bob" if message.sender == "alice" else "alice"))
     long = _make_message(8, "bob", "text", "")
-    yield encode_item(PersistItem(long, "alice")) | pointer_to(b"a very long text")
+    yield encode_item(PersistItem(long, "alice")) | build_pointer(b"a very long text")
     restored = _make_message(9, "bob", "text", "From long ago")
     restored_until = {MessageField.RESTORED: _make_number(S)}
     yield encode_item(PersistItem(restored, "alice")) | restored_until

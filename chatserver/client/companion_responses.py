@@ -102,21 +102,21 @@ class CompanionResponses:
                 return
             pending.is_requested = True
 
-        def over(_: Any, __: float) -> None:
+        def finish(_: Any, __: float) -> None:
             if pending is not None:
                 pending.is_requested = False
 
-        def take(frame: Fields, when: float) -> None:
-            over(frame, when)
+        def handle_text(frame: Fields, when: float) -> None:
+            finish(frame, when)
             self.apply_text(frame)
 
-        def failed(error: ChatError, when: float) -> None:
-            over(error, when)
+        def handle_error(error: ChatError, when: float) -> None:
+            finish(error, when)
 
-        self._send_request({"type": "join_turn", "chat": chat}, take, failed, now)
+        self._send_request({"type": "join_turn", "chat": chat}, handle_text, handle_error, now)
 
     def apply_text(self, frame: Fields) -> None:
-        """Apply the answer to `join`."""
+        """Apply the response to `join_turn`."""
         chat, turn, index = frame["chat"], frame["turn"], frame["index"]
         response = self._find_or_create(chat, turn, frame["seq"]) if turn else None
         if response is None or response.is_over or index <= response.index:

@@ -40,7 +40,7 @@ class InboxSync:
         self.is_syncing = True
         self.is_behind = False  # set again by any later event that cannot be applied
 
-        def take(page: Fields, when: float) -> None:
+        def handle_page(page: Fields, when: float) -> None:
             self.is_syncing = False
             for event in page["events"]:
                 self._handle_event(event, when)
@@ -48,10 +48,10 @@ class InboxSync:
             if self._get_cursor() == requested:
                 self.not_before = when + RETRY_S
 
-        def failed(error: ChatError, when: float) -> None:
+        def handle_error(error: ChatError, when: float) -> None:
             self.is_syncing = False
             self.is_behind = True
             self.not_before = when + max(RETRY_S, (error.retry_after_ms or 0) / 1000)
 
         fields = {"type": "sync", "cursor": msgspec.to_builtins(requested), "limit": SYNC_PAGE}
-        self._send_request(fields, take, failed, now)
+        self._send_request(fields, handle_page, handle_error, now)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from chatserver.dev.data_folder import SETTINGS
 from chatserver.dev.plan import ADMINS, DEMO_USERS, Plan
-from chatserver.telemetry.printable_text import printable
+from chatserver.telemetry.printable_text import replace_unprintable
 
 _COLORS = {
     "dev": "bold",
@@ -36,9 +36,9 @@ class Screen:
         self._console = console or Console(highlight=False)
         self.is_verbose = is_verbose
 
-    def line(self, name: str, text: str) -> None:
+    def print_line(self, name: str, text: str) -> None:
         """Print a line of process `name`."""
-        text = printable(text)  # a pipe does not filter control characters
+        text = replace_unprintable(text)  # a pipe does not filter control characters
         level = next((word for word in text.split(maxsplit=2)[1:2]), "")
         self._console.print(
             Text.assemble((f"{name:<8} │ ", _COLORS.get(name, "")), (text, _LEVELS.get(level, ""))),
@@ -47,16 +47,16 @@ class Screen:
 
     def log(self, text: str) -> None:
         """Print a message of `chatserver dev`, not of one of its processes."""
-        self.line("dev", text)
+        self.print_line("dev", text)
 
-    def failed(self, name: str, reason: str, tail: list[str]) -> None:
+    def report_failure(self, name: str, reason: str, tail: list[str]) -> None:
         """Report a process that ended, with its last log lines."""
-        output = Text("\n".join(printable(line) for line in tail) or "(no output)")
+        output = Text("\n".join(replace_unprintable(line) for line in tail) or "(no output)")
         self._console.print(
             Panel(output, title=f"{name} {reason}", border_style="red", expand=False)
         )
 
-    def welcome(self, plan: Plan) -> None:
+    def print_welcome(self, plan: Plan) -> None:
         first, second, *_ = DEMO_USERS
         ports = plan.ports
         table = Table.grid(padding=(0, 2))

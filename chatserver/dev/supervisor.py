@@ -48,7 +48,7 @@ class Supervisor:
             if starting.done() and not self._stop.is_set():
                 self._failure = await _find_failure(starting)
                 if self._failure is None:
-                    self._screen.welcome(self._plan)
+                    self._screen.print_welcome(self._plan)
                     await self._stop.wait()
         finally:
             starting.cancel()
@@ -57,7 +57,7 @@ class Supervisor:
             await self._stop_all()
         if self._failure is not None:
             child = self._failure.child
-            self._screen.failed(child.name, self._failure.why, list(child.tail))
+            self._screen.report_failure(child.name, self._failure.why, list(child.tail))
             return 1
         return 0
 
@@ -118,7 +118,7 @@ class Supervisor:
 
     def _on_line(self, name: str, text: str) -> None:
         if name not in _QUIET or self._screen.is_verbose:
-            self._screen.line(name, text)
+            self._screen.print_line(name, text)
 
     async def _monitor(self, child: Child, *, is_restarted: bool) -> None:
         pause_s = PAUSE_FIRST_S

@@ -62,7 +62,7 @@ class Restored:
         """Return whether the restored entries must still be kept."""
         return not self.is_ending and self.until > now_s
 
-    def serves(self, seq: int, now_s: float) -> bool:
+    def has_entry(self, seq: int, now_s: float) -> bool:
         """Return whether entry `seq` is restored and can be read from the warm tier."""
         return self.first <= seq <= self.done and self.is_kept(now_s)
 

@@ -37,7 +37,7 @@ def is_in(address: str, networks: Sequence[Network]) -> bool:
     return parsed is not None and any(parsed in network for network in networks)
 
 
-def client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
+def resolve_client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
     """Return the client's address: the right-most address that is not a trusted proxy.
 
     `forwarded` holds the values of the X-Forwarded-For headers, in order. Addresses to the left of

@@ -5,6 +5,6 @@ from __future__ import annotations
 import random
 
 
-def jittered(seconds: float, low: float = 0.5, high: float = 1.0) -> float:
+def add_jitter(seconds: float, low: float = 0.5, high: float = 1.0) -> float:
     """Return a uniformly random duration between `low` and `high` times `seconds`."""
     return seconds * random.uniform(low, high)  # noqa: S311  # spread, not a secret

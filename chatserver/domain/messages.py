@@ -278,7 +278,7 @@ def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
     return Seq(seq), Ts(ts), place[end:].decode(), place[13:end].hex()
 
 
-def generation_phase(chat: str) -> int:
+def get_generation_phase(chat: str) -> int:
     """Return the offset (s) at which a chat's reference generations start.
 
     Offsets differ, so that the references of all chats do not expire at the same moment.

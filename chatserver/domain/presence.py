@@ -85,7 +85,7 @@ class SessionActivity:
             self.used_at = now
             self.is_fresh = False
 
-    def state_at(self, now: float, away_after_s: float) -> State:
+    def get_state_at(self, now: float, away_after_s: float) -> State:
         """Return the state of the user based on this session alone."""
         if self.is_foreground and (self.is_fresh or now - self.used_at < away_after_s):
             return State.ONLINE

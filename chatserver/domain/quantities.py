@@ -46,7 +46,7 @@ _EXAMPLES: Final[Mapping[Kind, str]] = {
 _FORM: Final = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z%]*)")
 
 
-def counted(count: int, singular: str, many: str | None = None) -> str:
+def format_count(count: int, singular: str, many: str | None = None) -> str:
     """Return a number with its noun: ``1 chat``, ``2 chats``, ``0 entries``."""
     return f"{count:,} {singular if count == 1 else many or f'{singular}s'}"
 

@@ -92,7 +92,7 @@ class Layout:
         """The ts at which the last period begins; 0 without periods."""
         return self.periods[-1].from_ts if self.periods else 0
 
-    def shards_at(self, ts: int) -> int:
+    def get_shards_at(self, ts: int) -> int:
         """Return the number of shards for entries with this ts."""
         index = bisect.bisect_right(self.periods, ts, key=lambda period: period.from_ts)
         return self.periods[index - 1].shards if index else 1
@@ -176,7 +176,7 @@ class Layouts:
     def get_partition(self, chat: str, ts: int) -> str:
         """Return the partition of a chat's entry at `ts`."""
         layout = self.of_chats.get(chat)
-        if layout is None or (shards := layout.shards_at(ts)) == 1:
+        if layout is None or (shards := layout.get_shards_at(ts)) == 1:
             return chat
         return f"{chat}#{get_shard(ts, shards)}"
 
@@ -197,16 +197,16 @@ class ShardMerge(Generic[T]):
     @property
     def upto(self) -> int | None:
         """The ts up to which all streams have been read; None if all streams have ended."""
-        bound = self._known()
+        bound = self._get_known_bound()
         return None if bound is None else bound * self._sign
 
     @property
     def has_rows(self) -> bool:
         """True if `pop_rows` can return a row."""
-        bound = self._known()
+        bound = self._get_known_bound()
         return bool(self._heap) and (bound is None or self._heap[0][0] <= bound)
 
-    def _known(self) -> int | None:
+    def _get_known_bound(self) -> int | None:
         return min((upto for upto in self._upto if upto is not None), default=None)
 
     def list_unread_streams(self) -> list[int]:
@@ -226,7 +226,7 @@ class ShardMerge(Generic[T]):
 
     def pop_rows(self, count: int) -> list[tuple[int, T]]:
         """Remove and return the next rows, at most `count`, as `(ts, row)`."""
-        bound = self._known()
+        bound = self._get_known_bound()
         rows: list[tuple[int, T]] = []
         while self._heap and len(rows) < count and (bound is None or self._heap[0][0] <= bound):
             key, stream, row = heapq.heappop(self._heap)

@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Final
 
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.loadtest import frame_reader, wire
 from chatserver.loadtest.checker import ReceivedSeqs, encode_key
 from chatserver.loadtest.device_connection import Link, Refused
@@ -144,7 +144,7 @@ class Device:
                 return
             self.state.meters.counts["connects_failed"] += 1
             self.state.last_failure = reason
-            await asyncio.sleep(jittered(max(pause_s, wait_s or 0), 0.7, 1.3))
+            await asyncio.sleep(add_jitter(max(pause_s, wait_s or 0), 0.7, 1.3))
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
     async def _connect(self, due_us: int) -> None:
@@ -238,7 +238,9 @@ class Device:
                 state.meters.counts[f"refused:{code}"] += 1
             state.on_done()
 
-        self._ask({"type": "history", "chat": chat, "before": before, "limit": PAGE}, answered)
+        self._send_request(
+            {"type": "history", "chat": chat, "before": before, "limit": PAGE}, answered
+        )
 
     def _check_page(self, chat: str, before: int, page: frame_reader.Page) -> None:
         places = sorted(one.seq for one in page.messages)
@@ -251,7 +253,7 @@ class Device:
             if read is not None:
                 book.put(message.seq, read[0])
 
-    def _ask(self, fields: dict[str, Any], answered: Answer) -> None:
+    def _send_request(self, fields: dict[str, Any], answered: Answer) -> None:
         if self._link is None:
             answered(None)
             return
@@ -274,7 +276,7 @@ class Device:
             if not future.done():
                 future.set_result(answer)
 
-        self._ask(fields, answered)
+        self._send_request(fields, answered)
         response = await asyncio.wait_for(future, ANSWER_S)
         if response is None:
             raise ConnectionResetError(f"{self.user}: the connection ended")
@@ -384,7 +386,7 @@ class Device:
         self.outbox.appendleft(draft)
         if not self._is_pausing:
             self._is_pausing = True
-            pause_s = jittered(max(0.05, refusal.retry_after_ms / 1000), 1.0, 1.5)
+            pause_s = add_jitter(max(0.05, refusal.retry_after_ms / 1000), 1.0, 1.5)
             asyncio.get_running_loop().call_later(pause_s, self._resume_sending)
 
     def _resume_sending(self) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.loadtest import frame_reader
 from chatserver.loadtest.checker import ChatRecord, ReceivedSeqs
 from chatserver.loadtest.device import Device
@@ -125,23 +125,25 @@ class LoadUsers:
         run, first = self._plan.run, members[0]
         others = [device.user for device in members[1:]]
         if kind == "direct":
-            opened = await self._ask(first, frame_reader.Ok, type="open_direct", user=others[0])
+            opened = await self._send_request(
+                first, frame_reader.Ok, type="open_direct", user=others[0]
+            )
         else:
             ref, ref_users = f"{run}-{kind}-{first.index}", others[:CREATED_MAX]
             fields = {"type": "create_chat", "ref": ref, "members": ref_users, "name": "load"}
-            opened = await self._ask(first, frame_reader.Ok, **fields)
+            opened = await self._send_request(first, frame_reader.Ok, **fields)
         assert isinstance(opened, frame_reader.Ok)
         assert opened.chat is not None
         chat = opened.chat.chat
         for start in range(CREATED_MAX, len(others), INVITED_MAX):
             ref, ref_users = f"{run}-{first.index}-{start}", others[start : start + INVITED_MAX]
             fields = {"type": "invite", "chat": chat, "ref": ref, "users": ref_users}
-            await self._ask(first, (frame_reader.Ok, frame_reader.Ack), **fields)
+            await self._send_request(first, (frame_reader.Ok, frame_reader.Ack), **fields)
         for device in members:
             device.received[chat] = ReceivedSeqs()
         ref, body = f"{run}-begin-{kind}-{first.index}", f"{run} begins"
         fields = {"type": "send", "chat": chat, "ref": ref, "body": body}
-        ack = await self._ask(first, frame_reader.Ack, **fields)
+        ack = await self._send_request(first, frame_reader.Ack, **fields)
         assert isinstance(ack, frame_reader.Ack)
         await self._wait_until(
             lambda: all((d.received[chat].last or 0) >= ack.seq for d in members)
@@ -150,7 +152,7 @@ class LoadUsers:
         book.base = ack.seq
         return Chat(chat, members)
 
-    async def _ask(
+    async def _send_request(
         self,
         device: Device,
         wanted: type[ReceivedFrame] | tuple[type[ReceivedFrame], ...],
@@ -173,7 +175,7 @@ class LoadUsers:
             if not isinstance(response, frame_reader.Refusal) or not response.temporary:
                 raise SetupFailed(f"{fields['type']}: {response}")
             self._state.last_failure = f"{fields['type']}: {response.code}: {response.message}"
-            await asyncio.sleep(jittered(max(0.1, response.retry_after_ms / 1000), 1.0, 1.5))
+            await asyncio.sleep(add_jitter(max(0.1, response.retry_after_ms / 1000), 1.0, 1.5))
 
     async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():  # noqa: ASYNC110  depends on many devices, with no common event

@@ -133,16 +133,16 @@ def build_document() -> dict[str, Any]:
                     f" `{frames.PACKED_SUBPROTOCOL}` the same objects are msgpack in binary"
                     " messages."
                 ),
-                "messages": {cls.__name__: _ref("messages", cls) for cls in frame_types},
+                "messages": {cls.__name__: _build_ref("messages", cls) for cls in frame_types},
                 "bindings": {"ws": {"method": "GET", "bindingVersion": "0.1.0"}},
             }
         },
-        "operations": {**_requests(), "push": _pushes()},
+        "operations": {**_build_request_operations(), "push": _build_push_operations()},
         "components": {
-            "messages": {cls.__name__: _message(cls) for cls in frame_types},
-            "schemas": _schemas(frame_types),
+            "messages": {cls.__name__: _build_message(cls) for cls in frame_types},
+            "schemas": _build_schemas(frame_types),
         },
-        "x-error-codes": _error_codes(),
+        "x-error-codes": _list_error_codes(),
         "x-close-codes": _close_codes(),
     }
 
@@ -152,7 +152,7 @@ def get_tag(cls: type[msgspec.Struct]) -> str:
     return str(cls.__struct_config__.tag)
 
 
-def _ref(kind: str, cls: type[msgspec.Struct]) -> dict[str, str]:
+def _build_ref(kind: str, cls: type[msgspec.Struct]) -> dict[str, str]:
     return {"$ref": f"#/components/{kind}/{cls.__name__}"}
 
 
@@ -160,13 +160,13 @@ def _in_channel(cls: type[msgspec.Struct]) -> dict[str, str]:
     return {"$ref": f"{_CHANNEL}/messages/{cls.__name__}"}
 
 
-def _requests() -> dict[str, Any]:
+def _build_request_operations() -> dict[str, Any]:
     operations: dict[str, Any] = {}
     for cls in CLIENT_FRAMES:
         operation: dict[str, Any] = {
             "action": "receive",
             "channel": {"$ref": _CHANNEL},
-            "summary": _summary(cls),
+            "summary": _get_summary(cls),
             "messages": [_in_channel(cls)],
         }
         if cls in RESPONSES:
@@ -179,7 +179,7 @@ def _requests() -> dict[str, Any]:
     return operations
 
 
-def _pushes() -> dict[str, Any]:
+def _build_push_operations() -> dict[str, Any]:
     pushed: tuple[type[frames.ServerFrame], ...]
     pushed = (
         frames.Event,
@@ -202,21 +202,25 @@ def _pushes() -> dict[str, Any]:
     }
 
 
-def _message(cls: type[msgspec.Struct]) -> dict[str, Any]:
-    return {"name": get_tag(cls), "summary": _summary(cls), "payload": _ref("schemas", cls)}
+def _build_message(cls: type[msgspec.Struct]) -> dict[str, Any]:
+    return {
+        "name": get_tag(cls),
+        "summary": _get_summary(cls),
+        "payload": _build_ref("schemas", cls),
+    }
 
 
-def _summary(cls: type[msgspec.Struct]) -> str:
+def _get_summary(cls: type[msgspec.Struct]) -> str:
     return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
 
 
-def _schemas(frame_types: list[Any]) -> dict[str, Any]:
+def _build_schemas(frame_types: list[Any]) -> dict[str, Any]:
     of_raw = _RAW_ITEMS.values()
     _, schemas = msgspec.json.schema_components(
         [*frame_types, *of_raw], ref_template=_SCHEMAS + "{name}"
     )
     for (name, field), item in _RAW_ITEMS.items():
-        schemas[name]["properties"][field]["items"] = _ref("schemas", item)
+        schemas[name]["properties"][field]["items"] = _build_ref("schemas", item)
     for (name, field), bounds in _TEXT_BOUNDS.items():
         schema = schemas[name]["properties"][field]
         texts = [part for part in schema.get("anyOf", [schema]) if part.get("type") == "string"]
@@ -224,7 +228,7 @@ def _schemas(frame_types: list[Any]) -> dict[str, Any]:
     return dict(sorted(schemas.items()))
 
 
-def _error_codes() -> dict[str, Any]:
+def _list_error_codes() -> dict[str, Any]:
     return {
         code: {
             "temporary": meaning.is_temporary,

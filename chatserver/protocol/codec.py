@@ -228,7 +228,7 @@ def get_kind(tail: bytes) -> str:
     return tail[start : tail.index(b'"', start)].decode()
 
 
-def event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
+def encode_event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
     """Return a message's event without its start, which differs per inbox (see `join_event`)."""
     return b',"kind":"message","chat":"%b","cs":%d,"message":{"seq":%d,"ts":%d,%b}' % (
         chat.encode(),
@@ -257,10 +257,10 @@ def get_event_mid(body: bytes) -> str:
     return body[start : body.index(b'"', start)].decode()
 
 
-def entry_event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
-    """Return the event body for an entry of any kind; see `event_body`."""
+def encode_entry_event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
+    """Return the event body for an entry of any kind; see `encode_event_body`."""
     kind = get_kind(tail)
-    body = event_body(chat, seq, ts, tail)
+    body = encode_event_body(chat, seq, ts, tail)
     if kind in _ENTRY_KINDS:
         return body.replace(b'"message"', b'"%b"' % kind.encode(), 1)
     return body
@@ -269,7 +269,7 @@ def entry_event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
 _ENTRY_KINDS = frozenset(frames.ENTRY_KINDS)
 
 
-def hidden_event_body(chat: str, seqs: list[int]) -> bytes:
+def encode_hidden_event_body(chat: str, seqs: list[int]) -> bytes:
     """Return the event body for messages that a user deleted for themselves."""
     return b',"kind":"hidden","chat":"%b","hidden":%b}' % (chat.encode(), encode(seqs))
 
@@ -279,7 +279,7 @@ def read_event_body(chat: str, marks: frames.Marks) -> bytes:
     return b',"kind":"read","chat":"%b","read":%b}' % (chat.encode(), encode(marks))
 
 
-def chat_event_body(info: frames.ChatInfo) -> bytes:
+def encode_chat_event_body(info: frames.ChatInfo) -> bytes:
     """Return the event body for a new or changed chat.
 
     The event of a group with more than `EVENT_MEMBERS_MAX` members has no member list. `invited` is
@@ -292,7 +292,7 @@ def chat_event_body(info: frames.ChatInfo) -> bytes:
     return b',"kind":"chat","chat":"%b","info":%b}' % (info.chat.encode(), encode(info))
 
 
-def event_head(epoch: str) -> bytes:
+def encode_event_head(epoch: str) -> bytes:
     """Return the start of an event frame, up to its seq."""
     return b'{"type":"event","epoch":"%b","seq":' % epoch.encode()
 

@@ -24,7 +24,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from chatserver.telemetry.metrics import LOG_LINES_DROPPED
-from chatserver.telemetry.printable_text import escaped
+from chatserver.telemetry.printable_text import escape_unprintable
 
 REMOVED = "[removed]"
 VALUE_CHARS_MAX = 2_000
@@ -136,7 +136,7 @@ def render_for_terminal(logger: object, method: str, event: EventDict) -> str:
     line = line.replace("\n", "\\n").replace("\t", "\\t")
     if trace:
         line += f"\n{trace}"
-    return escaped(line)
+    return escape_unprintable(line)
 
 
 def _format_value(value: object) -> str:

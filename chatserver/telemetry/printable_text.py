@@ -10,11 +10,13 @@ from collections.abc import Callable
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def printable(text: str, replacement: str | Callable[[re.Match[str]], str] = "\ufffd") -> str:
+def replace_unprintable(
+    text: str, replacement: str | Callable[[re.Match[str]], str] = "\ufffd"
+) -> str:
     """Return `text` with each harmful character replaced."""
     return _UNPRINTABLE.sub(replacement, text)
 
 
-def escaped(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return `text` with each harmful character escaped, such as ``\\u001b``."""
-    return printable(text, lambda match: f"\\u{ord(match[0]):04x}")
+    return replace_unprintable(text, lambda match: f"\\u{ord(match[0]):04x}")

@@ -108,7 +108,7 @@ def add_buckets(target: dict[float, int], increments: Buckets) -> None:
         target[bound] = target.get(bound, 0) + count
 
 
-def quantile(buckets: Buckets, share: float) -> float | None:
+def compute_quantile(buckets: Buckets, share: float) -> float | None:
     """Return the quantile for `share` (0 to 1); None if there are no values.
 
     Values are assumed to be distributed evenly within a bucket, as in Prometheus. Values above the
@@ -129,7 +129,7 @@ def quantile(buckets: Buckets, share: float) -> float | None:
     return low
 
 
-def top_chats(counts: Iterable[Mapping[str, int]], limit: int) -> list[tuple[str, int]]:
+def list_top_chats(counts: Iterable[Mapping[str, int]], limit: int) -> list[tuple[str, int]]:
     """Return the `limit` chats with the largest total counts, in descending order."""
     sums: dict[str, int] = {}
     for each in counts:

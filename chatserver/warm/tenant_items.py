@@ -134,7 +134,7 @@ def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     size = 0
     for write in writes:
         ((_, operation),) = write.items()
-        bytes_count = item_bytes(operation.get("Item") or operation["Key"])
+        bytes_count = compute_item_bytes(operation.get("Item") or operation["Key"])
         if not batches or len(batches[-1]) == WRITES_MAX or size + bytes_count > BATCH_BYTES_MAX:
             batches.append([])
             size = 0
@@ -150,15 +150,15 @@ def is_block(table: Table, item: Item) -> bool:
     return item.keys() <= {*table.key.names, SchemaField.BLOCKED}
 
 
-def item_bytes(item: Item) -> int:
+def compute_item_bytes(item: Item) -> int:
     """Return an item's size as DynamoDB counts it for storage, without the overhead of 100 bytes.
 
     Names and texts count their UTF-8 bytes, numbers about half of their digits.
     """
-    return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
+    return sum(len(name.encode()) + _compute_value_bytes(value) for name, value in item.items())
 
 
-def _value_bytes(value: dict[str, Any]) -> int:
+def _compute_value_bytes(value: dict[str, Any]) -> int:
     ((kind, content),) = value.items()
     match kind:
         case "S":
@@ -171,11 +171,13 @@ def _value_bytes(value: dict[str, Any]) -> int:
         case "SS":
             return sum(len(element.encode()) for element in content)
         case "NS":
-            return sum(_value_bytes({"N": element}) for element in content)
+            return sum(_compute_value_bytes({"N": element}) for element in content)
         case "L":
-            return 3 + sum(1 + _value_bytes(element) for element in content)
+            return 3 + sum(1 + _compute_value_bytes(element) for element in content)
         case "M":
-            return 3 + sum(1 + len(n.encode()) + _value_bytes(v) for n, v in content.items())
+            return 3 + sum(
+                1 + len(n.encode()) + _compute_value_bytes(v) for n, v in content.items()
+            )
         case _:
             return 1
 
@@ -186,4 +188,4 @@ def index_bytes(table: Table, index: Index, item: Item) -> int:
         return 0
     names = {*index.key.names, *table.key.names, *index.includes}
     entry = {name: item[name] for name in names if name in item}
-    return INDEX_ROW_BYTES + item_bytes(entry)
+    return INDEX_ROW_BYTES + compute_item_bytes(entry)

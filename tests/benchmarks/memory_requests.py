@@ -247,7 +247,7 @@ class Day:
         shown = list(map(str, members))[: frames.MEMBERS_SHOWN_MAX]
         info = frames.ChatInfo(chat, "group", shown, NAME, len(members))
         if is_new:
-            body = codec.chat_event_body(info)
+            body = codec.encode_chat_event_body(info)
             await self.inboxes.append_event(list(users), chat, body, is_listed=True)
         await deliver_to_all(self.inboxes, self.fakes, audience, audience.top)
         undelivered = UndeliveredChats(self.hot, GatewayStreamWriter(self.hot))

@@ -14,8 +14,8 @@ from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, ChatError, ClientError, Conflict, NotFound
 from chatserver.features.attachments.model import (
     build_content_disposition,
+    get_served_type,
     parse_file_name,
-    served_type,
 )
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import FileStack, picture
@@ -226,4 +226,4 @@ def test_content_disposition_of_any_name_is_one_ascii_line(text: str) -> None:
 )
 def test_executable_content_type_is_served_as_octet_stream(type_: str) -> None:
     """Only types on the allow list keep their content type."""
-    assert served_type(type_) == "application/octet-stream"
+    assert get_served_type(type_) == "application/octet-stream"

@@ -23,7 +23,7 @@ from chatserver.features.attachments import model as attachments
 from chatserver.features.push import model as pushes
 from chatserver.protocol import codec, frames, msgpack
 from chatserver.telemetry import logs
-from chatserver.telemetry.printable_text import escaped
+from chatserver.telemetry.printable_text import escape_unprintable
 
 FRAME_BYTES_MAX = 65_536
 COST_S_MAX = 0.02
@@ -63,7 +63,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "file checksum": attachments.parse_checksum,
     "mentions": pushes.find_mentions,
     "log line": lambda value: logs.remove_private(None, "info", {"reason": value}),
-    "terminal line": escaped,
+    "terminal line": escape_unprintable,
 }
 
 

@@ -73,7 +73,7 @@ class ArchiveResult(NamedTuple):
     stuck_ts: int | None  # the oldest message that should have moved but could not
 
 
-def archived_form(entry: Message) -> Message:
+def build_archived_form(entry: Message) -> Message:
     """Return the archived form of an entry: a tombstone if the entry expires."""
     if entry.expires_at is None or entry.deleted:
         return entry
@@ -193,7 +193,7 @@ class Archiver:
         if is_by_ttl and removed:
             # In case of a crash before the removal.
             await self._manifests.record_late(chat, int(self._clock.time() * 1000))
-        entries, from_ns = [*archived, *map(archived_form, run)], time.time_ns()
+        entries, from_ns = [*archived, *map(build_archived_form, run)], time.time_ns()
         await self._record_positions(run, archivable.receivers)
         await self._write(entries, small, top, "filled" if small else "written")
         await self._archivable.remove(removed, DELETES_IN_FLIGHT_MAX)
@@ -208,7 +208,9 @@ class Archiver:
     async def _record_positions(self, run: Sequence[Message], receivers: Mapping[int, str]) -> None:
         """Record the new archive positions of the senders and receivers of `run`."""
         moving = [
-            entry for entry in map(archived_form, run) if is_message(entry) and not entry.deleted
+            entry
+            for entry in map(build_archived_form, run)
+            if is_message(entry) and not entry.deleted
         ]
         # In order of ts: the last value of a key is the newest.
         await self._users.record("sent", {entry.sender: entry.ts for entry in moving})
@@ -292,7 +294,7 @@ class Archiver:
 
     async def _merge_into(self, row: Segment, late: Sequence[Message], top: ArchiveTop) -> None:
         entries = list(await self._objects.read(row))
-        merged = [archived_form(entry) for entry in apply_late_changes(entries, late)]
+        merged = [build_archived_form(entry) for entry in apply_late_changes(entries, late)]
         if merged != entries:
             await self._write(merged, row, top, "rewritten")
         now_s = self._clock.time()

@@ -21,7 +21,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import Clock
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ConfigError
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -79,7 +79,7 @@ class StreamReader:
                     await self.rebalance()
                 except ChatError as exc:
                     log.error("stream.list_failed", error=exc.message)
-                await asyncio.sleep(jittered(min(self._poll_s, self._lease_s / 3)))
+                await asyncio.sleep(add_jitter(min(self._poll_s, self._lease_s / 3)))
         finally:
             await self._stop(list(self._tasks))
             with contextlib.suppress(ChatError):
@@ -197,7 +197,7 @@ class _ShardReader:
             if silent_s >= (min(CHECKPOINT_S, third_s) if self._has_more else third_s):
                 await self.save(keep=True)
             wait_s = min(READ_S, reader._poll_s) if page.records else reader._poll_s
-            await asyncio.sleep(jittered(wait_s))
+            await asyncio.sleep(add_jitter(wait_s))
 
     async def _handle_records(self, records: list[Record], requested_ms: int) -> None:
         removed = [record.removed for record in records if record.removed is not None]

@@ -25,7 +25,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, CorruptData, Unavailable
 from chatserver.hot.chats.backlog import Backlog, CommittedMessage
 from chatserver.hot.leases import Lease
@@ -284,7 +284,7 @@ class Writer:
             if not self._has_retries:
                 raise NotWritten(failure)
             log.warning("persist.write_failed", error=failure, wait_s=wait_s)
-            await asyncio.sleep(jittered(wait_s))
+            await asyncio.sleep(add_jitter(wait_s))
             wait_s = min(wait_s * 2, BACKOFF_S_MAX)
 
     async def _check_lease(self) -> None:

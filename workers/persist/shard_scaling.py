@@ -97,7 +97,7 @@ def estimate_units(work: Work) -> int:
     return units + 1 if work.committed.target_ts else units
 
 
-def wanted_shards(rate: float, shards: int, writes_max: int, shards_max: int) -> int:
+def compute_shards(rate: float, shards: int, writes_max: int, shards_max: int) -> int:
     """Return the target number of shards for a chat with `shards` and `rate` units per second.
 
     The number increases if a shard gets more than `writes_max` units per second, and decreases if
@@ -159,7 +159,7 @@ class WriteSharding:
 
     def _decide(self, window: Window, shards: int) -> int:
         limits = self._settings.shard_writes_per_s, self._settings.shards_max
-        wanted = wanted_shards(window.rate, shards, *limits)
+        wanted = compute_shards(window.rate, shards, *limits)
         if wanted >= shards:
             self._calm_from.pop(window.chat, None)
             return wanted

@@ -21,7 +21,7 @@ from chatserver.client.client import GetToken
 from chatserver.client.terminal.conversation import Conversation, Line, Mark
 from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport, State
 from chatserver.client.terminal.search_report import describe_report, format_local_time
-from chatserver.telemetry.printable_text import printable
+from chatserver.telemetry.printable_text import replace_unprintable
 
 CHARS_MAX = 4_000  # the maximum message length
 TYPING_REPEAT_S = 3.0
@@ -158,7 +158,9 @@ class ScreenChat:
 
     def _render_footer(self) -> Text:
         if self._link.note:
-            return Text(printable(self._link.note), "yellow", no_wrap=True, overflow="ellipsis")
+            return Text(
+                replace_unprintable(self._link.note), "yellow", no_wrap=True, overflow="ellipsis"
+            )
         if self._conversation.is_peer_typing:
             return Text(f"{self._conversation.peer} is typing…", "dim italic")
         return Text(f"{self._scrolled} newer below, Page Down" if self._scrolled else "", "dim")
@@ -168,9 +170,9 @@ def _report_lines(report: SearchReport) -> list[Text]:
     """Return the heading and one line per result, truncated at the screen width."""
     lines = [Text(describe_report(report), "reverse")]
     for line in report.lines:
-        head = (f"{format_local_time(line.ts)}  {printable(line.chat)}  ", "dim")
+        head = (f"{format_local_time(line.ts)}  {replace_unprintable(line.chat)}  ", "dim")
         parts = [
-            (printable(part.replace("\n", " ")), "bold yellow" if is_hit else "")
+            (replace_unprintable(part.replace("\n", " ")), "bold yellow" if is_hit else "")
             for part, is_hit in line.snippet
         ]
         lines.append(Text.assemble(head, (line.sender, "bold"), "  ", *parts))
@@ -193,11 +195,11 @@ def _render_message(line: Line) -> Text:
     text = Text.assemble(
         (f"{when} ", "dim"),
         (line.sender, "bold green" if line.mark is None else "bold blue"),
-        f"  {printable(line.body)}",
+        f"  {replace_unprintable(line.body)}",
     )
     if line.mark is not None:
         sign, style = _MARKS[line.mark]
         text.append(f"  {sign}", style)
     if line.note:
-        text.append(f" {printable(line.note)}", "red")
+        text.append(f" {replace_unprintable(line.note)}", "red")
     return text

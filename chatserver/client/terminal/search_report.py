@@ -5,16 +5,18 @@ from __future__ import annotations
 import datetime
 
 from chatserver.client.terminal.conversation_link import SearchReport
-from chatserver.telemetry.printable_text import printable
+from chatserver.telemetry.printable_text import replace_unprintable
 
 
 def describe_report(report: SearchReport) -> str:
     """Return the heading of results."""
     if report.problem:
-        return printable(f"search {report.query}: {report.problem}")
+        return replace_unprintable(f"search {report.query}: {report.problem}")
     count = len(report.lines)
     total = f"{count} message{'' if count == 1 else 's'}"
-    return f"search {printable(report.query)}: {total}{', there are more' * report.has_more}"
+    return (
+        f"search {replace_unprintable(report.query)}: {total}{', there are more' * report.has_more}"
+    )
 
 
 def format_local_time(ts: int) -> str:

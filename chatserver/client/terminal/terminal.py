@@ -22,7 +22,7 @@ from chatserver.client.terminal.conversation import Conversation, Mark
 from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport
 from chatserver.client.terminal.search_report import describe_report, format_local_time
 from chatserver.errors import ConfigError, TooLarge
-from chatserver.telemetry.printable_text import printable
+from chatserver.telemetry.printable_text import replace_unprintable
 
 LINE_BYTES_MAX = 65_536
 DRAIN_S = 3.0  # maximum wait for unanswered sends at the end of piped input
@@ -130,7 +130,7 @@ class PipeChat:
     def _show(self) -> None:
         self._changed.set()
         for line in self._conversation.build_lines(time.time()):
-            body = printable(line.body).replace("\n", " ⏎ ")
+            body = replace_unprintable(line.body).replace("\n", " ⏎ ")
             # Timestamps increase within a chat: they identify shown messages, even after a restart.
             if line.ts is not None and line.ts > self._shown:
                 self._shown = line.ts
@@ -151,7 +151,7 @@ class PipeChat:
         self._out.write(f"[{describe_report(self._report)}]\n")
         for line in self._report.lines:
             text = "".join(part for part, _ in line.snippet).replace("\n", " ⏎ ")
-            shown = printable(f"{line.chat} {line.sender}: {text}")
+            shown = replace_unprintable(f"{line.chat} {line.sender}: {text}")
             self._out.write(f"[{format_local_time(line.ts)}] {shown}\n")
 
 

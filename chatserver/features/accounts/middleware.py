@@ -27,10 +27,10 @@ from chatserver.api.problems import MEDIA_TYPE, encode_problem
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.client_addresses import (
     Network,
-    client_address,
     get_network,
     get_subject,
     parse_networks,
+    resolve_client_address,
 )
 from chatserver.errors import BadRequest, ClientError, RateLimited
 from chatserver.features.accounts.container import AccountContainer
@@ -83,10 +83,10 @@ class EarlyRefusals:
         request: Request[Any, Any, Any] = Request(scope, receive, send)
         peer = request.client.host if request.client is not None else ""
         forwarded = request.headers.getall("x-forwarded-for", [])
-        address = get_subject(client_address(peer, forwarded, self._trusted))
+        address = get_subject(resolve_client_address(peer, forwarded, self._trusted))
         wait_ms = self._find_wait(request, body, address)
         if wait_ms:
-            waited_ms = await self._delay(wait_ms, get_network(address), receive)
+            waited_ms = await self._delay_refusal(wait_ms, get_network(address), receive)
             if waited_ms is None:
                 return  # the client has disconnected
             wait_ms -= waited_ms
@@ -106,7 +106,7 @@ class EarlyRefusals:
             return 0  # the framework or the handler rejects the invalid request
         return 0
 
-    async def _delay(self, wait_ms: int, network: str, receive: Receive) -> int | None:
+    async def _delay_refusal(self, wait_ms: int, network: str, receive: Receive) -> int | None:
         """Delay a refusal; return the delay in ms, or None if the client disconnected."""
         delayed, delay_ms = self._delayed, min(wait_ms, DELAY_MS_MAX)
         if delayed[network] >= DELAYED_OF_NETWORK_MAX or delayed.total() >= self._delayed_max:

@@ -117,10 +117,10 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         response_cookies = []
         if as_cookie:
             left_s = grant.refresh_expires_at - now
-            response_cookies.append(cookies.refresh_cookie(grant.refresh_token, left_s, auth))
+            response_cookies.append(cookies.build_refresh_cookie(grant.refresh_token, left_s, auth))
             if grant.device_token is not None:
                 response_cookies.append(
-                    cookies.device_cookie(grant.device_token, device_tokens, auth)
+                    cookies.build_device_cookie(grant.device_token, device_tokens, auth)
                 )
         return Response(granted, status_code=status, cookies=response_cookies)
 
@@ -212,7 +212,7 @@ def _logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         shown = request.headers.getall("authorization", [])
         if shown:
             await _log_out_by_token(container, shown)
-        expired = [cookies.expired_cookie(auth)] if refresh_token else []
+        expired = [cookies.build_expired_cookie(auth)] if refresh_token else []
         return Response(None, status_code=204, cookies=expired)
 
     @post("/v1/auth/logout-everywhere", status_code=204, opt={"rule": USER})
@@ -220,7 +220,7 @@ def _logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """End all logins of the user, including this one, and close their sessions."""
         assert principal.user is not None
         await logins.log_out_everywhere(principal.user)
-        return Response(None, status_code=204, cookies=[cookies.expired_cookie(auth)])
+        return Response(None, status_code=204, cookies=[cookies.build_expired_cookie(auth)])
 
     return [log_out, log_out_everywhere]
 

@@ -258,11 +258,11 @@ def _to_json_value(value: Any) -> Any:
 
 
 def _format_table(result: Result) -> Sequence[str]:
-    from chatserver.telemetry.printable_text import printable
+    from chatserver.telemetry.printable_text import replace_unprintable
 
     def format_cell(value: Any) -> str:
         plain = _to_json_value(value)
-        return "" if plain is None else printable(str(plain))
+        return "" if plain is None else replace_unprintable(str(plain))
 
     rows = [[format_cell(value) for value in row] for row in result.rows]
     is_number = [

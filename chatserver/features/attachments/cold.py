@@ -25,7 +25,7 @@ from chatserver.features.attachments.model import (
     build_content_disposition,
     check_content,
     checksum_base64,
-    served_type,
+    get_served_type,
 )
 
 THUMB_BYTES_MAX = 1_048_576
@@ -138,7 +138,7 @@ class Files:
     async def sign_link(self, file: File, lifetime_s: int) -> str:
         """Return a download URL. A browser saves the content under the name of the file."""
         headers = {
-            "content-type": served_type(file.type),
+            "content-type": get_served_type(file.type),
             "content-disposition": build_content_disposition(file.name),
             "cache-control": f"private, max-age={lifetime_s}",
         }

@@ -166,7 +166,7 @@ def checksum_base64(sha256: str) -> str:
     return base64.b64encode(bytes.fromhex(sha256)).decode()
 
 
-def sniff(head: bytes) -> str | None:
+def detect_type(head: bytes) -> str | None:
     """Return the type detected from the first bytes of a file, or None if it is unknown."""
     for name, offset, magic in _SIGNATURES:
         if head[offset : offset + len(magic)] == magic and (
@@ -182,11 +182,11 @@ def check_content(type_: str, head: bytes) -> None:
     Raises:
         BadRequest: the file is declared as an image or a PDF, but is not one.
     """
-    if type_ in _SIGNED_TYPES and sniff(head) != type_:
+    if type_ in _SIGNED_TYPES and detect_type(head) != type_:
         raise BadRequest(f"content: is not {type_}")
 
 
-def served_type(type_: str) -> str:
+def get_served_type(type_: str) -> str:
     """Return the media type for downloads. Browsers do not execute content of this type."""
     return type_ if type_ in _PLAIN_TYPES else OCTETS
 

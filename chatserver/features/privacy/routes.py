@@ -130,7 +130,7 @@ def _erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         if not await accounts.check_password(principal.user, data.password):
             privacy.check_fresh(principal.issued_at)
         receipt = build_receipt(await privacy.erase(principal.user))
-        return Response(receipt, status_code=202, cookies=[cookies.expired_cookie(auth)])
+        return Response(receipt, status_code=202, cookies=[cookies.build_expired_cookie(auth)])
 
     @delete("/v1/admin/users/{user:str}", status_code=202, opt={"rule": key("users:erase")})
     async def erase_user(user: PathId) -> Receipt:

@@ -73,13 +73,13 @@ class Notice:
     @property
     def headline(self) -> str:
         """Name of the sender, followed by the chat title unless it is a direct chat."""
-        name, title = (shorten(part, TITLE_CHARS_MAX) for part in (self.name, self.title))
+        name, title = (truncate_text(part, TITLE_CHARS_MAX) for part in (self.name, self.title))
         return f"{name} in {title}" if title else name
 
     @property
     def preview(self) -> str:
         """Beginning of the text; empty if previews are off."""
-        return shorten(self.text, PREVIEW_CHARS_MAX)
+        return truncate_text(self.text, PREVIEW_CHARS_MAX)
 
     def encode(self) -> bytes:
         """Return the notice as JSON, at most `PAYLOAD_BYTES_MAX` long."""
@@ -89,8 +89,8 @@ class Notice:
             "seq": self.seq,
             "ts": self.ts,
             "sender": self.sender,
-            "name": shorten(self.name, TITLE_CHARS_MAX),
-            "title": shorten(self.title, TITLE_CHARS_MAX),
+            "name": truncate_text(self.name, TITLE_CHARS_MAX),
+            "title": truncate_text(self.title, TITLE_CHARS_MAX),
             "text": self.preview,
             "unread": self.unread,
             "badge": self.badge,
@@ -101,7 +101,7 @@ class Notice:
         return encoded
 
 
-def shorten(text: str, chars_max: int) -> str:
+def truncate_text(text: str, chars_max: int) -> str:
     """Return the text on one line, truncated to `chars_max` characters with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= chars_max else line[: chars_max - 1].rstrip() + "…"

@@ -17,7 +17,7 @@ import click
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.errors import BadRequest, ConfigError, NotFound
-from chatserver.telemetry.printable_text import printable
+from chatserver.telemetry.printable_text import replace_unprintable
 
 if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
@@ -61,7 +61,9 @@ async def _query(
     for result in page:
         message = codec.decode_message(result.json)
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.ts / 1e6))
-        shown = printable("".join(segment.text for segment in result.snippet).replace("\n", " "))
+        shown = replace_unprintable(
+            "".join(segment.text for segment in result.snippet).replace("\n", " ")
+        )
         click.echo(f"{when}  {message.chat}  {message.seq}  {message.sender}  {shown}")
     click.echo(f"{len(page)} found" + ("; there are more" if next_position else ""), err=True)
 

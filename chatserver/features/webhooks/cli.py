@@ -8,7 +8,7 @@ import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.features.webhooks.hot import PENDING_MAX, DeadEvent, EventQueue
 
 PAGE = 500
@@ -68,7 +68,7 @@ async def _list(settings: Settings, limit: int) -> None:
         count += 1
         text = dead.event.decode(errors="replace")
         click.echo(f"{dead.place}\t{dead.attempts}\t{dead.why}\t{text}")
-    click.echo(counted(count, "dead letter"), err=True)
+    click.echo(format_count(count, "dead letter"), err=True)
 
 
 async def _replay(settings: Settings, places: set[str] | None) -> None:

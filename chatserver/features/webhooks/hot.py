@@ -78,12 +78,12 @@ class EventQueue:
             waiting, late = await self._hot.snapshot(("XLEN", self._key), ("ZCARD", self._late))
             if int(waiting) + int(late) + len(some) > self._pending_max:
                 metrics.HOOK_EVENTS.labels("dead").inc(len(some))
-                adds = [self._dead_letter_command(event, 0, FULL) for event in some]
+                adds = [self._build_dead_letter_command(event, 0, FULL) for event in some]
             else:
                 adds = [("XADD", self._key, "*", "n", 0, "e", event) for event in some]
             await self._hot.transaction(*adds)
 
-    def _dead_letter_command(
+    def _build_dead_letter_command(
         self, event: bytes, attempts: int, reason: str
     ) -> tuple[str | bytes | int, ...]:
         fields = ("n", attempts, "why", reason[:500], "e", event)

@@ -23,7 +23,7 @@ import msgspec
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import PENDING_MAX, EventQueue, PendingEvent
@@ -112,7 +112,7 @@ class EventDeliverer:
             try:
                 while True:
                     if not await self._lease.hold():
-                        await asyncio.sleep(jittered(LEASE_S / 20))
+                        await asyncio.sleep(add_jitter(LEASE_S / 20))
                         continue
                     await asyncio.sleep(await self.step())
             finally:
@@ -134,7 +134,7 @@ class EventDeliverer:
         pause_s = max(2 * self._pause_s, BACKOFF_S)
         self._pause_s = min(pause_s, PAUSE_S_MAX, BACKOFF_S_MAX)
         log.warning("webhooks.paused", wait_s=round(self._pause_s, 1))
-        return jittered(self._pause_s)
+        return add_jitter(self._pause_s)
 
     async def _deliver_lane(self, lane: Sequence[PendingEvent]) -> bool:
         """Deliver the events of a lane, one after another; return whether the endpoint is up.
@@ -180,7 +180,7 @@ class EventDeliverer:
             await self._events.dead_letter(waiting, reason)
             return
         wait_s = min(BACKOFF_S * 2**waiting.attempts, BACKOFF_S_MAX)
-        due_ms = await self._events.now_ms() + int(jittered(wait_s) * 1000)
+        due_ms = await self._events.now_ms() + int(add_jitter(wait_s) * 1000)
         await self._events.postpone(waiting, due_ms)
 
 

@@ -15,7 +15,7 @@ from chatserver.domain.presence import PresenceRecord, State
 from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.session.session_registry import SessionRegistry
-from chatserver.gateway.transport.framing import text_frame, text_header
+from chatserver.gateway.transport.framing import encode_text_frame, encode_text_header
 from chatserver.hot.bus.gateway_stream import (
     AnyRecord,
     CallResult,
@@ -88,7 +88,7 @@ class EventDispatcher:
                 seq = Seq(first + offset)
                 place = b"%d" % seq
                 length = shared + len(place)
-                header = text_header(length)
+                header = encode_text_header(length)
                 # Not joined here, so that the body is copied only once, into the socket's buffer.
                 parts = (header, head, place, body)
                 for session in sessions:
@@ -103,7 +103,7 @@ class EventDispatcher:
         head = self._heads.get(epoch)
         if head is None:
             device_epoch = self._gateway_stream_writer.get_device_epoch(epoch)
-            head = self._heads[epoch] = (device_epoch, codec.event_head(device_epoch))
+            head = self._heads[epoch] = (device_epoch, codec.encode_event_head(device_epoch))
         self._epoch, (self._device_epoch, self._head) = epoch, head
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
@@ -193,6 +193,6 @@ class EventDispatcher:
         self._stored_waits.complete(chat, upto)
         sessions = self._registry.list_sessions(UserId(record.user))
         if sessions:
-            frame = text_frame(codec.encode(frames.Stored(chat, upto)))
+            frame = encode_text_frame(codec.encode(frames.Stored(chat, upto)))
             for session in sessions:
                 session.send_stored(frame)

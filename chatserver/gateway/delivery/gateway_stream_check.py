@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.hot.bus.gateway_stream import Echo, GatewayStream
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ class GatewayStreamCheck:
                 # Records sent before the stream's first read are lost.
                 await asyncio.sleep(FIRST_S)
                 continue
-            await asyncio.sleep(jittered(INTERVAL_S))
+            await asyncio.sleep(add_jitter(INTERVAL_S))
             if bool(self.find_problem()) != self._is_late:
                 self._is_late = not self._is_late
                 log.warning(

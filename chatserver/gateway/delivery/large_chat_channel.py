@@ -83,7 +83,7 @@ class Channel:
         """Return the last chat seq sent to the session, or None if it is not in the channel."""
         return self.seq if session in self.caught_up else self.positions.get(session)
 
-    def promote(self) -> None:
+    def mark_caught_up(self) -> None:
         """Move sessions that are at the channel's seq to `caught_up`."""
         for session, place in list(self.positions.items()):
             if place == self.seq:

@@ -34,7 +34,7 @@ from chatserver.gateway.delivery.large_chat_channel import (
     find_removed_user,
     is_leaving,
 )
-from chatserver.gateway.transport.framing import text_frame
+from chatserver.gateway.transport.framing import encode_text_frame
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions, LargeHead
 from chatserver.protocol import codec, frames
 from chatserver.service.history.large_chat_log import ChannelEntry, ChannelLog
@@ -348,8 +348,8 @@ class Channels:
     def _encode_frame(self, body: bytes) -> bytes:
         epoch = self._device_epoch()
         if epoch != self._frame_epoch:
-            self._frame_epoch, self._frame_head = epoch, codec.event_head(epoch) + b"0"
-        return text_frame(self._frame_head + body)
+            self._frame_epoch, self._frame_head = epoch, codec.encode_event_head(epoch) + b"0"
+        return encode_text_frame(self._frame_head + body)
 
     def _deliver(self, channel: Channel, entry: ChannelEntry) -> None:
         seq, body = entry.seq, entry.body
@@ -372,7 +372,7 @@ class Channels:
         if caught_up:
             self._record_new_event(body, len(caught_up))
         if channel.positions:
-            channel.promote()
+            channel.mark_caught_up()
 
     def _detach_user(self, channel: Channel, user: UserId, seq: Seq) -> None:
         """Detach the sessions of `user` before the entry at `seq` that removes the user.
@@ -419,7 +419,7 @@ class Channels:
         missed += channel.caught_up
         channel.seq = upto
         self._detach_and_recover(missed, channel)
-        channel.promote()
+        channel.mark_caught_up()
 
     def _detach_and_recover(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
         """Detach sessions and let them recover: a missed entry may have removed their user."""
@@ -443,7 +443,7 @@ class Channels:
         try:
             while (place := channel.positions.get(session)) is not None:
                 if place >= channel.seq:
-                    channel.promote()
+                    channel.mark_caught_up()
                     return
                 await session.wait_for_room()
                 entries = await self._chat_log.list_for(session.user, chat, place, PAGE)

@@ -18,7 +18,7 @@ from chatserver.domain.access.logins import Claims, Marks
 from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, SessionId, UserId, new_id
 from chatserver.domain.inbox_cursors import Coverage
 from chatserver.domain.inboxes import InboxState
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.domain.presence import SessionActivity
 from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.gateway.delivery.large_chat_channel import (
@@ -30,7 +30,7 @@ from chatserver.gateway.session.session_auth import SessionAuth
 from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.state_machine import DeviceCursor, SessionState, Stage, Verdict
 from chatserver.gateway.transport.connection import Connection, Phase
-from chatserver.gateway.transport.framing import text_frame
+from chatserver.gateway.transport.framing import encode_text_frame
 from chatserver.protocol import codec, frames
 from chatserver.protocol.codes import Close
 from chatserver.service.history.sync import EventsLost, Missed
@@ -157,7 +157,7 @@ class Session:
         """Retry loading the user's large chats from the warm tier, then recover them."""
         positions: LargeChatPositions | None = None
         while positions is None and self.state.stage is not Stage.CLOSED:
-            await asyncio.sleep(jittered(2.0, 0.5, 1.5))
+            await asyncio.sleep(add_jitter(2.0, 0.5, 1.5))
             with contextlib.suppress(ChatError):
                 if (await self.publish_presence()).is_known:
                     positions = await self._context.channels.open_for(
@@ -239,7 +239,7 @@ class Session:
             except ChatError as exc:
                 if wait_s == RETRY_S:
                     log.warning("session.stored_delayed", chat=chat, error=exc.message)
-                await asyncio.sleep(jittered(wait_s, 0.5, 1.5))
+                await asyncio.sleep(add_jitter(wait_s, 0.5, 1.5))
                 wait_s = min(2 * wait_s, RETRY_S_MAX)
                 self._unreported[key] = self._unreported.pop(key)  # retry after the other chats
                 continue
@@ -247,7 +247,9 @@ class Session:
             if self.epoch != epoch:
                 continue  # in the new epoch, its seqs may belong to other messages
             if reader.stored:
-                self.send_stored(text_frame(codec.encode(frames.Stored(chat, reader.stored))))
+                self.send_stored(
+                    encode_text_frame(codec.encode(frames.Stored(chat, reader.stored)))
+                )
             if reader.stored < seq:
                 self._wait_for_stored(chat, seq, epoch)
 
@@ -256,7 +258,7 @@ class Session:
 
         def on_stored() -> None:
             if self.epoch == epoch:
-                self.send_stored(text_frame(codec.encode(frames.Stored(chat, seq))))
+                self.send_stored(encode_text_frame(codec.encode(frames.Stored(chat, seq))))
 
         def on_timeout() -> None:
             if (
@@ -320,7 +322,7 @@ class Session:
             except ChatError as exc:
                 if wait_s == RETRY_S:
                     log.warning("session.summary_delayed", session=self.id, error=exc.message)
-            await asyncio.sleep(jittered(wait_s, 0.5, 1.5))
+            await asyncio.sleep(add_jitter(wait_s, 0.5, 1.5))
             wait_s = min(2 * wait_s, RETRY_S_MAX)
         return None, None
 
@@ -419,7 +421,7 @@ class Session:
                         log.warning("session.snapshot_delayed", session=self.id, error=exc.message)
                 if not self._context.container.hot.is_up:
                     return
-                await asyncio.sleep(jittered(wait_s, 0.5, 1.5))
+                await asyncio.sleep(add_jitter(wait_s, 0.5, 1.5))
                 wait_s = min(2 * wait_s, RETRY_S_MAX)
         finally:
             self._is_recovering = False

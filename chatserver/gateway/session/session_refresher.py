@@ -11,7 +11,7 @@ import structlog
 
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.ids import UserId
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session.session_context import SessionTasks
@@ -47,7 +47,7 @@ class SessionRefresher:
     async def run(self) -> None:
         """Refresh periodically until cancelled."""
         while True:
-            await asyncio.sleep(jittered(self._interval_s, 0.8))
+            await asyncio.sleep(add_jitter(self._interval_s, 0.8))
             await self.refresh(is_loss_possible=False)
 
     def refresh_soon(self) -> None:

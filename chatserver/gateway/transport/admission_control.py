@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from websockets.http11 import Request
 
-from chatserver.domain.client_addresses import Network, client_address, get_subject
+from chatserver.domain.client_addresses import Network, get_subject, resolve_client_address
 from chatserver.hot.users.rate_limits import Allowance, Limits
 from chatserver.protocol.codes import Close
 from chatserver.telemetry import metrics
@@ -32,7 +32,7 @@ class Admission:
 
     def get_address(self, peer: str, request: Request) -> str:
         """Return the client's IP address; `peer` may be a trusted proxy."""
-        return client_address(peer, request.headers.get_all(FORWARDED), self._trusted)
+        return resolve_client_address(peer, request.headers.get_all(FORWARDED), self._trusted)
 
     def wait_s(self, address: str) -> int:
         """Return the seconds until the address may connect; 0 if it may connect now."""

@@ -18,10 +18,10 @@ from websockets.protocol import State as WebSocketState
 
 from chatserver.gateway.transport.framing import (
     NeedMore,
-    frame_end,
+    encode_text_frame,
+    find_frame_end,
     is_plain_text,
     repack,
-    text_frame,
     unmask,
 )
 from chatserver.gateway.transport.handshake import create_protocol
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
         limit = self._host.settings.frame_bytes_max
         while at < size:
             try:
-                start, end = frame_end(data, at)
+                start, end = find_frame_end(data, at)
             except NeedMore:
                 break
             if end - start > limit:
@@ -343,7 +343,7 @@ class Connection(asyncio.Protocol):
 
     def send_text(self, payload: bytes) -> None:
         """Send a text message at the end of this tick, with the guarantees of `send_frame`."""
-        self.send_frame(text_frame(payload))
+        self.send_frame(encode_text_frame(payload))
 
     def send_frame(self, frame: bytes) -> None:
         """Send encoded frame bytes at the end of this tick, in order.

@@ -29,14 +29,14 @@ def _encode_header(length: int) -> bytes:
 _HEADERS = [_encode_header(length) for length in range(2048)]
 
 
-def text_header(length: int) -> bytes:
+def encode_text_header(length: int) -> bytes:
     """Return the header of an unmasked, final text frame of `length` bytes (RFC 6455, 5.2)."""
     return _HEADERS[length] if length < 2048 else _encode_header(length)
 
 
-def text_frame(payload: bytes) -> bytes:
+def encode_text_frame(payload: bytes) -> bytes:
     """Return `payload` as one unmasked, final text frame."""
-    return text_header(len(payload)) + payload
+    return encode_text_header(len(payload)) + payload
 
 
 def repack(frames: bytes) -> bytes:
@@ -44,9 +44,9 @@ def repack(frames: bytes) -> bytes:
     packed: list[bytes] = []
     at = 0
     while at < len(frames):
-        start, at = frame_end(frames, at)
+        start, at = find_frame_end(frames, at)
         payload = from_json(frames[start:at])
-        packed += (b"\x82", text_header(len(payload))[1:], payload)
+        packed += (b"\x82", encode_text_header(len(payload))[1:], payload)
     return b"".join(packed)
 
 
@@ -54,7 +54,7 @@ class NeedMore(Exception):
     """The data contains only a part of the frame."""
 
 
-def frame_end(data: bytes, at: int) -> tuple[int, int]:
+def find_frame_end(data: bytes, at: int) -> tuple[int, int]:
     """Return the payload's `(start, end)` for the frame at offset `at`; `end` may exceed `data`.
 
     Raises:

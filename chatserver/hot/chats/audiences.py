@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.messages import Audience, generation_phase
+from chatserver.domain.messages import Audience, get_generation_phase
 from chatserver.domain.moderation import (
     is_chat_blocked,
     is_session_ended,
@@ -100,7 +100,7 @@ def make_audience(
         keys_packed=pack(*(key.encode() for key in chat_keys)),
         keys_count=len(chat_keys),
         args_packed=pack(
-            chat.encode(), b"%d" % generation_phase(chat), gate.encode(), b"%d" % recipients
+            chat.encode(), b"%d" % get_generation_phase(chat), gate.encode(), b"%d" % recipients
         ),
         sender_packed={
             user: pack(user.encode(), b"1") for user in joined if user not in checked_by_commit

@@ -12,7 +12,7 @@ from chatserver.domain.messages import (
     REF_TTL_S,
     compute_stored_digest,
     format_place,
-    generation_phase,
+    get_generation_phase,
     reference_key,
 )
 from chatserver.domain.moderation import format_member_status
@@ -118,7 +118,7 @@ class HotChatLoader:
             history,
             large,
             REF_TTL_S,
-            generation_phase(chat),
+            get_generation_phase(chat),
             # Newest first, because the script keeps only the first ones.
             ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),
             picture,

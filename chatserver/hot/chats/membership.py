@@ -23,7 +23,7 @@ from chatserver.domain.membership_periods import Periods
 from chatserver.domain.messages import (
     REF_TTL_S,
     format_name,
-    generation_phase,
+    get_generation_phase,
     parse_place,
     reference_key,
 )
@@ -77,7 +77,7 @@ def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
             "name": format_name(change.mid, change.digest),
             "large": change.large,
             "transition": change.transition,
-            "phase": generation_phase(chat),
+            "phase": get_generation_phase(chat),
             "repeat_lost": "1" if change.is_repeat else "",
             "picture": change.picture,
         },

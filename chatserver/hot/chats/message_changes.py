@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.message_changes import ChangeResult, HiddenSeqs, Hide, MessageChange, Outcome
-from chatserver.domain.messages import REF_TTL_S, format_name, generation_phase, reference_key
+from chatserver.domain.messages import REF_TTL_S, format_name, get_generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
@@ -88,7 +88,7 @@ class ChangeCommitter:
                 "asked": base_head,
                 "author": author,
                 "ref": reference_key(sender, change.ref),
-                "phase": generation_phase(chat),
+                "phase": get_generation_phase(chat),
                 "readable": "1" if change.is_of_earlier_period else "",
             },
             is_commit=True,

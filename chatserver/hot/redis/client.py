@@ -285,11 +285,11 @@ class HotClient(abc.ABC):
             self.reload_epoch(partition)
 
     @abc.abstractmethod
-    def keys_by_server(self) -> dict[str, str]:
+    def get_keys_by_server(self) -> dict[str, str]:
         """Return one existing key for each connected server, by server name."""
 
     async def _check_writes(self) -> None:
-        keys, before = self.keys_by_server(), self.refusals
+        keys, before = self.get_keys_by_server(), self.refusals
         refusals = await asyncio.gather(*map(self._find_refusal, keys.values()))
         self.refusals = {
             name: reason for name, reason in zip(keys, refusals, strict=True) if reason

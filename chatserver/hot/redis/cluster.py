@@ -27,7 +27,7 @@ import structlog
 
 from chatserver import config
 from chatserver.domain.ids import Epoch
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
 from chatserver.hot.redis.cluster_map import Claims, Member, View, parse_view
@@ -256,7 +256,7 @@ class ClusterClient(HotClient):
                 await self._open(node)
             except ChatError as exc:
                 log.warning("hot.connect_failed", redis=node.name, error=exc.message)
-                await asyncio.sleep(jittered(wait_s))
+                await asyncio.sleep(add_jitter(wait_s))
                 wait_s = min(wait_s * 2, RECONNECT_S_MAX)
             else:
                 log.info("hot.connected", redis=node.name)
@@ -267,7 +267,7 @@ class ClusterClient(HotClient):
         while True:
             wait_s = REFRESH_S if self._served == len(self._routes) else _REFRESH_DOWN_S
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(jittered(wait_s, 0.7)):
+                async with asyncio.timeout(add_jitter(wait_s, 0.7)):
                     await self._refresh_requested.wait()
             self._refresh_requested.clear()
             try:
@@ -278,7 +278,7 @@ class ClusterClient(HotClient):
                 log.warning("hot.map_refresh_failed", redis=self.name, error=exc.message)
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
-    def keys_by_server(self) -> dict[str, str]:
+    def get_keys_by_server(self) -> dict[str, str]:
         return {
             route.node.name: self.keys.epoch(route.partitions[0])
             for route in self._routes.values()

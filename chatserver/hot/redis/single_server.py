@@ -13,7 +13,7 @@ import redis.asyncio
 import structlog
 
 from chatserver import config
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
 from chatserver.hot.redis.connection import (
@@ -114,7 +114,7 @@ class SingleClient(HotClient):
                     self._wire = None
                     if not self.blocked:  # a block is logged when it changes
                         log.warning("hot.connect_failed", redis=self.name, error=exc.message)
-                    await asyncio.sleep(jittered(wait_s))
+                    await asyncio.sleep(add_jitter(wait_s))
                     wait_s = min(wait_s * 2, RECONNECT_S_MAX)
                 else:
                     log.info("hot.connected", redis=self.name, epoch=self.epochs[0])
@@ -132,7 +132,7 @@ class SingleClient(HotClient):
         except ChatError as exc:
             wire.abort(exc.message)
 
-    def keys_by_server(self) -> dict[str, str]:
+    def get_keys_by_server(self) -> dict[str, str]:
         return {self.name: self.keys.epoch(0)} if self.is_up else {}
 
     def reload_epoch(self, partition: int) -> None:

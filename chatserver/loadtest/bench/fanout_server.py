@@ -16,7 +16,7 @@ import uvloop
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from chatserver.gateway.transport.framing import text_frame
+from chatserver.gateway.transport.framing import encode_text_frame
 
 _transports: list[asyncio.Transport] = []
 
@@ -47,7 +47,7 @@ class FanOut(asyncio.Protocol):
             end = pos + 8 + int.from_bytes(data[pos + 2 : pos + 4], "big")
             if end > len(data):
                 break
-            frames.append(text_frame(data[pos + 8 : end]))
+            frames.append(encode_text_frame(data[pos + 8 : end]))
             pos = end
         self._rest = data[pos:]
         for output in [b"".join(frames)] if self.is_joined else frames:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.loadtest.coordinator import Totals
 
 _COUNTED = ("lost", "duplicate", "disordered", "jumped", "mismatched", "unacked", "unsent")
@@ -34,7 +34,7 @@ def format_ceiling(ceiling: dict[str, Any]) -> str:
         f"ceiling of the tool here: {ceiling['per_s']:,.0f} actions/s, "
         f"{ceiling['deliveries_per_s']:,.0f} deliveries/s, "
         f"{_format_or_dash(ceiling['cpu_us_per_action'])} us of CPU an action, "
-        f"{counted(ceiling['processes'], 'process', 'processes')}, "
+        f"{format_count(ceiling['processes'], 'process', 'processes')}, "
         "against a stub server"
     )
 

@@ -141,7 +141,7 @@ class Auditor:
             if not cursor.is_beyond:
                 rows = await self._manifests.list_from(chat, cursor.seq, _CLUSTER)
                 if rows:
-                    await self._check(cursor, _archived_window(rows, cursor), None, tally)
+                    await self._check(cursor, _build_archived_window(rows, cursor), None, tally)
                     await on_progress()
                     continue
                 cursor.is_beyond = True
@@ -271,7 +271,7 @@ class Auditor:
         return entries_by_seq
 
 
-def _archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:
+def _build_archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:
     """Return the range up to the end of the next segment and of all segments that overlap it."""
     last = rows[0]
     for row in rows[1:]:

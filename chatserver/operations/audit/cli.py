@@ -14,7 +14,7 @@ import click
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, parse_id
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import BadRequest
 from chatserver.operations.audit.social_cli import audit_social
 
@@ -92,7 +92,7 @@ async def _audit(
             printed = len(tally.findings)
             report.show(
                 tally.chats,
-                f"{_format_counts(tally)}, {counted(printed, 'finding')}",
+                f"{_format_counts(tally)}, {format_count(printed, 'finding')}",
             )
 
         async with (
@@ -123,7 +123,7 @@ def _print(finding: Finding, *, is_json: bool) -> None:
     if is_json:
         click.echo(json.dumps(as_json(finding)))
         return
-    for line in finding_lines(finding):
+    for line in build_finding_lines(finding):
         click.echo(line)
 
 
@@ -141,7 +141,7 @@ def as_json(finding: Finding) -> dict[str, str | int]:
     }
 
 
-def finding_lines(finding: Finding) -> list[str]:
+def build_finding_lines(finding: Finding) -> list[str]:
     """Return the printed lines of a finding."""
     seqs = f"{finding.first}" if finding.count == 1 else f"{finding.first} to {finding.last}"
     place = f", {finding.where}" if finding.where else ""
@@ -153,7 +153,7 @@ def finding_lines(finding: Finding) -> list[str]:
 
 
 def _format_counts(tally: Tally) -> str:
-    return f"{counted(tally.chats, 'chat')}, {counted(tally.entries, 'entry', 'entries')}"
+    return f"{format_count(tally.chats, 'chat')}, {format_count(tally.entries, 'entry', 'entries')}"
 
 
 def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
@@ -173,8 +173,8 @@ def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
         return
     click.echo(
         f"{_format_counts(tally)} ({tally.unverified} without a checksum), "
-        f"{counted(round(units), 'read unit')}: "
-        + (counted(len(tally.findings), "finding") if tally.findings else "nothing is wrong")
+        f"{format_count(round(units), 'read unit')}: "
+        + (format_count(len(tally.findings), "finding") if tally.findings else "nothing is wrong")
         + (f", {len(tally.failed)} not audited" if tally.failed else "")
         + (f"; {tally.shredded} with a deleted encryption key" if tally.shredded else "")
     )

@@ -11,7 +11,7 @@ import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 
 SETTLE_S = 10.0  # longer than the time between writing an edge and queueing the change
 
@@ -60,5 +60,5 @@ async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
             click.echo("\t".join((status, *line)))
         rows, unstable = audit.progress
     suffix = "" if has_found else ": nothing is wrong"
-    click.echo(f"{counted(rows, 'row')}, {unstable} that keep changing{suffix}", err=True)
+    click.echo(f"{format_count(rows, 'row')}, {unstable} that keep changing{suffix}", err=True)
     return is_wrong

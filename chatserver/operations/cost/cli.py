@@ -10,7 +10,7 @@ import click
 
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, ConfigError, Unavailable
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def _report(
     bucket = await _read_s3(settings, prices, objects_max, problems) if objects_max else []
     rates = costs.on_demand_rates(prices)
     if settings.warm.billing == "provisioned":
-        rates = costs.provisioned_rates(prices, capacities, spent, len(days))
+        rates = costs.compute_provisioned_rates(prices, capacities, spent, len(days))
     total = costs.total_line(spent, rates)
     return costs.Report(
         tenant=settings.warm.tenant,
@@ -95,10 +95,10 @@ async def _report(
         prices_region=prices.region,
         billing=settings.warm.billing,
         messages=spent.messages,
-        features=costs.feature_lines(spent, rates),
+        features=costs.build_feature_lines(spent, rates),
         total=total,
-        per_message=costs.message_line(total, spent.messages),
-        chats=costs.chat_lines(spent, rates, chats),
+        per_message=costs.build_message_line(total, spent.messages),
+        chats=costs.build_chat_lines(spent, rates, chats),
         chats_error_units=costs.compute_chats_error(spent),
         tiers=[*redis, *tables, *bucket],
         problems=problems,
@@ -124,7 +124,8 @@ async def _read_redis(
         problems.append(f"no units and no Redis data: {exc.message}")
         return costs.sum_days(()), []
     lines = [
-        costs.redis_line(server.server, server.keys, server.bytes, prices) for server in servers
+        costs.build_redis_line(server.server, server.keys, server.bytes, prices)
+        for server in servers
     ]
     return spent, lines
 
@@ -148,7 +149,8 @@ async def _read_dynamodb(
         for size in sizes
     ]
     lines = [
-        costs.stored_line("dynamodb", size.name, size.items, size.bytes, price) for size in sizes
+        costs.build_stored_line("dynamodb", size.name, size.items, size.bytes, price)
+        for size in sizes
     ]
     return capacities, lines
 
@@ -170,7 +172,7 @@ async def _read_s3(
         problems.append(f"S3: only about {objects_max:,} objects were listed; raise --objects-max")
     price = prices.s3.storage_per_gb_month_usd
     return [
-        costs.stored_line("s3", size.prefix, size.objects, size.bytes, price)
+        costs.build_stored_line("s3", size.prefix, size.objects, size.bytes, price)
         for size in prefix_sizes
     ]
 
@@ -180,7 +182,7 @@ def report_lines(report: Report) -> list[str]:
     tenant = f", tenant {report.tenant}" if report.tenant else ""
     lines = [
         f"{report.days[0]} to {report.days[-1]} (UTC){tenant}; "
-        f"{counted(report.messages, 'message')} stored",
+        f"{format_count(report.messages, 'message')} stored",
         f"prices of {report.prices_region} as of {report.prices_as_of}, {report.billing}",
         "",
         "DynamoDB units",

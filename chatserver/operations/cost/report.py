@@ -77,7 +77,7 @@ class Rates:
     write_text: str
     read_text: str
 
-    def line(self, name: str, table: str, write: float, read: float) -> Line:
+    def build_line(self, name: str, table: str, write: float, read: float) -> Line:
         """Return the cost of units."""
         usd = write * self.write_usd + read * self.read_usd
         formula = f"{write:,.1f} * {self.write_text} + {read:,.1f} * {self.read_text}"
@@ -108,7 +108,7 @@ def on_demand_rates(prices: Prices) -> Rates:
     return Rates(write / 1e6, read / 1e6, f"{write:g}/1,000,000", f"{read:g}/1,000,000")
 
 
-def provisioned_rates(
+def compute_provisioned_rates(
     prices: Prices, capacities: Sequence[Capacity], spending: Spending, days: int
 ) -> Rates:
     """Return the effective prices of used units with provisioned billing."""
@@ -133,11 +133,11 @@ def _sum_units(spending: Spending, kind: Kind) -> float:
     return sum(amount for (_, _, spent), amount in spending.units.items() if spent == kind)
 
 
-def feature_lines(spending: Spending, rates: Rates) -> list[Line]:
+def build_feature_lines(spending: Spending, rates: Rates) -> list[Line]:
     """Return a line for each feature and table, most expensive first."""
     names = {(feature, table) for feature, table, _ in spending.units}
     lines = [
-        rates.line(
+        rates.build_line(
             feature,
             table,
             spending.units.get((feature, table, "write"), 0.0),
@@ -148,11 +148,11 @@ def feature_lines(spending: Spending, rates: Rates) -> list[Line]:
     return sorted(lines, key=lambda line: (-line.usd, line.name, line.table))
 
 
-def chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list[Line]:
+def build_chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list[Line]:
     """Return the most expensive chats."""
     writes, reads = spending.chats["write"], spending.chats["read"]
     lines = [
-        rates.line(chat, "", writes.get(chat, 0.0), reads.get(chat, 0.0))
+        rates.build_line(chat, "", writes.get(chat, 0.0), reads.get(chat, 0.0))
         for chat in {*writes, *reads}
     ]
     return sorted(lines, key=lambda line: (-line.usd, line.name))[:count]
@@ -168,13 +168,13 @@ def compute_chats_error(spending: Spending) -> dict[str, float]:
     return errors
 
 
-def stored_line(tier: str, name: str, items: int, size: int, price: float) -> Stored:
+def build_stored_line(tier: str, name: str, items: int, size: int, price: float) -> Stored:
     """Return the storage cost per month, given the price per GB and month."""
     usd = size / GB * price
     return Stored(tier, name, items, size, usd, f"{size:,} / 2^30 * {price:g} a month")
 
 
-def redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
+def build_redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
     """Return the cost per month of a Redis server's used memory."""
     price = prices.redis.memory_per_gb_hour_usd
     usd = size / GB * price * HOURS_PER_MONTH
@@ -185,10 +185,10 @@ def redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
 
 def total_line(spending: Spending, rates: Rates) -> Line:
     """Return the total cost."""
-    return rates.line("all", "", _sum_units(spending, "write"), _sum_units(spending, "read"))
+    return rates.build_line("all", "", _sum_units(spending, "write"), _sum_units(spending, "read"))
 
 
-def message_line(total: Line, messages: int) -> Line | None:
+def build_message_line(total: Line, messages: int) -> Line | None:
     """Return the cost per message, including all related work."""
     if not messages:
         return None

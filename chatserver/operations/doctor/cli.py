@@ -12,7 +12,7 @@ import click
 
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings, check_secret
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def doctor(is_json: bool, is_all: bool) -> None:
     problems = sum(finding.level == "problem" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
     fine = len(findings) - problems - notes
-    summary = f"{counted(problems, 'problem')}, {counted(notes, 'note')}, {fine} passed"
+    summary = f"{format_count(problems, 'problem')}, {format_count(notes, 'note')}, {fine} passed"
     click.echo(summary, err=True)
     sys.exit(1 if problems else 0)
 

@@ -50,7 +50,7 @@ async def check_redis(
         return [Finding(STORE, "problem", exc.message, fix)]
     try:
         findings = [Finding(STORE, "ok", f"responds at {hot.name} and runs the scripts")]
-        for name, key in sorted(hot.keys_by_server().items()):
+        for name, key in sorted(hot.get_keys_by_server().items()):
             findings += await _check_server(hot, name, key, clock)
         return findings + await _check_workers(hot, [*WORKERS, *extra_workers])
     except (ChatError, redis.exceptions.RedisError, OSError) as exc:

@@ -189,16 +189,16 @@ def make_cost_report(
         days=[_make_day_cost(day, units, rates, has_usd=has_usd) for day, units in spent.items()],
         chats=[
             FeatureCost(line.name, line.write_units, line.read_units, line.usd if has_usd else None)
-            for line in costs.chat_lines(total_spending, rates, CHATS_SHOWN_MAX)
+            for line in costs.build_chat_lines(total_spending, rates, CHATS_SHOWN_MAX)
         ],
     )
 
 
 def _make_day_cost(day: str, spending: Spending, rates: costs.Rates, *, has_usd: bool) -> DayCost:
     total = costs.total_line(spending, rates)
-    message = costs.message_line(total, spending.messages)
+    message = costs.build_message_line(total, spending.messages)
     sums: dict[str, tuple[float, float, float]] = {}
-    for line in costs.feature_lines(spending, rates):
+    for line in costs.build_feature_lines(spending, rates):
         write, read, usd = sums.get(line.name, (0.0, 0.0, 0.0))
         sums[line.name] = write + line.write_units, read + line.read_units, usd + line.usd
     by_cost = sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))

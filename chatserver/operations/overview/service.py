@@ -34,8 +34,8 @@ from chatserver.telemetry.process_stats import (
     SlowClose,
     Snapshot,
     add_buckets,
-    quantile,
-    top_chats,
+    compute_quantile,
+    list_top_chats,
 )
 
 EVERY_MS: Final = int(EVERY_S * 1000)
@@ -163,7 +163,7 @@ class StatsHistory:
         self._next_ms = max(self._next_ms, (now_ms // EVERY_MS - POINTS_MAX) * EVERY_MS)
         while self._next_ms <= now_ms:
             self._points.append(self._make_point(self._next_ms))
-            self._chats.append(dict(top_chats([self._new_chats], 2 * CHATS_MAX)))
+            self._chats.append(dict(list_top_chats([self._new_chats], 2 * CHATS_MAX)))
             self._counts.append(self._new_counts)
             self._new_chats, self._new_counts = {}, {}
             self._next_ms += EVERY_MS
@@ -188,7 +188,7 @@ class StatsHistory:
             merged: dict[float, int] = {}
             for snapshot in live:
                 add_buckets(merged, snapshot.times.get(name, {}))
-            value = quantile(merged, share)
+            value = compute_quantile(merged, share)
             return None if value is None else round(value * 1000, 3)
 
         ok, dup = compute_rate(live, "sends:ok"), compute_rate(live, "sends:dup")
@@ -227,7 +227,7 @@ class StatsHistory:
         backlogs = [received for received in live if received.snapshot.backlog is not None]
         newest = max(backlogs, key=lambda received: received.at_ms, default=None)
         recent_s = max(1, len(self._counts)) * EVERY_S
-        chats = top_chats(self._chats, CHATS_MAX)
+        chats = list_top_chats(self._chats, CHATS_MAX)
         return Overview(
             now_ms=now_ms,
             every_ms=EVERY_MS,
@@ -299,7 +299,7 @@ def _sort_key(received: ReceivedSnapshot) -> tuple[str, str, str, int]:
 
 def _make_process(received: ReceivedSnapshot, now_ms: int) -> Process:
     snapshot = received.snapshot
-    loop = quantile(snapshot.times.get("loop", {}), 0.99)
+    loop = compute_quantile(snapshot.times.get("loop", {}), 0.99)
     return Process(
         process=received.process,
         kind=snapshot.kind,

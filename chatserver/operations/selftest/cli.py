@@ -16,7 +16,7 @@ import click
 
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, ConfigError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ async def _run_checks(settings: Settings, names: Names, report: Report) -> None:
     from chatserver.operations.selftest.worker import ChatChecks
     from chatserver.warm.dynamo.client import open_dynamodb
 
-    own, clock = resources.isolate(settings, names), SystemClock()
+    own, clock = resources.build_isolated_settings(settings, names), SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         dynamodb = await stack.enter_async_context(open_dynamodb(own.warm))
         client = dynamodb.for_feature("operations")
@@ -178,6 +178,6 @@ def _print(report: Report, out: Path) -> None:
         click.echo(f"could not delete: {name}", err=True)
     failures = sum(result.status == "failed" for result in report.results)
     click.echo(
-        f"{counted(len(report.results), 'check')}, {counted(failures, 'failure')}; report: "
-        f"{out / 'selftest.md'}"
+        f"{format_count(len(report.results), 'check')}, {format_count(failures, 'failure')}; "
+        f"report: {out / 'selftest.md'}"
     )

@@ -28,7 +28,7 @@ class RedisChecks:
         ]
 
     async def _describe(self) -> str:
-        servers = self._hot.keys_by_server()
+        servers = self._hot.get_keys_by_server()
         require(servers, "no server responds")
         lines = []
         for name, key in sorted(servers.items()):

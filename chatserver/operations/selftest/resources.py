@@ -36,7 +36,7 @@ class Names:
         return cls(f"selftest-{secrets.token_hex(6)}")
 
 
-def isolate(settings: Settings, names: Names) -> Settings:
+def build_isolated_settings(settings: Settings, names: Names) -> Settings:
     """Return settings that use the run's own tables and objects, with on-demand billing."""
     warm = settings.warm.model_copy(
         update={"table_prefix": f"{names.prefix}-", "billing": "on_demand"}
@@ -109,7 +109,7 @@ async def claim_redis(hot: HotClient, names: Names) -> bool:
         for make in (hot.keys.epoch, hot.keys.seqs, hot.keys.where)
         for number in partitions
     }
-    for server, key in hot.keys_by_server().items():
+    for server, key in hot.get_keys_by_server().items():
         keys = await _list_keys(hot, key, len(connection_keys) + 1)
         if set(keys) - connection_keys:
             log.info("selftest.redis_in_use", redis=server)
@@ -127,7 +127,7 @@ async def delete_keys(hot: HotClient, names: Names) -> list[str]:
         async with asyncio.timeout(DELETE_S_MAX):
             if await hot.call("HGET", claim, "owner") != names.prefix.encode():
                 return [f"Redis keys at {hot.name}: another process has claimed this Redis"]
-            for first in hot.keys_by_server().values():
+            for first in hot.get_keys_by_server().values():
                 for key in await _list_keys(hot, first, KEYS_MAX):
                     if key != claim:
                         await hot.call("UNLINK", key)

@@ -12,7 +12,7 @@ import msgspec
 
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
-from chatserver.domain.quantities import counted, format_bytes
+from chatserver.domain.quantities import format_bytes, format_count
 from chatserver.operations.tenants.tenant_cli import (
     Progress,
     handle_errors,
@@ -149,7 +149,7 @@ async def _measure(
 
 def _format_size(size: TenantSize) -> list[str]:
     lines = [
-        f"{size.tenant or '(no tenant)'}: {counted(size.items, 'item')}, "
+        f"{size.tenant or '(no tenant)'}: {format_count(size.items, 'item')}, "
         f"{format_bytes(size.bytes)}, {size.usd_per_month:.4f} USD a month"
     ]
     lines += [

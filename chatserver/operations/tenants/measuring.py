@@ -22,7 +22,7 @@ from chatserver.operations.cost.prices import GB, HOURS_PER_MONTH, Prices
 from chatserver.operations.tenants.listing import get_tenant, open_all_items
 from chatserver.operations.tenants.stores import get_tenant_settings
 from chatserver.warm.schema.tables import TABLES
-from chatserver.warm.tenant_items import index_bytes, item_bytes
+from chatserver.warm.tenant_items import compute_item_bytes, index_bytes
 
 ITEM_OVERHEAD_BYTES: Final = 100  # AWS: per item, for storage
 
@@ -106,7 +106,7 @@ async def measure_tenants(
             async for page in items.iter_pages(table, is_consistent=False):
                 for item in page.items:
                     tenant = get_tenant(table, item)
-                    stored = item_bytes(item) + ITEM_OVERHEAD_BYTES
+                    stored = compute_item_bytes(item) + ITEM_OVERHEAD_BYTES
                     sizes.add(tenant, "dynamodb", table.name, 1, stored)
                     for index in table.indexes:
                         if entry := index_bytes(table, index, item):

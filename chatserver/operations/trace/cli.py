@@ -17,9 +17,9 @@ import click
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, UserId, parse_id, parse_mid
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import BadRequest, NotFound, Unavailable
-from chatserver.telemetry.printable_text import escaped
+from chatserver.telemetry.printable_text import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -79,7 +79,7 @@ def trace(
     message_trace, reason, problems = run(_trace(settings, mid, place, chats_max, members_max))
     if message_trace is None:
         for problem in problems:
-            click.echo(f"chatserver: {escaped(problem)}", err=True)
+            click.echo(f"chatserver: {escape_unprintable(problem)}", err=True)
         click.echo(f"chatserver: {reason}", err=True)
         sys.exit(1)
     if is_json:
@@ -141,18 +141,18 @@ def _print(message_trace: Trace) -> None:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
-    for name, text in trace_lines(message_trace):
-        table.add_row(name, escaped(text))
+    for name, text in build_trace_lines(message_trace):
+        table.add_row(name, escape_unprintable(text))
     parts: list[RenderableType] = [table]
     if message_trace.recipients:
         members = Table("member", "joined at", "inbox", "received", "read", "gateways", box=None)
         for recipient in message_trace.recipients:
-            members.add_row(*recipient_cells(recipient, message_trace.found.seq))
+            members.add_row(*build_recipient_cells(recipient, message_trace.found.seq))
         parts += ["", members]
     Console(highlight=False, markup=False, soft_wrap=True).print(Group(*parts))
 
 
-def trace_lines(message_trace: Trace) -> list[Line]:
+def build_trace_lines(message_trace: Trace) -> list[Line]:
     """Return the printed lines, except the table of members."""
     place = message_trace.found
     lines = [
@@ -163,10 +163,10 @@ def trace_lines(message_trace: Trace) -> list[Line]:
             f"chat {place.chat}, seq {place.seq}, ts {place.ts} ({_format_us(place.ts)})",
         ),
         ("", f"{place.kind} from {place.sender}; found in {_SOURCES[place.source]}"),
-        *_hot_lines(message_trace),
-        *_delivered_lines(message_trace),
-        *_warm_lines(message_trace),
-        *_cold_lines(message_trace),
+        *_build_hot_lines(message_trace),
+        *_build_delivery_lines(message_trace),
+        *_build_warm_lines(message_trace),
+        *_build_cold_lines(message_trace),
     ]
     if message_trace.held_since_ms is not None:
         lines.append(
@@ -184,7 +184,7 @@ _SOURCES = {
 }
 
 
-def _hot_lines(message_trace: Trace) -> list[Line]:
+def _build_hot_lines(message_trace: Trace) -> list[Line]:
     hot = message_trace.hot
     if hot is None:
         return [("hot", "unknown: Redis does not respond")]
@@ -194,11 +194,11 @@ def _hot_lines(message_trace: Trace) -> list[Line]:
     return [("hot", f"{place}, which is at seq {hot.head}")]
 
 
-def _delivered_lines(message_trace: Trace) -> list[Line]:
+def _build_delivery_lines(message_trace: Trace) -> list[Line]:
     hot, seq = message_trace.hot, message_trace.found.seq
     text = "unknown: Redis does not respond"
     if hot is not None and hot.is_large:
-        text = f"large chat without inboxes: {counted(hot.gateways, 'gateway')} subscribed"
+        text = f"large chat without inboxes: {format_count(hot.gateways, 'gateway')} subscribed"
     elif hot is not None and (not hot.is_open or hot.served >= seq):
         text = "all inboxes written"
     elif hot is not None:
@@ -219,14 +219,14 @@ def _delivered_lines(message_trace: Trace) -> list[Line]:
         lines.append(
             (
                 "",
-                f"{counted(message_trace.members, 'member')} now; of {shown}: "
+                f"{format_count(message_trace.members, 'member')} now; of {shown}: "
                 f"{received} received it, {read} read it",
             )
         )
     return lines
 
 
-def _warm_lines(message_trace: Trace) -> list[Line]:
+def _build_warm_lines(message_trace: Trace) -> list[Line]:
     warm, waiting = message_trace.warm, message_trace.waiting
     if waiting is not None and waiting.why:
         return [("persisted", f"NO: dead letter {waiting.place}: {waiting.why}")]
@@ -246,14 +246,14 @@ def _warm_lines(message_trace: Trace) -> list[Line]:
         ("persisted", f"yes: partition {warm.partition}, rev {warm.rev}, checksum {warm.checksum}")
     ]
     body = {"inline": "in the item", "object": f"in {warm.body_key}", "none": "none"}[warm.body]
-    files = counted(warm.attachments, "attachment")
-    lines.append(("body", f"{counted(warm.body_bytes, 'byte')}, {body}; {files}"))
+    files = format_count(warm.attachments, "attachment")
+    lines.append(("body", f"{format_count(warm.body_bytes, 'byte')}, {body}; {files}"))
     if warm.is_deleted:
         lines.append(("deleted", f"yes, by the entry at seq {warm.rev}"))
     if warm.edited_seq is not None:
         lines.append(("edited", f"by the entry at seq {warm.edited_seq}"))
     if warm.reactions:
-        lines.append(("reactions", f"of {counted(warm.reactions, 'user')}"))
+        lines.append(("reactions", f"of {format_count(warm.reactions, 'user')}"))
     if warm.expires_at is not None:
         lines.append(("expires", _format_s(warm.expires_at)))
     if warm.ttl is not None:
@@ -263,7 +263,7 @@ def _warm_lines(message_trace: Trace) -> list[Line]:
     return lines
 
 
-def _cold_lines(message_trace: Trace) -> list[Line]:
+def _build_cold_lines(message_trace: Trace) -> list[Line]:
     cold = message_trace.cold
     if message_trace.archived_upto is None:
         return [("archived", "unknown: DynamoDB does not respond")]
@@ -282,7 +282,7 @@ def _cold_lines(message_trace: Trace) -> list[Line]:
     ]
 
 
-def recipient_cells(recipient: Recipient, seq: int) -> list[str]:
+def build_recipient_cells(recipient: Recipient, seq: int) -> list[str]:
     """Return a row of the table of members."""
     if recipient.joined > seq:
         return [

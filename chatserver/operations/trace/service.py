@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, UserId, parse_mid
-from chatserver.domain.quantities import counted
+from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, NotFound
 from chatserver.operations.trace.hot import HotTrace
 from chatserver.operations.trace.model import (
@@ -96,7 +96,7 @@ class MessageTrace:
             return None
 
     def _describe_search(self, chat: ChatId | None) -> str:
-        scope = f"chat {chat}" if chat else counted(self._searched, "chat")
+        scope = f"chat {chat}" if chat else format_count(self._searched, "chat")
         text = f"no such message in the backlog or in {scope}"
         if self._searched >= self._chats_max:
             text += " (the maximum of --chats-max); set --chat or --user"

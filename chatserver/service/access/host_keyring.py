@@ -21,7 +21,7 @@ import structlog
 
 from chatserver.config import Auth
 from chatserver.domain.clock import Clock
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, CorruptData, Unavailable
 from chatserver.hot.jwks_cache import KeySets
 
@@ -160,4 +160,4 @@ class KeyRing:
         while True:
             is_new = await self._refresh(is_urgent=False)
             is_urgent = self._body is None and not is_new
-            await asyncio.sleep(jittered(1.0 if is_urgent else JWKS_TTL_S / 2, 0.8))
+            await asyncio.sleep(add_jitter(1.0 if is_urgent else JWKS_TTL_S / 2, 0.8))

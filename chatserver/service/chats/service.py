@@ -137,7 +137,7 @@ class Chats:
     async def _append_chat(
         self, info: frames.ChatInfo, users: Sequence[UserId], creator: UserId
     ) -> None:
-        body = codec.chat_event_body(info)
+        body = codec.encode_chat_event_body(info)
         for place in await self._inboxes.append_event(
             users, ChatId(info.chat), body, is_listed=True
         ):

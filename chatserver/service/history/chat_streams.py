@@ -132,10 +132,10 @@ class ChatStream:
         self._has_log, self._stored = True, head.stored
         self._seq = head.seq + 1 if self._is_descending else head.stored
         if head.seq - head.stored > _HOT_READ:
-            self._seq = await self._seek(tiers.log, head)
+            self._seq = await self._find_start_seq(tiers.log, head)
         self._reads_log = self._is_descending or self._stored == 0
 
-    async def _seek(self, log: ChatLog, head: ChatHead) -> Seq:
+    async def _find_start_seq(self, log: ChatLog, head: ChatHead) -> Seq:
         """Return the seq that precedes the time range in the log, in the merge's order."""
         assert self._next is not None
         low, high = head.stored + 1, int(head.seq)

@@ -86,7 +86,9 @@ class ChannelLog:
         return [
             ChannelEntry(
                 entry.seq,
-                codec.entry_event_body(chat, entry.seq, entry.ts, view.render_entry(entry, now_s)),
+                codec.encode_entry_event_body(
+                    chat, entry.seq, entry.ts, view.render_entry(entry, now_s)
+                ),
             )
             for entry in entries
         ]

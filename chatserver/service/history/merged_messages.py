@@ -226,19 +226,19 @@ class _Merge:
         while self._waiting or self._ready:
             if self._has_next():
                 if len(self._items) == self._limit:
-                    return Page(self._items, _token_after(self._items[-1]))
+                    return Page(self._items, _build_token_after(self._items[-1]))
                 self._append_next()
                 continue
             key = self._waiting[0][0]
             is_spent = self._reads >= READS_MAX or self._entries >= ENTRIES_MAX
             if is_spent and (self._items or key > self._first):
-                return Page(self._items, self._token_at(key))
+                return Page(self._items, self._build_token_at(key))
             try:
                 await self._read_wave(wave)
             except Unavailable:
                 if not self._items:
                     raise
-                return Page(self._items, _token_after(self._items[-1]))
+                return Page(self._items, _build_token_after(self._items[-1]))
             wave = min(2 * wave, _WAVE_MAX)
         return Page(self._items, None)
 
@@ -289,13 +289,13 @@ class _Merge:
         for stream in wave:
             self._put(stream)
 
-    def _token_at(self, key: int) -> Token:
+    def _build_token_at(self, key: int) -> Token:
         """Return the token of a page that begins with the messages at the key's ts."""
         ts = -key if self._is_descending else key
         return {"ts": ts + 1 if self._is_descending else ts, "chat": ""}
 
 
-def _token_after(message: Message) -> Token:
+def _build_token_after(message: Message) -> Token:
     return {"ts": message.ts, "chat": message.chat}
 
 

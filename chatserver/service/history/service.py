@@ -178,17 +178,17 @@ class History:
         entries = await self._log.list_before(chat, Seq(before), limit)
         top = before - 1
         view = await self._open_view(reader, chat, top - limit + 1, limit, span)
-        rows = _contiguous_down_from(top, self._hot_rows(entries, view))
+        rows = _select_contiguous_down(top, self._read_hot_rows(entries, view))
         tier: Tier = "hot"
         first = rows[0].seq if rows else top + 1
         if len(rows) < limit and first > 1:
             hint = rows[0].ts if rows else ts
             run = await self._older.read_run(chat, first, None, limit - len(rows), hint)
-            older = _contiguous_down_from(first - 1, self._older_rows(run.messages, view))
+            older = _select_contiguous_down(first - 1, self._read_older_rows(run.messages, view))
             if not older:
                 raise _report_gap(first - 1)
             rows, tier = older + rows, run.tier
-        rows = _within_bytes(list(reversed(rows)), self._pages.bytes_max)
+        rows = _limit_bytes(list(reversed(rows)), self._pages.bytes_max)
         rows.reverse()
         has_more = bool(rows) and span.find_period_before(rows[0].seq) is not None
         return _page(rows, tier, has_more, view)
@@ -198,32 +198,32 @@ class History:
     ) -> Page:
         entries = await self._log.list_after(chat, Seq(after), limit)
         view = await self._open_view(reader, chat, after + 1, limit, span)
-        rows = _contiguous_up_from(after + 1, self._hot_rows(entries, view))
+        rows = _select_contiguous_up(after + 1, self._read_hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)
         # The log may have gaps below the head, where it has only tombstones of warm-tier entries.
         if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
             run = await self._older.read_run(chat, None, last, limit - len(rows), hint)
-            appended = _contiguous_up_from(last + 1, self._older_rows(run.messages, view))
+            appended = _select_contiguous_up(last + 1, self._read_older_rows(run.messages, view))
             if not rows and not appended:
                 raise _report_gap(after + 1)
             rows, tier = rows + appended, run.tier if appended else tier
             if appended and len(rows) < limit:
                 last = rows[-1].seq
                 newer = await self._log.list_after(chat, Seq(last), limit - len(rows))
-                rows += _contiguous_up_from(last + 1, self._hot_rows(newer, view))
-        rows = _within_bytes(rows, self._pages.bytes_max)
+                rows += _select_contiguous_up(last + 1, self._read_hot_rows(newer, view))
+        rows = _limit_bytes(rows, self._pages.bytes_max)
         return _page(rows, tier, rows[-1].seq < span.head, view)
 
-    def _hot_rows(self, entries: Sequence[LogEntry], view: View) -> list[_Row]:
+    def _read_hot_rows(self, entries: Sequence[LogEntry], view: View) -> list[_Row]:
         now_s = self._clock.time()
         return [
             _Row(e.seq, e.ts, codec.join_message(e.seq, e.ts, view.render_entry(e, now_s)))
             for e in entries
         ]
 
-    def _older_rows(self, messages: Sequence[frames.Message], view: View) -> list[_Row]:
+    def _read_older_rows(self, messages: Sequence[frames.Message], view: View) -> list[_Row]:
         now_s = self._clock.time()
         return [_Row(m.seq, m.ts, codec.encode(view.render_message(m, now_s))) for m in messages]
 
@@ -238,7 +238,7 @@ def _report_gap(seq: int) -> Unavailable:
     return Unavailable(f"message {seq} cannot be read now; try again")
 
 
-def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:
+def _select_contiguous_down(top: int, rows: list[_Row]) -> list[_Row]:
     """Return the longest run of `rows` without gaps that ends with seq `top`."""
     start, wanted = len(rows), top
     while start > 0 and rows[start - 1].seq == wanted:
@@ -247,7 +247,7 @@ def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:
     return rows[start:]
 
 
-def _contiguous_up_from(first: int, rows: list[_Row]) -> list[_Row]:
+def _select_contiguous_up(first: int, rows: list[_Row]) -> list[_Row]:
     """Return the longest run of `rows` without gaps that starts with seq `first`."""
     count = 0
     while count < len(rows) and rows[count].seq == first + count:
@@ -255,7 +255,7 @@ def _contiguous_up_from(first: int, rows: list[_Row]) -> list[_Row]:
     return rows[:count]
 
 
-def _within_bytes(rows: list[_Row], bytes_max: int) -> list[_Row]:
+def _limit_bytes(rows: list[_Row], bytes_max: int) -> list[_Row]:
     """Return the first rows that fit into `bytes_max` together, at least one."""
     size = 0
     for index, row in enumerate(rows):

@@ -86,7 +86,7 @@ class Sync:
                 if message is None:
                     break
                 tail = views.get(entry.chat, NO_CHANGES).render_entry(message, now_s)
-                body = codec.entry_event_body(entry.chat, message.seq, message.ts, tail)
+                body = codec.encode_entry_event_body(entry.chat, message.seq, message.ts, tail)
             size += len(body)
             if missed and size > self._pages.bytes_max:
                 return missed

@@ -156,7 +156,7 @@ class OlderTiers:
         cached = self._tops.get(chat)
         now_s = self._clock.time()
         for restored in cached.top.restored if cached is not None else ():
-            if restored.serves(read.seq, now_s):
+            if restored.has_entry(read.seq, now_s):
                 room = read.seq - restored.first if read.is_descending else restored.done - read.seq
                 return await self._read_warm(chat, read._replace(limit=min(read.limit, room + 1)))
         return []

@@ -80,7 +80,7 @@ class FormerMembers:
             restored |= {user: former for (user, _), former in zip(batch, closed, strict=True)}
         return restored
 
-    async def fix_periods(
+    async def correct_periods(
         self,
         chat: ChatId,
         changes: Sequence[MembershipChange],
@@ -113,7 +113,9 @@ class FormerMembers:
                     joined = joins.get(entry.user)
                     if await self._find_mid(chat, seq) == entry.mid:
                         first = await self._find_seq(chat, *joined) if joined else None
-                        await self._memberships.fix_left(chat, entry.user, entry.mid, seq, first)
+                        await self._memberships.record_leave_seq(
+                            chat, entry.user, entry.mid, seq, first
+                        )
 
     async def _find_seq(self, chat: ChatId, seq: Seq, mid: str) -> Seq | None:
         return seq if await self._find_mid(chat, seq) == mid else None

@@ -239,7 +239,7 @@ class Invitations:
     async def close(self, user: UserId, chat: ChatId, inviter: str | None) -> None:
         """Delete an accepted invitation. The user trusts the inviter from now on."""
         if inviter is not None:
-            await self._rows.trust(user, inviter, self._clock.time())
+            await self._rows.record_trust(user, inviter, self._clock.time())
         await self._rows.delete(user, chat)
 
     async def decline(self, user: UserId, chat: ChatId) -> None:

@@ -107,7 +107,7 @@ class MembershipPropagation:
         head = await self._hot_membership.find_head(chat, list(joined_users))
         if head is None:
             return False
-        await self._former_members.fix_periods(chat, changes, head)
+        await self._former_members.correct_periods(chat, changes, head)
         # Oldest first; see `change_records.add_unstored`.
         first_unstored = next(
             (change.version for change in changes if not head.is_stored(change)), None
@@ -157,11 +157,13 @@ class MembershipPropagation:
         chat = change.chat
         if first > written.joined and change.newcomers:
             joined = [(user, first + index) for user, index in change.newcomers.items()]
-            await self._memberships.fix_joined(chat, joined)
+            await self._memberships.record_join_seqs(chat, joined)
         if first not in (0, written.joined):
             for index, member in enumerate(written.members):
                 if not member.role and not member.is_new:
-                    await self._memberships.fix_left(chat, member.user, member.mid, first + index)
+                    await self._memberships.record_leave_seq(
+                        chat, member.user, member.mid, first + index
+                    )
 
     async def apply_write_policy(self, record: Chat) -> None:
         """Apply the write policy in the chat's item (such as a block or slow mode) to Redis.
@@ -309,7 +311,7 @@ class MembershipPropagation:
     ) -> None:
         info = await self.describe(audience.chat)
         info = msgspec.structs.replace(info, large=notice.is_large, since=since)
-        body = codec.chat_event_body(info)
+        body = codec.encode_chat_event_body(info)
         events = [(user, since, "!", body) for user in users]
         await self._append_size_events(audience, notice.version, events, is_large=notice.is_large)
 
@@ -364,7 +366,7 @@ class MembershipPropagation:
         if not users:
             return
         chat = ChatId(record.chat)
-        body = codec.chat_event_body(await self.describe(chat))
+        body = codec.encode_chat_event_body(await self.describe(chat))
         places = await self._inboxes.append_event(users, chat, body, is_listed=True)
         # Returning members have the chat listed, but must still be notified.
         returning = [place.user for place in places if not place.appended]
@@ -379,7 +381,7 @@ class MembershipPropagation:
         chat = ChatId(record.chat)
         info = await self.describe(chat)
         users = [UserId(user) for user in info.members if not is_companion(user)]
-        body = codec.chat_event_body(info)
+        body = codec.encode_chat_event_body(info)
         self._notify_seq(
             await self._inboxes.append_marks(users, chat, body, _CHAT_KEY, record.version)
         )

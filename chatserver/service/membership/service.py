@@ -35,7 +35,7 @@ from chatserver.domain import membership as rules
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
 from chatserver.domain.invitations import Invitation
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.domain.large_chats import is_large_after
 from chatserver.domain.membership import Changes, Group, Role
 from chatserver.domain.messages import compute_digest
@@ -245,7 +245,7 @@ class Membership:
                 if record.picture not in (None, committed.record.picture):
                     await self._pictures.release(chat, record.picture)
                 return committed
-            await asyncio.sleep(jittered(min(WAIT_S_MAX, 0.01 * 2**attempt), 0))
+            await asyncio.sleep(add_jitter(min(WAIT_S_MAX, 0.01 * 2**attempt), 0))
         raise Unavailable(f"chat {chat}: too many concurrent changes; try again")
 
     async def _read(
@@ -367,7 +367,7 @@ class Membership:
             for index, (user, role) in enumerate(changes.items())
             if role and user not in group.roles
         }
-        await self._former_members.fix_periods(chat, find_unstored(record), head, added)
+        await self._former_members.correct_periods(chat, find_unstored(record), head, added)
         former = await self._former_members.restore(chat, added)
         mutes = self._find_mutes(frame)
         roles: dict[str, Role] = {

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from chatserver.domain.ids import Ref, UserId
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, NotFound, Overloaded, Unavailable
 from chatserver.hot.bus.job_progress import Jobs, Progress, State
 
@@ -96,7 +96,7 @@ class Broadcasts:
                 await self._deliver(user, Ref(f"{job}-{digest(user)}"), body)
             except ChatError as exc:
                 if exc.temporary and attempts_left:
-                    await asyncio.sleep(jittered((exc.retry_after_ms or 1000) / 1000, 1.0, 2.0))
+                    await asyncio.sleep(add_jitter((exc.retry_after_ms or 1000) / 1000, 1.0, 2.0))
                     continue
                 log.info("broadcast.delivery_failed", job=job, user=user, error=exc.message)
                 return False

@@ -33,7 +33,7 @@ async def list_for_users(
     devices: DeviceNotifier,
 ) -> None:
     """Add the direct chat of two users (`pair`) to the chat lists of `users`, if missing there."""
-    body = codec.chat_event_body(frames.ChatInfo(chat, "direct", sorted(pair)))
+    body = codec.encode_chat_event_body(frames.ChatInfo(chat, "direct", sorted(pair)))
     for place in await inboxes.append_event(users, chat, body, is_listed=True):
         if place.appended:
             devices.notify_seq(place.user, place.seq, place.gateways)

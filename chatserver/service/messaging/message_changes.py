@@ -192,7 +192,7 @@ class MessageChangeService:
             raise NotFound(NO_MESSAGE)
         outcome = await self._hidden.hide(user, chat, seq)
         if outcome is Hide.NEW:
-            body = codec.hidden_event_body(chat, [seq])
+            body = codec.encode_hidden_event_body(chat, [seq])
             for place in await self._inboxes.append_event([user], chat, body):
                 if place.appended:
                     self._devices.notify_seq(place.user, place.seq, place.gateways)

@@ -362,7 +362,7 @@ class Messaging:
         draft.listener.on_acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
             self._trace_committed(self._tracer, draft, seq)
-        body = codec.event_body(draft.chat, seq, ts, draft.tail)
+        body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
         self._devices.push(audience.inline_users, epoch, places, body)
         if places.far is not None:
             # Sent after the records of this tick, on the same connection.
@@ -375,7 +375,7 @@ class Messaging:
         draft.listener.on_acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
             self._trace_committed(self._tracer, draft, seq)
-        body = codec.event_body(draft.chat, seq, ts, draft.tail)
+        body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
         self._devices.publish(draft.chat, epoch, seq, body, gateways)
         if gateways:
             self._undelivered.finish_soon(draft.chat, seq)

@@ -79,7 +79,9 @@ class Retention:
         info = await self._propagation.describe(chat)
         if is_new:
             users = [UserId(user) for user in info.members]
-            for place in await self._inboxes.append_event(users, chat, codec.chat_event_body(info)):
+            for place in await self._inboxes.append_event(
+                users, chat, codec.encode_chat_event_body(info)
+            ):
                 if place.appended:
                     self._devices.notify_seq(place.user, place.seq, place.gateways)
         await self._hot_membership.end(marker)

@@ -128,7 +128,7 @@ class Moderation:
         """Send the chat's new state to the blocking user's devices only: blocks are private."""
         info = await self._propagation.describe(chat)
         if info.blocked == is_blocked:
-            body = codec.chat_event_body(info)
+            body = codec.encode_chat_event_body(info)
             for place in await self._inboxes.append_event([user], chat, body):
                 if place.appended:
                     self._devices.notify_seq(place.user, place.seq, place.gateways)

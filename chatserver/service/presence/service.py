@@ -111,7 +111,9 @@ class UserPresence:
 
     def _get_state(self, local: _User, now: float) -> State:
         away_after_s = self._settings.away_after_s
-        state = get_best_state(session.state_at(now, away_after_s) for session in local.sessions)
+        state = get_best_state(
+            session.get_state_at(now, away_after_s) for session in local.sessions
+        )
         return get_best_state((state, local.closed_state)) if now < local.closed_until else state
 
     # publishing

@@ -237,7 +237,7 @@ class ArchivableMessages:
             Idempotent. A newer version of the item is not overwritten.
         """
         (short,) = await self._bodies.offload([encode_item(item)])
-        encoded = await self._rows.place(short)
+        encoded = await self._rows.add_partition_key(short)
         request = {
             "TableName": self._table,
             "Item": encoded | {Field.RESTORED: {"N": str(until)}},

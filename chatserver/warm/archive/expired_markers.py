@@ -48,7 +48,7 @@ def encode_marker(message: Message) -> Item:
     return marker
 
 
-def lost_message(chat: str, seq: int, ts: int) -> Message:
+def build_lost_message(chat: str, seq: int, ts: int) -> Message:
     """Return the tombstone of a lost message, of which only seq and ts are known."""
     name = f"lost-{seq}"
     return Message(seq, ts, chat, name, "-", name, LOST_KIND, "", deleted=True)

@@ -107,7 +107,7 @@ class Manifests:
         if top is None:
             return NOTHING_ARCHIVED
         return ArchiveTop(
-            Seq(_number(top, Field.LAST)), Ts(_number(top, Field.LAST_TS)), tuple(ranges)
+            Seq(_get_number(top, Field.LAST)), Ts(_get_number(top, Field.LAST_TS)), tuple(ranges)
         )
 
     async def list_from(self, chat: str, seq: int, limit: int) -> list[Segment]:
@@ -279,7 +279,7 @@ class Manifests:
         return [
             LateChat(
                 ChatId(row[DirectoryField.SK]["S"].removeprefix(f"{_LATE}#")),
-                _number(row, Field.AT),
+                _get_number(row, Field.AT),
             )
             async for rows in iter_pages(self._client, "query", request)
             for row in rows
@@ -378,12 +378,12 @@ def decode_segment(item: Item) -> Segment:
     try:
         return Segment(
             chat=ChatId(item[DirectoryField.PK]["S"].removeprefix("a#")),
-            first=Seq(_number(item, Field.FIRST)),
-            last=Seq(_number(item, Field.LAST)),
-            first_ts=Ts(_number(item, Field.FIRST_TS)),
-            last_ts=Ts(_number(item, Field.LAST_TS)),
-            raw_bytes=_number(item, Field.RAW_BYTES),
-            stored_bytes=_number(item, Field.STORED_BYTES),
+            first=Seq(_get_number(item, Field.FIRST)),
+            last=Seq(_get_number(item, Field.LAST)),
+            first_ts=Ts(_get_number(item, Field.FIRST_TS)),
+            last_ts=Ts(_get_number(item, Field.LAST_TS)),
+            raw_bytes=_get_number(item, Field.RAW_BYTES),
+            stored_bytes=_get_number(item, Field.STORED_BYTES),
             sha256=item[Field.SHA256]["S"],
             tag=item[Field.TAG]["S"],
         )
@@ -394,7 +394,7 @@ def decode_segment(item: Item) -> Segment:
         ) from exc
 
 
-def _number(item: Item, name: str) -> int:
+def _get_number(item: Item, name: str) -> int:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:

@@ -130,7 +130,7 @@ class InvitationRows:
         key = row_key(user_key(user), PREFIX + chat)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
-    async def trust(self, user: str, inviter: str, now_s: float) -> None:
+    async def record_trust(self, user: str, inviter: str, now_s: float) -> None:
         """Record that `user` trusts `inviter` to add them to groups. Idempotent."""
         item = row_key(user_key(user), TRUST_PREFIX + inviter)
         item[Field.CREATED] = {"N": str(int(now_s * 1000))}

@@ -343,7 +343,7 @@ class Memberships:
 
     # After a commit.
 
-    async def fix_joined(self, chat: str, joined: Sequence[tuple[str, int]]) -> None:
+    async def record_join_seqs(self, chat: str, joined: Sequence[tuple[str, int]]) -> None:
         """Set the seqs at which members joined, after the join entries have been written.
 
         Guarantees:
@@ -351,13 +351,13 @@ class Memberships:
         """
         for start in range(0, len(joined), _FIXES_IN_FLIGHT_MAX):
             batch = joined[start : start + _FIXES_IN_FLIGHT_MAX]
-            fixes = [self._fix_one(chat, user, seq) for user, seq in batch]
+            fixes = [self._record_join_seq(chat, user, seq) for user, seq in batch]
             # Await all before raising the first error, so that no task is left running.
             for outcome in await asyncio.gather(*fixes, return_exceptions=True):
                 if isinstance(outcome, BaseException) and not isinstance(outcome, ConditionFailed):
                     raise outcome
 
-    async def _fix_one(self, chat: str, user: str, seq: int) -> None:
+    async def _record_join_seq(self, chat: str, user: str, seq: int) -> None:
         request = {
             "TableName": self._table,
             "Key": self._member_row(chat, user),
@@ -369,7 +369,7 @@ class Memberships:
         }
         await self._client.call("update_item", request)
 
-    async def fix_left(
+    async def record_leave_seq(
         self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
     ) -> None:
         """Set the seq at which entry `mid` ended a membership, after the entry has been written.

@@ -91,11 +91,11 @@ class User:
         return cls(
             user=_decode_id(item, Field.PK, "u#"),
             name=_find_text(item, Field.NAME),
-            created_ms=_number(item, Field.CREATED),
+            created_ms=_get_number(item, Field.CREATED),
             about=_find_text(item, Field.ABOUT),
-            banned_ms=_number(item, Field.BANNED) if Field.BANNED in item else None,
-            before=_number(item, Field.BEFORE) if Field.BEFORE in item else 0,
-            erased_ms=_number(item, Field.ERASED) if Field.ERASED in item else None,
+            banned_ms=_get_number(item, Field.BANNED) if Field.BANNED in item else None,
+            before=_get_number(item, Field.BEFORE) if Field.BEFORE in item else 0,
+            erased_ms=_get_number(item, Field.ERASED) if Field.ERASED in item else None,
             is_restricted=item.get(Field.RESTRICTED, {"BOOL": True})["BOOL"],
             words=find_texts(item, Field.WORDS),
         )
@@ -155,25 +155,25 @@ class Chat:
     @classmethod
     def decode(cls, item: Item) -> Chat:
         """Decode a chat. Raises CorruptData."""
-        kind = _text(item, Field.KIND)
+        kind = _get_text(item, Field.KIND)
         if kind not in {"direct", "group", "companion"}:
-            raise CorruptData(f"table directory: {_where(item)} has the unknown kind {kind!r}")
+            raise CorruptData(f"table directory: {_format_key(item)} has the unknown kind {kind!r}")
         return cls(
             chat=_decode_id(item, Field.PK, "c#"),
             kind=cast(ChatKind, kind),
             name=_find_text(item, Field.NAME),
-            version=_number(item, Field.VERSION),
-            created_ms=_number(item, Field.CREATED),
+            version=_get_number(item, Field.VERSION),
+            created_ms=_get_number(item, Field.CREATED),
             joining="open" if _find_text(item, Field.JOINING) == "open" else "invited",
             history="all" if _find_text(item, Field.HISTORY) == "all" else "joined",
             change=_find_text(item, Field.CHANGE),
             unstored=_find_text(item, Field.UNSTORED),
-            large=_number(item, Field.LARGE) if Field.LARGE in item else 0,
-            count=_number(item, Field.MEMBERS) if Field.MEMBERS in item else None,
-            slow_s=_number(item, Field.SLOW_S) if Field.SLOW_S in item else 0,
-            retention_s=_number(item, Field.RETENTION_S) if Field.RETENTION_S in item else 0,
+            large=_get_number(item, Field.LARGE) if Field.LARGE in item else 0,
+            count=_get_number(item, Field.MEMBERS) if Field.MEMBERS in item else None,
+            slow_s=_get_number(item, Field.SLOW_S) if Field.SLOW_S in item else 0,
+            retention_s=_get_number(item, Field.RETENTION_S) if Field.RETENTION_S in item else 0,
             blockers=frozenset(item.get(Field.BLOCKED, {"SS": ()})["SS"]),
-            ended_ms=_number(item, Field.ENDED) if Field.ENDED in item else None,
+            ended_ms=_get_number(item, Field.ENDED) if Field.ENDED in item else None,
             topic=_find_text(item, Field.TOPIC) or None,
             picture=_find_text(item, Field.PICTURE) or None,
             users=tuple(sorted(item.get(Field.USERS, {"SS": ()})["SS"])),
@@ -182,12 +182,12 @@ class Chat:
 
 def is_ready(item: Item) -> bool:
     """Return whether a chat is complete; False while it is being created."""
-    return _text(item, Field.STATE) == READY
+    return _get_text(item, Field.STATE) == READY
 
 
 def get_origin(item: Item) -> str:
     """Return the digest of a chat's creation request; see `describe_origin`."""
-    return _text(item, Field.ORIGIN)
+    return _get_text(item, Field.ORIGIN)
 
 
 def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role]) -> str:
@@ -229,16 +229,16 @@ class Member:
     @classmethod
     def decode(cls, item: Item) -> Member:
         """Decode a member. Raises CorruptData."""
-        role = _text(item, Field.ROLE)
+        role = _get_text(item, Field.ROLE)
         if role not in {"owner", "admin", "member"}:
-            raise CorruptData(f"table directory: {_where(item)} has the unknown role {role!r}")
+            raise CorruptData(f"table directory: {_format_key(item)} has the unknown role {role!r}")
         return cls(
             chat=_decode_id(item, Field.PK, "c#"),
             user=_decode_id(item, Field.SK, MEMBER_PREFIX),
             role=cast(Role, role),
-            joined=_number(item, Field.JOINED),
-            read=_number(item, Field.READ),
-            received=_number(item, Field.RECEIVED),
+            joined=_get_number(item, Field.JOINED),
+            read=_get_number(item, Field.READ),
+            received=_get_number(item, Field.RECEIVED),
             hidden=_decode_hidden(item),
             muted_until=_find_number(item, Field.MUTED_UNTIL),
             quiet_until=_find_number(item, Field.QUIET),
@@ -294,9 +294,9 @@ def _decode_hidden(item: Item) -> tuple[int, ...]:
 
 def _decode_periods(item: Item) -> Periods:
     try:
-        return parse_periods(_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
+        return parse_periods(_get_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
     except ValueError as exc:
-        raise CorruptData(f"table directory: {_where(item)} has invalid periods") from exc
+        raise CorruptData(f"table directory: {_format_key(item)} has invalid periods") from exc
 
 
 def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
@@ -306,39 +306,41 @@ def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
     return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members
 
 
-def _text(item: Item, name: str) -> str:
+def _get_text(item: Item, name: str) -> str:
     try:
         text: str = item[name]["S"]
     except KeyError as exc:
         raise CorruptData(
-            f"table directory: {_where(item)}: attribute {name} is missing or not a string"
+            f"table directory: {_format_key(item)}: attribute {name} is missing or not a string"
         ) from exc
     return text
 
 
 def _find_text(item: Item, name: str) -> str | None:
-    return _text(item, name) if name in item else None
+    return _get_text(item, name) if name in item else None
 
 
 def _find_number(item: Item, name: str) -> int | None:
-    return _number(item, name) if name in item else None
+    return _get_number(item, name) if name in item else None
 
 
-def _number(item: Item, name: str) -> int:
+def _get_number(item: Item, name: str) -> int:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
         raise CorruptData(
-            f"table directory: {_where(item)}: attribute {name} is missing or not an integer"
+            f"table directory: {_format_key(item)}: attribute {name} is missing or not an integer"
         ) from exc
 
 
 def _decode_id(item: Item, name: str, prefix: str) -> str:
-    text = _text(item, name)
+    text = _get_text(item, name)
     if not text.startswith(prefix):
-        raise CorruptData(f"table directory: {_where(item)}: {name} does not begin with {prefix}")
+        raise CorruptData(
+            f"table directory: {_format_key(item)}: {name} does not begin with {prefix}"
+        )
     return text.removeprefix(prefix)
 
 
-def _where(item: Item) -> str:
+def _format_key(item: Item) -> str:
     return f"{item.get(Field.PK)}/{item.get(Field.SK)}"

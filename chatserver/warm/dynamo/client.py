@@ -33,7 +33,7 @@ from botocore.exceptions import (
 from chatserver.aws_errors import translate_no_response
 from chatserver.config import Warm
 from chatserver.domain.access.tenants import WriteFence
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.encryption.body_cipher import BodyCipher
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
@@ -271,7 +271,7 @@ def _backoff_s(attempt: int) -> float:
     The whole pause is random, so callers that failed at the same time retry at different times.
     """
     longest_s = RETRY_WAIT_S * 2.0 ** min(attempt - 1, 10)
-    return jittered(min(longest_s, RETRY_WAIT_S_MAX), 0)
+    return add_jitter(min(longest_s, RETRY_WAIT_S_MAX), 0)
 
 
 @contextlib.asynccontextmanager

@@ -64,7 +64,7 @@ class RequestSigner:
         digest = hashlib.sha256(canonical.encode()).hexdigest()
         text = f"{_ALGORITHM}\n{amz_date}\n{scope}\n{digest}"
         key = _derive_key(credentials.secret_key, amz_date[:8], self._region)
-        signature = _hmac(key, text).hex()
+        signature = _compute_hmac(key, text).hex()
         headers["Authorization"] = (
             f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, "
             f"SignedHeaders={names}, Signature={signature}"
@@ -76,9 +76,9 @@ class RequestSigner:
 def _derive_key(secret: str | None, day: str, region: str) -> bytes:
     key = f"AWS4{secret}".encode()
     for part in (day, region, "dynamodb", "aws4_request"):
-        key = _hmac(key, part)
+        key = _compute_hmac(key, part)
     return key
 
 
-def _hmac(key: bytes, text: str) -> bytes:
+def _compute_hmac(key: bytes, text: str) -> bytes:
     return hmac.digest(key, text.encode(), "sha256")

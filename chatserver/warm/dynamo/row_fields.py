@@ -12,7 +12,7 @@ def get_text(item: Item, name: str) -> str:
     text = find_text(item, name)
     if text is None:
         raise CorruptData(
-            f"table directory: {_where(item)}: attribute {name} is missing or not a string"
+            f"table directory: {_format_key(item)}: attribute {name} is missing or not a string"
         )
     return text
 
@@ -28,7 +28,7 @@ def get_number(item: Item, name: str) -> int:
     number = find_number(item, name)
     if number is None:
         raise CorruptData(
-            f"table directory: {_where(item)}: attribute {name} is missing or not an integer"
+            f"table directory: {_format_key(item)}: attribute {name} is missing or not an integer"
         )
     return number
 
@@ -41,7 +41,7 @@ def find_number(item: Item, name: str) -> int | None:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
         raise CorruptData(
-            f"table directory: {_where(item)}: attribute {name} is missing or not an integer"
+            f"table directory: {_format_key(item)}: attribute {name} is missing or not an integer"
         ) from exc
 
 
@@ -50,6 +50,6 @@ def find_texts(item: Item, name: str) -> tuple[str, ...]:
     return tuple(str(value["S"]) for value in item.get(name, {}).get("L", ()))
 
 
-def _where(item: Item) -> str:
+def _format_key(item: Item) -> str:
     # Log only the key: other attributes may contain secrets.
     return f"{item.get(Field.PK)}/{item.get(Field.SK)}"

@@ -57,9 +57,9 @@ class ChatRows:
         """Return the key of an entry that was written."""
         return build_key(await self._shards.get_for_keys(ts), chat, ts)
 
-    async def place(self, item: Item) -> Item:
+    async def add_partition_key(self, item: Item) -> Item:
         """Return an entry's item with the partition key of its shard."""
-        return place_item(await self._shards.get_for_writing(int(item[Field.TS]["N"])), item)
+        return add_partition_key(await self._shards.get_for_writing(int(item[Field.TS]["N"])), item)
 
     async def list_keys(self, places: Collection[tuple[str, int]]) -> list[Item]:
         """Return the keys of entries that were written, given their ``(chat, ts)``."""
@@ -105,7 +105,7 @@ def build_key(layouts: Layouts, chat: str, ts: int) -> Item:
     return {Field.CHAT: {"S": layouts.get_partition(chat, ts)}, Field.TS: {"N": str(ts)}}
 
 
-def place_item(layouts: Layouts, item: Item) -> Item:
+def add_partition_key(layouts: Layouts, item: Item) -> Item:
     """Return an entry's item with the partition key of its shard."""
     chat = item[Field.CHAT]["S"]
     if layouts.of(chat):
@@ -113,7 +113,7 @@ def place_item(layouts: Layouts, item: Item) -> Item:
     return item
 
 
-def chat_in(row: Item) -> str:
+def get_row_chat(row: Item) -> str:
     """Return the chat id of an item, even if the item is in a shard's partition."""
     return get_partition_chat(row[Field.CHAT]["S"])
 
@@ -155,9 +155,9 @@ class _MergedRows:
 
     def build_token(self, row: Item) -> Token:
         """Return the token of the page that begins after `row`."""
-        return self._token_at(int(row[Field.TS]["N"]))
+        return self._build_token_at(int(row[Field.TS]["N"]))
 
-    def _token_at(self, ts: int) -> Token:
+    def _build_token_at(self, ts: int) -> Token:
         sort = {name: _sort_at(self._span, ts) for name in self._span.names}
         return {**sort, Field.CHAT: self._span.partition, Field.TS: ts}
 
@@ -174,14 +174,14 @@ class _MergedRows:
         merged = merge.pop_rows(limit)
         rows = [row for _, row in merged]
         if merge.has_rows:
-            return Chunk(rows, scanned, self._token_at(merged[-1][0]))
+            return Chunk(rows, scanned, self._build_token_at(merged[-1][0]))
         if merge.upto is not None:
-            return Chunk(rows, scanned, self._token_at(merge.upto))
+            return Chunk(rows, scanned, self._build_token_at(merge.upto))
         self._merge, self._starts = None, {}
         if not self._pieces:
             return Chunk(rows, scanned, None)
         end = self._piece.high if self._is_ascending else self._piece.low
-        return Chunk(rows, scanned, self._token_at(end))
+        return Chunk(rows, scanned, self._build_token_at(end))
 
     async def _read_more(self, merge: ShardMerge[Item], limit: int) -> int:
         share = compute_share(limit, len(self._piece.partitions))

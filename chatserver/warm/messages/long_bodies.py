@@ -78,7 +78,7 @@ def get_object_key(item: Item) -> str | None:
     return f"{PREFIX}{chat}/{ts:020d}-{item[Field.MID]['S']}-{edit}"
 
 
-def pointer_to(data: bytes) -> Item:
+def build_pointer(data: bytes) -> Item:
     """Return the item attributes that replace a body stored as an object."""
     return {
         Field.BODY: {"S": ""},
@@ -141,7 +141,7 @@ class LongBodies:
         if not self._is_long(item):
             return item
         data: bytes = item[Field.BODY]["S"].encode()
-        short = item | pointer_to(data)
+        short = item | build_pointer(data)
         key = get_object_key(short)
         assert key is not None
         try:

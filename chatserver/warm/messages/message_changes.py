@@ -121,7 +121,7 @@ class MessageChanges:
             Unavailable: it is unknown whether the entry was stored.
         """
         (short,) = await self._bodies.offload([encode_item(item)])
-        encoded = await self._rows.place(short)
+        encoded = await self._rows.add_partition_key(short)
         request = {
             "TableName": self._table,
             "Item": encoded,
@@ -238,7 +238,7 @@ class MessageChanges:
         (short,) = await self._bodies.offload([encode_item(PersistItem(changed, None))])
         request = {
             "TableName": self._table,
-            "Item": await self._rows.place(short),
+            "Item": await self._rows.add_partition_key(short),
             "ConditionExpression": "attribute_not_exists(#chat)",
             "ExpressionAttributeNames": {"#chat": Field.CHAT},
         }

@@ -26,11 +26,11 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
-from chatserver.warm.messages.chat_rows import ChatRows, chat_in
+from chatserver.warm.messages.chat_rows import ChatRows, get_row_chat
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import STATUS_ACTIVE, decode_each, decode_items, status_ts
+from chatserver.warm.messages.store import STATUS_ACTIVE, decode_each, decode_items, get_status_ts
 from chatserver.warm.schema.tables import (
     MESSAGES,
     RECEIVER_INDEX,
@@ -108,7 +108,7 @@ class MessageIndexes:
         if (from_ts, to_ts) == EVER:
             span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
         else:
-            low, high = (status_ts(STATUS_ACTIVE, ts) for ts in _range(from_ts, to_ts))
+            low, high = (get_status_ts(STATUS_ACTIVE, ts) for ts in _range(from_ts, to_ts))
             span = Span(MESSAGES, chat, STATUS_INDEX, between=(low, high))
         return await self._list(span, **paging)
 
@@ -147,8 +147,8 @@ class MessageIndexes:
         async def choose(rows: list[Item]) -> list[Item]:
             if view is None:
                 return rows
-            chosen = set(await view.select_chats({chat_in(row) for row in rows}))
-            return [row for row in rows if chat_in(row) in chosen]
+            chosen = set(await view.select_chats({get_row_chat(row) for row in rows}))
+            return [row for row in rows if get_row_chat(row) in chosen]
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
             if span.index is None:

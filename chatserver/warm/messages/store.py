@@ -52,7 +52,7 @@ from chatserver.warm.archive import expired_markers
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span, check_limit
-from chatserver.warm.messages.chat_rows import ChatRows, place_item
+from chatserver.warm.messages.chat_rows import ChatRows, add_partition_key
 from chatserver.warm.messages.checksums import compute_checksum
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
 from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
@@ -96,7 +96,7 @@ def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
         Field.KIND: {"S": message.kind},
         Field.BODY: {"S": message.body},
         Field.STATUS: {"S": status},
-        Field.STATUS_TS: {"S": status_ts(status, message.ts)},
+        Field.STATUS_TS: {"S": get_status_ts(status, message.ts)},
         Field.REV: {"N": str(message.rev or 1)},
     }
     if item.receiver is not None:
@@ -127,7 +127,7 @@ def _check_unicode(message: Message) -> None:
         raise CorruptData(f"message {message.seq} of {message.chat}: body: {exc}") from exc
 
 
-def status_ts(status: str, ts: int) -> str:
+def get_status_ts(status: str, ts: int) -> str:
     """Return the sort key of index `status`, which sorts by time."""
     return f"{status}#{str(ts).zfill(20)}"
 
@@ -305,7 +305,7 @@ class MessageRepository:
         deadline_s = self._clock.monotonic() + timeout_s
         short = await self._bodies.offload(list(encoded.values()))
         if layouts.of_chats:
-            short = [place_item(layouts, item) for item in short]
+            short = [add_partition_key(layouts, item) for item in short]
         unique = [*marked.values(), *short]
         for start in range(0, len(unique), WRITES_MAX):
             left_s = max(0.0, deadline_s - self._clock.monotonic())
@@ -325,7 +325,7 @@ class MessageRepository:
             expired_markers.get_partition(chat), probe
         ):
             return False
-        marker = expired_markers.encode_marker(expired_markers.lost_message(chat, seq, ts))
+        marker = expired_markers.encode_marker(expired_markers.build_lost_message(chat, seq, ts))
         await put_items(self._client, self._table, [marker])
         return True
 

@@ -86,13 +86,13 @@ KEY_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def _actions(service: str, of_operations: dict[str, tuple[str, ...]]) -> list[str]:
+def _list_actions(service: str, of_operations: dict[str, tuple[str, ...]]) -> list[str]:
     return sorted(
         {f"{service}:{action}" for actions in of_operations.values() for action in actions}
     )
 
 
-def _arns(tables: Sequence[Table], *, with_indexes: bool) -> list[str]:
+def _list_arns(tables: Sequence[Table], *, with_indexes: bool) -> list[str]:
     arns: list[str] = []
     for table in tables:
         arn = f"arn:aws:dynamodb:*:*:table/{table.name_in(Warm())}"
@@ -102,12 +102,12 @@ def _arns(tables: Sequence[Table], *, with_indexes: bool) -> list[str]:
     return arns
 
 
-def _items() -> dict[str, Any]:
+def _build_item_statement() -> dict[str, Any]:
     return {
         "Sid": "OwnItems",
         "Effect": "Allow",
-        "Action": _actions("dynamodb", ITEM_ACTIONS),
-        "Resource": _arns(TABLES, with_indexes=True),
+        "Action": _list_actions("dynamodb", ITEM_ACTIONS),
+        "Resource": _list_arns(TABLES, with_indexes=True),
         "Condition": {
             "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{TENANT}{SEPARATOR}*"]},
             "Null": {"dynamodb:LeadingKeys": "false", "aws:PrincipalTag/tenant": "false"},
@@ -115,73 +115,73 @@ def _items() -> dict[str, Any]:
     }
 
 
-def _objects() -> list[dict[str, Any]]:
+def _build_object_statements() -> list[dict[str, Any]]:
     bucket = f"arn:aws:s3:::{Cold().bucket}"
     below = f"{TENANT}{SEPARATOR}*"
     return [
         {
             "Sid": "OwnObjects",
             "Effect": "Allow",
-            "Action": _actions("s3", OBJECT_ACTIONS),
+            "Action": _list_actions("s3", OBJECT_ACTIONS),
             "Resource": [f"{bucket}/{below}"],
         },
         {
             "Sid": "OwnLists",
             "Effect": "Allow",
-            "Action": _actions("s3", LIST_ACTIONS),
+            "Action": _list_actions("s3", LIST_ACTIONS),
             "Resource": [bucket],
             "Condition": {"StringLike": {"s3:prefix": [below]}},
         },
     ]
 
 
-def _scans(tables: Sequence[Table]) -> dict[str, Any]:
+def _build_scan_statement(tables: Sequence[Table]) -> dict[str, Any]:
     return {
         "Sid": "ScansOfAllTenants",
         "Effect": "Allow",
-        "Action": _actions("dynamodb", SCAN_ACTIONS),
-        "Resource": _arns(tables, with_indexes=False),
+        "Action": _list_actions("dynamodb", SCAN_ACTIONS),
+        "Resource": _list_arns(tables, with_indexes=False),
     }
 
 
-def _stream() -> dict[str, Any]:
+def _build_stream_statement() -> dict[str, Any]:
     return {
         "Sid": "StreamOfAllTenants",
         "Effect": "Allow",
-        "Action": _actions("dynamodb", STREAM_ACTIONS),
-        "Resource": [f"{arn}/stream/*" for arn in _arns([MESSAGES], with_indexes=False)],
+        "Action": _list_actions("dynamodb", STREAM_ACTIONS),
+        "Resource": [f"{arn}/stream/*" for arn in _list_arns([MESSAGES], with_indexes=False)],
     }
 
 
-def _all_tenants() -> list[dict[str, Any]]:
+def _build_all_tenants_statements() -> list[dict[str, Any]]:
     bucket = f"arn:aws:s3:::{Cold().bucket}"
     return [
         {
             "Sid": "AllItems",
             "Effect": "Allow",
-            "Action": _actions("dynamodb", ITEM_ACTIONS | SCAN_ACTIONS),
-            "Resource": _arns(TABLES, with_indexes=True),
+            "Action": _list_actions("dynamodb", ITEM_ACTIONS | SCAN_ACTIONS),
+            "Resource": _list_arns(TABLES, with_indexes=True),
         },
         {
             "Sid": "AllObjects",
             "Effect": "Allow",
-            "Action": _actions("s3", OBJECT_ACTIONS | VERSION_ACTIONS),
+            "Action": _list_actions("s3", OBJECT_ACTIONS | VERSION_ACTIONS),
             "Resource": [f"{bucket}/*"],
         },
         {
             "Sid": "AllLists",
             "Effect": "Allow",
-            "Action": _actions("s3", LIST_ACTIONS | VERSION_LIST_ACTIONS | BUCKET_ACTIONS),
+            "Action": _list_actions("s3", LIST_ACTIONS | VERSION_LIST_ACTIONS | BUCKET_ACTIONS),
             "Resource": [bucket],
         },
     ]
 
 
-def _keys() -> dict[str, Any]:
+def _build_key_statement() -> dict[str, Any]:
     return {
         "Sid": "OwnDataKeys",
         "Effect": "Allow",
-        "Action": _actions("kms", KEY_ACTIONS),
+        "Action": _list_actions("kms", KEY_ACTIONS),
         "Resource": ["arn:aws:kms:*:*:key/*"],
         # The encryption context of `chatserver.encryption.key_ring`.
         "Condition": {
@@ -195,27 +195,27 @@ def make_policy(name: str) -> dict[str, Any]:
     """Return the policy for `name`, one of `POLICIES`."""
     statements: list[dict[str, Any]]
     if name == "processes":
-        statements = [_items(), *_objects()]
+        statements = [_build_item_statement(), *_build_object_statements()]
     elif name == "tenants":
-        statements = _all_tenants()
+        statements = _build_all_tenants_statements()
     elif name == "archive":
-        statements = [_scans([DIRECTORY]), _stream()]
+        statements = [_build_scan_statement([DIRECTORY]), _build_stream_statement()]
     elif name == "encryption":
-        statements = [_keys()]
+        statements = [_build_key_statement()]
     else:
         assert name == "operator"
         statements = [
-            _scans(TABLES),
+            _build_scan_statement(TABLES),
             {
                 "Sid": "Tables",
                 "Effect": "Allow",
-                "Action": _actions("dynamodb", TABLE_ACTIONS),
-                "Resource": _arns(TABLES, with_indexes=True),
+                "Action": _list_actions("dynamodb", TABLE_ACTIONS),
+                "Resource": _list_arns(TABLES, with_indexes=True),
             },
             {
                 "Sid": "Bucket",
                 "Effect": "Allow",
-                "Action": _actions("s3", BUCKET_ACTIONS),
+                "Action": _list_actions("s3", BUCKET_ACTIONS),
                 "Resource": [f"arn:aws:s3:::{Cold().bucket}"],
             },
         ]

@@ -71,16 +71,16 @@ class StreamRows:
         async for item in self._iter_rows():
             sort = item[Field.SK]["S"]
             if sort.startswith(_READER):
-                if _number(item, Field.SEEN) > now_ms - 1000 * self._lease_s:
+                if _get_number(item, Field.SEEN) > now_ms - 1000 * self._lease_s:
                     state.readers.add(sort.removeprefix(_READER))
                 continue
             name = sort.removeprefix(_SHARD)
-            is_held = _number(item, Field.HELD_UNTIL) > now_ms
+            is_held = _get_number(item, Field.HELD_UNTIL) > now_ms
             state.progress[name] = ShardProgress(
                 name,
                 item[Field.PLACE]["S"] if Field.PLACE in item else None,
                 Field.DONE in item,
-                _number(item, Field.READ_TO),
+                _get_number(item, Field.READ_TO),
                 item[Field.HOLDER]["S"] if is_held else None,
             )
         return state
@@ -154,7 +154,7 @@ class StreamRows:
         except ConditionFailed:
             return None
         place = item[Field.PLACE]["S"] if Field.PLACE in item else None
-        turn, read_to_ms = _number(item, Field.TURN), _number(item, Field.READ_TO)
+        turn, read_to_ms = _get_number(item, Field.TURN), _get_number(item, Field.READ_TO)
         return ShardLease(shard.name, reader, turn, place, read_to_ms)
 
     async def save(
@@ -223,5 +223,5 @@ def _key(sort: str) -> Item:
     return {Field.PK: {"S": _PARTITION}, Field.SK: {"S": sort}}
 
 
-def _number(item: Item, name: str) -> int:
+def _get_number(item: Item, name: str) -> int:
     return int(item[name]["N"]) if name in item else 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from chatserver.api.idempotency import make_name, short_digest
+from chatserver.api.idempotency import compute_short_digest, make_name
 from chatserver.config import Redis
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
@@ -115,7 +115,7 @@ async def test_repeat_waits_for_the_response_of_the_first_request(
             IdempotentResponses(hot),
             make_name(Principal("user", UserId(alice.user)), "slow"),
         )
-        digest = short_digest("POST", path, "", body)
+        digest = compute_short_digest("POST", path, "", body)
         assert await answers.claim(name, digest) is None
 
         repeat = asyncio.create_task(client.post(path, content=body, headers=headers))
@@ -138,7 +138,7 @@ async def test_repeat_of_an_unfinished_request_is_refused_for_now(
             make_name(Principal("user", UserId(alice.user)), "stuck"),
         )
         body, headers = b'{"body":"late"}', {"Idempotency-Key": "stuck"}
-        assert await answers.claim(name, short_digest("POST", path, "", body)) is None
+        assert await answers.claim(name, compute_short_digest("POST", path, "", body)) is None
 
         waited = await client.post(path, content=body, headers=headers)
         again = asyncio.create_task(client.post(path, content=body, headers=headers))

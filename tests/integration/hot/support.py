@@ -18,7 +18,7 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import (
     format_name,
     format_place,
-    generation_phase,
+    get_generation_phase,
     parse_place,
     reference_key,
 )
@@ -175,7 +175,7 @@ class Scripts:
             key_list += [names.watchers(chat)] if is_large else [names.inbox(user) for user in to]
             arg_list += [
                 chat,
-                generation_phase(chat),
+                get_generation_phase(chat),
                 group[-1].gate,
                 -1 if is_large else len(to),
                 len(group),
@@ -249,7 +249,7 @@ class Scripts:
                 "history": history,
                 "large": large,
                 "ref_ttl_s": 86_400,
-                "phase": generation_phase(chat),
+                "phase": get_generation_phase(chat),
                 "changed": changed,
                 "picture": "",
                 "members_count": len(members),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chatserver.domain.ids import UserId
-from chatserver.domain.messages import format_name, generation_phase, reference_key
+from chatserver.domain.messages import format_name, get_generation_phase, reference_key
 from chatserver.protocol import codec, frames
 from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, EPOCH, Scripts, Sending
 
@@ -90,7 +90,7 @@ class Chat:
                 "asked": asked,
                 "author": author,
                 "ref": reference_key(sender, ref),
-                "phase": generation_phase(CHAT),
+                "phase": get_generation_phase(CHAT),
                 "readable": "",
             },
         )

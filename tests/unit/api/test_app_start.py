@@ -6,13 +6,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from chatserver.api.app import limit_connections, warn_of_open_registration
-from chatserver.api.response_headers import content_security_policy
+from chatserver.api.response_headers import build_content_security_policy
 from chatserver.config import Api, Auth, Settings
 
 
 def test_content_security_policy_has_only_the_origin_of_the_gateway() -> None:
     """A CSP source has no path and no query."""
-    policy = content_security_policy("wss://chat.example:8443/socket?x=1")
+    policy = build_content_security_policy("wss://chat.example:8443/socket?x=1")
 
     assert "connect-src 'self' wss://chat.example:8443;" in policy
 

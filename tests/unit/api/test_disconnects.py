@@ -42,10 +42,10 @@ async def test_login_of_disconnected_client_leaves_the_queue() -> None:
     attempt = LoginAttempt(UserId("zoe"), "net", is_known=False)
 
     async def log_in() -> None:
-        async with queue.slot(attempt):
+        async with queue.acquire_slot(attempt):
             hashed.append("zoe")
 
-    async with queue.slot(attempt):
+    async with queue.acquire_slot(attempt):
         task = asyncio.create_task(run_while_connected(client.request, log_in()))
         async with asyncio.timeout(30):
             while queue.waiting_count != 1:
@@ -55,7 +55,7 @@ async def test_login_of_disconnected_client_leaves_the_queue() -> None:
             await task
         assert queue.waiting_count == 0
 
-    async with queue.slot(attempt):
+    async with queue.acquire_slot(attempt):
         assert hashed == []
 
 

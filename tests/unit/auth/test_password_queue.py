@@ -31,7 +31,7 @@ class QueueScenario:
         """Start an attempt that enters the queue."""
 
         async def work() -> None:
-            async with self.queue.slot(one, delay_s):
+            async with self.queue.acquire_slot(one, delay_s):
                 self.order.append(name)
 
         self.tasks[name] = asyncio.create_task(work())
@@ -54,7 +54,7 @@ class QueueScenario:
 async def test_reserved_slot_is_for_known_devices_only() -> None:
     """A known device does not wait while unknown devices hold all other slots."""
     scenario = QueueScenario(reserved=1)
-    async with scenario.queue.slot(attempt("x", "x")):
+    async with scenario.queue.acquire_slot(attempt("x", "x")):
         await scenario.enter("unknown", attempt("yan", "net"))
         await scenario.enter("owner", attempt("zoe", "device", known=True))
         await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def test_reserved_slot_is_for_known_devices_only() -> None:
 async def test_order_is_known_device_then_fewest_attempts_then_arrival() -> None:
     """A burst of guesses delays neither known devices nor first attempts."""
     scenario = QueueScenario()
-    async with scenario.queue.slot(attempt("x", "x")):
+    async with scenario.queue.acquire_slot(attempt("x", "x")):
         for n in range(3):
             await scenario.enter(f"guess{n}", attempt("zoe", "net", used=n))
         await scenario.enter("other", attempt("yan", "net2"))
@@ -78,7 +78,7 @@ async def test_order_is_known_device_then_fewest_attempts_then_arrival() -> None
 async def test_attempts_of_one_source_alternate_with_other_sources() -> None:
     """A network that tries many accounts at once gets at most every second slot."""
     scenario = QueueScenario()
-    async with scenario.queue.slot(attempt("x", "x")):
+    async with scenario.queue.acquire_slot(attempt("x", "x")):
         for n in range(SOURCE_MAX):
             await scenario.enter(f"many{n}", attempt(f"u{n}", "net"))
         await scenario.enter("one", attempt("yan", "net2"))
@@ -89,7 +89,7 @@ async def test_attempts_of_one_source_alternate_with_other_sources() -> None:
 async def test_attempts_at_one_account_alternate_with_other_accounts() -> None:
     """Guesses from many networks at one account get at most every second slot."""
     scenario = QueueScenario(wait_s_max=0.35)  # three attempts at the initial estimate of 0.1 s
-    async with scenario.queue.slot(attempt("x", "x")):
+    async with scenario.queue.acquire_slot(attempt("x", "x")):
         for n in range(3):
             await scenario.enter(f"many{n}", attempt("zoe", f"net{n}"))
         await scenario.enter("one", attempt("yan", "net9"))
@@ -110,7 +110,7 @@ async def test_attempts_beyond_a_limit_are_refused_at_once(
 ) -> None:
     """Waiting attempts are limited by source and by account; the error has a retry time."""
     scenario = QueueScenario()
-    async with scenario.queue.slot(attempt("x", "x")):
+    async with scenario.queue.acquire_slot(attempt("x", "x")):
         for n in range(limit + 1):
             await scenario.enter(str(n), make_attempt(n))
 
@@ -124,7 +124,7 @@ async def test_attempts_beyond_a_limit_are_refused_at_once(
 async def test_first_attempt_displaces_a_repeated_guess_at_the_account() -> None:
     """A full account still accepts a source's first attempt, and its known devices."""
     scenario = QueueScenario()
-    async with scenario.queue.slot(attempt("x", "x")):
+    async with scenario.queue.acquire_slot(attempt("x", "x")):
         for n in range(ACCOUNT_MAX):
             await scenario.enter(str(n), attempt("zoe", f"net{n}", used=1 + n))
         await scenario.enter("owner", attempt("zoe", "fresh"))
@@ -139,7 +139,7 @@ async def test_first_attempt_displaces_a_repeated_guess_at_the_account() -> None
 async def test_queue_is_bounded_by_estimated_wait_except_for_known_devices() -> None:
     """Above the maximum wait, unknown devices are refused; a known device displaces the last."""
     scenario = QueueScenario(wait_s_max=0.5)  # five attempts at the initial estimate of 0.1 s
-    async with scenario.queue.slot(attempt("x", "x")):
+    async with scenario.queue.acquire_slot(attempt("x", "x")):
         for n in range(6):
             await scenario.enter(str(n), attempt(f"u{n}", f"net{n}"))
         assert isinstance(await scenario.find_error("5"), Overloaded)
@@ -153,7 +153,7 @@ async def test_queue_is_bounded_by_estimated_wait_except_for_known_devices() -> 
 async def test_canceled_attempt_leaves_the_queue_and_releases_its_slot() -> None:
     """An attempt can be canceled while it waits or when it has just received a slot."""
     scenario = QueueScenario()
-    async with scenario.queue.slot(attempt("x", "x")):
+    async with scenario.queue.acquire_slot(attempt("x", "x")):
         for name in ("waiting", "granted", "next"):
             await scenario.enter(name, attempt(name, name))
         scenario.tasks["waiting"].cancel()
@@ -162,7 +162,7 @@ async def test_canceled_attempt_leaves_the_queue_and_releases_its_slot() -> None
     scenario.tasks["granted"].cancel()  # it has the slot, but has not run yet
 
     assert await scenario.drain() == ["next"]
-    async with scenario.queue.slot(attempt("x", "x")):
+    async with scenario.queue.acquire_slot(attempt("x", "x")):
         pass
 
 

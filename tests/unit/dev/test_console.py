@@ -21,7 +21,7 @@ def printed(print_to: object) -> str:
 
 def test_line_begins_with_the_name_of_its_process() -> None:
     """A long line is not wrapped."""
-    text = printed(lambda screen: screen.line("gateway", "12:00:00 info    " + "x" * 500))
+    text = printed(lambda screen: screen.print_line("gateway", "12:00:00 info    " + "x" * 500))
 
     assert text.startswith("gateway  │ 12:00:00 info")
     assert text.count("\n") == 1
@@ -29,7 +29,7 @@ def test_line_begins_with_the_name_of_its_process() -> None:
 
 def test_line_with_markup_and_control_characters_is_shown_as_text() -> None:
     """Process output cannot change the style or move the cursor."""
-    text = printed(lambda screen: screen.line("api", "[red]x[/red] \x1b[2J \x9b \u202e"))
+    text = printed(lambda screen: screen.print_line("api", "[red]x[/red] \x1b[2J \x9b \u202e"))
 
     assert "[red]x[/red]" in text
     assert not any(char in text for char in "\x1b\x9b\u202e")
@@ -37,7 +37,7 @@ def test_line_with_markup_and_control_characters_is_shown_as_text() -> None:
 
 def test_failure_shows_the_process_and_its_last_lines() -> None:
     """The exit code is shown too."""
-    text = printed(lambda screen: screen.failed("redis", "ended with 1", ["one", "two"]))
+    text = printed(lambda screen: screen.report_failure("redis", "ended with 1", ["one", "two"]))
 
     assert "redis ended with 1" in text
     assert "one" in text and "two" in text
@@ -47,7 +47,7 @@ def test_welcome_shows_addresses_and_how_to_stop() -> None:
     """A newcomer needs no other information to start."""
     plan = Plan(Path("/data"), Ports(1080, 1081, 1082, 1083, 1084), secret="s")
 
-    text = printed(lambda screen: screen.welcome(plan))
+    text = printed(lambda screen: screen.print_welcome(plan))
 
     for part in (
         "http://127.0.0.1:1080/",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver.domain.client_addresses import client_address, get_subject, parse_networks
+from chatserver.domain.client_addresses import get_subject, parse_networks, resolve_client_address
 
 TRUSTED = parse_networks(["10.0.0.0/8", "192.168.1.7", "fd00::/8"])
 
@@ -30,20 +30,20 @@ def test_client_address_is_the_rightmost_one_that_is_not_trusted(
     peer: str, forwarded: list[str], address: str
 ) -> None:
     """This holds for any number of trusted proxies and any notation of the addresses."""
-    assert client_address(peer, forwarded, TRUSTED) == address
+    assert resolve_client_address(peer, forwarded, TRUSTED) == address
 
 
 def test_client_address_from_an_untrusted_peer_ignores_the_header() -> None:
     """A client that connects directly cannot claim another address."""
-    assert client_address("203.0.113.5", ["1.2.3.4"], TRUSTED) == "203.0.113.5"
-    assert client_address("203.0.113.5", ["1.2.3.4"], []) == "203.0.113.5"
+    assert resolve_client_address("203.0.113.5", ["1.2.3.4"], TRUSTED) == "203.0.113.5"
+    assert resolve_client_address("203.0.113.5", ["1.2.3.4"], []) == "203.0.113.5"
 
 
 @pytest.mark.parametrize("hop", ["", "unknown", "_hidden", "1.2.3", "1.2.3.4.5", "::g", " , "])
 def test_client_address_behind_an_invalid_hop_is_the_last_valid_one(hop: str) -> None:
     """The address of the proxy that reported the invalid hop is used."""
-    assert client_address("10.0.0.1", [f"1.1.1.1, {hop}"], TRUSTED) == "10.0.0.1"
-    assert client_address("10.0.0.1", [f"{hop}, 10.2.2.2"], TRUSTED) == "10.2.2.2"
+    assert resolve_client_address("10.0.0.1", [f"1.1.1.1, {hop}"], TRUSTED) == "10.0.0.1"
+    assert resolve_client_address("10.0.0.1", [f"{hop}, 10.2.2.2"], TRUSTED) == "10.2.2.2"
 
 
 def test_rate_limit_subject_is_an_ipv4_address_or_an_ipv6_network() -> None:

@@ -23,23 +23,23 @@ def test_foreground_session_is_online_until_it_is_idle() -> None:
 
     activity.update(100.0)
 
-    assert activity.state_at(399.9, AWAY_AFTER_S) is State.ONLINE
-    assert activity.state_at(400.0, AWAY_AFTER_S) is State.AWAY
+    assert activity.get_state_at(399.9, AWAY_AFTER_S) is State.ONLINE
+    assert activity.get_state_at(400.0, AWAY_AFTER_S) is State.AWAY
 
 
 def test_background_session_is_away() -> None:
     """A hidden application is not in use, even right after its start."""
-    assert SessionActivity(0.0, is_foreground=False).state_at(0.0, AWAY_AFTER_S) is State.AWAY
+    assert SessionActivity(0.0, is_foreground=False).get_state_at(0.0, AWAY_AFTER_S) is State.AWAY
 
 
 def test_idle_session_is_online_again_after_a_use() -> None:
     activity = SessionActivity(0.0, is_foreground=True)
     activity.update(0.0)
-    assert activity.state_at(1000.0, AWAY_AFTER_S) is State.AWAY
+    assert activity.get_state_at(1000.0, AWAY_AFTER_S) is State.AWAY
 
     activity.record_use(1000.0)
 
-    assert activity.state_at(1000.0, AWAY_AFTER_S) is State.ONLINE
+    assert activity.get_state_at(1000.0, AWAY_AFTER_S) is State.ONLINE
 
 
 @given(st.lists(st.tuples(st.sampled_from(["use", "read"]), st.floats(0, 50)), max_size=30))
@@ -55,4 +55,4 @@ def test_session_is_never_idle_too_early(steps: list[tuple[str, float]]) -> None
             if not activity.is_fresh:  # as sessions do, which read no clock while fresh
                 activity.record_use(now)
         if now - used_at < 60.0:
-            assert activity.state_at(now, 60.0) is State.ONLINE
+            assert activity.get_state_at(now, 60.0) is State.ONLINE

@@ -8,8 +8,8 @@ from hypothesis import given
 
 from chatserver.domain.quantities import (
     Kind,
-    counted,
     format_bytes,
+    format_count,
     format_quantity,
     parse_quantity,
 )
@@ -102,7 +102,7 @@ def test_bytes_have_a_decimal_unit() -> None:
 
 def test_count_has_singular_plural_and_separators() -> None:
     """Large numbers have thousands separators."""
-    texts = [counted(n, "entry", "entries") for n in (0, 1, 2)]
+    texts = [format_count(n, "entry", "entries") for n in (0, 1, 2)]
 
     assert texts == ["0 entries", "1 entry", "2 entries"]
-    assert counted(12_044, "chat") == "12,044 chats"
+    assert format_count(12_044, "chat") == "12,044 chats"

@@ -44,7 +44,7 @@ def test_partition_is_chosen_by_the_sharding_period_of_a_ts(layout: Layout, ts: 
 
     partition = Layouts({"c": layout}).get_partition("c", ts)
 
-    assert layout.shards_at(ts) == shards
+    assert layout.get_shards_at(ts) == shards
     assert partition in partitions("c", shards)
     assert get_partition_chat(partition) == "c"
 

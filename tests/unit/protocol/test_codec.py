@@ -301,7 +301,7 @@ def test_join_message_equals_encoded_struct(message: frames.Message) -> None:
 @given(messages(), ids, numbers)
 def test_join_event_message_decodes_to_event(message: frames.Message, epoch: str, seq: int) -> None:
     """A message event joined from parts decodes to the expected event."""
-    body = codec.event_body(message.chat, message.seq, message.ts, tail_of(message))
+    body = codec.encode_event_body(message.chat, message.seq, message.ts, tail_of(message))
 
     event = msgspec.json.decode(codec.join_event(epoch, seq, body), type=frames.Event)
 
@@ -340,7 +340,7 @@ def test_join_event_read_decodes_to_event(
 )
 def test_join_event_chat_decodes_to_event(epoch: str, seq: int, info: frames.ChatInfo) -> None:
     """A chat event joined from parts decodes to the expected event."""
-    joined = codec.join_event(epoch, seq, codec.chat_event_body(info))
+    joined = codec.join_event(epoch, seq, codec.encode_chat_event_body(info))
 
     event = msgspec.json.decode(joined, type=frames.Event)
 
@@ -352,7 +352,7 @@ def test_chat_event_of_many_members_lists_none() -> None:
     users = [f"{n:0>64}" for n in range(256)]
     info = frames.ChatInfo("g-1", "group", users, "Team", 256, {users[0]: "owner"}, invited=users)
 
-    body = codec.chat_event_body(info)
+    body = codec.encode_chat_event_body(info)
     event = msgspec.json.decode(codec.join_event("e", 1, body), type=frames.Event)
 
     assert event.info == frames.ChatInfo("g-1", "group", [], "Team", 256)

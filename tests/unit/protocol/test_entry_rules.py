@@ -130,7 +130,9 @@ def test_event_of_an_entry_has_its_kind(kind: str, body: str) -> None:
     """The event of a message has the kind `message`, and the event of a change has its kind."""
     tail = codec.encode_entry_tail("c", "M", "alice", "r", kind, body, 1)
 
-    event = msgspec.json.decode(codec.join_event("E", 9, codec.entry_event_body("c", 7, 70, tail)))
+    event = msgspec.json.decode(
+        codec.join_event("E", 9, codec.encode_entry_event_body("c", 7, 70, tail))
+    )
 
     assert event["kind"] == (kind if kind in ENTRY_KINDS else "message")
     assert (event["cs"], event["message"]["kind"], event["message"]["body"]) == (7, kind, body)

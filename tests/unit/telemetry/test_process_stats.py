@@ -13,8 +13,8 @@ from chatserver.telemetry.process_stats import (
     CHATS_MAX,
     BusyChats,
     add_buckets,
-    quantile,
-    top_chats,
+    compute_quantile,
+    list_top_chats,
 )
 
 BOUNDS = (0.001, 0.01, 0.1, 1.0, math.inf)
@@ -39,7 +39,7 @@ def test_quantile_of_merged_histograms_is_in_the_correct_bucket(
     """A merged histogram contains all values; the error is at most one bucket."""
     whole = buckets_of(first)
     add_buckets(whole, buckets_of(others))
-    found = quantile(whole, share)
+    found = compute_quantile(whole, share)
 
     values = sorted(first + others)
     if not values:
@@ -55,8 +55,8 @@ def test_quantile_of_merged_histograms_is_in_the_correct_bucket(
 
 def test_quantile_within_a_bucket_is_interpolated() -> None:
     """Prometheus gives the same result, also if empty buckets are missing."""
-    assert quantile({0.1: 0, 0.2: 4}, 0.5) == pytest.approx(0.15)
-    assert quantile({0.25: 1, math.inf: 3}, 0.99) == 0.25
+    assert compute_quantile({0.1: 0, 0.2: 4}, 0.5) == pytest.approx(0.15)
+    assert compute_quantile({0.25: 1, math.inf: 3}, 0.99) == 0.25
 
 
 def test_busy_chats_are_bounded_and_contain_the_busiest() -> None:
@@ -70,4 +70,7 @@ def test_busy_chats_are_bounded_and_contain_the_busiest() -> None:
     assert len(counts) == CHATS_MAX
     assert 4_900 <= counts["busiest"] <= 5_000  # never too high
     assert busy.drain() == {}
-    assert top_chats([counts, {"busiest": 1, "new": 3}], 2)[0] == ("busiest", counts["busiest"] + 1)
+    assert list_top_chats([counts, {"busiest": 1, "new": 3}], 2)[0] == (
+        "busiest",
+        counts["busiest"] + 1,
+    )

@@ -24,7 +24,7 @@ from typing import Literal
 import structlog
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.domain.text import BodyBounds
 from chatserver.errors import ChatError, Unavailable
 from chatserver.features.companions.providers.interface import (
@@ -147,7 +147,7 @@ async def _begin(
             piece = await _next(stream, min(call_limits.first_delta_s, until - clock.monotonic()))
         except Unavailable as exc:
             await stream.aclose()
-            wait_s = jittered(backoff_s)
+            wait_s = add_jitter(backoff_s)
             if not attempts_left or clock.monotonic() + wait_s >= until:
                 raise
             log.info("ai.call_retried", model=request.model, error=exc.message, left=attempts_left)

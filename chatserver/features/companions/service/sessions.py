@@ -258,7 +258,7 @@ class CompanionSessions:
         info = await self._chat_creator.open_companion_chat(
             session.chat, session.user, session.companion, persona.name
         )
-        body = codec.chat_event_body(info)
+        body = codec.encode_chat_event_body(info)
         places = await self._inboxes.append_event(
             [session.user], session.chat, body, is_listed=True
         )

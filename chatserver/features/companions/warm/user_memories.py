@@ -23,7 +23,7 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import CorruptData, LostRace
 from chatserver.features.companions.model import CompanionSession
 from chatserver.features.companions.user_memory import Entry, UserMemory
@@ -119,7 +119,7 @@ class MemoryRows:
         """
         for number in range(TRIES_MAX):
             if number:
-                await asyncio.sleep(jittered(RETRY_S * 2**number))
+                await asyncio.sleep(add_jitter(RETRY_S * 2**number))
             before = await self.get(user, companion)
             after = change(before)
             if after == before:

@@ -24,7 +24,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Unavailable
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
@@ -112,7 +112,7 @@ class AssistantWorker:
                 while True:
                     if not await self._lease.hold():
                         await self._stop_all()
-                        await asyncio.sleep(jittered(LEASE_S / 5))
+                        await asyncio.sleep(add_jitter(LEASE_S / 5))
                         continue
                     await self._process_partition()
             finally:
@@ -206,7 +206,7 @@ class AssistantWorker:
 
     async def _schedule_retry(self, started: StartedResponse, wait_s: float) -> None:
         metrics.RESPONSES.labels("again").inc()
-        due_ms = await self._now_ms() + int(jittered(wait_s) * 1000)
+        due_ms = await self._now_ms() + int(add_jitter(wait_s) * 1000)
         await self._pending.schedule_retry(started, due_ms)
 
     async def _now_ms(self) -> int:

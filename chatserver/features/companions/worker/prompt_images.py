@@ -15,7 +15,7 @@ from chatserver.cold.client import ObjectMissing
 from chatserver.domain.ids import ChatId
 from chatserver.errors import TooLarge
 from chatserver.features.attachments.cold import THUMB_BYTES_MAX, Files
-from chatserver.features.attachments.model import RASTER_TYPES, File, sniff
+from chatserver.features.attachments.model import RASTER_TYPES, File, detect_type
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.companions.providers.interface import Image
 
@@ -66,5 +66,5 @@ class PromptImages:
                 return None
         except (ObjectMissing, TooLarge):
             return None
-        type_ = sniff(content)
+        type_ = detect_type(content)
         return None if type_ is None or type_ not in RASTER_TYPES else Image(type_, content)

@@ -26,7 +26,7 @@ import structlog
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import Ref, new_id
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.domain.text import clean_body
 from chatserver.errors import (
     ChatError,
@@ -401,7 +401,7 @@ class Responder:
             except (Unavailable, TimeoutError) as exc:
                 if not attempts_left:
                     raise Unavailable(f"response: not committed: {exc}") from exc
-                await asyncio.sleep(jittered(wait_s))
+                await asyncio.sleep(add_jitter(wait_s))
                 wait_s = min(2 * wait_s, 2.0)
             else:
                 return

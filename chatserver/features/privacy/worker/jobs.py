@@ -21,7 +21,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.aligned_sleep import sleep_aligned
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError, ClientError, Unavailable
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Job, Kind
@@ -84,7 +84,7 @@ class ClaimedJob:
 
     async def postpone(self, reason: str) -> None:
         """Release the job for a retry, with exponential backoff."""
-        pause_s = jittered(min(BACKOFF_S_MAX, 0.5 * 2 ** min(self.job.tries, 10)))
+        pause_s = add_jitter(min(BACKOFF_S_MAX, 0.5 * 2 ** min(self.job.tries, 10)))
         until_ms = self.now_ms() + int(pause_s * 1000)
         await self._rows.update(self.job, until_ms=until_ms, why=reason[:500])
 

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError
 from chatserver.features.push.model import Kind, Notice, Subscription
 from chatserver.features.push.providers.interface import Outcome, Provider, SendResult
@@ -182,7 +182,9 @@ class PushSender:
             if result.outcome not in (Outcome.BUSY, Outcome.DOWN):
                 await self._record_result(subscription, result)
                 return
-            wait_s = max(result.retry_after_s, jittered(min(BACKOFF_S * 2**attempt, BACKOFF_S_MAX)))
+            wait_s = max(
+                result.retry_after_s, add_jitter(min(BACKOFF_S * 2**attempt, BACKOFF_S_MAX))
+            )
             if self._clock.monotonic() + wait_s > deadline:
                 break
             await asyncio.sleep(wait_s)
@@ -199,7 +201,7 @@ class PushSender:
             service.slots.release()
             if service.blocked_until > deadline or now > deadline:
                 return False
-            await asyncio.sleep(jittered(service.blocked_until - now) + 0.01)
+            await asyncio.sleep(add_jitter(service.blocked_until - now) + 0.01)
 
     async def _send_once(
         self,

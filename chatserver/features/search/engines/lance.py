@@ -43,7 +43,7 @@ from chatserver.features.search.engines.lance_table import (
     match_all,
     match_phrase,
     match_word,
-    quoted,
+    quote_sql,
 )
 from chatserver.features.search.model import (
     Changes,
@@ -81,7 +81,7 @@ class LanceEngine:
         return self._load()
 
     def _load(self) -> State:
-        rows = self._table.list_rows(f"id = {quoted(STATE_ID)}", 1)
+        rows = self._table.list_rows(f"id = {quote_sql(STATE_ID)}", 1)
         stored = rows[0].state if rows else None
         return State() if stored is None else msgspec.json.decode(stored, type=State)
 
@@ -119,7 +119,7 @@ class LanceEngine:
 
     def erase_sender(self, sender: str) -> int:
         """See `Engine`."""
-        return self._table.delete(f"sender = {quoted(sender)}")
+        return self._table.delete(f"sender = {quote_sql(sender)}")
 
     def drop_older(self, generation: int, limit: int) -> int:
         """See `Engine`. Ignores `limit`: deletes all in one commit."""
@@ -157,7 +157,7 @@ class LanceEngine:
             f"ts >= {query.after_ts or 0}",
         ]
         if query.sender is not None:
-            conditions.append(f"sender = {quoted(query.sender)}")
+            conditions.append(f"sender = {quote_sql(query.sender)}")
         if query.has_file:
             conditions.append("has_file")
         search = _Search(self._table, query, conditions)

@@ -80,13 +80,13 @@ class LanceTable:
     def __init__(self, settings: Cold, name: str) -> None:
         self._settings = settings
         self._name = name
-        self._where = f"s3://{settings.bucket}/{_folder(settings)}"
+        self._where = f"s3://{settings.bucket}/{_get_folder(settings)}"
         self._table: Table | None = None
         self._lock = threading.Lock()
 
     def create(self) -> None:
         """Create the table and its indexes, unless it exists."""
-        with _translated():
+        with _translate_errors():
             self._open(creates=True)
 
     def _open(self, *, creates: bool = False) -> Table:
@@ -94,7 +94,7 @@ class LanceTable:
             if self._table is None:
                 database = lancedb.connect(
                     self._where,
-                    storage_options=_storage_options(self._settings),
+                    storage_options=_build_storage_options(self._settings),
                     read_consistency_interval=LATEST,
                 )
                 if creates and self._name not in database.table_names(limit=_TABLES_MAX):
@@ -112,14 +112,14 @@ class LanceTable:
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Insert rows, or replace existing rows with the same id."""
-        with _translated():
+        with _translate_errors():
             data = pa.Table.from_pylist([msgspec.structs.asdict(row) for row in rows], _SCHEMA)
             merge = self._open().merge_insert("id").when_matched_update_all()
             merge.when_not_matched_insert_all().execute(data)
 
     def delete(self, condition: str) -> int:
         """Delete the rows that meet a condition; return their number."""
-        with _translated():
+        with _translate_errors():
             table = self._open()
             count = table.count_rows(condition)
             if count:
@@ -128,7 +128,7 @@ class LanceTable:
 
     def rewrite(self) -> None:
         """Rewrite all rows and indexes, and delete all old table versions."""
-        with _translated():
+        with _translate_errors():
             table = self._open()
             table.update(values_sql={"generation": "generation + 0"})
             table.optimize()
@@ -137,21 +137,21 @@ class LanceTable:
 
     def optimize(self, retention: datetime.timedelta) -> None:
         """Merge small files, index new rows, and delete versions older than `retention`."""
-        with _translated():
+        with _translate_errors():
             self._open().optimize(cleanup_older_than=retention)
 
     # reads
 
     def list_rows(self, condition: str, limit: int) -> list[Row]:
         """Return the rows that meet a condition, with all columns."""
-        with _translated():
+        with _translate_errors():
             query = self._open().search().where(condition).select(_SCHEMA.names).limit(limit)
             return msgspec.convert(query.to_list(), list[Row])
 
     def find(self, words: FullTextQuery | None, condition: str, limit: int) -> list[Match]:
         """Return the rows that match; if more than `limit` match, the most relevant ones."""
         columns = list(Match.__struct_encode_fields__[:-1])
-        with _translated():
+        with _translate_errors():
             table = self._open()
             if words is None:
                 rows = table.search().where(condition).select(columns).limit(limit).to_list()
@@ -162,7 +162,7 @@ class LanceTable:
 
     def measure(self) -> tuple[int, int]:
         """Return the number of rows, and the size in bytes."""
-        with _translated():
+        with _translate_errors():
             table = self._open()
             stats = cast("dict[str, int]", table.stats())  # declared as a class
             return table.count_rows(), stats["total_bytes"]
@@ -193,10 +193,10 @@ def match_all(parts: Sequence[FullTextQuery]) -> FullTextQuery | None:
 
 def is_in(column: str, values: Iterable[str]) -> str:
     """Return the condition that a column has one of these values."""
-    return f"{column} IN ({', '.join(map(quoted, values)) or 'NULL'})"
+    return f"{column} IN ({', '.join(map(quote_sql, values)) or 'NULL'})"
 
 
-def quoted(value: str) -> str:
+def quote_sql(value: str) -> str:
     """Return a text as an SQL string literal."""
     return "'" + value.replace("'", "''") + "'"
 
@@ -218,11 +218,11 @@ def _create_indexes(table: Table) -> None:
         table.create_index(column, config=words, replace=True)
 
 
-def _folder(settings: Cold) -> str:
+def _get_folder(settings: Cold) -> str:
     return f"{settings.tenant}/{PREFIX}" if settings.tenant else PREFIX
 
 
-def _storage_options(settings: Cold) -> dict[str, str]:
+def _build_storage_options(settings: Cold) -> dict[str, str]:
     options = {"aws_region": settings.region, "timeout": f"{settings.call_timeout_s:g}s"}
     if settings.endpoint is not None:
         is_plain = settings.endpoint.startswith("http://")
@@ -236,7 +236,7 @@ def _storage_options(settings: Cold) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, ValueError) as exc:  # the errors of LanceDB

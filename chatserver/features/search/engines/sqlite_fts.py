@@ -95,7 +95,7 @@ class SqliteEngine:
                 "machine, or share the folder"
             )
         mode = "rwc" if self._is_writer else "rw"
-        with _translated(self._path):
+        with _translate_errors(self._path):
             opened = sqlite3.connect(
                 f"{self._path.resolve().as_uri()}?mode={mode}",
                 uri=True,
@@ -132,7 +132,7 @@ class SqliteEngine:
     @contextlib.contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         connection = self._connect()
-        with _translated(self._path):
+        with _translate_errors(self._path):
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -146,7 +146,7 @@ class SqliteEngine:
     def load(self) -> State:
         """See `Engine`."""
         connection = self._connect()
-        with _translated(self._path):
+        with _translate_errors(self._path):
             return _load(connection)
 
     # changes
@@ -182,7 +182,7 @@ class SqliteEngine:
         """See `Engine`."""
         connection = self._connect()
         condition = "expires_at > 0 AND expires_at <= ?"
-        with _translated(self._path):
+        with _translate_errors(self._path):
             expired = connection.execute(
                 f"SELECT 1 FROM doc WHERE {condition} LIMIT 1",  # noqa: S608
                 (now_s,),
@@ -220,7 +220,7 @@ class SqliteEngine:
             if connection.total_changes - before >= 2 or is_first:  # < 2: nothing left to merge
                 return False
         connection = self._connect()
-        with _translated(self._path):
+        with _translate_errors(self._path):
             connection.execute(
                 "DELETE FROM name WHERE kind = 'user' AND id NOT IN (SELECT sender FROM doc)"
             )
@@ -243,7 +243,7 @@ class SqliteEngine:
     ) -> Found:
         """See `Engine`."""
         connection = self._connect()
-        with _translated(self._path):
+        with _translate_errors(self._path):
             numbers = find_chat_numbers(connection, chats, self._local.chats)
             scopes = build_scopes(connection, query, numbers)
             if not numbers or scopes is None:
@@ -257,7 +257,7 @@ class SqliteEngine:
     def measure(self) -> Stats:
         """See `Engine`."""
         connection = self._connect()
-        with _translated(self._path):
+        with _translate_errors(self._path):
             (count,) = connection.execute("SELECT count(*) FROM doc").fetchone()
         files = (self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal"))
         return Stats(count, sum(file.stat().st_size for file in files if file.exists()))
@@ -348,7 +348,7 @@ def _delete(connection: sqlite3.Connection, condition: str, values: Sequence[obj
 
 
 @contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as exc:

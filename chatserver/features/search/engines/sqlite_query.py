@@ -98,7 +98,7 @@ class SqliteSearch:
     def list_newest(self, limit: int, start: Cursor | None) -> Found:
         high = self._high if start is None else min(self._high, start.offset)
         rows, last = self._read(limit, high)
-        hits = [self._hit(row) for row in rows]
+        hits = [self._build_hit(row) for row in rows]
         cursors = [Cursor(row[0] // SLOTS, offset=row[0]) for row in rows]
         return Found(hits, cursors, None if last is None else Cursor(last // SLOTS, offset=last))
 
@@ -114,7 +114,7 @@ class SqliteSearch:
         page = ranked[skipped : skipped + limit]
         cursors = [Cursor(top, offset=skipped + index + 1) for index in range(len(page))]
         has_more = len(ranked) > skipped + limit
-        hits = [self._hit(row)._replace(score=points) for points, row in page]
+        hits = [self._build_hit(row)._replace(score=points) for points, row in page]
         return Found(hits, cursors, cursors[-1] if has_more else None)
 
     def _list_bodies(self, ids: Sequence[int]) -> dict[int, str]:
@@ -125,7 +125,7 @@ class SqliteSearch:
         ).fetchone()
         return dict(msgspec.json.decode(rows_json, type=list[tuple[int, str]]))
 
-    def _hit(self, row: Row) -> Hit:
+    def _build_hit(self, row: Row) -> Hit:
         return Hit(self._numbers[row[1]], row[2], row[0] // SLOTS)
 
 

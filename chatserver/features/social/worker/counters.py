@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import Count, CountBatches, CountEntry, get_age_s
 from chatserver.features.social.model import PostId
@@ -61,7 +61,7 @@ class CountersWorker:
             try:
                 while True:
                     if not await self._lease.hold():
-                        await asyncio.sleep(jittered(LEASE_S / 5))
+                        await asyncio.sleep(add_jitter(LEASE_S / 5))
                         continue
                     if not await self._queue.wait(IDLE_MS):
                         self._lag.set(0.0)

@@ -24,9 +24,9 @@ from typing import Final
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.aligned_sleep import until_aligned
+from chatserver.domain.aligned_sleep import compute_aligned_delay
 from chatserver.domain.ids import UserId
-from chatserver.domain.jitter import jittered
+from chatserver.domain.jitter import add_jitter
 from chatserver.errors import NotFound
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import PostWakeUp
@@ -75,12 +75,12 @@ class TimelineWorker:
         async with self._lease.release_on_exit():
             while True:
                 if not await self._lease.hold():
-                    await asyncio.sleep(jittered(LEASE_S / 5))
+                    await asyncio.sleep(add_jitter(LEASE_S / 5))
                     continue
                 if self._is_due() and await self.step():
                     self._poll_at = 0.0
                 else:
-                    await self._wake_up.wait(self._seen, until_aligned(LEASE_S / 3))
+                    await self._wake_up.wait(self._seen, compute_aligned_delay(LEASE_S / 3))
 
     def _is_due(self) -> bool:
         """Return whether there may be jobs: after a wake-up, or after the poll interval."""

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.domain.messages import generation_phase
+from chatserver.domain.messages import get_generation_phase
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats import audiences as audience
 from chatserver.hot.chats.audiences import Audiences
@@ -59,7 +59,7 @@ async def test_audience_is_packed_as_the_commit_sends_it(hot: HotClient) -> None
     names += ["inbox:alice", "inbox:bob"]
     keys = [f"{{p0}}:{name}".encode() for name in names]
     assert (found.keys_packed, found.keys_count) == (pack(*keys), 7)
-    phase = b"%d" % generation_phase(CHAT)
+    phase = b"%d" % get_generation_phase(CHAT)
     assert found.args_packed == pack(b"c1", phase, found.gate.encode(), b"2")
     assert found.sender_packed == {ALICE: pack(b"alice", b"1"), BOB: pack(b"bob", b"1")}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chatserver.domain.ids import UserId
-from chatserver.domain.messages import format_name, generation_phase, reference_key
+from chatserver.domain.messages import format_name, get_generation_phase, reference_key
 from tests.integration.hot.support import (
     ALICE,
     BOB,
@@ -66,7 +66,7 @@ def change(
             "name": format_name(mid, "d1"),
             "large": large,
             "transition": turn,
-            "phase": generation_phase(CHAT),
+            "phase": get_generation_phase(CHAT),
             "repeat_lost": "",
             "picture": "",
         },

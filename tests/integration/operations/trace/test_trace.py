@@ -187,7 +187,7 @@ async def test_trace_with_a_tier_down_names_it_and_reads_the_others(
         assert {each.user for each in found.recipients} == {message.alice, message.bob}
     else:
         assert found.cold is not None and found.cold.checksum == "unread"
-    text = "\n".join(f"{name} {line}" for name, line in command.trace_lines(found))
+    text = "\n".join(f"{name} {line}" for name, line in command.build_trace_lines(found))
     assert found.problems[0] in text and BODY not in text
 
 

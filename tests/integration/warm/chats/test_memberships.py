@@ -132,8 +132,8 @@ async def test_fix_joined_only_increases_and_ignores_former_members(
     chat, _ = await memberships.read(CHAT, [])
     await memberships.commit(chat, "what", {"dave": ("member", 8)}, {}, [], {})
 
-    await memberships.fix_joined(CHAT, [("dave", 9), ("nobody", 9)])
-    await memberships.fix_joined(CHAT, [("dave", 5)])
+    await memberships.record_join_seqs(CHAT, [("dave", 9), ("nobody", 9)])
+    await memberships.record_join_seqs(CHAT, [("dave", 5)])
 
     (dave,) = [each for each in await directory.list_members(CHAT) if each.user == "dave"]
     assert dave.joined == 9
@@ -150,9 +150,9 @@ async def test_rejoining_member_gets_the_state_of_the_former_membership(
     chat = await memberships.commit(chat, "1", {}, {}, ["bob"], {}, former={"bob": former})
     assert chat is not None
 
-    await memberships.fix_left(CHAT, "bob", "m1", 99)
-    await memberships.fix_left(CHAT, "bob", "m2", 28)
-    await memberships.fix_left(CHAT, "nobody", "m2", 28)
+    await memberships.record_leave_seq(CHAT, "bob", "m1", 99)
+    await memberships.record_leave_seq(CHAT, "bob", "m2", 28)
+    await memberships.record_leave_seq(CHAT, "nobody", "m2", 28)
     found = await memberships.list_former(CHAT, ["bob", "carol"])
     periods_while_away = await memberships.find_periods(CHAT, "bob")
     again = found["bob"].close(is_confirmed=True, now_s=NOW)

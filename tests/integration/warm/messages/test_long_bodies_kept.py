@@ -12,7 +12,7 @@ import pytest
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod
 from chatserver.errors import Unavailable
-from chatserver.warm.messages.chat_rows import place_item
+from chatserver.warm.messages.chat_rows import add_partition_key
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
 from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
@@ -253,7 +253,7 @@ async def test_sweep_finds_items_of_a_sharded_chat(world: LongBodyWorld) -> None
     first = world.recent(1, LONG)
     layout = Layouts({world.chat: Layout((ShardingPeriod(first.ts, 8),))})
     (short,) = await world.container.long_bodies.offload([encode_item(PersistItem(first, None))])
-    placed = place_item(layout, short)
+    placed = add_partition_key(layout, short)
     assert get_object_key(placed) == get_object_key(short) == next(iter(await world.keys()))
     table = MESSAGES.name_in(world.container.settings.warm)
     await world.client.call("put_item", {"TableName": table, "Item": placed})

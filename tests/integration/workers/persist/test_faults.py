@@ -466,14 +466,14 @@ async def test_persist_retries_with_exponential_backoff_and_jitter(
     """The pauses between attempts of a write double up to a bound, each with jitter."""
     pauses: list[float] = []
     jittered_pauses: list[float] = []
-    jittered = batch_writer.jittered
+    add_jitter = batch_writer.add_jitter
 
     def record(seconds: float) -> float:
         pauses.append(seconds)
-        jittered_pauses.append(jittered(seconds))
+        jittered_pauses.append(add_jitter(seconds))
         return min(jittered_pauses[-1], 0.02)  # tests the pattern, without the real time
 
-    monkeypatch.setattr(batch_writer, "jittered", record)
+    monkeypatch.setattr(batch_writer, "add_jitter", record)
     team = await make_direct(container)
     rule = on_chat(team.chat, THROTTLED)
     fault_proxy.rules.append(rule)

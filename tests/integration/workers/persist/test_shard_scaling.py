@@ -214,6 +214,6 @@ async def assert_complete(
     await seqs_of(queries.list_active, team.chat)
     await seqs_of(queries.list_sent, ALICE, ALICE)
     await seqs_of(queries.list_received, ALICE, BOB)
-    assert all(layout.shards_at(m.ts) == 1 or m.seq not in raw[team.chat] for m in down), (
+    assert all(layout.get_shards_at(m.ts) == 1 or m.seq not in raw[team.chat] for m in down), (
         "an entry of a sharded period is in the chat's own partition"
     )

@@ -19,10 +19,10 @@ from chatserver.features.attachments.model import (
     check_sendable,
     check_size,
     checksum_base64,
+    detect_type,
     parse_checksum,
     parse_file_name,
     parse_type,
-    sniff,
     with_message,
     without_message,
 )
@@ -119,7 +119,7 @@ def test_file_with_too_many_references_is_kept_forever() -> None:
 )
 def test_sniff_detects_the_type_from_the_first_bytes(head: bytes, found: str | None) -> None:
     """The declared name does not matter."""
-    assert sniff(head) == found
+    assert detect_type(head) == found
 
 
 def test_content_of_another_type_is_refused() -> None:

@@ -19,8 +19,8 @@ from chatserver.features.push.model import (
     parse_apns_token,
     parse_key,
     parse_token,
-    shorten,
     subscription_id,
+    truncate_text,
 )
 
 
@@ -78,8 +78,8 @@ def test_mentions_are_complete_names_after_an_at_sign(body: str, names: list[str
 
 def test_shorten_returns_one_line() -> None:
     """A truncated text ends with an ellipsis."""
-    assert shorten("a\nb  c", 10) == "a b c"
-    assert shorten("abcdef", 4) == "abc…"
+    assert truncate_text("a\nb  c", 10) == "a b c"
+    assert truncate_text("abcdef", 4) == "abc…"
 
 
 def test_apns_token_is_hexadecimal_of_a_bounded_length() -> None:

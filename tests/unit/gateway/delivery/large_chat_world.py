@@ -109,7 +109,7 @@ class Tier:
 
 def body_of(entry: LogEntry) -> bytes:
     """Return the fields of an entry that an event contains."""
-    return codec.entry_event_body(CHAT, entry.seq, entry.ts, entry.tail)
+    return codec.encode_entry_event_body(CHAT, entry.seq, entry.ts, entry.tail)
 
 
 def entry_of(seq: int, **fields: str) -> LogEntry:

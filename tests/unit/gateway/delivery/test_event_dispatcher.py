@@ -13,7 +13,7 @@ from chatserver.domain.messages import InboxPositions
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
 from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.session.session_registry import SessionRegistry
-from chatserver.gateway.transport.framing import text_frame
+from chatserver.gateway.transport.framing import encode_text_frame
 from chatserver.hot.bus.gateway_stream import (
     AnyRecord,
     CallResult,
@@ -32,7 +32,7 @@ from chatserver.service.messaging.stored_acks import StoredWaits
 LOCAL, REMOTE = GatewayId("gw-local"), GatewayId("gw-remote")
 ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
 CHAT, EPOCH = ChatId("c1"), Epoch("E1")
-BODY = codec.event_body("c1", 7, 1_795_000_000_000_000, b'"chat":"c1","body":"hi"}')
+BODY = codec.encode_event_body("c1", 7, 1_795_000_000_000_000, b'"chat":"c1","body":"hi"}')
 
 
 @dataclasses.dataclass
@@ -135,7 +135,7 @@ def test_push_sends_the_encoded_frame_to_every_device(world: World) -> None:
     """The parts add up to the frame that the codec would encode."""
     world.dispatcher.push([ALICE], EPOCH, inbox_at(12), BODY)
 
-    expected = text_frame(codec.join_event(EPOCH, 12, BODY))
+    expected = encode_text_frame(codec.join_event(EPOCH, 12, BODY))
     assert [device.received for device in world.devices] == [[(EPOCH, 12, expected)]] * 2
     assert world.backend.sent == []
 
@@ -146,7 +146,9 @@ def test_push_in_a_new_epoch_contains_that_epoch(world: World) -> None:
         world.dispatcher.push([ALICE], epoch, inbox_at(1), BODY)
 
     found = [received[2] for received in world.devices[0].received]
-    assert found == [text_frame(codec.join_event(epoch, 1, BODY)) for epoch in ("E1", "E2", "E1")]
+    assert found == [
+        encode_text_frame(codec.join_event(epoch, 1, BODY)) for epoch in ("E1", "E2", "E1")
+    ]
 
 
 def test_push_contains_the_cached_device_epoch_until_an_epoch_change(world: World) -> None:
@@ -168,7 +170,7 @@ def test_push_of_any_size_has_the_correct_frame_header(world: World, size: int) 
     world.dispatcher.push([ALICE], EPOCH, inbox_at(3), b"x" * size)
 
     ((_, _, frame),) = world.devices[0].received
-    assert frame == text_frame(codec.join_event(EPOCH, 3, b"x" * size))
+    assert frame == encode_text_frame(codec.join_event(EPOCH, 3, b"x" * size))
 
 
 def test_push_of_a_later_message_is_offset_in_each_inbox(world: World) -> None:
@@ -181,7 +183,8 @@ def test_push_of_a_later_message_is_offset_in_each_inbox(world: World) -> None:
 
     found = [device.received for device in (*world.devices, carol)]
     assert found == [
-        [(EPOCH, seq, text_frame(codec.join_event(EPOCH, seq, BODY)))] for seq in (11, 11, 101)
+        [(EPOCH, seq, encode_text_frame(codec.join_event(EPOCH, seq, BODY)))]
+        for seq in (11, 11, 101)
     ]
     assert world.backend.sent == [(REMOTE, Push([BOB], EPOCH, [42], BODY))]
 
@@ -259,7 +262,7 @@ def test_handle_record_reaches_local_devices(world: World) -> None:
     world.dispatcher.handle(Push([BOB], EPOCH, [9], BODY))
 
     received = world.devices[0].received
-    assert received[0] == (EPOCH, 4, text_frame(codec.join_event(EPOCH, 4, BODY)))
+    assert received[0] == (EPOCH, 4, encode_text_frame(codec.join_event(EPOCH, 4, BODY)))
     assert received[1:] == [("notification", 5), ("signal", b"{}")]
     assert world.backend.sent == []
 

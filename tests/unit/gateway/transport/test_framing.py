@@ -11,11 +11,11 @@ from websockets.frames import Frame, Opcode
 from chatserver.gateway.transport.framing import (
     HEADER_BYTES_MAX,
     NeedMore,
-    frame_end,
+    encode_text_frame,
+    encode_text_header,
+    find_frame_end,
     is_plain_text,
     repack,
-    text_frame,
-    text_header,
     unmask,
 )
 
@@ -43,8 +43,8 @@ def test_text_frame_equals_the_frame_of_the_library(size: int) -> None:
     """The header has the shortest form for its length (RFC 6455, 5.2)."""
     payload = b"x" * size
 
-    assert text_frame(payload) == Frame(Opcode.TEXT, payload).serialize(mask=False)
-    assert text_header(size) + payload == text_frame(payload)
+    assert encode_text_frame(payload) == Frame(Opcode.TEXT, payload).serialize(mask=False)
+    assert encode_text_header(size) + payload == encode_text_frame(payload)
 
 
 @pytest.mark.parametrize("size", EDGES)
@@ -53,7 +53,7 @@ def test_frame_end_finds_payload_and_end(size: int, is_masked: bool) -> None:
     """Start and end are exact for every encoding of the length."""
     data = Frame(Opcode.TEXT, b"x" * size).serialize(mask=is_masked)
 
-    start, end = frame_end(data, 0)
+    start, end = find_frame_end(data, 0)
 
     assert end == len(data)
     assert end - start == size
@@ -67,7 +67,7 @@ def test_frame_end_splits_a_stream_into_frames(sent: list[Frame]) -> None:
     data, at, ends = b"".join(pieces), 0, []
 
     while at < len(data):
-        _, at = frame_end(data, at)
+        _, at = find_frame_end(data, at)
         ends.append(at)
 
     assert ends == [sum(map(len, pieces[: n + 1])) for n in range(len(pieces))]
@@ -77,11 +77,11 @@ def test_frame_end_splits_a_stream_into_frames(sent: list[Frame]) -> None:
 def test_frame_end_of_a_partial_frame_is_correct_or_needs_more(frame: Frame, before: bytes) -> None:
     """A frame in several packets gives its true end or `NeedMore`, never a wrong end."""
     whole = frame.serialize(mask=True)
-    expected = frame_end(before + whole, len(before))
+    expected = find_frame_end(before + whole, len(before))
 
     for size in range(min(len(whole), HEADER_BYTES_MAX + 1)):
         try:
-            found = frame_end(before + whole[:size], len(before))
+            found = find_frame_end(before + whole[:size], len(before))
         except NeedMore:
             continue
         assert found == expected
@@ -91,7 +91,7 @@ def test_frame_end_of_a_partial_frame_is_correct_or_needs_more(frame: Frame, bef
 def test_unmask_returns_the_payload(payload: bytes) -> None:
     """A masked text frame is decoded without the library."""
     data = b"junk" + Frame(Opcode.TEXT, payload).serialize(mask=True)
-    start, end = frame_end(data, 4)
+    start, end = find_frame_end(data, 4)
 
     assert is_plain_text(data, 4)
     assert unmask(data, start, end) == payload
@@ -121,18 +121,20 @@ def test_is_plain_text_with_a_reserved_bit_is_false(bit: int) -> None:
 
 def test_is_plain_text_of_an_unmasked_frame_is_false() -> None:
     """An unmasked frame breaks the protocol, and the library reports it."""
-    assert not is_plain_text(text_frame(b"x"), 0)
+    assert not is_plain_text(encode_text_frame(b"x"), 0)
 
 
 @given(st.lists(st.sampled_from([0, 30, 120, 130, 2050, 66_000]), max_size=5))
 def test_repacked_frames_are_binary_frames_of_the_same_objects(sizes: list[int]) -> None:
     """Each text frame becomes one valid binary frame, in order."""
     bodies = ["x" * size for size in sizes]
-    data = repack(b"".join(text_frame(msgspec.json.encode({"body": body})) for body in bodies))
+    data = repack(
+        b"".join(encode_text_frame(msgspec.json.encode({"body": body})) for body in bodies)
+    )
 
     found, at = [], 0
     while at < len(data):
-        start, end = frame_end(data, at)
+        start, end = find_frame_end(data, at)
         assert data[at:end] == Frame(Opcode.BINARY, data[start:end]).serialize(mask=False)
         found.append(msgspec.msgpack.decode(data[start:end])["body"])
         at = end

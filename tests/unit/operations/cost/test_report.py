@@ -36,9 +36,9 @@ def test_on_demand_cost_is_units_times_price_per_million() -> None:
     """The most expensive feature comes first; the total is the sum."""
     rates = costs.on_demand_rates(PRICES)
 
-    lines = costs.feature_lines(USAGE, rates)
+    lines = costs.build_feature_lines(USAGE, rates)
     total = costs.total_line(USAGE, rates)
-    each = costs.message_line(total, USAGE.messages)
+    each = costs.build_message_line(total, USAGE.messages)
 
     assert [(line.name, line.table, round(line.usd, 9)) for line in lines] == [
         ("persist", "messages", 2.0),
@@ -59,9 +59,9 @@ def test_provisioned_cost_is_shared_in_proportion_to_usage() -> None:
         costs.Capacity("messages", 0, 0, 100, 50),
         costs.Capacity("m/sender", 0, 0, 100, 50),
     ]
-    rates = costs.provisioned_rates(PRICES, provisioned, USAGE, 10)
+    rates = costs.compute_provisioned_rates(PRICES, provisioned, USAGE, 10)
 
-    lines = costs.feature_lines(USAGE, rates)
+    lines = costs.build_feature_lines(USAGE, rates)
     total = costs.total_line(USAGE, rates)
 
     assert total.usd == pytest.approx(200 * 240 * 0.00065 + 100 * 240 * 0.00013)
@@ -74,13 +74,13 @@ def test_most_expensive_chats_come_first_with_an_error_bound() -> None:
     """Chats are ordered by dollars: a write unit costs five times a read unit."""
     rates = costs.on_demand_rates(PRICES)
 
-    lines = costs.chat_lines(USAGE, rates)
+    lines = costs.build_chat_lines(USAGE, rates)
 
     assert [(line.name, line.write_units, line.read_units) for line in lines] == [
         ("b", 5.0, 1_000.0),
         ("a", 100.0, 0.0),
     ]
-    assert [line.name for line in costs.chat_lines(USAGE, rates, 1)] == ["b"]
+    assert [line.name for line in costs.build_chat_lines(USAGE, rates, 1)] == ["b"]
     assert costs.compute_chats_error(USAGE) == {"read": 0.0, "write": 1.0}
 
 
@@ -92,13 +92,15 @@ def test_sum_days_adds_units_chats_and_messages() -> None:
     assert both.chats["write"] == {"a": 200.0, "b": 10.0}
     assert (both.messages, both.chat_totals["read"]) == (2_000_000, 2_000.0)
     assert costs.sum_days(()).is_empty
-    assert costs.message_line(costs.total_line(USAGE, costs.on_demand_rates(PRICES)), 0) is None
+    assert (
+        costs.build_message_line(costs.total_line(USAGE, costs.on_demand_rates(PRICES)), 0) is None
+    )
 
 
 def test_storage_cost_is_bytes_times_monthly_price() -> None:
     """Each tier has its own price."""
-    table = costs.stored_line("dynamodb", "messages", 3, 2**31, 0.25)
-    redis = costs.redis_line("r", 3, 2**31, PRICES)
+    table = costs.build_stored_line("dynamodb", "messages", 3, 2**31, 0.25)
+    redis = costs.build_redis_line("r", 3, 2**31, PRICES)
 
     assert table.usd == 0.5
     assert redis.usd == pytest.approx(2 * 730 * 0.0168)

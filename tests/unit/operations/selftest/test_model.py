@@ -11,7 +11,7 @@ from chatserver.operations.cost.prices import load_prices
 from chatserver.operations.selftest.cli import require_target
 from chatserver.operations.selftest.cost import estimate_usd
 from chatserver.operations.selftest.model import Check, Failed, Report, Result, Skipped, run_check
-from chatserver.operations.selftest.resources import Names, isolate
+from chatserver.operations.selftest.resources import Names, build_isolated_settings
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_run_uses_unique_names() -> None:
     warm = Warm(table_prefix="chat_", access_key="a", secret_key=SecretStr("b"))
     names = Names.choose()
 
-    own = isolate(Settings(warm=warm), names)
+    own = build_isolated_settings(Settings(warm=warm), names)
 
     assert own.warm.table_prefix == f"{names.prefix}-"
     assert own.cold.tenant == names.prefix

@@ -328,7 +328,7 @@ async def test_open_direct_sends_one_event_to_its_opener() -> None:
 
     assert info == frames.ChatInfo(CHAT, "direct", [ALICE, BOB])
     assert [users for users, _ in hot.appended] == [[ALICE], [BOB]]
-    assert hot.appended[0] == ([ALICE], codec.chat_event_body(info))
+    assert hot.appended[0] == ([ALICE], codec.encode_chat_event_body(info))
 
 
 async def test_open_direct_with_oneself_is_refused() -> None:

@@ -34,7 +34,7 @@ class Tiers:
         tail = codec.encode_message_tail(chat, mid, ALICE, f"r{mid}", "member", "", None)
         return [LogEntry(Seq(after + 1), Ts(1), tail)]
 
-    async def fix_left(
+    async def record_leave_seq(
         self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
     ) -> None:
         self.fixed.append((user, seq, joined))
@@ -76,7 +76,7 @@ async def fix(
     tiers = Tiers(entries)
     head = ChangedChatHead(Seq(100), Seq(100), dict(places), {})
     members = FormerMembers(memberships=tiers, log=tiers, older=NoOlderTiers(), hidden=tiers)
-    await members.fix_periods(CHAT, changes, head)
+    await members.correct_periods(CHAT, changes, head)
     return tiers.fixed
 
 

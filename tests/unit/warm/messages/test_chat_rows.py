@@ -17,10 +17,10 @@ from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Span, Token, read_page
 from chatserver.warm.messages.chat_rows import (
     ChatRows,
+    add_partition_key,
     build_key,
-    chat_in,
     compute_share,
-    place_item,
+    get_row_chat,
 )
 from chatserver.warm.schema.tables import MESSAGES, STATUS_INDEX
 
@@ -41,7 +41,7 @@ class Table:
         self.queries = 0
         self._partitions: dict[str, list[Item]] = {}
         for ts in sorted(stamps):
-            row = place_item(self.layouts, _row(ts))
+            row = add_partition_key(self.layouts, _row(ts))
             self._partitions.setdefault(row["chatid"]["S"], []).append(row)
 
     async def get_for_reading(self, upto_ts: int) -> Layouts:
@@ -205,10 +205,10 @@ def test_entry_is_read_with_the_key_of_its_write(layout: Layout, ts: int) -> Non
     """Readers and writers compute the same key."""
     known = Layouts({"c": layout} if layout else {})
 
-    placed = place_item(known, _row(ts))
+    placed = add_partition_key(known, _row(ts))
 
     assert {name: placed[name] for name in ("chatid", "ts")} == build_key(known, "c", ts)
-    assert chat_in(placed) == "c" and get_partition_chat(placed["chatid"]["S"]) == "c"
+    assert get_row_chat(placed) == "c" and get_partition_chat(placed["chatid"]["S"]) == "c"
     assert {**placed, "chatid": {"S": "c"}} == _row(ts)
 
 

@@ -21,7 +21,7 @@ from chatserver.warm.messages.store import PersistItem
 from tests.unit.warm.messages.shard_rows import Rows, Time
 from workers.persist import shard_scaling
 from workers.persist.batch_effects import Work
-from workers.persist.shard_scaling import LoadMeter, WriteSharding, estimate_units, wanted_shards
+from workers.persist.shard_scaling import LoadMeter, WriteSharding, compute_shards, estimate_units
 
 pytestmark = pytest.mark.constants({"workers.persist.shard_scaling.SHARD_CALM_S": 60.0})
 
@@ -99,11 +99,11 @@ def test_wanted_shards_fit_the_rate_and_are_stable(
     rate: float, shards: int, shards_max: int
 ) -> None:
     """No shard is overloaded, up to the maximum, and the same rate causes no other change."""
-    wanted = wanted_shards(rate, shards, MAX, shards_max)
+    wanted = compute_shards(rate, shards, MAX, shards_max)
 
     assert is_shards(wanted)
     assert rate <= wanted * MAX or wanted >= shards_max
-    assert wanted_shards(rate, wanted, MAX, shards_max) == wanted
+    assert compute_shards(rate, wanted, MAX, shards_max) == wanted
     if wanted < shards:  # a small increase must not add shards again
         assert rate * 2 <= wanted * MAX or wanted >= shards_max
     if rate <= shards * MAX and rate >= shards * MAX / 4:

@@ -12,7 +12,7 @@ from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.messages.chat_rows import chat_in
+from chatserver.warm.messages.chat_rows import get_row_chat
 from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.schema.active_version import SchemaVersionCache
 from chatserver.warm.schema.migrations.backfill import repair_item
@@ -42,7 +42,7 @@ def remove_reply_to(item: Item) -> Repair | None:
 
 def thread_of(item: Item) -> dict[str, str] | None:
     reply_to = item.get(Field.REPLY_TO)
-    return None if reply_to is None else {"S": f"{chat_in(item)}#{reply_to['N']}"}
+    return None if reply_to is None else {"S": f"{get_row_chat(item)}#{reply_to['N']}"}
 
 
 THREAD_MIGRATIONS = (
