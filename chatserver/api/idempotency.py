@@ -54,7 +54,7 @@ class Idempotency:
     """Hook that runs before handlers; `StoreResponses` stores their responses."""
 
     def __init__(self, responses: IdempotentResponses) -> None:
-        self._answers = responses
+        self._responses = responses
 
     async def before(self, request: Request[Any, Any, Any]) -> Response[bytes] | None:
         """Return the stored response to an earlier request; None if the request is new.
@@ -92,7 +92,7 @@ class Idempotency:
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
         while True:
-            response = await self._answers.claim(name, request_digest)
+            response = await self._responses.claim(name, request_digest)
             if response is None or response.is_given or response.asked != request_digest:
                 return response
             if loop.time() > deadline:
@@ -108,7 +108,7 @@ class StoreResponses:
 
     def __init__(self, app: ASGIApp, responses: IdempotentResponses) -> None:
         self._app = app
-        self._answers = responses
+        self._responses = responses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start: Message | None = None
@@ -139,9 +139,9 @@ class StoreResponses:
                 headers = dict(start.get("headers", ()))
                 content_type = headers.get(b"content-type", b"").decode("latin-1")
                 response = StoredResponse(claim.asked, status, content_type, body)
-                await self._answers.put(claim.name, response, claim.about)
+                await self._responses.put(claim.name, response, claim.about)
             else:
-                await self._answers.release(claim.name)
+                await self._responses.release(claim.name)
         except ChatError as exc:
             log.warning("idempotency.store_failed", error=exc.message)
 

@@ -56,7 +56,7 @@ class ChatsPage:
     next: str | None
 
 
-class FoundMessage(NamedTuple):
+class SearchResult(NamedTuple):
     """A message that matches a search. `snippet`: parts of its text, each with "is a match"."""
 
     message: Entry
@@ -66,7 +66,7 @@ class FoundMessage(NamedTuple):
 class SearchPage(NamedTuple):
     """Results of a search. `next` is the `after` of the next page, or None."""
 
-    results: list[FoundMessage]
+    results: list[SearchResult]
     next: str | None
 
 
@@ -350,7 +350,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
             params |= {"q": query, "order": order, "limit": str(limit)}
             page = await self._api.request("GET", f"/v1/search?{urllib.parse.urlencode(params)}")
             results, following = page["items"], page["next"]
-        return SearchPage([_parse_found(result) for result in results], following)
+        return SearchPage([_parse_result(result) for result in results], following)
 
     # ── chats ───────────────────────────────────────────────────────────────────────────────────
 
@@ -479,9 +479,9 @@ def _build_fields(type_: str, **fields: object) -> Fields:
     return {"type": type_, **{name: value for name, value in fields.items() if value is not None}}
 
 
-def _parse_found(fields: Fields) -> FoundMessage:
+def _parse_result(fields: Fields) -> SearchResult:
     snippet = [(part["text"], part.get("hit", False)) for part in fields["snippet"]]
-    return FoundMessage(parse_entry(fields["message"]), snippet)
+    return SearchResult(parse_entry(fields["message"]), snippet)
 
 
 def _get_attachment_ids(attachments: Sequence[Attachment | str]) -> list[str] | None:

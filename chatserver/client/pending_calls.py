@@ -15,24 +15,24 @@ class PendingCalls:
     """One future for each request number and each `ref` that a call waits for."""
 
     def __init__(self) -> None:
-        self._answers: dict[int, asyncio.Future[Fields]] = {}
+        self._responses: dict[int, asyncio.Future[Fields]] = {}
         self._requests: dict[int, Fields] = {}  # the requests of these answers
         self._acks: dict[str, asyncio.Future[Acked]] = {}
         self._callers: collections.Counter[str] = collections.Counter()  # waiting per ref
 
     def open_request(self, number: int, fields: Fields) -> asyncio.Future[Fields]:
         """Return the future of a request's answer. Call `close_request` at the end."""
-        future = self._answers[number] = asyncio.get_running_loop().create_future()
+        future = self._responses[number] = asyncio.get_running_loop().create_future()
         self._requests[number] = fields
         return future
 
     def close_request(self, number: int) -> None:
-        self._answers.pop(number, None)
+        self._responses.pop(number, None)
         self._requests.pop(number, None)
 
     def resolve_request(self, number: int, response: Fields | ChatError) -> None:
         """Resolve the call that waits for this answer, if there is one."""
-        future = self._answers.pop(number, None)
+        future = self._responses.pop(number, None)
         if future is not None and not future.done():
             if isinstance(response, ChatError):
                 future.set_exception(response)
@@ -80,7 +80,7 @@ class PendingCalls:
 
     def fail_all(self, failure: Exception) -> None:
         """Fail every call that waits."""
-        futures: list[asyncio.Future[Any]] = [*self._answers.values(), *self._acks.values()]
+        futures: list[asyncio.Future[Any]] = [*self._responses.values(), *self._acks.values()]
         for future in futures:
             if not future.done():
                 future.set_exception(failure)

@@ -68,7 +68,7 @@ class ChangePlace(NamedTuple):
     is_checked: bool
 
 
-class FoundReference(NamedTuple):
+class ReferenceRecord(NamedTuple):
     """Result of looking up a client reference in Redis.
 
     `digest` is the digest of the earlier request with this reference, or None if none was found.

@@ -30,7 +30,7 @@ class KmsKey:
 
     def __init__(self, settings: Encryption, warm: Warm, stack: contextlib.AsyncExitStack) -> None:
         self._key = settings.kms_key_id
-        self._where = "KMS"
+        self._server = "KMS"
         self._warm = warm
         self._stack = stack
         self._opening = asyncio.Lock()
@@ -80,13 +80,13 @@ class KmsKey:
                 response: dict[str, Any] = await getattr(sdk, operation)(**request)
                 return response
         except TimeoutError as exc:
-            raise Unavailable(f"{self._where}: timed out after {timeout_s:g} s") from exc
+            raise Unavailable(f"{self._server}: timed out after {timeout_s:g} s") from exc
         except ClientError as exc:
             # Every refusal may be temporary: operators change permissions and key states.
             code = exc.response.get("Error", {}).get("Code", "")
-            raise Unavailable(f"{self._where}: {exc.operation_name}: {code}") from exc
+            raise Unavailable(f"{self._server}: {exc.operation_name}: {code}") from exc
         except (BotoCoreError, OSError, ValueError) as exc:
-            raise Unavailable(f"{self._where}: {type(exc).__name__}") from exc
+            raise Unavailable(f"{self._server}: {type(exc).__name__}") from exc
 
     async def _open(self) -> Any:
         async with self._opening:
@@ -105,5 +105,5 @@ class KmsKey:
                 self._sdk = await self._stack.enter_async_context(
                     session.client("kms", config=config)
                 )
-                self._where = f"KMS at {self._sdk.meta.endpoint_url}"
+                self._server = f"KMS at {self._sdk.meta.endpoint_url}"
             return self._sdk

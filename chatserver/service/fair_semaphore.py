@@ -39,7 +39,7 @@ class FairSemaphore:
         self._waiting_max = waiting_max
         self._requests = requests
         self._all_waiting_max = all_waiting_max
-        self._held: dict[str, int] = {}
+        self._held_by_user: dict[str, int] = {}
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @contextlib.asynccontextmanager
@@ -56,7 +56,7 @@ class FairSemaphore:
             self._release(user)
 
     async def _acquire(self, user: str) -> None:
-        if self._free and self._held.get(user, 0) < self._user_max:
+        if self._free and self._held_by_user.get(user, 0) < self._user_max:
             self._assign(user)  # a free slot means that no waiting user is eligible
             return
         if len(self._queues.get(user, ())) >= self._waiting_max:
@@ -81,13 +81,13 @@ class FairSemaphore:
 
     def _assign(self, user: str) -> None:
         self._free -= 1
-        self._held[user] = self._held.get(user, 0) + 1
+        self._held_by_user[user] = self._held_by_user.get(user, 0) + 1
 
     def _release(self, user: str) -> None:
         self._free += 1
-        self._held[user] -= 1
-        if not self._held[user]:
-            del self._held[user]
+        self._held_by_user[user] -= 1
+        if not self._held_by_user[user]:
+            del self._held_by_user[user]
         while self._free and (following := self._find_next()) is not None:
             queue = self._queues.pop(following)
             slot = queue.popleft()
@@ -99,7 +99,7 @@ class FairSemaphore:
 
     def _find_next(self) -> str | None:
         for user in self._queues:
-            if self._held.get(user, 0) < self._user_max:
+            if self._held_by_user.get(user, 0) < self._user_max:
                 return user
         return None
 

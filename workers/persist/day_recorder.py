@@ -29,11 +29,11 @@ class DayRecorder:
 
     def __init__(self, rows: ActiveDaysRepository) -> None:
         self._rows = rows
-        self._known: collections.OrderedDict[str, ActiveDays] = collections.OrderedDict()
+        self._recorded: collections.OrderedDict[str, ActiveDays] = collections.OrderedDict()
 
     def clear(self) -> None:
         """Clear the cache, because another worker may have written since."""
-        self._known.clear()
+        self._recorded.clear()
 
     async def record(self, works: Sequence[Work]) -> None:
         """Record the days of messages that are about to be written.
@@ -45,11 +45,11 @@ class DayRecorder:
         days = self._list_new_days(works)
         if not days:
             return
-        unknown = [chat for chat in days if chat not in self._known]
+        unknown = [chat for chat in days if chat not in self._recorded]
         stored = await self._rows.find_many(unknown) if unknown else {}
         changed: dict[str, ActiveDays] = {}
         for chat, seqs in days.items():
-            before = self._known.get(chat) or stored.get(chat)
+            before = self._recorded.get(chat) or stored.get(chat)
             after = before or ActiveDays(min(seqs), has_earlier=min(seqs.values()) > 1)
             for day in seqs:
                 after = after.add(day)
@@ -57,14 +57,14 @@ class DayRecorder:
         writes = {
             chat: each
             for chat, each in changed.items()
-            if each != (self._known.get(chat) or stored.get(chat))
+            if each != (self._recorded.get(chat) or stored.get(chat))
         }
         await self._rows.put_many(writes)
         for chat, chat_days in changed.items():
-            self._known[chat] = chat_days
-            self._known.move_to_end(chat)
-        while len(self._known) > CHATS_MAX:
-            self._known.popitem(last=False)
+            self._recorded[chat] = chat_days
+            self._recorded.move_to_end(chat)
+        while len(self._recorded) > CHATS_MAX:
+            self._recorded.popitem(last=False)
 
     def _list_new_days(self, works: Iterable[Work]) -> dict[str, dict[int, int]]:
         """Return the days that are not known, each with its first seq, by chat."""
@@ -72,7 +72,7 @@ class DayRecorder:
         for work in works:
             message = work.item.message
             day = get_day(message.ts)
-            known_days = self._known.get(message.chat)
+            known_days = self._recorded.get(message.chat)
             if known_days is not None and day in known_days:
                 continue
             # Entry 1 shows that a chat has no earlier messages, even if it is not a message itself.

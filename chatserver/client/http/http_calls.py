@@ -37,7 +37,7 @@ class LinkPreview:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FoundUser:
+class UserResult:
     """A user that a search found; `name` is the display name."""
 
     user: str
@@ -82,11 +82,11 @@ class HttpCalls:
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._get_files_api().describe(file, seq)
 
-    async def search_users(self, text: str, *, limit: int = 20) -> list[FoundUser]:
+    async def search_users(self, text: str, *, limit: int = 20) -> list[UserResult]:
         """Return users who allow others to find them by name (docs/accounts.md)."""
         query = urllib.parse.urlencode({"q": text, "limit": limit})
         page = await self._get_http_api().request("GET", f"/v1/user-search?{query}")
-        return msgspec.convert(page["items"], list[FoundUser])
+        return msgspec.convert(page["items"], list[UserResult])
 
     async def link_preview(self, url: str) -> LinkPreview | None:
         """Return the preview of a web page that a message links to; None if there is none.

@@ -11,7 +11,7 @@ from typing import Any
 
 from chatserver.client import events
 from chatserver.client.cache.sqlite_store import SqliteStore
-from chatserver.client.calls import FoundMessage
+from chatserver.client.calls import SearchResult
 from chatserver.client.client import NO_GATEWAY, ChatClient, GetToken
 from chatserver.client.model import Bounds
 from chatserver.client.terminal.conversation import Conversation
@@ -36,8 +36,8 @@ class State(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FoundLine:
-    """A message that was found. `chat` is its display name; `snippet` is as in `FoundMessage`."""
+class ResultLine:
+    """A message that was found. `chat` is its display name; `snippet` is as in `SearchResult`."""
 
     ts: int
     chat: str
@@ -53,7 +53,7 @@ class SearchReport:
     """
 
     query: str
-    lines: list[FoundLine]
+    lines: list[ResultLine]
     has_more: bool = False
     problem: str = ""
 
@@ -261,7 +261,7 @@ class ConversationLink:
             self._on_change()
 
     async def _collect_results(self, query: str) -> SearchReport:
-        messages: list[FoundMessage] = []
+        messages: list[SearchResult] = []
         after: str | None = None
         for _ in range(SEARCH_PAGES_MAX):
             wanted = RESULTS_MAX - len(messages)
@@ -273,11 +273,11 @@ class ConversationLink:
             query, [self._build_line(message) for message in messages], after is not None
         )
 
-    def _build_line(self, result: FoundMessage) -> FoundLine:
+    def _build_line(self, result: SearchResult) -> ResultLine:
         message = result.message
         cached = self._client.find_chat(message.chat)
         name = message.chat if cached is None else cached.name or cached.peer or cached.id
-        return FoundLine(message.ts, name, message.sender, result.snippet)
+        return ResultLine(message.ts, name, message.sender, result.snippet)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(self._record_failure(work), name=name)

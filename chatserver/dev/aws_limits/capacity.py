@@ -37,7 +37,7 @@ class PartitionLimits:
         self._rates: dict[Access, float] = {"write": write_units, "read": read_units}
         self._burst_s = burst_s
         self._clock = clock
-        self._left: dict[tuple[Access, Partition], _Bucket] = {}
+        self._buckets: dict[tuple[Access, Partition], _Bucket] = {}
 
     def has_room(self, access: Access, partition: Partition) -> bool:
         """Return whether the partition has units left."""
@@ -50,18 +50,18 @@ class PartitionLimits:
     def _refill(self, access: Access, partition: Partition) -> _Bucket:
         now, rate = self._clock(), self._rates[access]
         most = rate * self._burst_s
-        if len(self._left) >= PARTITIONS_MAX:
+        if len(self._buckets) >= PARTITIONS_MAX:
             self._remove_full(now)
-        bucket = self._left.setdefault((access, partition), _Bucket(most, now))
+        bucket = self._buckets.setdefault((access, partition), _Bucket(most, now))
         bucket.units = min(most, bucket.units + (now - bucket.at) * rate)
         bucket.at = now
         return bucket
 
     def _remove_full(self, now: float) -> None:
-        for name, bucket in list(self._left.items()):
+        for name, bucket in list(self._buckets.items()):
             rate = self._rates[name[0]]
             if bucket.units + (now - bucket.at) * rate >= rate * self._burst_s:
-                del self._left[name]
+                del self._buckets[name]
 
 
 def split_units(total: float, exact_units: Sequence[float | None]) -> list[float]:

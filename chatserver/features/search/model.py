@@ -114,7 +114,7 @@ class Cursor(NamedTuple):
     offset: int = 0
 
 
-class Found(NamedTuple):
+class HitPage(NamedTuple):
     """A page of hits. `cursors` has the cursor after each hit.
 
     `next` is the cursor of the next page, or None if this is the last page.
@@ -164,7 +164,7 @@ class Engine(Protocol):
         limit: int,
         start: Cursor | None,
         now_s: int,
-    ) -> Found:
+    ) -> HitPage:
         """Return at most `limit` hits in `chats`.
 
         Guarantees:

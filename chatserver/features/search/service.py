@@ -24,7 +24,7 @@ from chatserver.domain import page_limits
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import NotFound, Unavailable
-from chatserver.features.search.model import DISABLED, Cursor, Engine, Found, Hit, Order
+from chatserver.features.search.model import DISABLED, Cursor, Engine, Hit, HitPage, Order
 from chatserver.features.search.query import Query, find_spans, make_snippet, parse_query
 from chatserver.features.search.tokenizer import normalize
 from chatserver.hot.chats.membership import MemberCheck
@@ -203,11 +203,11 @@ class Search:
         order: Order,
         limit: int,
         position: Position,
-    ) -> dict[int, Found]:
+    ) -> dict[int, HitPage]:
         now_s = int(self._clock.time())
         loop = asyncio.get_running_loop()
 
-        def find(partition: int) -> Found:
+        def find(partition: int) -> HitPage:
             cursor = position.cursors.get(partition)
             with metrics.SEARCH_LATENCY.labels("index").time():
                 return self._engines[partition].find(
@@ -281,7 +281,7 @@ def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, i
 
 
 def merge(
-    results: Mapping[int, Found], order: Order, limit: int
+    results: Mapping[int, HitPage], order: Order, limit: int
 ) -> tuple[list[_Candidate], dict[int, Cursor | None]]:
     """Merge candidates of all partitions; return the first `limit` and the partitions' cursors.
 

@@ -63,7 +63,7 @@ class CommandHandler:
         "_admission",
         "_connection",
         "_context",
-        "_held",
+        "_held_frames",
         "_held_timer",
         "_memory_allowed",
         "_opening",
@@ -104,7 +104,7 @@ class CommandHandler:
         )
         self._state = self.session.state
         # Held frames: (held since, arrival number, payload).
-        self._held: list[tuple[float, int, bytes]] = []
+        self._held_frames: list[tuple[float, int, bytes]] = []
         self._order = SendOrder()
         self._held_timer: asyncio.TimerHandle | None = None
         self._sends_allowed: Allowance
@@ -164,9 +164,9 @@ class CommandHandler:
         """Hold a frame until the session can process it."""
         if number is None:
             number = self._order.next_number()
-        if len(self._held) < HELD_FRAMES_MAX + SENDS_IN_FLIGHT_MAX:
+        if len(self._held_frames) < HELD_FRAMES_MAX + SENDS_IN_FLIGHT_MAX:
             loop = asyncio.get_running_loop()
-            self._held.append((loop.time(), number, payload))
+            self._held_frames.append((loop.time(), number, payload))
             if self._held_timer is None:
                 wait_s = HELD_TIMEOUT_S
                 self._held_timer = loop.call_later(wait_s, self._refuse_late)
@@ -182,20 +182,20 @@ class CommandHandler:
     def _refuse_late(self) -> None:
         """Refuse requests that were held too long; frames without a request id stay held."""
         self._held_timer = None
-        if self._state.stage is Stage.CLOSED or not self._held:
+        if self._state.stage is Stage.CLOSED or not self._held_frames:
             return
         loop, wait_s = asyncio.get_running_loop(), HELD_TIMEOUT_S
         if self._state.is_welcomed:  # before that, only `hello` gets a response
             remaining: list[tuple[float, int, bytes]] = []
-            for since, number, payload in self._held:
+            for since, number, payload in self._held_frames:
                 if codec.find_request_id(payload) is None or since + wait_s > loop.time():
                     remaining.append((since, number, payload))
                 else:
                     error = Unavailable("the session is still synchronizing; try again")
                     self._count_refused(error)
                     self._refuse_payload(payload, number, error)
-            self._held = remaining
-        if self._held:
+            self._held_frames = remaining
+        if self._held_frames:
             self._held_timer = loop.call_later(wait_s / 4, self._refuse_late)
 
     def _is_allowed(
@@ -231,7 +231,7 @@ class CommandHandler:
         """Process the held frames."""
         if not self._state.release():
             return  # `on_live`, or the end of the pending lookup, calls this again
-        batch, self._held = self._held, []
+        batch, self._held_frames = self._held_frames, []
         for _, number, payload in batch:
             self.handle_message(payload, number)
 

@@ -18,7 +18,7 @@ class HeartbeatWheel:
         size = max(SLOTS_MIN, round(interval_s / self.tick_s))
         self._slots: list[set[Connection]] = [set() for _ in range(size)]
         self._slots_by_connection: dict[Connection, int] = {}
-        self._at = 0
+        self._tick = 0
         # A slot is checked for pongs this many ticks after its pings, within one revolution.
         self._timeout_ticks = min(size - 1, max(1, round(timeout_s / self.tick_s)))
 
@@ -35,7 +35,7 @@ class HeartbeatWheel:
 
     def advance(self) -> tuple[list[Connection], list[Connection]]:
         """Advance one tick. Return `(to_ping, timed_out)`: timed-out connections sent no pong."""
-        self._at = (self._at + 1) % len(self._slots)
-        waiting = self._slots[(self._at - self._timeout_ticks) % len(self._slots)]
+        self._tick = (self._tick + 1) % len(self._slots)
+        waiting = self._slots[(self._tick - self._timeout_ticks) % len(self._slots)]
         overdue = [connection for connection in waiting if connection.pinged_at is not None]
-        return list(self._slots[self._at]), overdue
+        return list(self._slots[self._tick]), overdue

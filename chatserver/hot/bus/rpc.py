@@ -271,7 +271,7 @@ class InvitationsPage(msgspec.Struct):
     next: str | None
 
 
-class FoundPage(msgspec.Struct):
+class SearchResultsPage(msgspec.Struct):
     """Result of `FindMessages`; each of `results` is a `frames.SearchResult` as JSON."""
 
     results: list[bytes]

@@ -162,11 +162,11 @@ class WarmCalls:
         payload = await self._call(rpc.CallBeforeSend(question), self._hot.keys.hook_calls())
         return msgspec.msgpack.decode(payload, type=hooks.Verdict)
 
-    async def find_messages(self, user: UserId, query: frames.Search) -> rpc.FoundPage:
+    async def find_messages(self, user: UserId, query: frames.Search) -> rpc.SearchResultsPage:
         """See `FindMessages`."""
         operation = rpc.FindMessages(user, query)
         payload = await self._call(operation, self._hot.keys.search_calls(), "search")
-        return msgspec.msgpack.decode(payload, type=rpc.FoundPage)
+        return msgspec.msgpack.decode(payload, type=rpc.SearchResultsPage)
 
     async def _call(
         self, operation: rpc.AnyOperation, key: str | None = None, worker: str = "rpc"

@@ -16,8 +16,8 @@ from chatserver.domain.membership import NOT_A_MEMBER, Reader
 from chatserver.domain.membership_changes import (
     ChangedChatHead,
     ChangePlace,
-    FoundReference,
     MembershipChange,
+    ReferenceRecord,
 )
 from chatserver.domain.membership_periods import Periods
 from chatserver.domain.messages import (
@@ -154,7 +154,7 @@ class HotMembership:
         """Return the digest of the sender's request with `ref`; None if it is not in Redis."""
         return (await self.find_reference(chat, sender, ref)).digest
 
-    async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> FoundReference:
+    async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> ReferenceRecord:
         """Return the digest stored for `ref`, and whether Redis has the chat's references."""
         key = reference_key(sender, ref)
         gate, *places = await self._hot.transaction(
@@ -164,7 +164,7 @@ class HotMembership:
         )
         epoch = self._hot.get_epoch(self._keys.get_partition(chat))
         place = places[0] or places[1]
-        return FoundReference(
+        return ReferenceRecord(
             (gate or b"").startswith(f"{epoch}:".encode()),
             None if place is None else parse_place(place)[3],
         )

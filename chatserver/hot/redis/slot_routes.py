@@ -67,8 +67,8 @@ class Call:
     __slots__ = (
         "_before",
         "_durable",
-        "_left",
         "_on_call_reply",
+        "_replies_left",
         "commands",
         "generation",
         "made_at",
@@ -92,27 +92,27 @@ class Call:
         self.node: Node | None = None  # node to which it was sent
         self.refusal = ""  # error reply if the last attempt was refused
         self._durable = durable  # None: the last command is not a WAIT
-        self._left = 0
+        self._replies_left = 0
         self._before: Reply = None  # the reply before the last
         self._on_call_reply: OnCallReply | None = None
 
     def send_on(self, wire: Wire, on_call_reply: OnCallReply) -> None:
         """Send the call on `wire`; `on_call_reply` receives the last reply."""
         self.refusal = ""
-        self._left = len(self.commands)
+        self._replies_left = len(self.commands)
         self._on_call_reply = on_call_reply
         for command in self.commands:
             wire.send(self._handle_reply, *command)
 
     def _handle_reply(self, reply: Reply) -> None:
-        self._left -= 1
+        self._replies_left -= 1
         if isinstance(reply, Exception) and not self.refusal:
             text = str(reply)
             if text.startswith(_REFUSALS):
                 self.refusal = text
-        if self._left == 1:
+        if self._replies_left == 1:
             self._before = reply
-        elif self._left == 0 and self._on_call_reply is not None:
+        elif self._replies_left == 0 and self._on_call_reply is not None:
             if self._durable is not None:
                 reply = self._durable.check_reply(self._before, reply)
             self._on_call_reply(self, reply)

@@ -59,7 +59,7 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._ticks = 0
-        self._why = f"redis at {name}: connection lost"
+        self._close_reason = f"redis at {name}: connection lost"
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     # asyncio.Protocol
@@ -89,7 +89,7 @@ class Wire(asyncio.Protocol):
             self.closed.set_result(None)
         pending, self._pending = self._pending, collections.deque()
         for on_reply, _ in pending:
-            on_reply(Unavailable(self._why))
+            on_reply(Unavailable(self._close_reason))
 
     # calls
 
@@ -107,7 +107,7 @@ class Wire(asyncio.Protocol):
             Answer: `on_reply` runs exactly once, within the timeout, never before `send` returns.
         """
         if self._transport is None or self.closed.done():
-            self._loop.call_soon(on_reply, Unavailable(self._why))
+            self._loop.call_soon(on_reply, Unavailable(self._close_reason))
             return
         self._pending.append((on_reply, self._ticks))
         first = args[0]
@@ -118,7 +118,7 @@ class Wire(asyncio.Protocol):
 
     def abort(self, reason: str) -> None:
         """Close immediately; every pending call fails with `reason`."""
-        self._why = reason
+        self._close_reason = reason
         if not self.closed.done():
             self.closed.set_result(None)
         if self._transport is not None:

@@ -168,29 +168,31 @@ class Limits:
             "failures": settings.failures,
             "calls": settings.calls,
         }
-        self._known: dict[tuple[Kind, str], Allowance] = {}
+        self._allowances: dict[tuple[Kind, str], Allowance] = {}
         self._requests: list[tuple[Allowance | None, tuple[Kind, str], int]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def find(self, kind: Kind, subject: str) -> Allowance:
         """Return this process's allowance for a subject."""
         key = (kind, subject)
-        allowance = self._known.get(key)
+        allowance = self._allowances.get(key)
         if allowance is None:
-            if len(self._known) >= CACHE_MAX:
-                self.return_tokens(*next(iter(self._known)))
+            if len(self._allowances) >= CACHE_MAX:
+                self.return_tokens(*next(iter(self._allowances)))
             burst, rate = self._rules[kind].burst, self._rules[kind].per_s
             block = 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
             if kind == "memory":
                 block = min(burst, MEMORY_BLOCK_BYTES)
-            allowance = self._known[key] = Allowance(limits=self, key=key, block=block, rate=rate)
+            allowance = self._allowances[key] = Allowance(
+                limits=self, key=key, block=block, rate=rate
+            )
         return allowance
 
     def charge_memory(self, subject: str, size_bytes: int) -> None:
         """Charge a user for a request's memory. The balance may become negative."""
         if size_bytes <= 0:
             return
-        allowance = self._known.get(("memory", subject))
+        allowance = self._allowances.get(("memory", subject))
         if allowance is not None:
             allowance.charge(size_bytes)
         else:  # the user has left
@@ -198,7 +200,7 @@ class Limits:
 
     def return_tokens(self, kind: Kind, subject: str) -> None:
         """Remove an allowance; return unspent tokens to Redis, or charge a negative balance."""
-        allowance = self._known.pop((kind, subject), None)
+        allowance = self._allowances.pop((kind, subject), None)
         if allowance is not None:
             self._return_unspent(allowance)
 
@@ -253,7 +255,7 @@ class Limits:
         for i, (allowance, _, _) in enumerate(requests):
             if allowance is not None:
                 allowance.add_granted(reply[2 * i], reply[2 * i + 1])
-                if self._known.get(allowance.key) is not allowance:
+                if self._allowances.get(allowance.key) is not allowance:
                     self._return_unspent(
                         allowance
                     )  # the subject left while the request was pending
@@ -264,14 +266,14 @@ class Limits:
             await asyncio.sleep(SWEEP_S)
             for kind, subject in [
                 key
-                for key, allowance in self._known.items()
+                for key, allowance in self._allowances.items()
                 if key[0] in self._swept and allowance.is_idle
             ]:
                 self.return_tokens(kind, subject)
 
     async def close(self) -> None:
         """Return all unspent tokens."""
-        for kind, subject in list(self._known):
+        for kind, subject in list(self._allowances):
             self.return_tokens(kind, subject)
         await asyncio.sleep(0)  # the returns are sent at the end of the tick
         if self._tasks:

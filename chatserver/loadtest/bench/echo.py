@@ -25,8 +25,8 @@ class EchoClient(Connection):
         sized = wire.encode_client_frame(b"%d" % _FIRST_NUMBER + filler)
         head = sized[: len(sized) - frame_bytes]
         self._frame_template = head.replace(b"%", b"%%") + b"%d" + filler
-        self._answer = b"\x81\x7e" + frame_bytes.to_bytes(2, "big").replace(b"%", b"%%")
-        self._answer += b"%d" + filler
+        self._response = b"\x81\x7e" + frame_bytes.to_bytes(2, "big").replace(b"%", b"%%")
+        self._response += b"%d" + filler
         self._answer_bytes = 4 + frame_bytes
 
     def start_window(self, window: int) -> None:
@@ -46,7 +46,7 @@ class EchoClient(Connection):
     def read_frames(self, data: bytes) -> int:
         pos, size = 0, self._answer_bytes
         while len(data) - pos >= size:
-            if not data.startswith(self._answer % (_FIRST_NUMBER + self.echoed), pos):
+            if not data.startswith(self._response % (_FIRST_NUMBER + self.echoed), pos):
                 self.findings.add("mismatched", f"{self.name}: {data[pos : pos + 40]!r}")
             self.echoed += 1
             pos += size

@@ -3,7 +3,7 @@
 Data, without expiry because it is small:
 
     {audit}:rounds    hash    partition → JSON of `Round`: the last pass over its chats
-    {audit}:findings  stream  ``f`` → JSON of `Found`; about the newest `FINDINGS_MAX`
+    {audit}:findings  stream  ``f`` → JSON of `DatedFinding`; about the newest `FINDINGS_MAX`
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Round(msgspec.Struct, frozen=True):
     findings: int
 
 
-class Found(msgspec.Struct, frozen=True):
+class DatedFinding(msgspec.Struct, frozen=True):
     """A `chatserver.operations.audit.model.Finding`, and when it was found."""
 
     at_ms: int
@@ -59,7 +59,7 @@ class AuditResults:
             "HSET", key, str(audit_round.partition), msgspec.json.encode(audit_round)
         )
 
-    async def add_findings(self, findings: Sequence[Found]) -> None:
+    async def add_findings(self, findings: Sequence[DatedFinding]) -> None:
         """Append findings; a repeated call appends them again. Raises Unavailable."""
         key = self._hot.keys.audit_findings()
         for start in range(0, len(findings), FINDINGS_MAX):
@@ -75,8 +75,8 @@ class AuditResults:
         rounds = [msgspec.json.decode(body, type=Round) for body in flat[1::2]]
         return sorted(rounds, key=lambda round_: round_.partition)
 
-    async def list_findings(self, limit: int) -> list[Found]:
+    async def list_findings(self, limit: int) -> list[DatedFinding]:
         """Return the latest findings, newest first. Raises Unavailable."""
         key = self._hot.keys.audit_findings()
         reply = await self._hot.call("XREVRANGE", key, "+", "-", "COUNT", limit)
-        return [msgspec.json.decode(fields[1], type=Found) for _, fields in reply]
+        return [msgspec.json.decode(fields[1], type=DatedFinding) for _, fields in reply]

@@ -24,7 +24,7 @@ from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.redis.client import HotClient
 from chatserver.operations.audit.chat_audit import Auditor, OnProgress, Tally
-from chatserver.operations.audit.hot import AuditResults, Found, Round
+from chatserver.operations.audit.hot import AuditResults, DatedFinding, Round
 from chatserver.operations.audit.object_audit import ObjectAuditor
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.recorder import record_usage
@@ -211,7 +211,10 @@ class AuditWorker:
             )
         at_ms = int(self._container.clock.time() * 1000)
         await self._results.add_findings(
-            [Found(at_ms, one.kind, one.chat, one.first, one.last, one.where) for one in findings]
+            [
+                DatedFinding(at_ms, one.kind, one.chat, one.first, one.last, one.where)
+                for one in findings
+            ]
         )
         return len(findings)
 

@@ -102,7 +102,7 @@ class BacklogStats:
         self._hot = hot
         self._clock = clock
         self._partitions = itertools.cycle(range(hot.keys.partitions))
-        self._known: dict[int, Waiting] = {}
+        self._waiting: dict[int, Waiting] = {}
 
     async def measure(self) -> Backlog:
         """Measure up to `MEASURED_MAX` partitions; return the latest results for all partitions.
@@ -116,8 +116,8 @@ class BacklogStats:
         count = min(self._hot.keys.partitions, MEASURED_MAX)
         some = list(itertools.islice(self._partitions, count))
         for waiting in await asyncio.gather(*map(self._measure, some)):
-            self._known[waiting.partition] = waiting
-        backlogs = sorted(self._known.values(), key=lambda backlog: -backlog.entries)
+            self._waiting[waiting.partition] = waiting
+        backlogs = sorted(self._waiting.values(), key=lambda backlog: -backlog.entries)
         return Backlog(
             sum(backlog.entries for backlog in backlogs),
             max((backlog.age_s for backlog in backlogs), default=0.0),

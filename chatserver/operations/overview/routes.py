@@ -16,7 +16,7 @@ from litestar.params import QueryParameter
 
 from chatserver.api.security import admin_or_key
 from chatserver.container.storage import StorageContainer
-from chatserver.operations.audit.hot import AuditResults, Found
+from chatserver.operations.audit.hot import AuditResults, DatedFinding
 from chatserver.operations.audit.model import KINDS
 from chatserver.operations.cost import report as costs
 from chatserver.operations.cost.hot import UsageTotals
@@ -158,7 +158,7 @@ async def _make_audit_report(audit_results: AuditResults, partitions: int) -> Au
     )
 
 
-def _make_finding(finding: Found) -> AuditFinding:
+def _make_finding(finding: DatedFinding) -> AuditFinding:
     category, meaning, advice = KINDS[finding.kind]
     return AuditFinding(
         finding.at_ms,

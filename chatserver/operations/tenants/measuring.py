@@ -54,12 +54,12 @@ class _Sizes:
 
     def __init__(self, only: str | None) -> None:
         self._only = only
-        self._found: dict[tuple[str, str, str], PartSize] = {}
+        self._parts: dict[tuple[str, str, str], PartSize] = {}
 
     def add(self, tenant: str, tier: str, part: str, items: int, size: int) -> None:
         if self._only not in (None, tenant):
             return
-        part_size = self._found.setdefault((tenant, tier, part), PartSize(tier, part))
+        part_size = self._parts.setdefault((tenant, tier, part), PartSize(tier, part))
         part_size.items += items
         part_size.bytes += size
 
@@ -70,7 +70,7 @@ class _Sizes:
             "redis": prices.redis.memory_per_gb_hour_usd * HOURS_PER_MONTH,
         }
         tenants: dict[str, list[PartSize]] = {}
-        for (tenant, tier, _), part_size in sorted(self._found.items()):
+        for (tenant, tier, _), part_size in sorted(self._parts.items()):
             part_size.usd_per_month = part_size.bytes / GB * per_gb[tier]
             tenants.setdefault(tenant, []).append(part_size)
         return [

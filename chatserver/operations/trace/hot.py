@@ -16,7 +16,7 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users import inbox
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.operations.trace.model import Found, InHot, Recipient, Source, Waiting
+from chatserver.operations.trace.model import InHot, LocatedMessage, Recipient, Source, Waiting
 from chatserver.protocol import codec
 from chatserver.task_groups import map_concurrently
 
@@ -37,7 +37,7 @@ class HotTrace:
 
     # search
 
-    async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[Found, Waiting] | None:
+    async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[LocatedMessage, Waiting] | None:
         """Return the message if it is in a backlog or is a dead letter.
 
         Only entries from `from_ms` on are searched.
@@ -54,7 +54,7 @@ class HotTrace:
 
     async def _find_in_backlog(
         self, partition: int, mid: Mid, from_ms: int
-    ) -> tuple[Found, Waiting] | None:
+    ) -> tuple[LocatedMessage, Waiting] | None:
         after, upto = f"{from_ms}-0", await Backlog(self._hot, partition).get_checkpoint()
         after = max(f"({upto}", after, key=_parse_entry_id)
         for _ in range(PAGES_MAX):
@@ -76,7 +76,7 @@ class HotTrace:
 
     async def _find_dead(
         self, partition: int, mid: Mid, from_ms: int
-    ) -> tuple[Found, Waiting] | None:
+    ) -> tuple[LocatedMessage, Waiting] | None:
         backlog, after = Backlog(self._hot, partition), f"{from_ms}-0"
         for _ in range(PAGES_MAX):
             letters = await backlog.list_dead(after, PAGE)
@@ -102,7 +102,7 @@ class HotTrace:
             active += [(float(score), ChatId(name.decode())) for name, score in pairs]
         return [chat for _, chat in sorted(active)[:limit]]
 
-    async def find_in_log(self, chat: ChatId, mid: Mid, from_ts: int) -> Found | None:
+    async def find_in_log(self, chat: ChatId, mid: Mid, from_ts: int) -> LocatedMessage | None:
         """Return the message if it is in the chat's log. Searches entries from `from_ts` on."""
         before: Seq | None = None
         while True:
@@ -184,8 +184,10 @@ class HotTrace:
         return next((event.seq for event in entries if (event.chat, event.cs) == (chat, seq)), None)
 
 
-def _match_message(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found | None:
-    """Return the entry as `Found` if it is message `mid`, else None. Fast for other entries."""
+def _match_message(
+    mid: Mid, seq: int, ts: int, tail: bytes, source: Source
+) -> LocatedMessage | None:
+    """Return the entry if it is message `mid`, else None. Fast for other entries."""
     if f'"mid":"{mid}"'.encode() not in tail:
         return None
     try:
@@ -194,7 +196,9 @@ def _match_message(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> 
         return None
     if message.mid != mid:
         return None
-    return Found(ChatId(message.chat), Seq(seq), Ts(ts), message.sender, message.kind, source)
+    return LocatedMessage(
+        ChatId(message.chat), Seq(seq), Ts(ts), message.sender, message.kind, source
+    )
 
 
 def _parse_entry_id(entry: str) -> tuple[int, int]:

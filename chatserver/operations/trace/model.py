@@ -14,7 +14,7 @@ Source = Literal["backlog", "hot", "warm", "marker", "cold"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
+class LocatedMessage:
     """A message that was found, and the source that it was read from."""
 
     chat: ChatId
@@ -100,7 +100,7 @@ class Trace:
     mid: Mid
     made_ms: int
     trace_id: str
-    found: Found
+    found: LocatedMessage
     hot: InHot | None = None
     waiting: Waiting | None = None
     members: int | None = None

@@ -24,8 +24,8 @@ from chatserver.domain.quantities import format_count
 from chatserver.errors import ChatError, NotFound
 from chatserver.operations.trace.hot import HotTrace
 from chatserver.operations.trace.model import (
-    Found,
     InCold,
+    LocatedMessage,
     Recipient,
     Trace,
     Waiting,
@@ -106,7 +106,7 @@ class MessageTrace:
 
     async def _find(
         self, mid: Mid, made_ms: int, chat: ChatId | None, user: UserId | None
-    ) -> Found | None:
+    ) -> LocatedMessage | None:
         from_ms = max(0, made_ms - EARLIER_S * 1000)
         if self._hot is not None:
             waiting = await self._record_errors(self._hot.find_waiting(mid, from_ms))
@@ -131,7 +131,7 @@ class MessageTrace:
                     return entry
         return await self._find_in_all(search)
 
-    async def _find_in_all(self, search: _Search) -> Found | None:
+    async def _find_in_all(self, search: _Search) -> LocatedMessage | None:
         try:
             async for chats in self._older.iter_chats():
                 match = await self._find_in_any(search, chats)
@@ -141,7 +141,7 @@ class MessageTrace:
             self.problems.append(exc.message)
         return None
 
-    async def _find_in_any(self, search: _Search, chats: Sequence[ChatId]) -> Found | None:
+    async def _find_in_any(self, search: _Search, chats: Sequence[ChatId]) -> LocatedMessage | None:
         chats = chats[: self._chats_max - self._searched]
         for start in range(0, len(chats), CHATS_AT_ONCE):
             some = chats[start : start + CHATS_AT_ONCE]
@@ -151,7 +151,7 @@ class MessageTrace:
                     return match
         return None
 
-    async def _find_in(self, search: _Search, chat: ChatId) -> Found | None:
+    async def _find_in(self, search: _Search, chat: ChatId) -> LocatedMessage | None:
         mid, from_ts, to_ts = search.mid, search.from_ts, search.to_ts
         if self._hot is not None and to_ts > self._clock.time() * 1e6:
             match = await self._record_errors(self._hot.find_in_log(chat, mid, from_ts))

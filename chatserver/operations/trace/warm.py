@@ -15,7 +15,7 @@ from chatserver.config import Warm
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.errors import CorruptData, Unavailable
-from chatserver.operations.trace.model import Found, InWarm
+from chatserver.operations.trace.model import InWarm, LocatedMessage
 from chatserver.protocol.frames import Message
 from chatserver.warm.archive import expired_markers
 from chatserver.warm.archive.manifests import Manifests
@@ -70,7 +70,7 @@ class WarmTrace:
                 break
         return chats[:limit]
 
-    async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None:
+    async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> LocatedMessage | None:
         """Return the message if it has an item or a marker in ``[from_ts, to_ts]``.
 
         Cost: a Query over the entries of the chat in that interval, at most `ROWS_MAX`.
@@ -80,7 +80,7 @@ class WarmTrace:
             if item is not None:
                 is_marker = partition != chat
                 sender = item[Field.AUTHOR if is_marker else Field.SENDER]["S"]
-                return Found(
+                return LocatedMessage(
                     chat,
                     Seq(int(item[Field.SEQ]["N"])),
                     Ts(int(item[Field.TS]["N"])),
@@ -111,7 +111,9 @@ class WarmTrace:
             f"chat {partition}: the message's time range has more than {ROWS_MAX} entries"
         )
 
-    async def find_archived(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None:
+    async def find_archived(
+        self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int
+    ) -> LocatedMessage | None:
         """Return the message if a segment that overlaps ``[from_ts, to_ts]`` contains it.
 
         Raises:
@@ -123,7 +125,7 @@ class WarmTrace:
             for entry in await self._segments.read(segment):
                 if entry.mid == mid:
                     place = Seq(entry.seq), Ts(entry.ts)
-                    return Found(chat, *place, entry.sender, entry.kind, "cold")
+                    return LocatedMessage(chat, *place, entry.sender, entry.kind, "cold")
         if len(segments) > SEGMENTS_MAX:
             raise Unavailable(
                 f"chat {chat}: the message's time range has more than {SEGMENTS_MAX} segments"

@@ -100,7 +100,7 @@ class ShardList:
         self._table = DIRECTORY.name_in(settings)
         self._copy = _NO_COPY
         self._reading = asyncio.Lock()
-        self._begun = 0  # reads
+        self._reads_begun = 0  # reads
 
     async def get_for_reading(self, upto_ts: int) -> Layouts:
         """Return the layouts for reading a range of entries with a ts up to `upto_ts`.
@@ -125,7 +125,7 @@ class ShardList:
         The keys are correct for all entries that were written before the call. The horizon is not
         moved, so `upto_ts` may come from a client. For cost and errors, see `get_for_reading`.
         """
-        arrived = self._begun
+        arrived = self._reads_begun
         if upto_ts <= self._copy.upto:
             return self._copy.layouts
         async with self._reading:
@@ -165,7 +165,7 @@ class ShardList:
 
     async def _read(self) -> None:
         started_s = self._clock.monotonic()
-        self._begun += 1
+        self._reads_begun += 1
         horizon = await self._get_horizon()
         layouts, changed = self._copy.layouts, self._copy.changed
         if changed < horizon.changed:
@@ -176,7 +176,9 @@ class ShardList:
             spread = collections.Counter(layout.shards for layout in layouts.of_chats.values())
             for shards in _LEVELS:
                 metrics.CHAT_SHARDS.labels(str(shards)).set(spread[shards])
-        self._copy = _Copy(layouts, horizon.upto, started_s, changed, horizon.rev, self._begun)
+        self._copy = _Copy(
+            layouts, horizon.upto, started_s, changed, horizon.rev, self._reads_begun
+        )
 
     async def _move_horizon(self, upto: int) -> None:
         """Move the horizon, unless another process has changed it."""

@@ -57,7 +57,7 @@ from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.hot.users.rate_limits import Limits
 from chatserver.hot.users.revocations import Revocations
 from chatserver.hot.users.user_sessions import Claim, Sessions
-from chatserver.operations.audit.hot import AuditResults, Found, Round
+from chatserver.operations.audit.hot import AuditResults, DatedFinding, Round
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.overview.hot import MEASURED_MAX, BacklogStats, ProcessStatsLog
 from chatserver.protocol import codec, frames
@@ -315,7 +315,7 @@ async def use_process_stats(hot: HotClient) -> None:
     assert [(each.process, each.snapshot) for each in page.snapshots] == [("process", snapshot)]
     results = AuditResults(hot)
     await results.put_round(Round(3, 1, 2, 4, 5, 0, 0, 1))
-    await results.add_findings([Found(2, "orphan", "chat-1", 1, 2)])
+    await results.add_findings([DatedFinding(2, "orphan", "chat-1", 1, 2)])
     assert [each.chats for each in await results.list_rounds()] == [4]
     assert [each.chat for each in await results.list_findings(10)] == ["chat-1"]
 

@@ -100,4 +100,4 @@ async def test_canceled_hold_releases_its_slot() -> None:
                 chance.choice(tasks).cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-        assert (slots._free, slots._held, len(slots._queues)) == (3, {}, 0)
+        assert (slots._free, slots._held_by_user, len(slots._queues)) == (3, {}, 0)

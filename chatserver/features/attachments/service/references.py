@@ -20,7 +20,7 @@ class References:
 
     def __init__(self, rows: Attachments, files: SendableFiles, clock: Clock) -> None:
         self._rows = rows
-        self._known = files
+        self._sendable = files
         self._clock = clock
 
     async def record(self, message: Message) -> None:
@@ -40,7 +40,7 @@ class References:
     async def release(self, seq: int, attachments: Sequence[Attachment]) -> None:
         """Remove the references from message `seq` to its files. Idempotent. Raises Unavailable."""
         # Delete the Redis copies first, because they must not outlive the files.
-        await self._known.drop([attachment.id for attachment in attachments])
+        await self._sendable.drop([attachment.id for attachment in attachments])
         for attachment in attachments:
             await self._rows.update_file(
                 attachment.id, lambda file: without_message(file, seq, self._clock.time())

@@ -58,7 +58,7 @@ class Bedrock:
 
     def __init__(self, sdk: Any) -> None:
         self._sdk = sdk
-        self._where = f"Bedrock at {sdk.meta.endpoint_url}"
+        self._server = f"Bedrock at {sdk.meta.endpoint_url}"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
         """See `Provider.stream`."""
@@ -72,7 +72,7 @@ class Bedrock:
                     if (delta := event.get("contentBlockDelta", {}).get("delta")) is not None:
                         if call is not None and "toolUse" in delta:
                             call = _append_input(
-                                call, delta["toolUse"].get("input", ""), self._where
+                                call, delta["toolUse"].get("input", ""), self._server
                             )
                         # Empty for a tool call and for reasoning; resets the timeout.
                         yield Delta(delta.get("text", ""))
@@ -88,9 +88,9 @@ class Bedrock:
                     elif "metadata" in event:
                         usage = event["metadata"].get("usage")
         except (BotoCoreError, ClientError, ParserError, aiohttp.ClientError, OSError) as exc:
-            raise translate(exc, self._where) from exc
+            raise translate(exc, self._server) from exc
         if end is None:
-            raise Unavailable(f"{self._where}: the stream was interrupted")
+            raise Unavailable(f"{self._server}: the stream was interrupted")
         if usage is None:
             yield Finish(end)
         else:

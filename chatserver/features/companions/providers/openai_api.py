@@ -42,7 +42,7 @@ class OpenAiApi:
     """Provider `openai`. Call `close` at the end."""
 
     def __init__(self, settings: Companions) -> None:
-        self._where = settings.openai_url
+        self._server = settings.openai_url
         self._sdk = openai.AsyncOpenAI(
             base_url=settings.openai_url,
             # Local servers need no key, but the SDK requires one.
@@ -78,7 +78,7 @@ class OpenAiApi:
                             yield Delta(text)
                         for part in choice.delta.tool_calls or ():
                             calls[part.index] = _append_part(
-                                calls.get(part.index), part, self._where
+                                calls.get(part.index), part, self._server
                             )
                             yield Delta("")  # resets the timeout between deltas
                         if choice.delta.refusal:
@@ -86,9 +86,9 @@ class OpenAiApi:
                         if choice.finish_reason is not None:
                             end = end or _ENDS.get(choice.finish_reason, "done")
         except (openai.OpenAIError, httpx2.HTTPError, OSError, ValueError) as exc:
-            raise translate(exc, self._where) from exc
+            raise translate(exc, self._server) from exc
         if end is None:
-            raise Unavailable(f"{self._where}: the stream was interrupted")
+            raise Unavailable(f"{self._server}: the stream was interrupted")
         for _, call in sorted(calls.items()):
             yield call
         if usage is None:

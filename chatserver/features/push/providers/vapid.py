@@ -69,20 +69,20 @@ class VapidSigner:
         self._vapid = Vapid02(_load(private))
         self._subject = subject
         self._clock = clock
-        self._made: dict[str, tuple[float, str]] = {}
+        self._headers: dict[str, tuple[float, str]] = {}
 
     def authorize(self, endpoint: str) -> str:
         """Return the Authorization header for an endpoint."""
         parts = urlsplit(endpoint)
         origin = f"{parts.scheme}://{parts.netloc}"
         now = self._clock.time()
-        made_at, header = self._made.get(origin, (0.0, ""))
+        made_at, header = self._headers.get(origin, (0.0, ""))
         if not header or not 0 <= now - made_at < RENEW_S:
             claims = {"aud": origin, "exp": int(now) + TOKEN_S, "sub": self._subject}
             header = str(self._vapid.sign(claims)["Authorization"])
-            if len(self._made) >= ORIGINS_MAX:
-                self._made.clear()
-            self._made[origin] = (now, header)
+            if len(self._headers) >= ORIGINS_MAX:
+                self._headers.clear()
+            self._headers[origin] = (now, header)
         return header
 
 

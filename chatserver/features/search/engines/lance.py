@@ -50,8 +50,8 @@ from chatserver.features.search.model import (
     Cursor,
     Document,
     DocumentRef,
-    Found,
     Hit,
+    HitPage,
     Order,
     State,
     Stats,
@@ -149,7 +149,7 @@ class LanceEngine:
         limit: int,
         start: Cursor | None,
         now_s: int,
-    ) -> Found:
+    ) -> HitPage:
         """See `Engine`."""
         conditions = [
             is_in("chat", chats),
@@ -206,7 +206,7 @@ class _Search:
             hits = self._read(low, high)
         return hits, low == 0
 
-    def list_newest(self, limit: int, start: Cursor | None) -> Found:
+    def list_newest(self, limit: int, start: Cursor | None) -> HitPage:
         high = self._high if start is None else min(self._high, start.ts + 1)
         skipped = 0 if start is None else start.offset
         hits, is_all = self._list_window(high, limit + skipped)
@@ -217,9 +217,11 @@ class _Search:
             same = sum(1 for hit in hits[: index + 1] if hit.ts == match.ts)
             cursors.append(Cursor(match.ts, same))
         has_more = bool(page) and (not is_all or len(hits) > skipped + limit)
-        return Found([_build_hit(hit) for hit in page], cursors, cursors[-1] if has_more else None)
+        return HitPage(
+            [_build_hit(hit) for hit in page], cursors, cursors[-1] if has_more else None
+        )
 
-    def list_ranked(self, limit: int, start: Cursor | None) -> Found:
+    def list_ranked(self, limit: int, start: Cursor | None) -> HitPage:
         skipped = 0 if start is None else start.offset
         high = self._high if start is None else min(self._high, start.ts)
         ranked = self._read(0, high, RANKED_MAX)[:RANKED_MAX]
@@ -229,7 +231,7 @@ class _Search:
         cursors = [Cursor(top, skipped + index + 1) for index in range(len(page))]
         has_more = len(ranked) > skipped + limit
         hits = [_build_hit(match)._replace(score=match.score) for match in page]
-        return Found(hits, cursors, cursors[-1] if has_more else None)
+        return HitPage(hits, cursors, cursors[-1] if has_more else None)
 
 
 def _build_full_text_query(terms: Sequence[Term]) -> FullTextQuery | None:

@@ -80,7 +80,7 @@ class LanceTable:
     def __init__(self, settings: Cold, name: str) -> None:
         self._settings = settings
         self._name = name
-        self._where = f"s3://{settings.bucket}/{_get_folder(settings)}"
+        self._url = f"s3://{settings.bucket}/{_get_folder(settings)}"
         self._table: Table | None = None
         self._lock = threading.Lock()
 
@@ -93,7 +93,7 @@ class LanceTable:
         with self._lock:
             if self._table is None:
                 database = lancedb.connect(
-                    self._where,
+                    self._url,
                     storage_options=_build_storage_options(self._settings),
                     read_consistency_interval=LATEST,
                 )

@@ -41,7 +41,7 @@ from chatserver.features.search.model import (
     Changes,
     Cursor,
     Document,
-    Found,
+    HitPage,
     Order,
     State,
     Stats,
@@ -240,14 +240,14 @@ class SqliteEngine:
         limit: int,
         start: Cursor | None,
         now_s: int,
-    ) -> Found:
+    ) -> HitPage:
         """See `Engine`."""
         connection = self._connect()
         with _translate_errors(self._path):
             numbers = find_chat_numbers(connection, chats, self._local.chats)
             scopes = build_scopes(connection, query, numbers)
             if not numbers or scopes is None:
-                return Found([], [], None)
+                return HitPage([], [], None)
             match = " AND ".join([*build_terms(query), *scopes]) or None
             search = SqliteSearch(connection, match, numbers, query, now_s)
             if order is Order.RELEVANCE:
@@ -297,14 +297,14 @@ class _Names:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._known: dict[tuple[str, str], int] = {}
+        self._cached: dict[tuple[str, str], int] = {}
 
     def find(self, kind: str, name: str) -> int | None:
-        if (kind, name) in self._known:
-            return self._known[kind, name]
+        if (kind, name) in self._cached:
+            return self._cached[kind, name]
         number = find_number(self._connection, kind, name)
         if number is not None:
-            self._known[kind, name] = number
+            self._cached[kind, name] = number
         return number
 
     def get(self, kind: str, name: str) -> int:
@@ -314,7 +314,7 @@ class _Names:
                 "INSERT INTO name (kind, name) VALUES (?, ?)", (kind, name)
             )
             number = int(cursor.lastrowid or 0)
-            self._known[kind, name] = number
+            self._cached[kind, name] = number
         return number
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from chatserver.features.search.engines.bounds import RANKED_MAX, SCAN_SIZES, SCOPED_CHATS_MAX
-from chatserver.features.search.model import Cursor, Found, Hit
+from chatserver.features.search.model import Cursor, Hit, HitPage
 from chatserver.features.search.query import Query, Term
 
 KNOWN_CHATS_MAX: Final = 100_000  # chat numbers cached per connection
@@ -95,14 +95,14 @@ class SqliteSearch:
         rows = sorted(msgspec.json.decode(matches, type=list[Row]), reverse=True)
         return rows, count, last
 
-    def list_newest(self, limit: int, start: Cursor | None) -> Found:
+    def list_newest(self, limit: int, start: Cursor | None) -> HitPage:
         high = self._high if start is None else min(self._high, start.offset)
         rows, last = self._read(limit, high)
         hits = [self._build_hit(row) for row in rows]
         cursors = [Cursor(row[0] // SLOTS, offset=row[0]) for row in rows]
-        return Found(hits, cursors, None if last is None else Cursor(last // SLOTS, offset=last))
+        return HitPage(hits, cursors, None if last is None else Cursor(last // SLOTS, offset=last))
 
-    def list_ranked(self, limit: int, start: Cursor | None) -> Found:
+    def list_ranked(self, limit: int, start: Cursor | None) -> HitPage:
         skipped = 0 if start is None else start.offset
         high = self._high if start is None else min(self._high, start.ts * SLOTS)
         rows, _ = self._read(RANKED_MAX, high)
@@ -115,7 +115,7 @@ class SqliteSearch:
         cursors = [Cursor(top, offset=skipped + index + 1) for index in range(len(page))]
         has_more = len(ranked) > skipped + limit
         hits = [self._build_hit(row)._replace(score=points) for points, row in page]
-        return Found(hits, cursors, cursors[-1] if has_more else None)
+        return HitPage(hits, cursors, cursors[-1] if has_more else None)
 
     def _list_bodies(self, ids: Sequence[int]) -> dict[int, str]:
         (rows_json,) = self._connection.execute(

@@ -39,4 +39,4 @@ class SearchCallWorker(RpcWorker):
             UserId(operation.user), query.q, Order(query.order), query.limit, query.after
         )
         results = [result.encode() for result in page]
-        return msgspec.msgpack.encode(rpc.FoundPage(results, next_cursor))
+        return msgspec.msgpack.encode(rpc.SearchResultsPage(results, next_cursor))

@@ -63,7 +63,7 @@ class TimelineWorker:
         self._shard = shard
         partition = shard % container.hot.keys.partitions
         self._lease = container.make_lease(f"timeline-{shard}", owner, LEASE_S, partition)
-        self._wake_up, self._seen = wake_up, -1
+        self._wake_up, self._seen_version = wake_up, -1
         self._poll_at = 0.0
 
     async def run(self) -> None:
@@ -80,14 +80,14 @@ class TimelineWorker:
                 if self._is_due() and await self.step():
                     self._poll_at = 0.0
                 else:
-                    await self._wake_up.wait(self._seen, compute_aligned_delay(LEASE_S / 3))
+                    await self._wake_up.wait(self._seen_version, compute_aligned_delay(LEASE_S / 3))
 
     def _is_due(self) -> bool:
         """Return whether there may be jobs: after a wake-up, or after the poll interval."""
         version, now = self._wake_up.version, self._clock.monotonic()
-        if version == self._seen and now < self._poll_at:
+        if version == self._seen_version and now < self._poll_at:
             return False
-        self._seen, self._poll_at = version, now + POLL_S
+        self._seen_version, self._poll_at = version, now + POLL_S
         return True
 
     async def step(self) -> bool:

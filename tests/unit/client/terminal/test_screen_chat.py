@@ -16,7 +16,7 @@ from rich.console import Console
 from chatserver.client.terminal.conversation import Conversation
 from chatserver.client.terminal.conversation_link import (
     ConversationLink,
-    FoundLine,
+    ResultLine,
     SearchReport,
     State,
 )
@@ -90,7 +90,7 @@ async def test_typing_is_reported_while_the_line_has_text() -> None:
 def test_search_results_are_between_messages_and_prompt(height: int) -> None:
     """Each result is one line that fits the screen, without control characters."""
     lines = [
-        FoundLine(1, "Trip", "ann", [("x " * 60, False), ("lunch\x1b[2J\n", True)])
+        ResultLine(1, "Trip", "ann", [("x " * 60, False), ("lunch\x1b[2J\n", True)])
         for _ in range(10)
     ]
     link = FakeLink()

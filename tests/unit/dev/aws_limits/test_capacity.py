@@ -63,7 +63,7 @@ def test_burst_does_not_grow_while_idle(monkeypatch: pytest.MonkeyPatch) -> None
     for number in range(100):
         assert limits.has_room("write", ("t", str(number)))
 
-    assert len(limits._left) <= 11
+    assert len(limits._buckets) <= 11
     assert not limits.has_room("write", HOT)
     clock.now += 3600
     limits.charge("write", HOT, 500)

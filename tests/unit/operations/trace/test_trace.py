@@ -10,7 +10,7 @@ import pytest
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Mid, MidSource, Seq, Ts
 from chatserver.errors import BadRequest, NotFound, Unavailable
-from chatserver.operations.trace.model import Found
+from chatserver.operations.trace.model import LocatedMessage
 from chatserver.operations.trace.service import MessageTrace
 
 
@@ -28,11 +28,11 @@ class FakeTiers:
         for at in range(0, len(self.chats), 40):
             yield self.chats[at : at + 40]
 
-    async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None:
+    async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> LocatedMessage | None:
         self.searched.append(chat)
         self.spans.add(to_ts - from_ts)
         if self.has is not None and chat == self.chats[self.has]:
-            return Found(chat, Seq(7), Ts(from_ts), "alice", "text", "warm")
+            return LocatedMessage(chat, Seq(7), Ts(from_ts), "alice", "text", "warm")
         return None
 
     async def find_archived(self, *_: Any) -> None:
