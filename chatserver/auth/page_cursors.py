@@ -31,19 +31,19 @@ class Cursors:
         key = secret.get_secret_value().encode()
         self._key = hmac.digest(key, b"chatserver cursor v1", "sha256")
 
-    def sign(self, what: str, place: Any) -> str | None:
+    def sign(self, scope: str, place: Any) -> str | None:
         """Return the cursor for a position, or None if there is no position (end of the list).
 
-        `what` identifies the list and the caller. `place` may have any type that msgpack encodes;
+        `scope` identifies the list and the caller. `place` may have any type that msgpack encodes;
         `open` checks the type.
         """
         if place is None:
             return None
         payload = msgspec.msgpack.encode(place)
-        signed = self._compute_mac(what, payload) + payload
+        signed = self._compute_mac(scope, payload) + payload
         return base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
 
-    def open(self, what: str, cursor: str | None, kind: type[T]) -> T | None:
+    def open(self, scope: str, cursor: str | None, kind: type[T]) -> T | None:
         """Return the position in a cursor; without a cursor, None (the beginning of the list).
 
         Raises:
@@ -56,13 +56,13 @@ class Cursors:
         except (binascii.Error, ValueError):
             signed = b""
         mac, payload = signed[:_MAC_BYTES], signed[_MAC_BYTES:]
-        if not hmac.compare_digest(mac, self._compute_mac(what, payload)):
+        if not hmac.compare_digest(mac, self._compute_mac(scope, payload)):
             raise BadRequest("cursor: must be the `next` value of a page of the same list")
         return msgspec.msgpack.decode(payload, type=kind)
 
     def slice_page(
         self,
-        what: str,
+        scope: str,
         items: Iterable[T],
         get_place: Callable[[T], Place],
         cursor: str | None,
@@ -76,13 +76,13 @@ class Cursors:
         Raises:
             BadRequest: the cursor was not issued for this list.
         """
-        after = self.open(what, cursor, tuple[int, str])
-        rest = [item for item in items if after is None or get_place(item) > after]
-        page = sorted(rest, key=get_place)[:limit]
-        return page, self.sign(what, get_place(page[-1])) if len(rest) > limit else None
+        after = self.open(scope, cursor, tuple[int, str])
+        remaining = [item for item in items if after is None or get_place(item) > after]
+        page = sorted(remaining, key=get_place)[:limit]
+        return page, self.sign(scope, get_place(page[-1])) if len(remaining) > limit else None
 
-    def _compute_mac(self, what: str, payload: bytes) -> bytes:
-        text = what.encode()
+    def _compute_mac(self, scope: str, payload: bytes) -> bytes:
+        text = scope.encode()
         return hmac.digest(self._key, b"%d:" % len(text) + text + payload, hashlib.sha256)[
             :_MAC_BYTES
         ]

@@ -199,21 +199,23 @@ _OPTIONS = (
 
 def _run_scenario(name: str, options: dict[str, Any]) -> None:
     has_only_ceiling = name == _CEILING
-    chosen = SCENARIOS["direct" if has_only_ceiling else name]
+    scenario = SCENARIOS["direct" if has_only_ceiling else name]
     # The stub server of this scenario accepts any token.
     secret = secrets.token_hex(32) if has_only_ceiling else options["secret"]
     settings = _load_settings(secret, options["dev_data"])
     for file in ("out", "report"):
         if options[file] is not None and not options[file].absolute().parent.is_dir():
             raise click.UsageError(f"--{file}: no such folder: {options[file].parent}")
-    plans = make_plans(chosen, settings, options)
-    for note in _iter_warnings(chosen, plans, options):
+    plans = make_plans(scenario, settings, options)
+    for note in _iter_warnings(scenario, plans, options):
         click.echo(f"chatserver load: {note}", err=True)
     from chatserver.loadtest.coordinator import LoadFailed
 
     try:
         code = run(
-            _measure_ceiling(plans) if has_only_ceiling else _load(chosen, plans, settings, options)
+            _measure_ceiling(plans)
+            if has_only_ceiling
+            else _load(scenario, plans, settings, options)
         )
     except LoadFailed as exc:
         click.echo(f"chatserver load: {exc}", err=True)
@@ -261,18 +263,18 @@ def read_exports(text: str) -> dict[str, str]:
     return {name: value for name, is_assigned, value in words if is_assigned}
 
 
-def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) -> list[Plan]:
+def make_plans(scenario: Scenario, settings: Settings, options: dict[str, Any]) -> list[Plan]:
     """Return one plan per worker process, at most as many as requested (see `split_users`)."""
     import msgspec
 
     names = ("small_members", "large_members")
     sizes = {name: options[name] for name in names if options[name]}
-    shape = msgspec.structs.replace(chosen.shape, **sizes)
-    users = options["users"] or chosen.users
-    rate = options["rate"] or chosen.rate
-    duration_s = options["duration"] or (users / rate if chosen.mix.connect else 30.0)
+    shape = msgspec.structs.replace(scenario.shape, **sizes)
+    users = options["users"] or scenario.users
+    rate = options["rate"] or scenario.rate
+    duration_s = options["duration"] or (users / rate if scenario.mix.connect else 30.0)
     run_id, unit = secrets.token_hex(4), 2
-    if chosen.mix.connect == 0:
+    if scenario.mix.connect == 0:
         unit = shape.small_members if shape.small else unit
         unit = shape.large_members if shape.large else unit
     return [
@@ -292,22 +294,22 @@ def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) ->
             seed=options["seed"],
             connects_per_s=options["connects_per_s"] * count / users,
             shape=shape,
-            mix=chosen.mix,
-            storm_s=chosen.storm_s,
-            preload=chosen.preload,
+            mix=scenario.mix,
+            storm_s=scenario.storm_s,
+            preload=scenario.preload,
         )
         for first, count in split_users(users, options["processes"], unit)
     ]
 
 
-def _iter_warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
+def _iter_warnings(scenario: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
     if len(plans) < options["processes"]:
         enough = format_count(len(plans), "process", "processes")
         yield f"starting {enough} only: all members of a group must be in one process"
     users, rate = sum(plan.users for plan in plans), sum(plan.rate for plan in plans)
-    sends_per_s = rate * chosen.mix.send / users
+    sends_per_s = rate * scenario.mix.send / users
     if sends_per_s > SENDS_PER_S_MAX:
-        needed = int(rate * chosen.mix.send / SENDS_PER_S_MAX) + 1
+        needed = int(rate * scenario.mix.send / SENDS_PER_S_MAX) + 1
         yield (
             f"{sends_per_s:.0f} messages per second from each user; by default the server refuses "
             f"more than 50 (CHAT_LIMITS_SENDS). Use --users {needed}"
@@ -315,7 +317,7 @@ def _iter_warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any])
 
 
 async def _load(
-    chosen: Scenario, plans: list[Plan], settings: Settings, options: dict[str, Any]
+    scenario: Scenario, plans: list[Plan], settings: Settings, options: dict[str, Any]
 ) -> int:
     from chatserver.loadtest.connection import probe_gateway
     from chatserver.loadtest.coordinator import Coordinator, LoadFailed
@@ -342,11 +344,13 @@ async def _load(
     redis = settings.redis if is_set else None
     async with open_monitor(address, redis, options["metrics"]) as monitor:
         running = Coordinator(plans, monitor)
-        click.echo(f"{chosen.name}: {sum(plan.users for plan in plans):,} users connect", err=True)
+        click.echo(
+            f"{scenario.name}: {sum(plan.users for plan in plans):,} users connect", err=True
+        )
         with _open_progress(running) as on_second, _stop_on_signal(running):
             await running.run(on_second)
         report = result.build(
-            chosen,
+            scenario,
             running,
             pids=monitor.pids,
             has_redis=monitor.has_redis,

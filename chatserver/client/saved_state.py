@@ -101,7 +101,7 @@ def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) 
     firsts = _find_first_seqs(state, unconsumed)
     if firsts is None:
         return None
-    shown = {
+    positions = {
         chat.id: min(chat.log.shown, firsts.get(chat.id, chat.log.shown + 1) - 1)
         for chat in state.chats.values()
         if chat.log.shown is not None
@@ -109,16 +109,16 @@ def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) 
     chats = [
         SavedChatPosition(
             chat.id,
-            shown[chat.id],
+            positions[chat.id],
             chat.log.top,
-            list(chat.log.get_newest_identities(shown[chat.id]).items()),
+            list(chat.log.get_newest_identities(positions[chat.id]).items()),
             chat.read,
             chat.is_large,
             chat.log.is_unverified,
             state.catch_up.is_scheduled(chat),
         )
         for chat in state.chats.values()
-        if chat.id in shown
+        if chat.id in positions
     ]
     cursor = unconsumed[0].before if unconsumed else state.cursor
     return msgspec.json.encode(SavedPosition(state.user, state.device, cursor, chats))

@@ -65,7 +65,7 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
 
 async def find_rules_of_tenant(store: ObjectStore, settings: Cold) -> list[str]:
     """Return the ids of our rules for this tenant only."""
-    wanted = {_build_rule_id(what, settings) for what in _OF_TENANT}
+    wanted = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
     rules = [
         *await _find_rules(store, "get_bucket_cors", "CORSRules"),
         *await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules"),
@@ -82,7 +82,7 @@ async def list_tenants_with_rules(store: ObjectStore) -> list[str]:
 
 async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
     """Remove our rules for this tenant only; return their number. Idempotent."""
-    wanted = {_build_rule_id(what, settings) for what in _OF_TENANT}
+    wanted = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
     removed = 0
     for operation, name, configuration in (
         ("bucket_cors", "CORSRules", "CORSConfiguration"),
@@ -137,8 +137,8 @@ def _normalize(rules: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(rule, sort_keys=True) for rule in rules)
 
 
-def _build_rule_id(what: str, settings: Cold) -> str:
-    return f"{_OURS}{what}-{settings.tenant}" if settings.tenant else f"{_OURS}{what}"
+def _build_rule_id(rule: str, settings: Cold) -> str:
+    return f"{_OURS}{rule}-{settings.tenant}" if settings.tenant else f"{_OURS}{rule}"
 
 
 def _make_cors_rule(settings: Cold) -> dict[str, Any]:

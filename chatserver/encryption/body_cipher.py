@@ -96,8 +96,8 @@ class DataKey:
         """
         header, nonce = data[:_HEADER_BYTES], data[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES]
         try:
-            rest = data[_HEADER_BYTES + _NONCE_BYTES :]
-            return self._aead.decrypt(nonce, rest, self._associated_data(header, place))
+            encrypted = data[_HEADER_BYTES + _NONCE_BYTES :]
+            return self._aead.decrypt(nonce, encrypted, self._associated_data(header, place))
         except (InvalidTag, ValueError) as exc:
             raise CorruptData(
                 f"encrypted value at {'/'.join(place)}: cannot be decrypted; it was modified, "

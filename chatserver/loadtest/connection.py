@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol, abc.ABC):
             self._rest = data[pos:]
 
     def _read_upgrade(self, data: bytes) -> None:
-        head, separator, rest = data.partition(b"\r\n\r\n")
+        head, separator, body_start = data.partition(b"\r\n\r\n")
         if not separator:
             self._rest = data
             return
@@ -83,8 +83,8 @@ class Connection(asyncio.Protocol, abc.ABC):
             done.set_exception(exc)
             return
         done.set_result(None)
-        if rest:
-            self.data_received(rest)
+        if body_start:
+            self.data_received(body_start)
 
     def connection_lost(self, exc: Exception | None) -> None:
         failure = ConnectionResetError(f"{self.name}: connection lost: {exc}")

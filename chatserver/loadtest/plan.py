@@ -125,9 +125,9 @@ def split_groups(users: int, members: int) -> list[range]:
     the last group.
     """
     whole = max(1, users // members)
-    rest = users - whole * members
-    if rest >= members / 2:
-        whole, rest = whole + 1, 0
+    remainder = users - whole * members
+    if remainder >= members / 2:
+        whole, remainder = whole + 1, 0
     bounds = [min(users, n * members) for n in range(whole)] + [users]
     return [range(a, b) for a, b in pairwise(bounds) if b - a >= 2]
 

@@ -69,10 +69,10 @@ class StubState:
         inbox.append(rest)
         frame = encode_event(len(inbox), rest)
         frames = [frame] if self.fault is None else self.fault(user, place, frame)
-        live = self.live.get(user)
-        if live is not None:
-            live.output.extend(frames)
-            live.flush_soon()
+        connection = self.live.get(user)
+        if connection is not None:
+            connection.output.extend(frames)
+            connection.flush_soon()
 
 
 class Stub(asyncio.Protocol):
@@ -189,13 +189,13 @@ class Stub(asyncio.Protocol):
                 }
             )
             log.append(message)
-            rest = b',"kind":"message","chat":"%b","cs":%d,"message":%b}' % (
+            tail = b',"kind":"message","chat":"%b","cs":%d,"message":%b}' % (
                 request.chat.encode(),
                 seq,
                 message,
             )
             for user in mind.members[request.chat]:
-                mind.deliver(user, seq, rest)
+                mind.deliver(user, seq, tail)
         seq = ack or seq
         place = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": ack is not None}
         self._reply(type="ack", id=request.id, ref=request.ref, **place, durability="hot")
@@ -213,8 +213,8 @@ class Stub(asyncio.Protocol):
         self._reply(type="page", id=request.id, messages=messages, tier="stub", more=has_more)
 
 
-def encode_event(seq: int, rest: bytes) -> bytes:
-    return encode_frame(b'{"type":"event","epoch":"%b","seq":%d%b' % (EPOCH.encode(), seq, rest))
+def encode_event(seq: int, tail: bytes) -> bytes:
+    return encode_frame(b'{"type":"event","epoch":"%b","seq":%d%b' % (EPOCH.encode(), seq, tail))
 
 
 def encode_frame(payload: bytes) -> bytes:

@@ -120,8 +120,8 @@ class Http2:
                     return await self._connect_to(address, host, port)
             except (OSError, TimeoutError, NotReached) as exc:  # SSL errors are OSErrors, too
                 reason = exc
-        shown = f"{host} could not be reached: {type(reason).__name__}"
-        raise NotReached(reason.message if isinstance(reason, NotReached) else shown) from reason
+        detail = f"{host} could not be reached: {type(reason).__name__}"
+        raise NotReached(reason.message if isinstance(reason, NotReached) else detail) from reason
 
     async def _connect_to(self, address: str, host: str, port: int) -> Http2Connection:
         transport, connection = await self._loop.create_connection(

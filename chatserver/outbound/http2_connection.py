@@ -295,8 +295,8 @@ class Http2Connection(asyncio.Protocol):
         # streams.
         self._core.state_machine.state = ConnectionState.CLIENT_OPEN
         reason = (event.additional_data or b"")[:REASON_CHARS_MAX].decode("ascii", "replace")
-        shown = "".join(char if char.isprintable() else "?" for char in reason)
-        self._end_reason = f"GOAWAY: {_format_code(event.error_code)} {shown}".rstrip()
+        printable_reason = "".join(char if char.isprintable() else "?" for char in reason)
+        self._end_reason = f"GOAWAY: {_format_code(event.error_code)} {printable_reason}".rstrip()
         for stream, exchange in self._exchanges.items():
             if stream > (event.last_stream_id or 0):
                 exchange.is_closed = True

@@ -17,8 +17,8 @@ _ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 class _Armed:
     def __init__(self, text: str) -> None:
-        name, _, rest = text.partition(":")
-        action, _, times = rest.partition(":")
+        name, _, suffix = text.partition(":")
+        action, _, times = suffix.partition(":")
         if action not in _ACTIONS or not (times or "1").isdigit():
             raise ConfigError([f"CHAT_FAILPOINT: must be NAME:kill or NAME:stop; got {text!r}"])
         self.name = name

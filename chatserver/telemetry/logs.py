@@ -130,9 +130,9 @@ def render_for_terminal(logger: object, method: str, event: EventDict) -> str:
     trace = event.pop("exception", None)
     event.pop("logger", None)
     level = event.pop("level", method)
-    what = event.pop("event", "")
+    event_name = event.pop("event", "")
     fields = "".join(f" {name}={_format_value(value)}" for name, value in event.items())
-    line = f"{time.strftime('%H:%M:%S')} {level:<7} {what}{fields}"
+    line = f"{time.strftime('%H:%M:%S')} {level:<7} {event_name}{fields}"
     line = line.replace("\n", "\\n").replace("\t", "\\t")
     if trace:
         line += f"\n{trace}"

@@ -310,7 +310,7 @@ class Archiver:
     # writing
 
     async def _write(
-        self, entries: Sequence[Message], replaced: Segment | None, top: ArchiveTop, what: str
+        self, entries: Sequence[Message], replaced: Segment | None, top: ArchiveTop, operation: str
     ) -> None:
         segment, data = await self._objects.encode(entries, new_id().lower())
         orphan = await self._find_orphan(segment)
@@ -326,7 +326,7 @@ class Archiver:
         failpoint("archive.before_commit")
         await self._manifests.commit(segment, replaced, top)
         failpoint("archive.after_commit")
-        metrics.SEGMENTS.labels(what).inc()
+        metrics.SEGMENTS.labels(operation).inc()
         metrics.SEGMENT_BYTES.inc(segment.stored_bytes)
 
     async def _find_orphan(self, segment: Segment) -> Segment | None:

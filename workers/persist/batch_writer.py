@@ -193,11 +193,11 @@ class Writer:
                 add = functools.partial(members.add_hidden, piece.chat, user, seqs)
                 group.create_task(self._write_one("hidden", add))
 
-    async def _write_one(self, what: str, write: Callable[[], Awaitable[object]]) -> None:
+    async def _write_one(self, operation: str, write: Callable[[], Awaitable[object]]) -> None:
         try:
             await self._write_with_retries(write)
         except CorruptData as exc:
-            log.error("persist.refused", what=what, error=exc.message)
+            log.error("persist.refused", what=operation, error=exc.message)
 
     # entries
 

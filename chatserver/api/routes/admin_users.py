@@ -51,7 +51,7 @@ def _ban_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 def _session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     revoker = container.revocation
-    live = LiveSessions(container.hot)
+    live_sessions = LiveSessions(container.hot)
 
     @get("/v1/admin/users/{user:str}/sessions", opt={"rule": READ})
     async def list_sessions(
@@ -60,7 +60,7 @@ def _session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List a user's open WebSocket sessions, oldest first."""
         page, following = container.cursors.slice_page(
             f"sessions of {user}",
-            await live.list_sessions(UserId(user)),
+            await live_sessions.list_sessions(UserId(user)),
             lambda session: (session.started_ms, session.session),
             cursor,
             limit,

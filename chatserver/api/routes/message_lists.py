@@ -165,10 +165,10 @@ def _single_message_routes(container: StorageContainer) -> list[HTTPRouteHandler
 
 
 async def _list(
-    container: StorageContainer, what: str, window: PageWindow, read: Read
+    container: StorageContainer, subject: str, window: PageWindow, read: Read
 ) -> Page[frames.Message]:
-    """Return a page of a list. `what` identifies the list: its cursors are valid for no other."""
-    place = f"{what}, {window.span}"
+    """Return a page of a list. `subject` identifies the list: its cursors are valid for no other."""
+    place = f"{subject}, {window.span}"
     start = container.cursors.open(place, window.cursor, dict[str, str | int])
     page = await read(window.span, window.limit, start)
     following = container.cursors.sign(place, page.next)
@@ -176,7 +176,7 @@ async def _list(
 
 
 async def _list_of_user(
-    container: StorageContainer, what: str, window: PageWindow, read: ReadUser
+    container: StorageContainer, subject: str, window: PageWindow, read: ReadUser
 ) -> UserMessagesPage:
     """Return a page of a user's messages in all chats; parameters as in `_list`."""
     archived_before: int | None = None
@@ -188,7 +188,7 @@ async def _list_of_user(
         page, archived_before = await read(span, limit, start)
         return page
 
-    page = await _list(container, what, window, read_page)
+    page = await _list(container, subject, window, read_page)
     return UserMessagesPage(page.items, page.next, archived_before)
 
 
@@ -202,10 +202,10 @@ def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         Messages that are deleted, expired or hidden by the user are left out. Archived messages are
         included. The most recent messages may be missing; the history has them.
         """
-        what = f"messages of {chat} for {actor}"
+        subject = f"messages of {chat} for {actor}"
         return await _list(
             container,
-            what,
+            subject,
             window,
             lambda *page: container.message_queries.list_chat(actor, ChatId(chat), *page),
         )

@@ -126,15 +126,15 @@ class ConversationLink:
 
         ``/file PATH`` sends a file. ``/search WORDS`` sets `report`, which the next text resets.
         """
-        command, _, rest = body.partition(" ")
+        command, _, argument = body.partition(" ")
         self.report = None
-        if command == FILE_COMMAND and rest.strip():
+        if command == FILE_COMMAND and argument.strip():
             self.uploads += 1
-            self._spawn(self._send_file(rest.strip()), "upload")
+            self._spawn(self._send_file(argument.strip()), "upload")
         elif command == SEARCH_COMMAND:
-            if rest.strip():
+            if argument.strip():
                 self.searches += 1
-                self._spawn(self._search(rest.strip()), "search")
+                self._spawn(self._search(argument.strip()), "search")
         elif self.conversation.chat is None:
             self.conversation.add_draft(body)
         else:

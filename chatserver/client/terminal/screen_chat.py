@@ -134,20 +134,20 @@ class ScreenChat:
     def render(self, width: int, height: int) -> RenderableType:
         """Render as many of the newest messages as fit above the prompt."""
         lines = self._conversation.build_lines(time.time())
-        shown: list[Text] = []
+        rendered: list[Text] = []
         report_lines = (
             [] if self._link.report is None else _report_lines(self._link.report)[: height - 4]
         )
         room = height - 3 - len(report_lines)
         for line in reversed(lines[: len(lines) - self._scrolled]):
             wrapped = list(_render_message(line).wrap(self._console, width))
-            shown[:0] = wrapped[-room:]  # only the end of a message longer than the screen
+            rendered[:0] = wrapped[-room:]  # only the end of a message longer than the screen
             room -= len(wrapped)
             if room <= 0:
                 break
         filler = [Text("\n" * (room - 1))] if room > 0 else []
         return Group(
-            self._render_header(width), *filler, *shown, *report_lines, self._render_footer()
+            self._render_header(width), *filler, *rendered, *report_lines, self._render_footer()
         )
 
     def _render_header(self, width: int) -> Text:

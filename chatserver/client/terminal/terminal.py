@@ -151,8 +151,8 @@ class PipeChat:
         self._out.write(f"[{describe_report(self._report)}]\n")
         for line in self._report.lines:
             text = "".join(part for part, _ in line.snippet).replace("\n", " ⏎ ")
-            shown = replace_unprintable(f"{line.chat} {line.sender}: {text}")
-            self._out.write(f"[{format_local_time(line.ts)}] {shown}\n")
+            line_text = replace_unprintable(f"{line.chat} {line.sender}: {text}")
+            self._out.write(f"[{format_local_time(line.ts)}] {line_text}\n")
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:

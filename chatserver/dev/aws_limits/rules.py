@@ -199,8 +199,8 @@ class Rules:
                 self._finish(done, response)
         if response[0] == 200:
             unprocessed = response[1].get("UnprocessedItems") or {}
-            for table, some in unprocessed.items():
-                rest.setdefault(table, []).extend(some)
+            for table, table_requests in unprocessed.items():
+                rest.setdefault(table, []).extend(table_requests)
             response[1]["UnprocessedItems"] = rest
         return response
 
@@ -264,8 +264,10 @@ class Rules:
         done = [read for read, has_passed in zip(reads, passes, strict=True) if has_passed]
         self._charge_reads(done, response)
         if response[0] == 200:
-            for table, some in (response[1].get("UnprocessedKeys") or {}).items():
-                unprocessed.setdefault(table, {**some, "Keys": []})["Keys"].extend(some["Keys"])
+            for table, table_keys in (response[1].get("UnprocessedKeys") or {}).items():
+                unprocessed.setdefault(table, {**table_keys, "Keys": []})["Keys"].extend(
+                    table_keys["Keys"]
+                )
             response[1]["UnprocessedKeys"] = unprocessed
         return response
 
@@ -336,9 +338,9 @@ class Rules:
         by_key = {write.key: write for write in writes if is_image_needed(write)}
         keys = list(by_key)
         for start in range(0, len(keys), _READS_MAX):
-            some = [by_key[key] for key in keys[start : start + _READS_MAX]]
+            batch = [by_key[key] for key in keys[start : start + _READS_MAX]]
             request: dict[str, Any] = {}
-            for write in some:
+            for write in batch:
                 key = {name: write.action.place[name] for name in write.table.key}
                 entry = request.setdefault(write.table.name, {"Keys": [], "ConsistentRead": True})
                 entry["Keys"].append(key)
@@ -373,12 +375,12 @@ class Rules:
             by_table.setdefault(write.table.name, []).append(write)
             if self._has_lag and is_image_needed(write):
                 self._lag.record(write.key, write.before)
-        for name, some in by_table.items():
-            exact_units = [count_known_units(write, factor) for write in some]
+        for name, table_writes in by_table.items():
+            exact_units = [count_known_units(write, factor) for write in table_writes]
             shares = split_units(count_units(response, name, None), exact_units)
-            for write, units in zip(some, shares, strict=True):
+            for write, units in zip(table_writes, shares, strict=True):
                 self._capacity.charge("write", write.partition, units)
-            self._charge_indexes(name, some, response)
+            self._charge_indexes(name, table_writes, response)
 
     def _charge_indexes(self, name: str, writes: Sequence[ItemRequest], response: Response) -> None:
         changed: dict[str, list[str]] = {}
@@ -396,11 +398,13 @@ class Rules:
         by_table: dict[str, list[ItemRequest]] = {}
         for read in reads:
             by_table.setdefault(read.table.name, []).append(read)
-        for name, some in by_table.items():
-            sizes = count_items_read(response[1], some[0].table)
-            exact_units = [sizes.get(read.key) for read in some]
+        for name, table_reads in by_table.items():
+            sizes = count_items_read(response[1], table_reads[0].table)
+            exact_units = [sizes.get(read.key) for read in table_reads]
             for read, units in zip(
-                some, split_units(count_units(response, name, None), exact_units), strict=True
+                table_reads,
+                split_units(count_units(response, name, None), exact_units),
+                strict=True,
             ):
                 self._capacity.charge("read", read.partition, units)
 
@@ -409,8 +413,8 @@ def _group_by_table(
     requests: Sequence[tuple[str, Any]], are_chosen: Sequence[bool]
 ) -> dict[str, list[Any]]:
     """Return the chosen requests by table."""
-    chosen: dict[str, list[Any]] = {}
+    grouped: dict[str, list[Any]] = {}
     for (table, item_request), is_chosen in zip(requests, are_chosen, strict=True):
         if is_chosen:
-            chosen.setdefault(table, []).append(item_request)
-    return chosen
+            grouped.setdefault(table, []).append(item_request)
+    return grouped

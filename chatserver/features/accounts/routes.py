@@ -209,9 +209,9 @@ def _logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         if refresh_token:
             cookies.check_same_origin(request)
             await logins.log_out_by_refresh(refresh_token)
-        shown = request.headers.getall("authorization", [])
-        if shown:
-            await _log_out_by_token(container, shown)
+        headers = request.headers.getall("authorization", [])
+        if headers:
+            await _log_out_by_token(container, headers)
         expired = [cookies.build_expired_cookie(auth)] if refresh_token else []
         return Response(None, status_code=204, cookies=expired)
 

@@ -161,12 +161,12 @@ def table(form: str, tenants: tuple[str, ...], first_date: str | None) -> None:
     if first_date is not None and not _DATE.fullmatch(first_date):
         raise click.UsageError("--first-date must be a date, for example 2026-01-31")
     settings = prepare("analytics").cold
-    chosen = list(tenants) or [name for name in [settings.tenant] if name]
+    tenant_names = list(tenants) or [name for name in [settings.tenant] if name]
     first = first_date or FIRST_DATE
     if form == "athena":
-        click.echo(make_ddl(settings, chosen, first))
+        click.echo(make_ddl(settings, tenant_names, first))
     else:
-        click.echo(json.dumps(make_glue_input(settings, chosen, first), indent=2))
+        click.echo(json.dumps(make_glue_input(settings, tenant_names, first), indent=2))
 
 
 @analytics.command()

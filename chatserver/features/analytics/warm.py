@@ -219,6 +219,6 @@ def _decode_segment(item: Item) -> NewSegment:
         raise _make_error(item, "an archive segment", exc) from exc
 
 
-def _make_error(item: Item, what: str, exc: Exception) -> CorruptData:
+def _make_error(item: Item, detail: str, exc: Exception) -> CorruptData:
     key = {name: item.get(name) for name in DIRECTORY.key.names}
-    return CorruptData(f"table directory: the item at {key} is not {what}: {exc!r}")
+    return CorruptData(f"table directory: the item at {key} is not {detail}: {exc!r}")

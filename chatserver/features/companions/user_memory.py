@@ -144,12 +144,12 @@ def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
         match = _CHANGE.fullmatch(line.strip())
         if match is None or len(changes) >= CHANGES_MAX:
             continue
-        operation, rest = match[1].lower(), match[2]
+        operation, argument = match[1].lower(), match[2]
         if operation in ("add", "summary"):
-            if clean := clean_entry(rest):
+            if clean := clean_entry(argument):
                 changes.append(Change("add" if operation == "add" else "summary", clean))
             continue
-        number_match = _NUMBERED.fullmatch(rest)
+        number_match = _NUMBERED.fullmatch(argument)
         if number_match is None or not 1 <= int(number_match[1]) <= len(numbered):
             continue
         entry = numbered[int(number_match[1]) - 1]

@@ -61,10 +61,10 @@ async def _query(
     for result in page:
         message = codec.decode_message(result.json)
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.ts / 1e6))
-        shown = replace_unprintable(
+        snippet = replace_unprintable(
             "".join(segment.text for segment in result.snippet).replace("\n", " ")
         )
-        click.echo(f"{when}  {message.chat}  {message.seq}  {message.sender}  {shown}")
+        click.echo(f"{when}  {message.chat}  {message.seq}  {message.sender}  {snippet}")
     click.echo(f"{len(page)} found" + ("; there are more" if next_position else ""), err=True)
 
 
@@ -143,13 +143,13 @@ async def _rebuild(settings: Settings, *, is_waiting: bool) -> None:
         feed = IndexFeed(container.hot)
         for number in container.get(SearchContainer).partitions:
             await feed.request_rebuild(number, request)
-        shown = ""
+        last_text = ""
         while is_waiting:
             statuses = await read_status(container)
             own = [each.state.rebuild for each in statuses]
             for partition_status in statuses:
-                if (text := _as_text(partition_status)) != shown:
-                    click.echo(shown := text, err=True)
+                if (text := _as_text(partition_status)) != last_text:
+                    click.echo(last_text := text, err=True)
             if all(one and one.request == request and one.finished_ms for one in own):
                 messages = sum(one.messages for one in own if one)
                 click.echo(f"rebuilt: {messages} messages")

@@ -305,12 +305,12 @@ def merge(
         )
     else:
         candidates.sort(key=lambda candidate: (-candidate.hit.score, -candidate.hit.ts))
-    chosen = candidates[:limit]
+    best = candidates[:limit]
     after: dict[int, Cursor | None] = {}
     for partition, page in results.items():
-        own = [candidate for candidate in chosen if candidate.partition == partition]
+        own = [candidate for candidate in best if candidate.partition == partition]
         if len(own) == len(page.hits):
             after[partition] = page.next
         elif own:
             after[partition] = own[-1].cursor
-    return chosen, after
+    return best, after

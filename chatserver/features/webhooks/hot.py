@@ -74,13 +74,13 @@ class EventQueue:
             Order: first attempts are in the order of the calls.
         """
         for start in range(0, len(events), APPENDED_MAX):
-            some = events[start : start + APPENDED_MAX]
+            batch = events[start : start + APPENDED_MAX]
             waiting, late = await self._hot.snapshot(("XLEN", self._key), ("ZCARD", self._late))
-            if int(waiting) + int(late) + len(some) > self._pending_max:
-                metrics.HOOK_EVENTS.labels("dead").inc(len(some))
-                adds = [self._build_dead_letter_command(event, 0, FULL) for event in some]
+            if int(waiting) + int(late) + len(batch) > self._pending_max:
+                metrics.HOOK_EVENTS.labels("dead").inc(len(batch))
+                adds = [self._build_dead_letter_command(event, 0, FULL) for event in batch]
             else:
-                adds = [("XADD", self._key, "*", "n", 0, "e", event) for event in some]
+                adds = [("XADD", self._key, "*", "n", 0, "e", event) for event in batch]
             await self._hot.transaction(*adds)
 
     def _build_dead_letter_command(

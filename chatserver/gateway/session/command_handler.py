@@ -221,8 +221,8 @@ class CommandHandler:
             self._hold(payload, number)
             allowance.request(self._process_held, cost)
             return
-        what = TOO_MUCH if allowance is self._memory_allowed else f"many {allowance.key[0]}"
-        error = RateLimited(f"too {what}: slow down", retry_after_ms=wait_ms)
+        limit_name = TOO_MUCH if allowance is self._memory_allowed else f"many {allowance.key[0]}"
+        error = RateLimited(f"too {limit_name}: slow down", retry_after_ms=wait_ms)
         metrics.RATE_LIMITED.labels(allowance.key[0]).inc()
         self._count_refused(error)
         self._refuse_payload(payload, number, error)

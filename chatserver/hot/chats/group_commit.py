@@ -135,7 +135,7 @@ class GroupCommit:
             if submissions[0][1].retention_s != submissions[-1][1].retention_s:
                 # Some drafts have an outdated retention: return all drafts, in order.
                 del chats[chat]
-                batch = [draft for some in chats.values() for draft in some]
+                batch = [draft for drafts in chats.values() for draft in drafts]
                 self._return_drafts(chat, submissions)
         if not batch:
             return

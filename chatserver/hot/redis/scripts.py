@@ -78,8 +78,8 @@ def load_script(name: str) -> Script:
     source = (importlib.resources.files("chatserver.hot") / "scripts" / f"{name}.lua").read_text()
     head = source.split("\nlocal ", 1)[0]
     arguments: dict[tuple[str, str], list[str]] = {}
-    for group, what, label in _HEADER.findall(head):
-        arguments.setdefault((group.strip(), what), []).append(label)
+    for group, part, label in _HEADER.findall(head):
+        arguments.setdefault((group.strip(), part), []).append(label)
 
     def names(group: str, what: str) -> tuple[str, ...]:
         return tuple(arguments.get((group, what), ()))

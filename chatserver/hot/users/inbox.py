@@ -40,10 +40,10 @@ def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
 def parse_entry(entry_id: bytes, fields: list[bytes]) -> list[InboxEntry]:
     """Return the messages or the event of an entry of an inbox's stream, oldest first."""
     seq, before = map(int, entry_id.split(b"-"))
-    what, value = fields
-    if what == b"!":
+    field, value = fields
+    if field == b"!":
         return [InboxEntry(Seq(seq), None, Seq(0), value)]
-    chat, cs = ChatId(what.decode()), int(value)
+    chat, cs = ChatId(field.decode()), int(value)
     return [InboxEntry(Seq(seq - n), chat, Seq(cs - n), None) for n in range(before, -1, -1)]
 
 
@@ -81,7 +81,7 @@ class Inboxes:
         script = load_script("append_to_inboxes")
         places: list[AppendResult] = []
         for partition, group in self._by_partition([d.user for d in deliveries]):
-            chosen = [deliveries[i] for i in group]
+            group_deliveries = [deliveries[i] for i in group]
             reply = await self._hot.run(
                 script,
                 self._shared_keys(partition),
@@ -96,14 +96,14 @@ class Inboxes:
                         "upto": d.upto,
                         "epoch": d.epoch,
                     }
-                    for d in chosen
+                    for d in group_deliveries
                 ],
             )
             places += [
                 AppendResult(
                     d.user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
                 )
-                for i, d in enumerate(chosen)
+                for i, d in enumerate(group_deliveries)
             ]
         return places
 
@@ -139,7 +139,7 @@ class Inboxes:
         script = load_script("append_event")
         places: list[AppendResult] = []
         for partition, group in self._by_partition(users):
-            chosen = [users[i] for i in group]
+            group_users = [users[i] for i in group]
             reply = await self._hot.run(
                 script,
                 self._shared_keys(partition),
@@ -153,14 +153,14 @@ class Inboxes:
                 },
                 [
                     {"box": self._keys.box(user), "inbox": self._keys.inbox(user), "user": user}
-                    for user in chosen
+                    for user in group_users
                 ],
             )
             places += [
                 AppendResult(
                     user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
                 )
-                for i, user in enumerate(chosen)
+                for i, user in enumerate(group_users)
             ]
         return places
 
@@ -189,9 +189,9 @@ class Inboxes:
         script = load_script("notify_large_chat_transition")
         places: list[AppendResult] = []
         for partition, group in self._by_partition([user for user, *_ in entries]):
-            chosen = [entries[i] for i in group]
-            for start in range(0, len(chosen), USERS_PER_CALL):
-                chunk = chosen[start : start + USERS_PER_CALL]
+            group_entries = [entries[i] for i in group]
+            for start in range(0, len(group_entries), USERS_PER_CALL):
+                chunk = group_entries[start : start + USERS_PER_CALL]
                 reply = await self._hot.run(
                     script,
                     self._shared_keys(partition),

@@ -87,7 +87,7 @@ class PresenceStates:
         by_user = {state.user: state for state in states}
         changes: list[PresenceChange] = []
         for partition, users in self._split_by_partition(list(by_user)):
-            chosen = [by_user[user] for user in users]
+            chosen_changes = [by_user[user] for user in users]
             reply = await self._hot.run(
                 load_script("publish_presence"),
                 {"gateways": self._keys.gateways(partition)},
@@ -99,10 +99,10 @@ class PresenceStates:
                         "state": one.state,
                         "ago_ms": int(one.ago_s * 1000),
                     }
-                    for one in chosen
+                    for one in chosen_changes
                 ],
             )
-            for i, change in enumerate(chosen):
+            for i, change in enumerate(chosen_changes):
                 changed, state, last, version, subscribers = reply[5 * i : 5 * i + 5]
                 record = PresenceRecord(State(state.decode()), int(last), int(version))
                 changes.append(

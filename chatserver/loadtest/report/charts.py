@@ -84,8 +84,8 @@ def _build_server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
 
 def _select_latency(result: dict[str, Any]) -> list[str]:
     """Return a list with the name of the latency to chart, or []."""
-    shown = ("delivered", "page", "connect")
-    return [name for name in shown if name in result["latency_ms"]][:1]
+    series = ("delivered", "page", "connect")
+    return [name for name in series if name in result["latency_ms"]][:1]
 
 
 def _build_percentile_chart(result: dict[str, Any]) -> Chart:

@@ -179,8 +179,8 @@ def _render_tables(result: dict[str, Any]) -> Iterator[str]:
     yield '<h2>Counts</h2><dl class="counts">'
     for name, counts in result["counts"].items():
         for key, count in (counts if isinstance(counts, dict) else {"": counts}).items():
-            what = f"{name} {key}".strip().replace("_", " ")
-            yield f"<div><dt>{escape(what)}</dt><dd>{count}</dd></div>"
+            label = f"{name} {key}".strip().replace("_", " ")
+            yield f"<div><dt>{escape(label)}</dt><dd>{count}</dd></div>"
     yield "</dl>"
     if result["examples"]:
         items = "".join(f"<li>{escape(text)}</li>" for text in result["examples"])

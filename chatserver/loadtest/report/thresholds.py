@@ -27,9 +27,9 @@ def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, An
     """Return a dict: `is_ok`, and `broken` with one message per violated threshold."""
     counts, broken = result["counts"], []
 
-    def check(what: str, value: float | None, most: float | None, unit: str = "") -> None:
+    def check(label: str, value: float | None, most: float | None, unit: str = "") -> None:
         if most is not None and value is not None and value > most:
-            broken.append(f"{what}: {value:g}{unit}, at most {most:g}{unit} allowed")
+            broken.append(f"{label}: {value:g}{unit}, at most {most:g}{unit} allowed")
 
     check("lost", counts["lost"], bounds.loss)
     check("duplicates", counts["duplicate"], bounds.duplicates)

@@ -169,8 +169,8 @@ class AuditWorker:
         )
         findings_count += await self._report(tally)
         metrics.AUDIT_FAILED.inc(len(tally.failed))
-        for what, reason in tally.failed.items():
-            log.warning("audit.failed", what=what, error=reason)
+        for chat_name, reason in tally.failed.items():
+            log.warning("audit.failed", what=chat_name, error=reason)
         if not tally.failed:
             metrics.AUDIT_ROUND.labels(str(self._partition)).set(self._container.clock.time())
         ended_ms = int(self._container.clock.time() * 1000)

@@ -72,8 +72,8 @@ async def _check_stores(settings: Settings) -> list[Finding]:
             async with asyncio.timeout(TIMEOUT_S):
                 return await checks[store]
         except TimeoutError:
-            what = f"no response within {TIMEOUT_S:g} s"
-            return [Finding(store, "problem", what, "check the network")]
+            message = f"no response within {TIMEOUT_S:g} s"
+            return [Finding(store, "problem", message, "check the network")]
 
     # Redis is checked alone: loading the AWS library blocks the event loop, so the Redis
     # connection could miss its deadline of two seconds.
@@ -92,11 +92,11 @@ def _check_settings(settings: Settings) -> list[Finding]:
     except ConfigError as exc:
         findings = [Finding("settings", "problem", problem) for problem in exc.problems]
     if settings.auth.registration == "open":
-        what = "anyone can register an account (auth.registration is open)"
+        message = "anyone can register an account (auth.registration is open)"
         fix = "set CHAT_AUTH_REGISTRATION=closed if the host application creates accounts"
-        findings.append(Finding("settings", "note", what, fix))
+        findings.append(Finding("settings", "note", message, fix))
     if settings.telemetry.metrics_port is None:
-        what = "metrics are not served (telemetry.metrics_port is not set)"
+        message = "metrics are not served (telemetry.metrics_port is not set)"
         fix = "set CHAT_TELEMETRY_METRICS_PORT for each process, and scrape it with Prometheus"
-        findings.append(Finding("settings", "note", what, fix))
+        findings.append(Finding("settings", "note", message, fix))
     return findings

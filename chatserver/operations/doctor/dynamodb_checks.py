@@ -74,9 +74,9 @@ async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> li
         if index["IndexStatus"] != "ACTIVE"
     ]
     if making:
-        what = f"table {name}: {', '.join(making)} is being created"
+        message = f"table {name}: {', '.join(making)} is being created"
         findings.append(
-            Finding(STORE, "note", what, "wait; requests that need it are refused until then")
+            Finding(STORE, "note", message, "wait; requests that need it are refused until then")
         )
     if not findings:
         findings.append(Finding(STORE, "ok", f"table {name} has the expected keys and indexes"))
@@ -89,9 +89,9 @@ async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> li
 async def _check_expiry(client: DynamoClient, table: Table, name: str) -> Finding:
     response = await client.call("describe_time_to_live", {"TableName": name})
     status = response["TimeToLiveDescription"]["TimeToLiveStatus"]
-    what = f"table {name}: TTL deletes expired items"
+    message = f"table {name}: TTL deletes expired items"
     return make_finding(
-        STORE, what, is_met=status in {"ENABLED", "ENABLING"}, fix=APPLY, level="note"
+        STORE, message, is_met=status in {"ENABLED", "ENABLING"}, fix=APPLY, level="note"
     )
 
 
@@ -114,7 +114,7 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
 
 async def _check_schema(client: DynamoClient, settings: Warm) -> Finding:
     state = await SchemaRows(client, settings).get_state()
-    what = f"the tables have schema {NEWEST}, the newest of this release"
+    message = f"the tables have schema {NEWEST}, the newest of this release"
     fix = f"they have {state.version}; run `chatserver migrate status`, then `migrate up`"
     is_new = state.version >= NEWEST
-    return make_finding(STORE, what, is_met=is_new, fix=fix, level="note")
+    return make_finding(STORE, message, is_met=is_new, fix=fix, level="note")

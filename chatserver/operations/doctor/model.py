@@ -22,11 +22,11 @@ class Finding:
 
 
 def make_finding(
-    store: str, what: str, *, is_met: bool, fix: str = "", level: Level = "problem"
+    store: str, message: str, *, is_met: bool, fix: str = "", level: Level = "problem"
 ) -> Finding:
-    """Return a finding. `what` is the expected condition; `is_met` is whether it is met."""
+    """Return a finding. `message` is the expected condition; `is_met` is whether it is met."""
     return (
-        Finding(store, "ok", what)
+        Finding(store, "ok", message)
         if is_met
-        else Finding(store, level, f"check failed: {what}", fix)
+        else Finding(store, level, f"check failed: {message}", fix)
     )

@@ -178,5 +178,5 @@ async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[Finding
 
 
 def _join(partitions: list[int]) -> str:
-    shown = ", ".join(map(str, partitions[:5]))
-    return f"partition {shown}" + (" and others" if len(partitions) > 5 else "")
+    listed = ", ".join(map(str, partitions[:5]))
+    return f"partition {listed}" + (" and others" if len(partitions) > 5 else "")

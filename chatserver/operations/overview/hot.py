@@ -114,8 +114,8 @@ class BacklogStats:
             Unavailable: Redis does not respond.
         """
         count = min(self._hot.keys.partitions, MEASURED_MAX)
-        some = list(itertools.islice(self._partitions, count))
-        for waiting in await asyncio.gather(*map(self._measure, some)):
+        batch = list(itertools.islice(self._partitions, count))
+        for waiting in await asyncio.gather(*map(self._measure, batch)):
             self._waiting[waiting.partition] = waiting
         backlogs = sorted(self._waiting.values(), key=lambda backlog: -backlog.entries)
         return Backlog(

@@ -174,34 +174,34 @@ class StatsHistory:
             self._slow.popleft()  # user ids are kept no longer than in Redis
 
     def _make_point(self, at_ms: int) -> Point:
-        live = [
+        recent = [
             received.snapshot
             for received in self._latest.values()
             if at_ms - received.at_ms <= STALE_S * 1000
         ]
-        backlogs = [snapshot.backlog for snapshot in live if snapshot.backlog is not None]
+        backlogs = [snapshot.backlog for snapshot in recent if snapshot.backlog is not None]
 
         def sum_gauge(name: str) -> float:
-            return sum(snapshot.gauges.get(name, 0.0) for snapshot in live)
+            return sum(snapshot.gauges.get(name, 0.0) for snapshot in recent)
 
         def find_quantile_ms(name: str, share: float) -> float | None:
             merged: dict[float, int] = {}
-            for snapshot in live:
+            for snapshot in recent:
                 add_buckets(merged, snapshot.times.get(name, {}))
             value = compute_quantile(merged, share)
             return None if value is None else round(value * 1000, 3)
 
-        ok, dup = compute_rate(live, "sends:ok"), compute_rate(live, "sends:dup")
+        ok, dup = compute_rate(recent, "sends:ok"), compute_rate(recent, "sends:dup")
         return Point(
             at_ms=at_ms,
-            processes=len(live),
+            processes=len(recent),
             connections=sum_gauge("connections"),
             sessions=sum_gauge("sessions"),
             sends_per_s=round(ok + dup, 2),
-            refused_per_s=round(compute_rate(live, "sends:") - ok - dup, 2),
-            pushes_per_s=compute_rate(live, "pushes"),
-            persisted_per_s=compute_rate(live, "persisted"),
-            http_per_s=compute_rate(live, "http:"),
+            refused_per_s=round(compute_rate(recent, "sends:") - ok - dup, 2),
+            pushes_per_s=compute_rate(recent, "pushes"),
+            persisted_per_s=compute_rate(recent, "persisted"),
+            http_per_s=compute_rate(recent, "http:"),
             send_p50_ms=find_quantile_ms("send", 0.5),
             send_p99_ms=find_quantile_ms("send", 0.99),
             delivery_p50_ms=find_quantile_ms("delivery", 0.5),
@@ -212,19 +212,19 @@ class StatsHistory:
             slow_closes=round(self._new_counts.get("closes:3001", 0.0)),
             backlog=max((backlog.entries for backlog in backlogs), default=None),
             backlog_age_s=max((backlog.age_s for backlog in backlogs), default=None),
-            write_units_per_s=compute_rate(live, "write_units:"),
-            read_units_per_s=compute_rate(live, "read_units:"),
+            write_units_per_s=compute_rate(recent, "write_units:"),
+            read_units_per_s=compute_rate(recent, "read_units:"),
         )
 
     def build_overview(self, now_ms: int, after_ms: int) -> Overview:
         """Return the current state, and the points after `after_ms`."""
-        live = [
+        recent = [
             received
             for received in self._latest.values()
             if now_ms - received.at_ms <= STALE_S * 1000
         ]
-        queues = [queue for received in live for queue in received.snapshot.queues]
-        backlogs = [received for received in live if received.snapshot.backlog is not None]
+        queues = [queue for received in recent for queue in received.snapshot.queues]
+        backlogs = [received for received in recent if received.snapshot.backlog is not None]
         newest = max(backlogs, key=lambda received: received.at_ms, default=None)
         recent_s = max(1, len(self._counts)) * EVERY_S
         chats = list_top_chats(self._chats, CHATS_MAX)

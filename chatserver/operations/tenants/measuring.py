@@ -125,5 +125,5 @@ async def measure_tenants(
 
 def split_key(key: str) -> tuple[str, str]:
     """Return the tenant of a stored object key, and the key without it."""
-    first, _, rest = key.partition("/")
-    return ("", key) if first in RESERVED_TENANTS else (first, rest)
+    first, _, suffix = key.partition("/")
+    return ("", key) if first in RESERVED_TENANTS else (first, suffix)

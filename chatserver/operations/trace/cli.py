@@ -208,18 +208,18 @@ def _build_delivery_lines(message_trace: Trace) -> list[Line]:
         text += _format_us(hot.undelivered_since_ms * 1000)
     lines = [("delivered", text)]
     if message_trace.members is not None:
-        some = message_trace.recipients
-        received = sum(bool(recipient.has_received) for recipient in some)
-        read = sum(bool(recipient.has_read) for recipient in some)
-        shown = (
-            f"the first {len(some)} of {message_trace.members}"
-            if len(some) < message_trace.members
+        recipients = message_trace.recipients
+        received = sum(bool(recipient.has_received) for recipient in recipients)
+        read = sum(bool(recipient.has_read) for recipient in recipients)
+        scope = (
+            f"the first {len(recipients)} of {message_trace.members}"
+            if len(recipients) < message_trace.members
             else "all"
         )
         lines.append(
             (
                 "",
-                f"{format_count(message_trace.members, 'member')} now; of {shown}: "
+                f"{format_count(message_trace.members, 'member')} now; of {scope}: "
                 f"{received} received it, {read} read it",
             )
         )

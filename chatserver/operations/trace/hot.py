@@ -47,9 +47,9 @@ class HotTrace:
         """
         partitions = range(self._keys.partitions)
         for find in (self._find_in_backlog, self._find_dead):
-            for some in await asyncio.gather(*(find(n, mid, from_ms) for n in partitions)):
-                if some is not None:
-                    return some
+            for matches in await asyncio.gather(*(find(n, mid, from_ms) for n in partitions)):
+                if matches is not None:
+                    return matches
         return None
 
     async def _find_in_backlog(

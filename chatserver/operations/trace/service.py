@@ -144,9 +144,9 @@ class MessageTrace:
     async def _find_in_any(self, search: _Search, chats: Sequence[ChatId]) -> LocatedMessage | None:
         chats = chats[: self._chats_max - self._searched]
         for start in range(0, len(chats), CHATS_AT_ONCE):
-            some = chats[start : start + CHATS_AT_ONCE]
-            self._searched += len(some)
-            for match in await asyncio.gather(*(self._find_in(search, chat) for chat in some)):
+            batch = chats[start : start + CHATS_AT_ONCE]
+            self._searched += len(batch)
+            for match in await asyncio.gather(*(self._find_in(search, chat) for chat in batch)):
                 if match is not None:
                     return match
         return None

@@ -90,10 +90,10 @@ class ApiKeys:
             Unauthenticated: the key is invalid or revoked.
             Unavailable: DynamoDB does not respond.
         """
-        shown = parse_key(text)
+        key = parse_key(text)
         for age_s in (CACHE_S, RELOAD_S):
-            row = await self._find(shown.id, age_s)
-            if row is not None and row.ended_ms is None and self._is_match(shown.secret, row):
+            row = await self._find(key.id, age_s)
+            if row is not None and row.ended_ms is None and self._is_match(key.secret, row):
                 return row
         raise Unauthenticated(REFUSED)
 

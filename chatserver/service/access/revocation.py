@@ -115,9 +115,9 @@ class Revoker:
         # Includes logins that ended earlier: an earlier attempt may have failed before it wrote
         # their marks.
         logins = frozenset(row.login for row in rows if row.login != but)
-        live = [row.login for row in rows if row.login != but and row.ended_ms is None]
+        live_logins = [row.login for row in rows if row.login != but and row.ended_ms is None]
         until = now + self._settings.token_s_max + LOGIN_KEPT_S
-        await self._accounts.end_logins(user, live, now * 1000, until)
+        await self._accounts.end_logins(user, live_logins, now * 1000, until)
         await self._revocations.put(user, before=now, logins=logins)
         await self._session_ender.end(user, Marks(now, logins), reason)
         if self._push_devices is not None:

@@ -167,9 +167,9 @@ class Chats:
             place = (-int(order_text), name)
             chats = [chat for chat in chats if (-chat.order, chat.chat) > place]
         limit = min(limit, self._pages.items_max)
-        page, rest = chats[:limit], chats[limit:]
+        page, following = chats[:limit], chats[limit:]
         summaries = await asyncio.gather(*(self._summarize(user, chat) for chat in page))
-        start = f"{page[-1].order}-{page[-1].chat}" if rest else None
+        start = f"{page[-1].order}-{page[-1].chat}" if following else None
         return [summary for summary in summaries if summary is not None], start
 
     async def list_ids(self, user: UserId) -> list[ChatId]:
@@ -263,8 +263,8 @@ class Chats:
         for entry in reversed(messages):
             if entry.seq not in view.hidden:
                 tail = view.render_entry(entry, now_s)
-                shown = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
-                return shown if await self._is_readable(user, audience, entry.seq) else None
+                message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
+                return message if await self._is_readable(user, audience, entry.seq) else None
         first = entries[0].seq if entries else top + 1
         if first <= 1 or len(entries) >= PREVIEW_DEPTH:
             return None
@@ -310,8 +310,8 @@ class Chats:
         if audience.is_large or len(audience.users) > READ_MARKS_MEMBERS_MAX:
             return []
         blocked = await self._list_blocked(user)
-        shown = [member for member in audience.users if member not in blocked]
-        return list(await asyncio.gather(*(self._get_marks(member, chat) for member in shown)))
+        visible = [member for member in audience.users if member not in blocked]
+        return list(await asyncio.gather(*(self._get_marks(member, chat) for member in visible)))
 
     async def _list_blocked(self, user: UserId) -> set[UserId]:
         return set() if self._blocks is None else await self._blocks.list_blocked(user)

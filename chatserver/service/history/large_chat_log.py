@@ -64,8 +64,8 @@ class ChannelLog:
             return large, full
         bare = self._encode(chat, entries, dataclasses.replace(view, span=NOTHING))
         return large, [
-            shown if shown.body == other.body else _make_withheld(shown, entry, other.body)
-            for shown, entry, other in zip(full, entries, bare, strict=True)
+            viewed if viewed.body == other.body else _make_withheld(viewed, entry, other.body)
+            for viewed, entry, other in zip(full, entries, bare, strict=True)
         ]
 
     async def list_for(
@@ -94,6 +94,6 @@ class ChannelLog:
         ]
 
 
-def _make_withheld(shown: ChannelEntry, entry: LogEntry, bare: bytes) -> ChannelEntry:
+def _make_withheld(view: ChannelEntry, entry: LogEntry, bare: bytes) -> ChannelEntry:
     message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
-    return ChannelEntry(shown.seq, shown.body, Seq(message.target or 0), bare)
+    return ChannelEntry(view.seq, view.body, Seq(message.target or 0), bare)

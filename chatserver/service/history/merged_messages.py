@@ -157,12 +157,12 @@ class MergedMessages:
         days = await self._find_days(chats)
         streams = []
         for chat in chats:
-            rest = _get_remaining_range(times, position, chat.chat)
-            if rest is None:
+            remaining = _get_remaining_range(times, position, chat.chat)
+            if remaining is None:
                 continue
             stream = ChatStream(
                 chat=chat.chat,
-                times=rest,
+                times=remaining,
                 days=days.get(chat.chat),
                 newest_ts=chat.order if chat.top else None,
                 is_match=is_match,
@@ -252,10 +252,10 @@ class _Merge:
         key = self._ready[0][0]
         # Messages with the same ts are sorted by chat id, in the direction of the merge.
         same = [item for item in self._ready if item[0] == key]
-        chosen = max(same) if self._is_descending else min(same)
-        self._ready.remove(chosen)
+        bound_entry = max(same) if self._is_descending else min(same)
+        self._ready.remove(bound_entry)
         heapq.heapify(self._ready)
-        stream = chosen[2]
+        stream = bound_entry[2]
         self._items.append(stream.pop())
         self._put(stream)
 

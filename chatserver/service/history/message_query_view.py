@@ -102,15 +102,15 @@ class QueryView:
         views = await self._open_views(seqs)
         late = [(m.chat, m.ts) for m in wanted if m.chat in self._unstored]
         reread = await self._messages.get_many(late) if late else {}
-        shown: dict[Place, Message] = {}
+        by_place: dict[Place, Message] = {}
         for message in wanted:
             place = (message.chat, message.ts)
             newest = reread.get(place) if message.chat in self._unstored else message
             if newest is not None:
                 current = self._render(newest, views[message.chat])
                 if current is not None:
-                    shown[place] = current
-        return [shown.get((message.chat, message.ts)) for message in messages]
+                    by_place[place] = current
+        return [by_place.get((message.chat, message.ts)) for message in messages]
 
     async def render_committed(
         self, chat: ChatId, entries: Sequence[Message]

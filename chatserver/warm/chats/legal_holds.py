@@ -73,13 +73,13 @@ def encode_copy(version: Message) -> Item:
     The body is a separate attribute: it may be encrypted, and JSON could double its size. So are
     the attachments, because their names may be encrypted.
     """
-    rest = msgspec.structs.replace(version, body="", attachments=[])
+    without_body = msgspec.structs.replace(version, body="", attachments=[])
     item = {
         MessageField.BODY: {"S": version.body},
         MessageField.CHAT: {"S": version.chat + _SUFFIX},
         MessageField.TS: {"N": str(version.edited_ts or version.ts)},
         MessageField.SEQ: {"N": str(version.seq)},
-        MessageField.COPY: {"S": codec.encode(rest).decode()},
+        MessageField.COPY: {"S": codec.encode(without_body).decode()},
     }
     if version.attachments:
         item[MessageField.ATTACHMENTS] = {"S": msgspec.json.encode(version.attachments).decode()}

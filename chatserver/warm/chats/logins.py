@@ -95,12 +95,12 @@ class LoginRows:
             changes[Field.BEFORE] = before
         if banned_ms is not None:
             changes[Field.BANNED] = banned_ms
-        await self._update(user, records.user_key(user), changes, what=f"user {user}")
+        await self._update(user, records.user_key(user), changes, subject=f"user {user}")
 
     async def remove_ban(self, user: str) -> None:
         """Remove a user's ban. Raises NotFound."""
         removed = {Field.BANNED: None}
-        await self._update(user, records.user_key(user), removed, what=f"user {user}")
+        await self._update(user, records.user_key(user), removed, subject=f"user {user}")
 
     # Logins.
 
@@ -219,14 +219,14 @@ class LoginRows:
         )
 
     async def _update(
-        self, user: str, sort: str, changes: Mapping[str, str | int | None], what: str
+        self, user: str, sort: str, changes: Mapping[str, str | int | None], subject: str
     ) -> Item:
         request = make_update(self._table, records.user_key(user), sort, changes)
         request["ReturnValues"] = "ALL_NEW"
         try:
             response = await self._client.call("update_item", request)
         except ConditionFailed:
-            raise NotFound(f"{what}: does not exist") from None
+            raise NotFound(f"{subject}: does not exist") from None
         item: Item = response["Attributes"]
         return item
 

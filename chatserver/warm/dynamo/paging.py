@@ -202,9 +202,11 @@ async def read_page(
                 # Load one result more than the page size, to detect whether there is a next page.
                 size = max(limit + 1 - len(things), CHUNK_MIN)
                 batch, page_rows = page_rows[:size], page_rows[size:]
-                chosen = batch if choose is None else await choose(batch)
-                loaded += len(chosen)
-                for row, thing in zip(chosen, await load(chosen) if chosen else [], strict=True):
+                selected = batch if choose is None else await choose(batch)
+                loaded += len(selected)
+                for row, thing in zip(
+                    selected, await load(selected) if selected else [], strict=True
+                ):
                     if thing is not None:
                         rows.append(row)
                         things.append(thing)

@@ -88,8 +88,8 @@ class ActiveDays:
             if self.has_earlier:
                 return day
             day = self.first
-        rest = self.bits >> (day - self.first)
-        return day + (rest & -rest).bit_length() - 1 if rest else None
+        later_bits = self.bits >> (day - self.first)
+        return day + (later_bits & -later_bits).bit_length() - 1 if later_bits else None
 
 
 ANY_DAY: Final = ActiveDays(DAYS_MAX, has_earlier=True)  # of a chat without an item

@@ -122,8 +122,8 @@ class MessageIndexes:
         keys = await self._rows.list_keys(dict.fromkeys(places))
         now_s = int(self._clock.time())
         items = await get_items(self._client, self._table, keys)
-        live = [item for item in items if not _has_expired(item, now_s)]
-        messages = await decode_items(live, self._bodies)
+        unexpired = [item for item in items if not _has_expired(item, now_s)]
+        messages = await decode_items(unexpired, self._bodies)
         return {(message.chat, message.ts): message for message in messages}
 
     async def _list(
@@ -147,8 +147,8 @@ class MessageIndexes:
         async def choose(rows: list[Item]) -> list[Item]:
             if view is None:
                 return rows
-            chosen = set(await view.select_chats({get_row_chat(row) for row in rows}))
-            return [row for row in rows if get_row_chat(row) in chosen]
+            chats = set(await view.select_chats({get_row_chat(row) for row in rows}))
+            return [row for row in rows if get_row_chat(row) in chats]
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
             if span.index is None:

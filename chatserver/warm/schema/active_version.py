@@ -250,7 +250,7 @@ class SchemaVersionCache:
 
 @contextlib.asynccontextmanager
 async def watch_schema(
-    client: DynamoClient, settings: Warm, what: str, clock: Clock
+    client: DynamoClient, settings: Warm, process_name: str, clock: Clock
 ) -> AsyncIterator[None]:
     """Check that this process may use the tables, and send heartbeats while the block runs.
 
@@ -264,7 +264,7 @@ async def watch_schema(
             is blocked.
     """
     schema_version = get_process_version(settings)
-    name = f"{what}-{socket.gethostname()}-{os.getpid()}-{new_id()}"
+    name = f"{process_name}-{socket.gethostname()}-{os.getpid()}-{new_id()}"
     rows = SchemaRows(client, settings)
 
     async def check() -> bool:

@@ -102,15 +102,15 @@ class Accounts:
         if user in self._reserved:
             raise Conflict("user: this name is already taken")
         text = self._passwords.parse(password, user)
-        shown = None if name is None else parse_name(name)
+        display_name = None if name is None else parse_name(name)
         login = self._logins.new_login(user, _parse_device_name(device), key)
         hash_ = await self._passwords.hash(text, attempt)
         try:
-            await self._rows.create(user, shown, self._now_ms(), hash_, login)
+            await self._rows.create(user, display_name, self._now_ms(), hash_, login)
         except Conflict:
             if key is None:
                 raise
-            existing_login = await self._find_previous(attempt, text, shown, login, key)
+            existing_login = await self._find_previous(attempt, text, display_name, login, key)
             if existing_login is None:
                 raise
             return self._with_device(existing_login)
@@ -149,9 +149,9 @@ class Accounts:
             BadRequest, TooLarge: the name is not allowed.
             Conflict: a user of this name exists.
         """
-        shown = None if name is None else parse_name(name)
+        display_name = None if name is None else parse_name(name)
         parse_person_id(user, "user")
-        await self._rows.create(user, shown, self._now_ms(), None, None)
+        await self._rows.create(user, display_name, self._now_ms(), None, None)
 
     async def set_password(self, user: UserId, password: str) -> None:
         """Set a user's password and end all of the user's logins.

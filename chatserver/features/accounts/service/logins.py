@@ -117,11 +117,11 @@ class Logins:
         ):
             return existing_login
         now = self._clock.time()
-        live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
-        surplus = len(live) + 1 - DEVICES_MAX
+        live_logins = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
+        surplus = len(live_logins) + 1 - DEVICES_MAX
         if surplus > 0:
-            live.sort(key=lambda row: row.seen_ms)
-            oldest = [row.login for row in live[:surplus]]
+            live_logins.sort(key=lambda row: row.seen_ms)
+            oldest = [row.login for row in live_logins[:surplus]]
             await self._revocation.end_logins(user, oldest, "too many devices are logged in")
         login = self.new_login(user, name, key)
         if await self._rows.create_login(login):
@@ -258,8 +258,8 @@ class Logins:
     async def list_live(self, user: UserId) -> list[Login]:
         """Return the user's active logins, most recently used first."""
         now = self._clock.time()
-        live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
-        return sorted(live, key=lambda row: row.seen_ms, reverse=True)
+        live_logins = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
+        return sorted(live_logins, key=lambda row: row.seen_ms, reverse=True)
 
     async def end_one(self, user: UserId, login: str, reason: str = "ended by the user") -> None:
         """End one login of a user.

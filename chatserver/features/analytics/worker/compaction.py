@@ -167,10 +167,10 @@ class Compactor:
         ids = {get_file_id(file.key) for file in compacted}
         target_ids = sorted({fact.moves_to for fact in facts.values()} - ids - {""})
         if target_ids:
-            chosen = [file for file in small if facts[file.key].moves_to == target_ids[0]]
-            return _Move(prefix, target_ids[0], chosen)
-        chosen = _choose(small, facts)
-        return _Move(prefix, new_id().lower(), chosen) if len(chosen) >= FILES_MIN else None
+            move_files = [file for file in small if facts[file.key].moves_to == target_ids[0]]
+            return _Move(prefix, target_ids[0], move_files)
+        move_files = _choose(small, facts)
+        return _Move(prefix, new_id().lower(), move_files) if len(move_files) >= FILES_MIN else None
 
     async def _clean_up(self, files: Sequence[StoredFile]) -> None:
         """Delete the rows of files that have moved; after `KEEP_S`, delete the files."""
@@ -249,14 +249,14 @@ class Compactor:
 
 def _choose(small: Sequence[StoredFile], facts: dict[str, FileFacts]) -> list[StoredFile]:
     """Return the files of the next move, within its limits."""
-    chosen: list[StoredFile] = []
+    files: list[StoredFile] = []
     size = contained = 0
     for file in small[:FILES_MAX]:
         ids = 1 + len(facts[file.key].contains)
         if size + file.size <= MOVE_BYTES_MAX and contained + ids <= CONTAINED_MAX:
             size, contained = size + file.size, contained + ids
-            chosen.append(file)
-    return chosen
+            files.append(file)
+    return files
 
 
 def _get_prefix(file: StoredFile) -> str:

@@ -111,8 +111,8 @@ def _iter_words(rule: str, number: int, request: ModelRequest, last: str) -> Ite
             words = iter([*lines, f"SUMMARY Messages: {len(texts)}"])
         case "facts" | "memory":
             first = request.messages[0].text[:SHOWN_CHARS]
-            shown = f"from: {first} to: {last[-SHOWN_CHARS:]}"
-            text = f"{request.system} {len(request.messages)} messages, {shown}"
+            preview = f"from: {first} to: {last[-SHOWN_CHARS:]}"
+            text = f"{request.system} {len(request.messages)} messages, {preview}"
             words = iter(re.findall(r"\s*\S+", text))
         case _:
             words = iter(re.findall(r"\s*\S+", f"You said: {last}"))

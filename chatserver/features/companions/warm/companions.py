@@ -215,8 +215,8 @@ class CompanionRows:
             start = {name: value["S"] for name, value in _head_key(after).items()}
 
         async def load(rows: list[Item]) -> list[Companion | None]:
-            live = [row for row in rows if DirectoryField.ENDED not in row]
-            keys = [_version_key(_get_id(row), get_number(row, Field.VERSION)) for row in live]
+            active = [row for row in rows if DirectoryField.ENDED not in row]
+            keys = [_version_key(_get_id(row), get_number(row, Field.VERSION)) for row in active]
             items = await get_items(self._client, self._table, keys) if keys else []
             versions = [decode_version(item, is_deleted=False) for item in items]
             by_id = {version.id: version for version in versions}

@@ -82,7 +82,7 @@ def build_prompt_messages(
     """
     prompt_messages = []
     messages = list(messages)
-    chosen = _choose_images(messages, companion, images_max)
+    images_by_message = _choose_images(messages, companion, images_max)
     for message in messages:
         if not is_message(message) or message.deleted:
             continue
@@ -96,7 +96,7 @@ def build_prompt_messages(
                 PromptMessage(message.seq, "assistant", text, message.reply_to or 0)
             )
         else:
-            images = tuple(file.id for file in message.attachments if file.id in chosen)
+            images = tuple(file.id for file in message.attachments if file.id in images_by_message)
             prompt_messages.append(PromptMessage(message.seq, "user", text, images=images))
     return prompt_messages
 
@@ -149,18 +149,18 @@ def build_context(
     if not candidates or candidates[-1].role == "assistant":
         return None  # every message since the last response was deleted
     room = compute_room(persona, summary, notes)
-    chosen: list[PromptMessage] = []
+    selected: list[PromptMessage] = []
     for candidate in reversed(candidates):
         tokens = candidate.tokens
-        if tokens > room and not chosen:
+        if tokens > room and not selected:
             candidate = dataclasses.replace(candidate, text=cut_to_tokens(candidate.text, room))
             tokens = room
         if tokens > room:
             break
         room -= tokens
-        chosen.append(candidate)
-    chosen.reverse()
-    messages, images = _merge_roles(chosen)
+        selected.append(candidate)
+    selected.reverse()
+    messages, images = _merge_roles(selected)
     system = persona.prompt + notes + (REMEMBERED + summary.text if summary is not None else "")
     tokens = estimate_tokens(system) + sum(estimate_tokens(message.text) for message in messages)
     tokens += IMAGE_TOKENS * sum(map(len, images))

@@ -52,8 +52,8 @@ class PushSubscriptions:
         span = Span(DIRECTORY, records.user_key(user), prefix=PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": _READ_MAX}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
-        live = [row for row in rows if int(row[Field.EXPIRES_AT]["N"]) > now]
-        subscriptions = [decode_subscription(row, user) for row in live]
+        live_rows = [row for row in rows if int(row[Field.EXPIRES_AT]["N"]) > now]
+        subscriptions = [decode_subscription(row, user) for row in live_rows]
         return sorted(
             subscriptions, key=lambda subscription: (subscription.created_ms, subscription.id)
         )

@@ -340,8 +340,8 @@ def _insert(
 
 
 def _delete(connection: sqlite3.Connection, condition: str, values: Sequence[object]) -> int:
-    chosen = f"SELECT id FROM doc WHERE {condition}"  # noqa: S608
-    ids = connection.execute(chosen, values).fetchall()
+    numbers_query = f"SELECT id FROM doc WHERE {condition}"  # noqa: S608
+    ids = connection.execute(numbers_query, values).fetchall()
     connection.executemany("DELETE FROM words WHERE rowid = ?", ids)
     connection.executemany("DELETE FROM doc WHERE id = ?", ids)
     return len(ids)

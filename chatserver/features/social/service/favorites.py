@@ -110,8 +110,8 @@ class Favorites:
                 self._posts.find_posts(refs), self._block_policy.find_blocked(user, authors)
             )
             await self._rows.remove_many(user, [ref for ref in refs if ref not in posts])
-            shown = [posts[ref] for ref in refs if ref in posts and ref.author not in blocked]
-            views = await self._social.build_views(user, shown)
+            visible = [posts[ref] for ref in refs if ref in posts and ref.author not in blocked]
+            views = await self._social.build_views(user, visible)
             views_by_ref = {PostRef(view.post.id, view.post.author): view for view in views}
             return [
                 SavedPost(favorite.saved_ms, views_by_ref[favorite.ref])

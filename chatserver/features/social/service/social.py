@@ -139,8 +139,8 @@ class Social:
             graph.find_followed(viewer, [user]),
             graph.find_followed(user, [viewer]),
         )
-        shown = info or await self._rows.profiles.make_info(user)
-        return Profile(shown, counts, user in mine, viewer in theirs)
+        profile = info or await self._rows.profiles.make_info(user)
+        return Profile(profile, counts, user in mine, viewer in theirs)
 
     async def list_followers(
         self, viewer: UserId, user: UserId, start: Start | None, limit: int

@@ -97,7 +97,7 @@ async def start_index(client: DynamoClient, table: Table, index: Index, settings
 
 
 async def wait_for_index(
-    client: DynamoClient, table_name: str, index: Index, report: Callable[[str], None], what: str
+    client: DynamoClient, table_name: str, index: Index, report: Callable[[str], None], subject: str
 ) -> None:
     """Wait until the index is active. The caller sets a deadline."""
     poll = _Poll(report, INDEX_POLL_S_MAX)
@@ -105,9 +105,11 @@ async def wait_for_index(
         index_description = _find_index(await describe_table(client, table_name), index) or {}
         status = index_description.get("IndexStatus", "not started")
         if status == "ACTIVE":
-            report(f"{what}: active")
+            report(f"{subject}: active")
             return
-        await poll.wait(f"{what}: {status.lower()}, {index_description.get('ItemCount', 0)} items")
+        await poll.wait(
+            f"{subject}: {status.lower()}, {index_description.get('ItemCount', 0)} items"
+        )
 
 
 def _find_index(description: dict[str, Any], index: Index) -> dict[str, Any] | None:
@@ -116,7 +118,11 @@ def _find_index(description: dict[str, Any], index: Index) -> dict[str, Any] | N
 
 
 async def change_ttl_attribute(
-    client: DynamoClient, table_name: str, attribute: str, report: Callable[[str], None], what: str
+    client: DynamoClient,
+    table_name: str,
+    attribute: str,
+    report: Callable[[str], None],
+    subject: str,
 ) -> None:
     """Change the TTL attribute to `attribute`, and wait until it is active.
 
@@ -133,13 +139,13 @@ async def change_ttl_attribute(
         state = await describe_ttl(client, table_name)
         status, current = state["TimeToLiveStatus"], state.get("AttributeName", attribute)
         if current == attribute and status in {"ENABLED", "ENABLING"}:
-            report(f"{what}: TTL reads {attribute}")
+            report(f"{subject}: TTL reads {attribute}")
             return
         if status == "ENABLED":
             await _set_expiry(client, table_name, current, is_on=False)
         elif status == "DISABLED":
             await _set_expiry(client, table_name, attribute, is_on=True)
-        await poll.wait(f"{what}: TTL is {status.lower()}")
+        await poll.wait(f"{subject}: TTL is {status.lower()}")
 
 
 async def _set_expiry(

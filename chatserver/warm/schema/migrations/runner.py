@@ -153,10 +153,10 @@ class MigrationRunner:
         if migration.repair is not None:
             await self._backfill(migration, name, token, started.segments)
         if migration.expiry is not None:
-            what = f"{migration.title}: {name}"
-            async with self._client.deadline(self._options.index_timeout_s, what):
+            subject = f"{migration.title}: {name}"
+            async with self._client.deadline(self._options.index_timeout_s, subject):
                 await change_ttl_attribute(
-                    self._client, name, migration.expiry, self._report.print_line, what
+                    self._client, name, migration.expiry, self._report.print_line, subject
                 )
         await self._rows.finish(migration.number, self._clock.time())
         state = SchemaState(migration.number, max(state.oldest, migration.oldest))
@@ -166,13 +166,13 @@ class MigrationRunner:
         return state
 
     async def _create_index(self, migration: Migration, index: Index, name: str) -> None:
-        what = f"{migration.title}: index {index.name} of {name}"
+        subject = f"{migration.title}: index {index.name} of {name}"
         if not has_index(await describe_table(self._client, name), index):
             await start_index(self._client, migration.table, index, self._settings)
             failpoint("migrate.after_index_begun")
-            self._report.print_line(f"{what}: started")
-        async with self._client.deadline(self._options.index_timeout_s, what):
-            await wait_for_index(self._client, name, index, self._report.print_line, what)
+            self._report.print_line(f"{subject}: started")
+        async with self._client.deadline(self._options.index_timeout_s, subject):
+            await wait_for_index(self._client, name, index, self._report.print_line, subject)
 
     async def _backfill(self, migration: Migration, name: str, token: int, segments: int) -> None:
         backfill = Backfill(
@@ -212,8 +212,8 @@ class MigrationRunner:
             failpoint("migrate.after_older_rejected")
         # A process that is starting now detects the change at its next check and stops.
         timeout_s = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
-        what = f"{migration.title}: older processes to end"
-        async with self._client.deadline(timeout_s, what):
+        subject = f"{migration.title}: older processes to end"
+        async with self._client.deadline(timeout_s, subject):
             while older := await self._list_older(migration):
                 self._report.print_line(
                     f"waiting for older processes to end: {_format_processes(older)}"
