@@ -167,7 +167,7 @@ def _single_message_routes(container: StorageContainer) -> list[HTTPRouteHandler
 async def _list(
     container: StorageContainer, subject: str, window: PageWindow, read: Read
 ) -> Page[frames.Message]:
-    """Return a page of a list. `subject` identifies the list: its cursors are valid for no other."""
+    """Return a page. `subject` identifies the list: its cursors are valid for no other list."""
     place = f"{subject}, {window.span}"
     start = container.cursors.open(place, window.cursor, dict[str, str | int])
     page = await read(window.span, window.limit, start)
