@@ -36,7 +36,7 @@ from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import GATEWAY, open_container
 from tests.support.servers.processes import free_port, redis_url_of
-from workers.persist.batch_effects import Work
+from workers.persist.batch_effects import EntryWrite
 from workers.persist.day_recorder import DayRecorder
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "user-messages.json"
@@ -74,10 +74,10 @@ def make_messages(user: UserId, other: UserId, rng: random.Random) -> list[Messa
     ]  # fmt: skip
 
 
-def works_of(sent: list[Message], other: UserId) -> list[Work]:
+def works_of(sent: list[Message], other: UserId) -> list[EntryWrite]:
     raw = (CommittedMessage(seq=m.seq, ts=m.ts, receiver=other, tail=b"") for m in sent)
     return [
-        Work(GATEWAY, each, PersistItem(message, other))
+        EntryWrite(GATEWAY, each, PersistItem(message, other))
         for each, message in zip(raw, sent, strict=True)
     ]
 

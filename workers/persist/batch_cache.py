@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from chatserver.domain.ids import ChatId
-from workers.persist.batch_effects import Work
+from workers.persist.batch_effects import EntryWrite
 from workers.persist.chat_queues import estimate_size
 
-WorksByChat = dict[ChatId, list[Work]]
+WritesByChat = dict[ChatId, list[EntryWrite]]
 
 
 class BatchCache:
@@ -23,22 +23,22 @@ class BatchCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._batches: OrderedDict[str, tuple[WorksByChat, int]] = OrderedDict()
+        self._batches: OrderedDict[str, tuple[WritesByChat, int]] = OrderedDict()
 
-    def put(self, first: str, works: WorksByChat) -> None:
+    def put(self, first: str, writes: WritesByChat) -> None:
         """Cache entries of the batch whose first entry has id `first`."""
         self._drop(first)
-        size = sum(map(estimate_size, works.values()))
-        self._batches[first] = works, size
+        size = sum(map(estimate_size, writes.values()))
+        self._batches[first] = writes, size
         self._bytes += size
         while self._bytes > self._bytes_max and len(self._batches) > 1:
             self._drop(next(iter(self._batches)))
 
-    def pop(self, first: str, chat: ChatId) -> list[Work] | None:
+    def pop(self, first: str, chat: ChatId) -> list[EntryWrite] | None:
         """Remove and return the entries of a chat in a batch; None if they are not cached."""
-        works, _ = self._batches.get(first, ({}, 0))
-        popped = works.pop(chat, None)
-        if not works:
+        writes, _ = self._batches.get(first, ({}, 0))
+        popped = writes.pop(chat, None)
+        if not writes:
             self._drop(first)
         return popped
 

@@ -20,7 +20,7 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.messages.store import PersistItem
 
 
-class Work(NamedTuple):
+class EntryWrite(NamedTuple):
     """An entry to write, and the gateway that received it.
 
     If the entry cannot be decoded, `why` is the reason and `item` is a tombstone.
@@ -48,54 +48,54 @@ class Place(NamedTuple):
 class BatchEffects:
     """Writes of a batch: first the entries, then changes to entries that are stored."""
 
-    works: list[Work]
+    writes: list[EntryWrite]
     changes: dict[Place, list[Message]]
     cleared: dict[Place, int]  # edit whose text was removed → seq of the entry that replaced it
     lost: list[tuple[int, list[Attachment]]]  # seq of a deleted message of the batch, its files
 
 
-def coalesce(works: Sequence[Work], batch_size: int) -> BatchEffects:
-    """Apply the changes in `works`, sorted in commit order and written `batch_size` at a time.
+def coalesce(writes: Sequence[EntryWrite], batch_size: int) -> BatchEffects:
+    """Apply the changes in `writes`, sorted in commit order and written `batch_size` at a time.
 
     Guarantees:
         The stored messages do not depend on how the backlog is divided into batches.
     """
-    coalesced = BatchEffects(list(works), {}, {}, [])
-    if not any(work.committed.target_ts for work in works):
+    coalesced = BatchEffects(list(writes), {}, {}, [])
+    if not any(write.committed.target_ts for write in writes):
         return coalesced
     positions = {
-        Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)
+        Place(write.item.message.chat, write.item.message.ts): n for n, write in enumerate(writes)
     }
-    for number, work in enumerate(works):
-        entry, committed = work.item.message, work.committed
-        if entry.kind not in CHANGE_KINDS or not committed.target_ts or work.why:
+    for number, write in enumerate(writes):
+        entry, committed = write.item.message, write.committed
+        if entry.kind not in CHANGE_KINDS or not committed.target_ts or write.why:
             continue
         target = Place(entry.chat, committed.target_ts)
         index = positions.get(target)
         if index is not None and (
             entry.kind == "delete" or index // batch_size == number // batch_size
         ):
-            message = coalesced.works[index].item.message
+            message = coalesced.writes[index].item.message
             changed = apply_entry(message, entry)
             if message.attachments and not changed.attachments:
                 coalesced.lost.append((message.seq, message.attachments))
-            _replace(coalesced.works, index, changed)
+            _replace(coalesced.writes, index, changed)
         else:
             coalesced.changes.setdefault(target, []).append(entry)
         if committed.replaced_ts:
             replaced = Place(entry.chat, committed.replaced_ts)
             index = positions.get(replaced)
             if index is not None:
-                edit = coalesced.works[index].item.message
-                _replace(coalesced.works, index, build_tombstone(edit, entry.seq))
+                edit = coalesced.writes[index].item.message
+                _replace(coalesced.writes, index, build_tombstone(edit, entry.seq))
             else:
                 coalesced.cleared[replaced] = entry.seq
     return coalesced
 
 
-def _replace(works: list[Work], index: int, message: Message) -> None:
-    item = works[index].item
-    works[index] = works[index]._replace(item=PersistItem(message, item.receiver))
+def _replace(writes: list[EntryWrite], index: int, message: Message) -> None:
+    item = writes[index].item
+    writes[index] = writes[index]._replace(item=PersistItem(message, item.receiver))
 
 
 _NAMES = {

@@ -35,7 +35,12 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import BatchEffects, Work, build_replacement_tombstone, coalesce
+from workers.persist.batch_effects import (
+    BatchEffects,
+    EntryWrite,
+    build_replacement_tombstone,
+    coalesce,
+)
 from workers.persist.day_recorder import DayRecorder
 
 log = structlog.get_logger()
@@ -58,7 +63,7 @@ class Piece:
     """Writes for one chat: entries in order, read markers, and hidden messages."""
 
     chat: ChatId
-    works: list[Work] = dataclasses.field(default_factory=list)
+    writes: list[EntryWrite] = dataclasses.field(default_factory=list)
     marks: dict[UserId, Mark] = dataclasses.field(default_factory=dict)
     hidden: dict[UserId, set[int]] = dataclasses.field(default_factory=dict)
     dead_lettered: set[int] = dataclasses.field(default_factory=set)  # ts of dead letters
@@ -86,7 +91,7 @@ class Writer:
         self._has_retries = has_retries
         self._timeout_s = container.settings.persist.write_timeout_s
 
-    async def write(self, pieces: Sequence[Piece]) -> list[Work]:
+    async def write(self, pieces: Sequence[Piece]) -> list[EntryWrite]:
         """Write pieces; return the stored entries: all except dead letters.
 
         Guarantees:
@@ -97,17 +102,17 @@ class Writer:
             LeaseLost: the lease was lost before everything was written.
             ConfigError: a table does not exist or access is denied.
         """
-        works = [work for piece in pieces for work in piece.works]
-        await self._write_one("copies", lambda: self._copy_held(works))
-        coalesced = coalesce(works, WRITE_MAX)
+        writes = [write for piece in pieces for write in piece.writes]
+        await self._write_one("copies", lambda: self._copy_held(writes))
+        coalesced = coalesce(writes, WRITE_MAX)
         dead_lettered = {(piece.chat, ts) for piece in pieces for ts in piece.dead_lettered}
         by_chat = {piece.chat: piece for piece in pieces}
         try:
-            await self._add_direct_chats(coalesced.works, dead_lettered)
-            await self._write_one("days", lambda: self._days.record(coalesced.works))
+            await self._add_direct_chats(coalesced.writes, dead_lettered)
+            await self._write_one("days", lambda: self._days.record(coalesced.writes))
             async with asyncio.TaskGroup() as group:
                 written = group.create_task(
-                    self._write_works(coalesced.works, dead_lettered, by_chat)
+                    self._store_entries(coalesced.writes, dead_lettered, by_chat)
                 )
                 self._write_references(group, coalesced)
                 self._write_marks(group, pieces)
@@ -116,9 +121,9 @@ class Writer:
             raise failures.exceptions[0] from None
         return written.result()
 
-    async def _copy_held(self, works: Sequence[Work]) -> None:
+    async def _copy_held(self, writes: Sequence[EntryWrite]) -> None:
         """Copy messages of chats under a legal hold that expire or that this batch changes."""
-        entries = [work.item.message for work in works]
+        entries = [write.item.message for write in writes]
         risky = {
             entry.chat
             for entry in entries
@@ -151,13 +156,13 @@ class Writer:
                     group.create_task(self._write_one("change", write))
 
     async def _add_direct_chats(
-        self, works: Sequence[Work], dead_lettered: Set[tuple[ChatId, int]]
+        self, writes: Sequence[EntryWrite], dead_lettered: Set[tuple[ChatId, int]]
     ) -> None:
         """Add direct chats to the chat lists of both users when the first message is stored."""
         directory, notifier = self._container.directory, self._container.device_notifier
-        for work in works:
-            message, receiver = work.item.message, work.item.receiver
-            if message.seq != 1 or (work.chat, message.ts) in dead_lettered:
+        for write in writes:
+            message, receiver = write.item.message, write.item.receiver
+            if message.seq != 1 or (write.chat, message.ts) in dead_lettered:
                 continue
             if receiver is not None:
                 users = [UserId(receiver), UserId(message.sender)]
@@ -165,7 +170,7 @@ class Writer:
                 await self._write_one("direct chat", put)
                 retry_ = functools.partial(self._add_direct_chat, message.chat, message.sender)
                 await self._write_one("direct chat", retry_)
-                await list_for_users(self._container.inboxes, work.chat, users, users, notifier)
+                await list_for_users(self._container.inboxes, write.chat, users, users, notifier)
 
     async def _add_direct_chat(self, chat: str, user: str) -> None:
         """Add a direct chat to a user's chat list; read first, because that is cheaper."""
@@ -175,9 +180,9 @@ class Writer:
 
     def _write_references(self, group: asyncio.TaskGroup, coalesced: BatchEffects) -> None:
         """Record which files the batch's messages reference, and release those they lost."""
-        for work in coalesced.works:
-            if work.item.message.attachments:
-                keep = functools.partial(self._container.record_files, work.item.message)
+        for write in coalesced.writes:
+            if write.item.message.attachments:
+                keep = functools.partial(self._container.record_files, write.item.message)
                 group.create_task(self._write_one("files", keep))
         for seq, files in coalesced.lost:
             release = functools.partial(self._container.release_files, seq, files)
@@ -201,28 +206,32 @@ class Writer:
 
     # entries
 
-    async def _write_works(
+    async def _store_entries(
         self,
-        works: Sequence[Work],
+        writes: Sequence[EntryWrite],
         dead_lettered: Set[tuple[ChatId, int]],
         by_chat: dict[ChatId, Piece],
-    ) -> list[Work]:
+    ) -> list[EntryWrite]:
         """Write entries in batches of `WRITE_MAX`, in sequence; return the stored entries."""
-        written: list[Work] = []
-        for start in range(0, len(works), WRITE_MAX):
-            batch = works[start : start + WRITE_MAX]
+        written: list[EntryWrite] = []
+        for start in range(0, len(writes), WRITE_MAX):
+            batch = writes[start : start + WRITE_MAX]
             if dead_lettered:
                 batch = [
-                    work for work in batch if (work.chat, work.committed.ts) not in dead_lettered
+                    write
+                    for write in batch
+                    if (write.chat, write.committed.ts) not in dead_lettered
                 ]
             if batch:
                 written += await self._write_batch(batch, by_chat)
         return written
 
-    async def _write_batch(self, batch: Sequence[Work], by_chat: dict[ChatId, Piece]) -> list[Work]:
+    async def _write_batch(
+        self, batch: Sequence[EntryWrite], by_chat: dict[ChatId, Piece]
+    ) -> list[EntryWrite]:
         """Write a batch; dead-letter each item that DynamoDB rejects; return the stored entries."""
         try:
-            await self._put([work.item for work in batch])
+            await self._put([write.item for write in batch])
         except CorruptData as exc:
             if len(batch) == 1:
                 await self._reject(batch[0], exc.message, by_chat)
@@ -232,26 +241,28 @@ class Writer:
                 *await self._write_batch(batch[:middle], by_chat),
                 *await self._write_batch(batch[middle:], by_chat),
             ]
-        unreadable = [work for work in batch if work.why]
-        for work in unreadable:
-            await self._dead_letter(work, work.why, by_chat)
-        return [work for work in batch if not work.why] if unreadable else list(batch)
+        unreadable = [write for write in batch if write.why]
+        for write in unreadable:
+            await self._dead_letter(write, write.why, by_chat)
+        return [write for write in batch if not write.why] if unreadable else list(batch)
 
-    async def _reject(self, work: Work, reason: str, by_chat: dict[ChatId, Piece]) -> None:
+    async def _reject(self, write: EntryWrite, reason: str, by_chat: dict[ChatId, Piece]) -> None:
         """Dead-letter an entry, and write a tombstone, so that the chat has no gap (I4)."""
-        tombstone = None if work.why else build_replacement_tombstone(work.committed)
+        tombstone = None if write.why else build_replacement_tombstone(write.committed)
         try:
             if tombstone is None:
                 raise CorruptData("neither the entry nor its tombstone can be stored")
             await self._put([PersistItem(tombstone, None)])
         except CorruptData as exc:
-            place = work.committed
+            place = write.committed
             log.error("persist.gap_left", seq=place.seq, ts=place.ts, error=exc.message)
-        await self._dead_letter(work, work.why or reason, by_chat)
+        await self._dead_letter(write, write.why or reason, by_chat)
 
-    async def _dead_letter(self, work: Work, reason: str, by_chat: dict[ChatId, Piece]) -> None:
-        await dead_letter(self._backlog, work.committed, reason)
-        by_chat[work.chat].dead_lettered.add(work.committed.ts)
+    async def _dead_letter(
+        self, write: EntryWrite, reason: str, by_chat: dict[ChatId, Piece]
+    ) -> None:
+        await dead_letter(self._backlog, write.committed, reason)
+        by_chat[write.chat].dead_lettered.add(write.committed.ts)
 
     async def _put(self, items: Sequence[PersistItem]) -> None:
         from_ns = time.time_ns()

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId
-from workers.persist.batch_effects import Work
+from workers.persist.batch_effects import EntryWrite
 from workers.persist.batch_writer import WRITE_MAX, Piece
 
 CHUNK_MAX = 4 * WRITE_MAX  # entries per chunk
@@ -55,13 +55,13 @@ class Batch:
 class Queued:
     """The entries of one chat in a batch.
 
-    `works` are the entries that are left, None if they are only in the backlog. `count` is their
+    `writes` are the entries that are left, None if they are only in the backlog. `count` is their
     number, `from_seq` the first seq, and `bytes` the approximate memory size.
     """
 
     batch: Batch
     piece: Piece
-    works: list[Work] | None
+    writes: list[EntryWrite] | None
     count: int
     from_seq: int
     is_awaited: bool
@@ -91,9 +91,9 @@ class Chunk(NamedTuple):
     batches: list[Batch]
 
 
-def estimate_size(works: Sequence[Work]) -> int:
+def estimate_size(writes: Sequence[EntryWrite]) -> int:
     """Return the approximate memory size of entries in bytes."""
-    return 2 * sum([len(work.committed.tail) for work in works]) + WORK_BYTES * len(works)
+    return 2 * sum([len(write.committed.tail) for write in writes]) + WORK_BYTES * len(writes)
 
 
 class ChatQueues:
@@ -125,24 +125,24 @@ class ChatQueues:
 
     def add(self, batch: Batch, piece: Piece) -> bool:
         """Queue the entries of a chat in a batch; return False if they stay only in the backlog."""
-        works: list[Work] | None = piece.works
-        count, first = len(piece.works), piece.works[0].committed.seq if piece.works else 0
-        is_awaited = any(work.committed.is_awaited for work in piece.works)
+        writes: list[EntryWrite] | None = piece.writes
+        count, first = len(piece.writes), piece.writes[0].committed.seq if piece.writes else 0
+        is_awaited = any(write.committed.is_awaited for write in piece.writes)
         if batch is not self._newest:  # a batch is kept as a whole, or not at all
             self._newest, self._is_over_limit = batch, self.bytes >= self._bytes_max
         size = 0
         if count and self._is_over_limit:
-            works = None
+            writes = None
         else:
-            size = estimate_size(piece.works)
+            size = estimate_size(piece.writes)
             self.bytes += size
-        piece.works = []
+        piece.writes = []
         batch.left += 1
         queue = self._queues.get(piece.chat)
         if queue is None:
             queue = self._queues[piece.chat] = ChatQueue(piece.chat)
             self._ordinary[piece.chat] = queue
-        queue.items.append(Queued(batch, piece, works, count, first, is_awaited, size))
+        queue.items.append(Queued(batch, piece, writes, count, first, is_awaited, size))
         queue.count += count
         queue.awaited += is_awaited
         if piece.chat in self._ordinary or piece.chat in self._awaited:
@@ -150,7 +150,7 @@ class ChatQueues:
             if is_awaited and self._ordinary.pop(piece.chat, None) is not None:
                 self._awaited[piece.chat] = queue
         self._wake_writers()
-        return works is not None
+        return writes is not None
 
     def release(self) -> None:
         """Let `claim` return chats."""
@@ -195,36 +195,36 @@ class ChatQueues:
         for item in queue.items:
             if count >= CHUNK_MAX:
                 break
-            if item.works is None:
+            if item.writes is None:
                 parked.append(item)
             count += item.count
         return parked
 
-    def load(self, item: Queued, works: Sequence[Work]) -> None:
+    def load(self, item: Queued, writes: Sequence[EntryWrite]) -> None:
         """Set the entries of an item, as read from the backlog."""
-        item.works = [work for work in works if work.committed.seq >= item.from_seq]
-        item.bytes = estimate_size(item.works)
+        item.writes = [write for write in writes if write.committed.seq >= item.from_seq]
+        item.bytes = estimate_size(item.writes)
         self.bytes += item.bytes
 
     def cut(self, queue: ChatQueue) -> Chunk:
         """Remove and return the next chunk of a chat."""
         piece, source, batches = Piece(queue.chat), queue.items[0].batch, list[Batch]()
-        while queue.items and len(piece.works) < CHUNK_MAX and len(piece.marks) < MARKS_MAX:
+        while queue.items and len(piece.writes) < CHUNK_MAX and len(piece.marks) < MARKS_MAX:
             item = queue.items[0]
-            assert item.works is not None
-            works = item.works[: CHUNK_MAX - len(piece.works)]
-            item.works = item.works[len(works) :]
-            item.count -= len(works)
-            queue.count -= len(works)
-            size = estimate_size(works) if item.works else item.bytes
+            assert item.writes is not None
+            writes = item.writes[: CHUNK_MAX - len(piece.writes)]
+            item.writes = item.writes[len(writes) :]
+            item.count -= len(writes)
+            queue.count -= len(writes)
+            size = estimate_size(writes) if item.writes else item.bytes
             item.bytes -= size
             self.bytes -= size
-            piece.works += works
+            piece.writes += writes
             piece.marks |= item.piece.marks
             for user, seqs in item.piece.hidden.items():
                 piece.hidden.setdefault(user, set()).update(seqs)
-            if item.works:
-                item.from_seq = item.works[0].committed.seq
+            if item.writes:
+                item.from_seq = item.writes[0].committed.seq
                 break
             queue.items.popleft()
             queue.awaited -= item.is_awaited

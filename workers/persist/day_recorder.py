@@ -19,7 +19,7 @@ from chatserver.warm.messages.active_days import (
     ActiveDaysRepository,
     get_day,
 )
-from workers.persist.batch_effects import Work
+from workers.persist.batch_effects import EntryWrite
 
 CHATS_MAX: Final = 50_000  # cached; a chat takes about 200 bytes
 
@@ -35,14 +35,14 @@ class DayRecorder:
         """Clear the cache, because another worker may have written since."""
         self._recorded.clear()
 
-    async def record(self, works: Sequence[Work]) -> None:
+    async def record(self, writes: Sequence[EntryWrite]) -> None:
         """Record the days of messages that are about to be written.
 
         Guarantees:
             Idempotent. All days are stored when this returns.
             Cost: none if the days are known.
         """
-        days = self._list_new_days(works)
+        days = self._list_new_days(writes)
         if not days:
             return
         unknown = [chat for chat in days if chat not in self._recorded]
@@ -54,23 +54,23 @@ class DayRecorder:
             for day in seqs:
                 after = after.add(day)
             changed[chat] = after
-        writes = {
-            chat: each
-            for chat, each in changed.items()
-            if each != (self._recorded.get(chat) or stored.get(chat))
+        new_days = {
+            chat: chat_days
+            for chat, chat_days in changed.items()
+            if chat_days != (self._recorded.get(chat) or stored.get(chat))
         }
-        await self._rows.put_many(writes)
+        await self._rows.put_many(new_days)
         for chat, chat_days in changed.items():
             self._recorded[chat] = chat_days
             self._recorded.move_to_end(chat)
         while len(self._recorded) > CHATS_MAX:
             self._recorded.popitem(last=False)
 
-    def _list_new_days(self, works: Iterable[Work]) -> dict[str, dict[int, int]]:
+    def _list_new_days(self, writes: Iterable[EntryWrite]) -> dict[str, dict[int, int]]:
         """Return the days that are not known, each with its first seq, by chat."""
         days: dict[str, dict[int, int]] = {}
-        for work in works:
-            message = work.item.message
+        for write in writes:
+            message = write.item.message
             day = get_day(message.ts)
             known_days = self._recorded.get(message.chat)
             if known_days is not None and day in known_days:

@@ -21,7 +21,7 @@ from chatserver.errors import ChatError
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.sharded_chats import ShardList
-from workers.persist.batch_effects import Work
+from workers.persist.batch_effects import EntryWrite
 
 log = structlog.get_logger()
 
@@ -61,14 +61,14 @@ class LoadMeter:
         self._window_us = int(window_s * US)
         self._open: collections.OrderedDict[str, _Open] = collections.OrderedDict()
 
-    def record(self, works: Iterable[Work]) -> list[Window]:
+    def record(self, writes: Iterable[EntryWrite]) -> list[Window]:
         """Add a batch in commit order; return the windows that have ended."""
         units: dict[str, int] = {}
         firsts: dict[str, int] = {}
         lasts: dict[str, int] = {}
-        for work in works:
-            chat, ts = work.item.message.chat, work.committed.ts
-            units[chat] = units.get(chat, 0) + estimate_units(work)
+        for write in writes:
+            chat, ts = write.item.message.chat, write.committed.ts
+            units[chat] = units.get(chat, 0) + estimate_units(write)
             firsts.setdefault(chat, ts)
             lasts[chat] = ts
         closed = [
@@ -88,13 +88,13 @@ class LoadMeter:
         return Window(ChatId(chat), window.from_ts, last, window.units)
 
 
-def estimate_units(work: Work) -> int:
+def estimate_units(write: EntryWrite) -> int:
     """Return the approximate write units that an entry consumes in its chat's partition.
 
     A change writes two items: its own and that of the changed message.
     """
-    units = 1 + (len(work.committed.tail) + ITEM_BYTES - 1) // UNIT_BYTES
-    return units + 1 if work.committed.target_ts else units
+    units = 1 + (len(write.committed.tail) + ITEM_BYTES - 1) // UNIT_BYTES
+    return units + 1 if write.committed.target_ts else units
 
 
 def compute_shards(rate: float, shards: int, writes_max: int, shards_max: int) -> int:
@@ -130,10 +130,10 @@ class WriteSharding:
         self._windows: list[Window] = []
         self._calm_from: dict[ChatId, int] = {}  # sharded chats only: start (ts) of the low load
 
-    def record(self, works: Iterable[Work]) -> None:
+    def record(self, writes: Iterable[EntryWrite]) -> None:
         """Add the entries of a batch when they are queued. Call `reshard` before the next batch."""
         if self._settings.shard_writes_per_s:
-            self._windows = self._meter.record(works)
+            self._windows = self._meter.record(writes)
 
     async def reshard(self) -> None:
         """Change the number of shards of chats whose measurement window has ended, if needed.

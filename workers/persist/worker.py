@@ -56,7 +56,7 @@ from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.store import PersistItem
 from workers.partitions import run_partitions
 from workers.persist.batch_cache import BatchCache
-from workers.persist.batch_effects import Work, build_replacement_tombstone
+from workers.persist.batch_effects import EntryWrite, build_replacement_tombstone
 from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, dead_letter
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
 from workers.persist.day_recorder import DayRecorder
@@ -145,8 +145,8 @@ class PersistWorker:
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(writers):
-                    work = self._write_chunks(group, queues)
-                    group.create_task(work, name=f"persist-{self._partition}-{number}")
+                    write = self._write_chunks(group, queues)
+                    group.create_task(write, name=f"persist-{self._partition}-{number}")
                 await self._read(queues)
                 raise LeaseLost("claimed by another worker")
         except* ChatError as failures:
@@ -215,19 +215,19 @@ class PersistWorker:
             log.error("persist.gap_left", seq=raw.seq, ts=raw.ts, reason=CHAT_UNREADABLE)
             await dead_letter(self._backlog, raw, CHAT_UNREADABLE)
         # Counts requested writes, not completed ones: a throttled chat is the one to shard.
-        self._sharding.record([work for piece in pieces for work in piece.works])
+        self._sharding.record([write for piece in pieces for write in piece.writes])
         # Record questions to companions that no worker has recorded yet; trimming would lose them.
         await self._container.record_pending(self._partition, entries)
         failpoint("persist.before_write")
-        parked: dict[ChatId, list[Work]] = {}
+        parked: dict[ChatId, list[EntryWrite]] = {}
         for piece in pieces:
             if piece.chat in progress:
                 upto = progress[piece.chat]
-                piece.works = [work for work in piece.works if work.committed.seq > upto]
-            if piece.works or piece.marks or piece.hidden:
-                works = piece.works
+                piece.writes = [write for write in piece.writes if write.committed.seq > upto]
+            if piece.writes or piece.marks or piece.hidden:
+                writes = piece.writes
                 if not queues.add(batch, piece):
-                    parked[piece.chat] = works
+                    parked[piece.chat] = writes
         if parked:
             self._cache.put(batch.first, parked)
         await self._record_stored([], [], [batch])
@@ -258,32 +258,32 @@ class PersistWorker:
             await self._load(queues, picked)
             chunks = [queues.cut(queue) for queue in picked]
             try:
-                works = await self._writer.write([chunk.piece for chunk in chunks])
+                writes = await self._writer.write([chunk.piece for chunk in chunks])
             except NotWritten as exc:
                 log.warning("persist.write_failed", error=exc.message, chats=len(chunks))
                 for chunk in chunks:
                     await self._write_alone(group, queues, chunk, is_known=len(chunks) == 1)
             else:
-                await self._finish(queues, chunks, works)
+                await self._finish(queues, chunks, writes)
 
     async def _load(self, queues: ChatQueues, picked: Sequence[ChatQueue]) -> None:
         """Load the entries that the queues lack, from the cache or the backlog."""
         for queue in picked:
             for item in queues.list_parked(queue):
                 async with self._loading:  # the second chat of a batch finds its entries cached
-                    works = self._cache.pop(item.batch.first, queue.chat)
-                    if works is None:
-                        works = await self._read_again(item.batch, queue.chat)
-                queues.load(item, works)
+                    writes = self._cache.pop(item.batch.first, queue.chat)
+                    if writes is None:
+                        writes = await self._read_again(item.batch, queue.chat)
+                queues.load(item, writes)
 
-    async def _read_again(self, batch: Batch, chat: ChatId) -> list[Work]:
+    async def _read_again(self, batch: Batch, chat: ChatId) -> list[EntryWrite]:
         """Read a batch again; return the entries of `chat`, and cache those of other chats."""
         entries = await self._backlog.list_between(batch.first, batch.last)
-        works = {piece.chat: piece.works for piece in sort_entries(entries)[0]}
-        if chat not in works:
+        writes = {piece.chat: piece.writes for piece in sort_entries(entries)[0]}
+        if chat not in writes:
             raise LeaseLost("the entries that this worker read are no longer in the backlog")
-        chat_work = works.pop(chat)
-        self._cache.put(batch.first, works)
+        chat_work = writes.pop(chat)
+        self._cache.put(batch.first, writes)
         return chat_work
 
     async def _write_alone(
@@ -292,11 +292,11 @@ class PersistWorker:
         """Write one chunk; if that fails, or has failed (`is_known`), start `_write_slow`."""
         if not is_known:
             try:
-                works = await self._writer.write([chunk.piece])
+                writes = await self._writer.write([chunk.piece])
             except NotWritten:
                 pass
             else:
-                await self._finish(queues, [chunk], works)
+                await self._finish(queues, [chunk], writes)
                 return
         if len(self._slow) >= SLOW_CHATS_MAX:
             # The store is probably unavailable, so all chats wait for it.
@@ -309,21 +309,21 @@ class PersistWorker:
 
     async def _write_slow(self, queues: ChatQueues, chunk: Chunk) -> None:
         """Write a chunk with retries; then schedule the chat normally again."""
-        works = await self._slow_writer.write([chunk.piece])
+        writes = await self._slow_writer.write([chunk.piece])
         self._slow.discard(chunk.piece.chat)
         self._count_slow()
-        await self._finish(queues, [chunk], works)
+        await self._finish(queues, [chunk], writes)
 
     def _count_slow(self) -> None:
         metrics.SLOW_CHATS.labels(str(self._partition)).set(len(self._slow))
 
     async def _finish(
-        self, queues: ChatQueues, chunks: Sequence[Chunk], works: Sequence[Work]
+        self, queues: ChatQueues, chunks: Sequence[Chunk], writes: Sequence[EntryWrite]
     ) -> None:
         """Publish the stored entries, and queue their chats again."""
         failpoint("persist.after_write")
         await self._record_stored(
-            chunks, works, [batch for chunk in chunks for batch in chunk.batches]
+            chunks, writes, [batch for chunk in chunks for batch in chunk.batches]
         )
         for chunk in chunks:
             queues.requeue(chunk.queue)
@@ -331,13 +331,13 @@ class PersistWorker:
     # after the write
 
     async def _record_stored(
-        self, chunks: Sequence[Chunk], works: Sequence[Work], batches: Sequence[Batch]
+        self, chunks: Sequence[Chunk], writes: Sequence[EntryWrite], batches: Sequence[Batch]
     ) -> None:
         """Publish that chunks are stored, and move the checkpoint past complete batches.
 
-        `works` are the stored entries. Each of `batches` now has one chat fewer to store.
+        `writes` are the stored entries. Each of `batches` now has one chat fewer to store.
         """
-        stored = [work.item.message for work in works]
+        stored = [write.item.message for write in writes]
         metrics.PERSISTED.inc(len(stored))
         self._container.busy_chats.add([message.chat for message in stored])
         async with self._recording:
@@ -351,9 +351,9 @@ class PersistWorker:
                 last, count = done.last, count + done.count
             self._open_count -= count
             tops = {
-                chunk.piece.chat: chunk.piece.works[-1].committed.seq
+                chunk.piece.chat: chunk.piece.writes[-1].committed.seq
                 for chunk in chunks
-                if chunk.piece.works
+                if chunk.piece.writes
             }
             if self._open and tops and not await self._backlog.record_progress(self._lease, tops):
                 raise LeaseLost("another worker holds the lease")
@@ -366,7 +366,7 @@ class PersistWorker:
         if self._tracer is not None:
             sources = {chunk.piece.chat: chunk.source for chunk in chunks}
             self._record_spans(self._tracer, sources, stored)
-        await self._notify_gateways(works)
+        await self._notify_gateways(writes)
 
     def _record_spans(
         self, tracer: Tracer, sources: Mapping[ChatId, Batch], stored: Sequence[frames.Message]
@@ -386,20 +386,20 @@ class PersistWorker:
             await self._eviction.record_active(self._partition, tops, self._container.clock.time())
             await self._backlog.record_persisted(tops)
 
-    async def _notify_gateways(self, works: Sequence[Work]) -> None:
+    async def _notify_gateways(self, writes: Sequence[EntryWrite]) -> None:
         """Notify each gateway of the stored messages that its clients sent."""
-        if not works:
+        if not writes:
             return
         epoch = self._container.hot.get_epoch(self._partition)
         stored = {
             (gateway, item.message.sender, item.message.chat): committed.seq
-            for gateway, committed, item, _ in works
+            for gateway, committed, item, _ in writes
         }
         for (gateway, sender, chat), seq in stored.items():
             self._container.gateway_stream_writer.send(
                 gateway, StoredUpdate(sender, chat, seq, epoch)
             )
-        newest = max([work.committed.ts for work in works])
+        newest = max([write.committed.ts for write in writes])
         metrics.PERSIST_LAG.observe(max(0.0, self._container.clock.time() - newest / 1e6))
         waiting = await self._backlog.count_waiting()
         metrics.BACKLOG_LENGTH.labels(str(self._partition)).set(waiting)
@@ -424,14 +424,14 @@ def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[Com
         match entry:
             case CommitEntry():
                 for raw in entry.messages:
-                    work = _decode(entry.gateway, raw)
-                    if work is None:
+                    write = _decode(entry.gateway, raw)
+                    if write is None:
                         unreadable.append(raw)
                         continue
-                    piece = pieces.get(work.item.message.chat)
+                    piece = pieces.get(write.item.message.chat)
                     if piece is None:
-                        piece = pieces[work.chat] = Piece(work.chat)
-                    piece.works.append(work)
+                        piece = pieces[write.chat] = Piece(write.chat)
+                    piece.writes.append(write)
             case MarkEntry():
                 piece = pieces.setdefault(entry.chat, Piece(entry.chat))
                 mark = Mark(entry.chat, entry.user, entry.read, entry.received)
@@ -442,12 +442,16 @@ def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[Com
     return list(pieces.values()), unreadable
 
 
-def _decode(gateway: GatewayId, raw: CommittedMessage) -> Work | None:
+def _decode(gateway: GatewayId, raw: CommittedMessage) -> EntryWrite | None:
     try:
         message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
     except msgspec.MsgspecError as exc:
         reason = f"not a message: {exc}"
     else:
-        return Work(gateway, raw, PersistItem(message, raw.receiver))
+        return EntryWrite(gateway, raw, PersistItem(message, raw.receiver))
     tombstone = build_replacement_tombstone(raw)
-    return None if tombstone is None else Work(gateway, raw, PersistItem(tombstone, None), reason)
+    return (
+        None
+        if tombstone is None
+        else EntryWrite(gateway, raw, PersistItem(tombstone, None), reason)
+    )

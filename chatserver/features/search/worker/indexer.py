@@ -354,7 +354,7 @@ class Indexer:
 
 def _list_messages(entries: Sequence[BacklogEntry]) -> list[Message]:
     pieces, _ = sort_entries([entry for entry in entries if isinstance(entry, CommitEntry)])
-    return [work.item.message for piece in pieces for work in piece.works]
+    return [write.item.message for piece in pieces for write in piece.writes]
 
 
 async def run_search(container: StorageContainer, owner: str) -> None:
@@ -387,5 +387,5 @@ async def run_search(container: StorageContainer, owner: str) -> None:
         calls = run_with_restarts(container.hot, "search-calls", 0, serve_calls)
         group.create_task(calls, name="searches")
         for number in partitions:
-            work = run_with_restarts(container.hot, "search", number, index)
-            group.create_task(work, name=f"search-{number}")
+            write = run_with_restarts(container.hot, "search", number, index)
+            group.create_task(write, name=f"search-{number}")

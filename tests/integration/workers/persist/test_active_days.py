@@ -24,7 +24,7 @@ from tests.integration.workers.support import (
     stored_of,
 )
 from tests.support.servers.processes import eventually
-from workers.persist.batch_effects import Work
+from workers.persist.batch_effects import EntryWrite
 from workers.persist.day_recorder import DayRecorder
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
@@ -32,11 +32,11 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 DAY = 20_000
 
 
-def work(seq: int, day: int, chat: str = "d-1", kind: str = "text") -> Work:
+def work(seq: int, day: int, chat: str = "d-1", kind: str = "text") -> EntryWrite:
     """Create the work item of a message sent on a day."""
     entry = message(seq, chat, ts=day * DAY_US + seq, kind=kind)
     raw = CommittedMessage(entry.seq, entry.ts, UserId("bob"), b"")
-    return Work(GatewayId("gw"), raw, PersistItem(entry, "bob"))
+    return EntryWrite(GatewayId("gw"), raw, PersistItem(entry, "bob"))
 
 
 async def find(container: StorageContainer, chat: str = "d-1") -> ActiveDays | None:

@@ -29,7 +29,7 @@ from tests.integration.workers.support import (
 from tests.support.servers.dynamodb_proxy import DynamoProxy, on_chat
 from tests.support.servers.processes import eventually
 from workers.persist import worker
-from workers.persist.batch_effects import Work
+from workers.persist.batch_effects import EntryWrite
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -129,7 +129,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
     counts: Counter[tuple[str, int]] = Counter()
     decode = worker._decode
 
-    def count(gateway: GatewayId, raw: CommittedMessage) -> Work | None:
+    def count(gateway: GatewayId, raw: CommittedMessage) -> EntryWrite | None:
         work = decode(gateway, raw)
         assert work is not None
         counts[work.chat, raw.seq] += 1

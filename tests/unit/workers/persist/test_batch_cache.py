@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from chatserver.domain.ids import ChatId
 from tests.unit.workers.persist.test_chat_queues import work_of
-from workers.persist.batch_cache import BatchCache, WorksByChat
+from workers.persist.batch_cache import BatchCache, WritesByChat
 from workers.persist.chat_queues import estimate_size
 
 A, B = ChatId("a"), ChatId("b")
 
 
-def batch(count: int = 1) -> WorksByChat:
+def batch(count: int = 1) -> WritesByChat:
     """Return entries of two chats."""
     return {chat: [work_of(chat, seq) for seq in range(1, count + 1)] for chat in (A, B)}
 

@@ -10,10 +10,12 @@ from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import Place, Work, build_replacement_tombstone, coalesce
+from workers.persist.batch_effects import EntryWrite, Place, build_replacement_tombstone, coalesce
 
 
-def work(seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat: str = "c") -> Work:
+def work(
+    seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat: str = "c"
+) -> EntryWrite:
     """Return a backlog entry; its timestamp is 1000 + seq."""
     message = Message(
         seq, 1000 + seq, chat, f"M{seq}", "alice", f"r{seq}", kind, f"text {seq}",
@@ -23,10 +25,10 @@ def work(seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat:
         Seq(seq), Ts(1000 + seq), None, codec.encode_tail(message),
         1000 + target if target else 0, 1000 + replaced if replaced else 0,
     )  # fmt: skip
-    return Work(GatewayId("gw1"), raw, PersistItem(message, None))
+    return EntryWrite(GatewayId("gw1"), raw, PersistItem(message, None))
 
 
-def bodies(works: list[Work]) -> list[str]:
+def bodies(works: list[EntryWrite]) -> list[str]:
     """Return the bodies to be written."""
     return [each.item.message.body for each in works]
 
@@ -35,15 +37,15 @@ def test_coalesce_without_changes_returns_the_same_works() -> None:
     """Messages without changes are not modified."""
     works = [work(1), work(2), work(3, chat="d")]
 
-    assert coalesce(works, 25).works == works
+    assert coalesce(works, 25).writes == works
 
 
 def test_coalesce_changes_messages_of_the_same_batch() -> None:
     """Messages are written once, with their changes applied."""
     coalesced = coalesce([work(1), work(2, "edit", 1), work(3, "edit", 1, replaced=2), work(4)], 25)
 
-    assert bodies(coalesced.works) == ["text 3", "", "text 3", "text 4"]
-    assert coalesced.works[1].item.message.deleted
+    assert bodies(coalesced.writes) == ["text 3", "", "text 3", "text 4"]
+    assert coalesced.writes[1].item.message.deleted
     assert (coalesced.changes, coalesced.cleared) == ({}, {})
 
 
@@ -58,7 +60,7 @@ def test_coalesce_collects_changes_of_earlier_messages() -> None:
     }
     assert changes == {Place("c", 1001): [7, 9], Place("c", 1002): [8]}
     assert coalesced.cleared == {Place("c", 1005): 7}
-    assert bodies(coalesced.works) == ["", "text 8", "text 9"]
+    assert bodies(coalesced.writes) == ["", "text 8", "text 9"]
 
 
 def test_coalesce_returns_changes_of_an_earlier_write_for_later() -> None:
@@ -66,7 +68,7 @@ def test_coalesce_returns_changes_of_an_earlier_write_for_later() -> None:
     first_works = [work(1), work(2), work(3, "edit", 1), work(4, "edit", 1, replaced=3)]
     coalesced = coalesce([*first_works, work(5, "delete", 2), work(6, "reaction", 1)], 3)
 
-    assert bodies(coalesced.works) == ["text 3", "", "", "text 4", "text 5", "text 6"]
+    assert bodies(coalesced.writes) == ["text 3", "", "", "text 4", "text 5", "text 6"]
     changes = {
         place: [entry.seq for entry in entries] for place, entries in coalesced.changes.items()
     }
@@ -87,14 +89,14 @@ def test_coalesce_returns_the_files_of_deleted_messages() -> None:
     coalesced = coalesce([*works, work(3, "delete", 1), work(4, "edit", 2)], 25)
 
     assert coalesced.lost == [(1, files)]
-    assert [each.item.message.attachments for each in coalesced.works] == [[], files, [], []]
+    assert [each.item.message.attachments for each in coalesced.writes] == [[], files, [], []]
 
 
 def test_coalesce_distinguishes_chats() -> None:
     """Two chats may have messages at the same time."""
     coalesced = coalesce([work(1), work(1, chat="d"), work(2, "delete", 1, chat="d")], 25)
 
-    assert bodies(coalesced.works) == ["text 1", "", "text 2"]
+    assert bodies(coalesced.writes) == ["text 1", "", "text 2"]
 
 
 @pytest.mark.parametrize(

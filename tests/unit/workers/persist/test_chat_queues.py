@@ -14,16 +14,16 @@ from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol.frames import Message
 from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import Work
+from workers.persist.batch_effects import EntryWrite
 from workers.persist.batch_writer import WRITE_MAX, Piece
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
 
 
-def work_of(chat: str, seq: int, *, is_awaited: bool = False) -> Work:
+def work_of(chat: str, seq: int, *, is_awaited: bool = False) -> EntryWrite:
     """Return the work for a message."""
     message = Message(seq, seq, chat, f"m{seq}", "bob", f"r{seq}", "text", "hi")
     raw = CommittedMessage(Seq(seq), Ts(seq), None, b"x" * 100, is_awaited=is_awaited)
-    return Work(GatewayId("gw1"), raw, PersistItem(message, None))
+    return EntryWrite(GatewayId("gw1"), raw, PersistItem(message, None))
 
 
 def piece_of(chat: str, first: int, count: int, *, is_awaited: bool = False) -> Piece:
@@ -54,7 +54,7 @@ async def test_claim_serves_other_chats_between_chunks_of_a_busy_chat() -> None:
 
     (other,) = await claim_chunks(queues)
 
-    assert len(busy.piece.works) == CHUNK_MAX
+    assert len(busy.piece.writes) == CHUNK_MAX
     assert other.piece.chat == "other"
 
 
@@ -127,9 +127,9 @@ async def test_queues_above_their_byte_limit_keep_positions_only() -> None:
     while len(seqs_read) < 1_000:
         (queue,) = await queues.claim()
         for item in queues.list_parked(queue):
-            assert item.works is None
-            queues.load(item, piece_of("c", int(item.batch.first[:-2]) * 10 + 1, 10).works)
-        seqs_read += [work.committed.seq for work in queues.cut(queue).piece.works]
+            assert item.writes is None
+            queues.load(item, piece_of("c", int(item.batch.first[:-2]) * 10 + 1, 10).writes)
+        seqs_read += [work.committed.seq for work in queues.cut(queue).piece.writes]
         queues.requeue(queue)
 
     assert seqs_read == list(range(1, 1_001))
@@ -192,9 +192,9 @@ def test_queues_return_each_entry_once_in_chat_order(
                 for queue in claimed:
                     for item in queues.list_parked(queue):
                         piece = next(p for batch, p in batches if batch is item.batch)
-                        queues.load(item, piece.works)
+                        queues.load(item, piece.writes)
                     chunk = queues.cut(queue)
-                    seqs = [int(work.committed.seq) for work in chunk.piece.works]
+                    seqs = [int(work.committed.seq) for work in chunk.piece.writes]
                     found.setdefault(str(queue.chat), []).extend(seqs)
                     for batch in chunk.batches:
                         batch.left -= 1

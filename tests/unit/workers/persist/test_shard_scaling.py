@@ -20,7 +20,7 @@ from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import PersistItem
 from tests.unit.warm.messages.shard_rows import Rows, Time
 from workers.persist import shard_scaling
-from workers.persist.batch_effects import Work
+from workers.persist.batch_effects import EntryWrite
 from workers.persist.shard_scaling import LoadMeter, WriteSharding, compute_shards, estimate_units
 
 pytestmark = pytest.mark.constants({"workers.persist.shard_scaling.SHARD_CALM_S": 60.0})
@@ -29,21 +29,21 @@ US = 1_000_000
 MAX = 500
 
 
-def work(ts_s: float, chat: str = "c", size: int = 200, target_ts: int = 0) -> Work:
+def work(ts_s: float, chat: str = "c", size: int = 200, target_ts: int = 0) -> EntryWrite:
     """Return an entry with this commit time and size of its tail."""
     ts = int(ts_s * US)
     message = Message(1, ts, chat, "m", "alice", "r", "text", "x")
     committed = CommittedMessage(Seq(1), Ts(ts), None, b"x" * size, target_ts)
-    return Work(GatewayId("g"), committed, PersistItem(message, None))
+    return EntryWrite(GatewayId("g"), committed, PersistItem(message, None))
 
 
-def iter_load(rate: int, from_s: float, to_s: float, chat: str = "c") -> Iterator[Work]:
+def iter_load(rate: int, from_s: float, to_s: float, chat: str = "c") -> Iterator[EntryWrite]:
     """Yield entries of one unit each, evenly."""
     count = int((to_s - from_s) * rate)
     return (work(from_s + n / rate, chat) for n in range(count))
 
 
-def make_load(rate: int, from_s: float, to_s: float, chat: str = "c") -> list[Work]:
+def make_load(rate: int, from_s: float, to_s: float, chat: str = "c") -> list[EntryWrite]:
     """Return entries of one unit each, evenly."""
     return list(iter_load(rate, from_s, to_s, chat))
 
@@ -147,7 +147,7 @@ def sharding_of(shards: Shards, **changes: Any) -> WriteSharding:
     return WriteSharding(cast(Any, shards), cast(Any, Log()), warm)
 
 
-async def record_load(sharding: WriteSharding, entries: list[Work]) -> None:
+async def record_load(sharding: WriteSharding, entries: list[EntryWrite]) -> None:
     """Record entries in batches of a hundred."""
     for start in range(0, len(entries), 100):
         sharding.record(entries[start : start + 100])
