@@ -387,5 +387,5 @@ async def run_search(container: StorageContainer, owner: str) -> None:
         calls = run_with_restarts(container.hot, "search-calls", 0, serve_calls)
         group.create_task(calls, name="searches")
         for number in partitions:
-            write = run_with_restarts(container.hot, "search", number, index)
-            group.create_task(write, name=f"search-{number}")
+            coroutine = run_with_restarts(container.hot, "search", number, index)
+            group.create_task(coroutine, name=f"search-{number}")
