@@ -171,8 +171,8 @@ _rank: _Rank = operator.attrgetter("rank")
 _fair_rank: _Rank = operator.attrgetter("fair_rank")
 
 
-def _make_rate_limited(where: str) -> RateLimited:
-    return RateLimited(f"too many logins {where} are waiting; try again", retry_after_ms=1000)
+def _make_rate_limited(origin: str) -> RateLimited:
+    return RateLimited(f"too many logins {origin} are waiting; try again", retry_after_ms=1000)
 
 
 def _refuse_last(

@@ -63,7 +63,7 @@ def settings_document() -> str:
         kind = field.annotation
         assert isinstance(kind, type) and issubclass(kind, BaseModel)
         rows = ["| variable | type | default | bounds | meaning |", "|---|---|---|---|---|"]
-        rows += [_format_row(section, name, one) for name, one in kind.model_fields.items()]
+        rows += [_format_row(section, name, setting) for name, setting in kind.model_fields.items()]
         parts += [f"## {section}", " ".join((kind.__doc__ or "").split()), "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
 

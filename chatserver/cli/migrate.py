@@ -136,18 +136,18 @@ def status_lines(
     """Return the lines that `status` prints. `now` is in Unix seconds."""
     newest = max((each.migration.number for each in statuses), default=state.version)
     lines = [f"schema {state.version} of {newest}; processes need schema {state.oldest} or newer"]
-    for each in statuses:
-        migration, detail = each.migration, each.migration.why
-        if each.state == "begun" and each.segments:
+    for progress in statuses:
+        migration, detail = progress.migration, progress.migration.why
+        if progress.state == "begun" and progress.segments:
             detail = (
-                f"{each.segments_done} of {each.segments} segments, {each.read} items read, "
-                f"{each.filled} filled"
+                f"{progress.segments_done} of {progress.segments} segments, "
+                f"{progress.read} items read, {progress.filled} filled"
             )
-        elif each.finished_ms:
-            finished = datetime.datetime.fromtimestamp(each.finished_ms / 1000, datetime.UTC)
+        elif progress.finished_ms:
+            finished = datetime.datetime.fromtimestamp(progress.finished_ms / 1000, datetime.UTC)
             detail += f" ({finished:%Y-%m-%d %H:%M} UTC)"
         lines.append(
-            f"{migration.number:>3}  {migration.name:<16} {migration.kind:<9} {each.state:<6} "
+            f"{migration.number:>3}  {migration.name:<16} {migration.kind:<9} {progress.state:<6} "
             f"{detail}"
         )
     lines += [

@@ -15,7 +15,10 @@ WORKERS = list_workers()
 
 
 def _describe_workers() -> str:
-    lines = [f"{name:<10}{each.help}{_describe_all(each)}" for name, each in WORKERS.items()]
+    lines = [
+        f"{name:<10}{worker_type.help}{_describe_all(worker_type)}"
+        for name, worker_type in WORKERS.items()
+    ]
     return "\n".join(["\b", *lines, "all       runs all of these, except as noted"])
 
 
@@ -45,6 +48,6 @@ def choose_workers(names: Collection[str], settings: Settings) -> list[str]:
     """Return the workers that the argument NAMES selects."""
     return [
         name
-        for name, each in WORKERS.items()
-        if name in names or ("all" in names and each.is_in_all_of(settings))
+        for name, worker_type in WORKERS.items()
+        if name in names or ("all" in names and worker_type.is_in_all_of(settings))
     ]

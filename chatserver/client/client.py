@@ -343,7 +343,7 @@ class ChatClient(HttpCalls, Calls):
     def _push(self, queued: list[QueuedEvent]) -> None:
         if self._local is not None:
             self._local.mark_position_changed()
-            self._local.record_events([each.event for each in queued])
+            self._local.record_events([pushed.event for pushed in queued])
         for push in queued:
             self._events.put(push)
         if queued:

@@ -89,7 +89,7 @@ class Requests:
     def next_frames(self, now: float) -> list[Fields]:
         """Return the frames to send now."""
         frames = []
-        for request in [each for each in self._queued.values() if each.not_before <= now]:
+        for request in [waiting for waiting in self._queued.values() if waiting.not_before <= now]:
             if len(self._in_flight) >= IN_FLIGHT_MAX:
                 break
             del self._queued[request.id]

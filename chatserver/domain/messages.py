@@ -142,17 +142,21 @@ class InboxPositions:
     """Seqs of a message in the inboxes of `Audience.inline_users`, in the same order.
 
     `firsts` are the seqs of the chat's first message in the commit call. `offset` is the number of
-    messages before this one. `far` has each user's gateways; None if no user is on another gateway.
+    messages before this one. `remote_gateways` has each user's gateways; None if no user is on
+    another gateway.
     """
 
-    __slots__ = ("far", "firsts", "offset")
+    __slots__ = ("firsts", "offset", "remote_gateways")
 
     def __init__(
-        self, firsts: Sequence[Seq], offset: int, far: Sequence[bytes | Literal[0]] | None
+        self,
+        firsts: Sequence[Seq],
+        offset: int,
+        remote_gateways: Sequence[bytes | Literal[0]] | None,
     ) -> None:
         self.firsts = firsts
         self.offset = offset
-        self.far = far
+        self.remote_gateways = remote_gateways
 
 
 class SendListener(Protocol):

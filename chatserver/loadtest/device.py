@@ -243,7 +243,7 @@ class Device:
         )
 
     def _check_page(self, chat: str, before: int, page: frame_reader.Page) -> None:
-        places = sorted(one.seq for one in page.messages)
+        places = sorted(entry.seq for entry in page.messages)
         if places != list(range(before - len(places), before)) or not places:
             text = f"{self.user}: page of {chat} before {before} has seqs {places[:60]}"
             self.state.findings.add("mismatched", text)
@@ -272,9 +272,9 @@ class Device:
         """
         future: asyncio.Future[ReceivedFrame | None] = asyncio.get_running_loop().create_future()
 
-        def answered(answer: ReceivedFrame | None) -> None:
+        def answered(reply: ReceivedFrame | None) -> None:
             if not future.done():
-                future.set_result(answer)
+                future.set_result(reply)
 
         self._send_request(fields, answered)
         response = await asyncio.wait_for(future, ANSWER_S)

@@ -118,7 +118,7 @@ class LoadUsers:
         for number, device in enumerate(self.devices):
             await asyncio.sleep(begin + number / self._plan.connects_per_s - time.monotonic())
             device.start_connecting(get_now_us())
-        await self._wait_until(lambda: all(one.is_live for one in self.devices))
+        await self._wait_until(lambda: all(user_device.is_live for user_device in self.devices))
 
     async def _open(self, kind: str, members: list[Device]) -> Chat:
         """Open a chat, and wait until each member has received its first message."""

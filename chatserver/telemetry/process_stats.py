@@ -132,7 +132,7 @@ def compute_quantile(buckets: Buckets, share: float) -> float | None:
 def list_top_chats(counts: Iterable[Mapping[str, int]], limit: int) -> list[tuple[str, int]]:
     """Return the `limit` chats with the largest total counts, in descending order."""
     sums: dict[str, int] = {}
-    for each in counts:
-        for chat, count in each.items():
+    for counted_chats in counts:
+        for chat, count in counted_chats.items():
             sums[chat] = sums.get(chat, 0) + count
     return sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:limit]

@@ -182,7 +182,9 @@ class RemovalHandler:
     async def _apply_missed_changes(self, chat: str, returned: Sequence[Message]) -> None:
         """Apply missed changes to the restored messages, and restored changes to their targets."""
         since: dict[int, list[Message]] = {}
-        for entry in await self.archivable.list_changes(chat, min(each.ts for each in returned)):
+        for entry in await self.archivable.list_changes(
+            chat, min(removed.ts for removed in returned)
+        ):
             since.setdefault(entry.target or 0, []).append(entry)
         for message in returned:
             if entries := since.get(message.seq):

@@ -147,7 +147,9 @@ class WriteSharding:
         if not windows:
             return
         try:
-            layouts = await self._shards.get_for_reading(max(each.to_ts for each in windows))
+            layouts = await self._shards.get_for_reading(
+                max(recorded.to_ts for recorded in windows)
+            )
             for window in windows:
                 shards = layouts.of(window.chat).shards
                 floor = layouts.get_shards_min(window.chat, window.to_ts)

@@ -72,7 +72,14 @@ class StaticFile:
     def choose(self, accepted: str) -> tuple[str, bytes]:
         """Return the encoding and the content for an `Accept-Encoding` header."""
         names = _accepted_encodings(accepted)
-        encoding = next((each for each in ENCODINGS if each in names and each in self.contents), "")
+        encoding = next(
+            (
+                candidate
+                for candidate in ENCODINGS
+                if candidate in names and candidate in self.contents
+            ),
+            "",
+        )
         return encoding, self.contents[encoding]
 
 

@@ -134,8 +134,8 @@ def list_actions(operation: str, body: Mapping[str, Any]) -> list[Action]:
         return [
             Action("put" if name == "PutRequest" else "delete", table, write)
             for table, writes in body["RequestItems"].items()
-            for each in writes
-            for name, write in each.items()
+            for put_request in writes
+            for name, write in put_request.items()
         ]
     if operation == "BatchGetItem":
         return [

@@ -174,7 +174,9 @@ class Rules:
         self, operation: str, body: Body, writes: list[ItemRequest], server: Server
     ) -> Response:
         requests = [
-            (table, entry) for table, some in body["RequestItems"].items() for entry in some
+            (table, entry)
+            for table, table_entries in body["RequestItems"].items()
+            for entry in table_entries
         ]
         busy = self._running.find_transactions([write.key for write in writes])
         with self._running.write([write.key for write in writes]):
@@ -252,8 +254,8 @@ class Rules:
 
         def select_keys(is_chosen: Sequence[bool]) -> dict[str, Any]:
             return {
-                table: {**body["RequestItems"][table], "Keys": some}
-                for table, some in _group_by_table(keys, is_chosen).items()
+                table: {**body["RequestItems"][table], "Keys": item_keys}
+                for table, item_keys in _group_by_table(keys, is_chosen).items()
             }
 
         unprocessed = select_keys([not has_passed for has_passed in passes])
@@ -275,7 +277,10 @@ class Rules:
         table = await self._find_table(body["TableName"], server)
         if table is None:
             return await server.call(operation, body)
-        index = next((each for each in table.indexes if each.name == body.get("IndexName")), None)
+        index = next(
+            (secondary for secondary in table.indexes if secondary.name == body.get("IndexName")),
+            None,
+        )
         source = table.name if index is None else f"{table.name}/{index.name}"
         value = find_partition(body, table.key[0] if index is None else index.key[0])
         if value is not None and not self._capacity.has_room("read", (source, to_text(value))):

@@ -79,8 +79,11 @@ def list_companions() -> None:
         after: CompanionId | None = None
         while True:
             page, after = await companions.list_page(after, LIST_PAGE)
-            for each in page:
-                click.echo(f"{each.id}  {each.version}  {each.provider}  {each.model}  {each.name}")
+            for version in page:
+                click.echo(
+                    f"{version.id}  {version.version}  {version.provider}  {version.model}  "
+                    f"{version.name}"
+                )
             if after is None:
                 return
 

@@ -153,10 +153,10 @@ class Pins:
         await self._members.get_reader(chat, reader)
         pins = await self._rows.list(chat, before, limit + 1)
         read = await self._read(reader, chat, pins[:limit])
-        stale = [each.pin for each in read if each.is_deleted]
+        stale = [pinned.pin for pinned in read if pinned.is_deleted]
         if stale:
             await self._delete_pins_of_deleted(reader, chat, stale)
-        shown = [each for each in read if not each.is_deleted]
+        shown = [pinned for pinned in read if not pinned.is_deleted]
         next_before = pins[limit - 1].seq if len(pins) > limit else None
         size = 0
         for index, pin in enumerate(shown):
@@ -181,7 +181,7 @@ class Pins:
             record, members = await self._memberships.read(chat, [user])
         except NotFound:
             raise NotFound(NOT_A_MEMBER) from None
-        roles = {UserId(each): member.role for each, member in members.items()}
+        roles = {UserId(name): member.role for name, member in members.items()}
         Group(record.kind, record.joining, record.count or 0, 0, roles).require_manager(user)
 
     async def _get_message(self, user: UserId, chat: ChatId, seq: Seq) -> frames.Message:

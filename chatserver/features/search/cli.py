@@ -146,12 +146,15 @@ async def _rebuild(settings: Settings, *, is_waiting: bool) -> None:
         last_text = ""
         while is_waiting:
             statuses = await read_status(container)
-            own = [each.state.rebuild for each in statuses]
+            own = [index_status.state.rebuild for index_status in statuses]
             for partition_status in statuses:
                 if (text := _as_text(partition_status)) != last_text:
                     click.echo(last_text := text, err=True)
-            if all(one and one.request == request and one.finished_ms for one in own):
-                messages = sum(one.messages for one in own if one)
+            if all(
+                rebuild_state and rebuild_state.request == request and rebuild_state.finished_ms
+                for rebuild_state in own
+            ):
+                messages = sum(rebuild_state.messages for rebuild_state in own if rebuild_state)
                 click.echo(f"rebuilt: {messages} messages")
                 return
             await asyncio.sleep(POLL_S)

@@ -174,7 +174,9 @@ class Search:
             wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
             by_partition = await self._query(query, chats, unfinished, order, wanted, position)
             candidates, after = merge(by_partition, order, wanted)
-            read = await self._check(viewer, query, blocked, [each.hit for each in candidates])
+            read = await self._check(
+                viewer, query, blocked, [selected.hit for selected in candidates]
+            )
             for candidate, result in zip(candidates, read, strict=True):
                 checked += 1
                 position = Position(

@@ -121,6 +121,6 @@ def _fold(char: str) -> tuple[int, str]:
         return _LETTER, char
     folded = unicodedata.normalize("NFKC", char).casefold()
     letters = "".join(
-        each for each in unicodedata.normalize("NFKD", folded) if each.isalnum()
+        letter for letter in unicodedata.normalize("NFKD", folded) if letter.isalnum()
     ).casefold()
     return (_LETTER, letters) if letters else (_MARK, "")

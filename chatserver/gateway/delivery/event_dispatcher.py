@@ -96,7 +96,7 @@ class EventDispatcher:
         # Without tracing, only the first event of a loop tick is recorded.
         if (counters.first is None or counters.traced is not None) and counters.pushed != pushed:
             counters.record_new_event(body, counters.pushed - pushed)
-        if places.far is not None:
+        if places.remote_gateways is not None:
             self._remote.push(users, epoch, places, body)
 
     def _switch_epoch(self, epoch: Epoch) -> None:
@@ -112,11 +112,11 @@ class EventDispatcher:
         self._remote.notify_seq(user, seq, gateways)
 
     def publish(
-        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
+        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, remote_gateways: bytes | Literal[0]
     ) -> None:
         """Send a large-chat entry to members on this gateway and on the gateways in `far`."""
         self.channels.push(chat, epoch, seq, body)
-        self._remote.publish(chat, epoch, seq, body, far)
+        self._remote.publish(chat, epoch, seq, body, remote_gateways)
 
     def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify members on this and the given gateways that a large chat has grown to `seq`."""

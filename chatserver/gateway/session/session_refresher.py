@@ -69,8 +69,8 @@ class SessionRefresher:
             groups.setdefault(get_partition(user), []).append(user)
         for users in groups.values():
             steps += [
-                functools.partial(self._publish_presence, users[at : at + USERS_PER_CALL_MAX])
-                for at in range(0, len(users), USERS_PER_CALL_MAX)
+                functools.partial(self._publish_presence, users[start : start + USERS_PER_CALL_MAX])
+                for start in range(0, len(users), USERS_PER_CALL_MAX)
             ]
         steps.append(self._channels.refresh)
         if is_loss_possible:

@@ -150,27 +150,27 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def _read_frames(self, data: bytes) -> None:
-        at, size = 0, len(data)
+        offset, size = 0, len(data)
         limit = self._host.settings.frame_bytes_max
-        while at < size:
+        while offset < size:
             try:
-                start, end = find_frame_end(data, at)
+                start, end = find_frame_end(data, offset)
             except NeedMore:
                 break
             if end - start > limit:
-                self._feed(data[at:])  # `websockets` refuses it before the payload arrives
+                self._feed(data[offset:])  # `websockets` refuses it before the payload arrives
                 return
             if end > size:
                 break
-            if self._fragments is None and is_plain_text(data, at) and not self._is_packed:
+            if self._fragments is None and is_plain_text(data, offset) and not self._is_packed:
                 self._handle_message(unmask(data, start, end))
             else:
-                self._feed(data[at:end])
-            at = end
+                self._feed(data[offset:end])
+            offset = end
             if self.phase is not Phase.OPEN:
-                self._feed(data[at:])
+                self._feed(data[offset:])
                 return
-        self._buffer = data[at:]
+        self._buffer = data[offset:]
 
     def eof_received(self) -> None:
         """Pass the end of the stream to `websockets`."""

@@ -42,10 +42,10 @@ def encode_text_frame(payload: bytes) -> bytes:
 def repack(frames: bytes) -> bytes:
     """Re-encode concatenated outgoing text frames (JSON) as binary MessagePack frames."""
     packed: list[bytes] = []
-    at = 0
-    while at < len(frames):
-        start, at = find_frame_end(frames, at)
-        payload = from_json(frames[start:at])
+    offset = 0
+    while offset < len(frames):
+        start, offset = find_frame_end(frames, offset)
+        payload = from_json(frames[start:offset])
         packed += (b"\x82", encode_text_header(len(payload))[1:], payload)
     return b"".join(packed)
 
@@ -54,33 +54,33 @@ class NeedMore(Exception):
     """The data contains only a part of the frame."""
 
 
-def find_frame_end(data: bytes, at: int) -> tuple[int, int]:
+def find_frame_end(data: bytes, offset: int) -> tuple[int, int]:
     """Return the payload's `(start, end)` for the frame at offset `at`; `end` may exceed `data`.
 
     Raises:
         NeedMore: the header is not complete.
     """
-    available = len(data) - at
+    available = len(data) - offset
     if available < 2:
         raise NeedMore
-    second = data[at + 1]
-    length, start = second & 0x7F, at + 2
+    second = data[offset + 1]
+    length, start = second & 0x7F, offset + 2
     if length == 126:
         if available < 4:
             raise NeedMore
-        length, start = data[at + 2] << 8 | data[at + 3], at + 4
+        length, start = data[offset + 2] << 8 | data[offset + 3], offset + 4
     elif length == 127:
         if available < 10:
             raise NeedMore
-        length, start = struct.unpack_from(">Q", data, at + 2)[0], at + 10
+        length, start = struct.unpack_from(">Q", data, offset + 2)[0], offset + 10
     if second & 0x80:
         start += 4
     return start, start + length
 
 
-def is_plain_text(data: bytes, at: int) -> bool:
+def is_plain_text(data: bytes, offset: int) -> bool:
     """Return whether the frame is final, text and masked, with no reserved bits."""
-    return data[at] == _FIN_TEXT and data[at + 1] >= 0x80
+    return data[offset] == _FIN_TEXT and data[offset + 1] >= 0x80
 
 
 def unmask(data: bytes, start: int, end: int) -> bytes:

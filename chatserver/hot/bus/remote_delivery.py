@@ -37,12 +37,12 @@ class RemoteDelivery:
         self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
     ) -> None:
         """Send an event to the devices of `users`, each with its inbox seq."""
-        if places.far is None:
+        if places.remote_gateways is None:
             return
         pushes: dict[GatewayId, Push] = {}
-        for user, first, far in zip(users, places.firsts, places.far, strict=True):
-            if far:
-                for gateway in parse_gateways(far):
+        for user, first, gateways in zip(users, places.firsts, places.remote_gateways, strict=True):
+            if gateways:
+                for gateway in parse_gateways(gateways):
                     if gateway != self._own:
                         push = pushes.get(gateway)
                         if push is None:
@@ -57,11 +57,11 @@ class RemoteDelivery:
         self._send(gateways, NewSeq(user, seq))
 
     def publish(
-        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
+        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, gateways: bytes | Literal[0]
     ) -> None:
         """Send a large-chat entry to members on the gateways in `far`; 0 means no gateways."""
-        if far:
-            for gateway in parse_gateways(far):
+        if gateways:
+            for gateway in parse_gateways(gateways):
                 self._gateway_stream_writer.send(gateway, Publish(chat, epoch, seq, body))
 
     def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:

@@ -171,7 +171,7 @@ class TenantRedis:
         """
         for master in self._masters:
             async for page in master.iter_pages():
-                yield [each for key in page if (each := await master.read(key)) is not None]
+                yield [item for key in page if (item := await master.read(key)) is not None]
 
     def _get_master(self, partition: int) -> _Master:
         slot = get_slot(self._keys.epoch(partition))

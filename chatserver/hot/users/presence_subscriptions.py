@@ -94,12 +94,12 @@ class PresenceStates:
                 {"gateway": self._gateway, "alive_ms": self._alive_ms, "ttl_ms": self._ttl_ms},
                 [
                     {
-                        "seen": self._keys.seen(one.user),
-                        "watched": self._keys.watched(one.user),
-                        "state": one.state,
-                        "ago_ms": int(one.ago_s * 1000),
+                        "seen": self._keys.seen(presence.user),
+                        "watched": self._keys.watched(presence.user),
+                        "state": presence.state,
+                        "ago_ms": int(presence.ago_s * 1000),
                     }
-                    for one in chosen_changes
+                    for presence in chosen_changes
                 ],
             )
             for i, change in enumerate(chosen_changes):

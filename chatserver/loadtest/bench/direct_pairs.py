@@ -206,7 +206,10 @@ async def run_open_loop(
     begin = perf_counter() + 0.1
     lateness = array("d")
     pacer = Pacer(
-        due, begin, lambda index, at: pairs[order[index]].send_one(at), on_late=lateness.append
+        due,
+        begin,
+        lambda index, time_s: pairs[order[index]].send_one(time_s),
+        on_late=lateness.append,
     )
     measured_from = begin + warmup_s
     await asyncio.sleep(0.1 + warmup_s)

@@ -49,8 +49,8 @@ def build(
         "scenario": {
             "name": scenario.name,
             "about": scenario.about,
-            "users": sum(one.users for one in run.plans),
-            "rate_per_s": sum(one.rate for one in run.plans),
+            "users": sum(planned.users for planned in run.plans),
+            "rate_per_s": sum(planned.rate for planned in run.plans),
             "duration_s": plan.duration_s,
             "took_s": round(took_s, 3),
             "body_bytes": plan.body_bytes,
@@ -113,7 +113,7 @@ def build_series(totals: Totals) -> list[dict[str, Any]]:
 
 
 def _collect_examples(totals: Totals) -> list[str]:
-    examples = [text for one in totals.results for text in one["examples"]]
+    examples = [text for worker_result in totals.results for text in worker_result["examples"]]
     for result in totals.results:
         examples += [f"refused: {code}: {text}" for code, text in result["refusals"].items()]
         if result["last_failure"]:

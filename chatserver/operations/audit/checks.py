@@ -78,7 +78,7 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
             places[seq].add(entry.ts)
     right: list[tuple[int, str]] = []
     marked = ((True, marker) for marker in entries.markers)
-    for is_marker, item in [*((False, each) for each in entries.items), *marked]:
+    for is_marker, item in [*((False, cold_item) for cold_item in entries.items), *marked]:
         location, message = f"messages: {chat} at {item.ts}", item.message
         if message is None:
             yield Finding("item_unreadable", chat, 0, 0, location)

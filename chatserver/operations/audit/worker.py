@@ -212,8 +212,15 @@ class AuditWorker:
         at_ms = int(self._container.clock.time() * 1000)
         await self._results.add_findings(
             [
-                DatedFinding(at_ms, one.kind, one.chat, one.first, one.last, one.where)
-                for one in findings
+                DatedFinding(
+                    at_ms,
+                    found_item.kind,
+                    found_item.chat,
+                    found_item.first,
+                    found_item.last,
+                    found_item.where,
+                )
+                for found_item in findings
             ]
         )
         return len(findings)

@@ -79,7 +79,10 @@ async def _check_stores(settings: Settings) -> list[Finding]:
     # connection could miss its deadline of two seconds.
     redis = await run_check("redis")
     results = [redis, *await asyncio.gather(run_check("dynamodb"), run_check("s3"))]
-    return [*_check_settings(settings), *(finding for some in results for finding in some)]
+    return [
+        *_check_settings(settings),
+        *(finding for store_findings in results for finding in store_findings),
+    ]
 
 
 def _check_settings(settings: Settings) -> list[Finding]:

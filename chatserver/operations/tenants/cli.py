@@ -251,7 +251,7 @@ def audit(
         click.echo(_format(result, is_json=is_json))
     if not has_redis:
         click.echo("redis: not checked", err=True)
-    if any(each.left for each in results):
+    if any(store_result.left for store_result in results):
         sys.exit(1)
 
 

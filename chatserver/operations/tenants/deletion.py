@@ -92,7 +92,7 @@ class Deletion:
 
     async def _delete(self, name: str) -> int:
         """Delete a store; return the number of deleted items, objects or keys."""
-        (store,) = [each for each in self._work.list_stores() if each.name == name]
+        (store,) = [candidate for candidate in self._work.list_stores() if candidate.name == name]
         total = 0
         counts: dict[str, int] = self._progress["deleted"]
         async for deleted in store.delete():

@@ -276,10 +276,12 @@ class _Merge:
             if len(wave) >= (_WAVE_MAX if self._waiting[0][0] == first else size):
                 break
             wave.append(heapq.heappop(self._waiting)[2])
-        readable = set(await self._tiers.view.select_chats([each.chat for each in wave]))
-        wave = [each for each in wave if each.chat in readable]
+        readable = set(
+            await self._tiers.view.select_chats([chat_stream.chat for chat_stream in wave])
+        )
+        wave = [chat_stream for chat_stream in wave if chat_stream.chat in readable]
         wanted = -(-(self._limit + 1 - len(self._items)) // max(1, len(wave)))
-        reads = (each.read(self._tiers, wanted) for each in wave)
+        reads = (chat_stream.read(self._tiers, wanted) for chat_stream in wave)
         outcomes = await asyncio.gather(*reads, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):

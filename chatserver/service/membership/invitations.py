@@ -191,14 +191,14 @@ class Invitations:
     ) -> None:
         now_s = self._clock.time()
         existing = await self._rows.list_for(user, None, 2 * self._pending_max, now_s)
-        if any(each.chat == chat for each in existing):
+        if any(pending.chat == chat for pending in existing):
             return
-        if sum(each.inviter == inviter for each in existing) >= FROM_ONE_MAX:
+        if sum(pending.inviter == inviter for pending in existing) >= FROM_ONE_MAX:
             raise TooLarge(
                 f"{user} has {FROM_ONE_MAX} pending invitations from you; wait for an answer"
             )
         if len(existing) >= self._pending_max:
-            oldest = min(existing, key=lambda each: each.created_ms)
+            oldest = min(existing, key=lambda pending: pending.created_ms)
             await self._rows.delete(user, oldest.chat)
         expires_s = int(now_s) + LIFETIME_S
         invitation = Invitation(user, chat, inviter, role, name, int(now_s * 1000), expires_s)

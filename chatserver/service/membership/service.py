@@ -378,7 +378,9 @@ class Membership:
         removed = [user for user, role in changes.items() if role is None and user in group.roles]
         large, transition = self._find_transition(record, group.count + len(added) - len(removed))
         still_muted = {
-            user: each.muted_until for user, each in former.items() if each.muted_until is not None
+            user: former_member.muted_until
+            for user, former_member in former.items()
+            if former_member.muted_until is not None
         }
         change = self._make_record(request, group, changes, {**mutes, **still_muted})
         change.joined = first

@@ -364,7 +364,7 @@ class Messaging:
             self._trace_committed(self._tracer, draft, seq)
         body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
         self._devices.push(audience.inline_users, epoch, places, body)
-        if places.far is not None:
+        if places.remote_gateways is not None:
             # Sent after the records of this tick, on the same connection.
             self._undelivered.finish_soon(draft.chat, seq)
 

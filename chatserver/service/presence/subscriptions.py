@@ -259,7 +259,9 @@ class PresenceSubscriptions:
         except ChatError as exc:
             log.info("presence.notify_failed", user=user, error=exc.message)
             return
-        for subscriber in [each for each in subject.subscribers if each.user in blocked]:
+        for subscriber in [
+            follower for follower in subject.subscribers if follower.user in blocked
+        ]:
             self.unsubscribe(subscriber, [user])
         self._notify_all(user, subject, frame)
 

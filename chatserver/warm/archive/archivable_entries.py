@@ -174,7 +174,7 @@ class ArchivableMessages:
         to_ts: int,
         limit: int | None,
         filter_: str | None = None,
-        of: str = Field.TARGET,
+        partition_key: str = Field.TARGET,
     ) -> list[Item]:
         if from_ts > to_ts:
             return []
@@ -182,7 +182,7 @@ class ArchivableMessages:
         request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
         if filter_ is not None:
             request["FilterExpression"] = filter_
-            request["ExpressionAttributeNames"] |= {"#of": of}
+            request["ExpressionAttributeNames"] |= {"#of": partition_key}
         return await self._rows.list(span, request, limit)
 
     async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:

@@ -87,14 +87,17 @@ class Tenancy:
             return self._prefix_scan(request)
         if operation in _ACTIONS:
             actions = [
-                {kind: self._prefix_one(action) for kind, action in each.items()}
-                for each in request[_ACTIONS[operation]]
+                {kind: self._prefix_one(action) for kind, action in operation_request.items()}
+                for operation_request in request[_ACTIONS[operation]]
             ]
             return {**request, _ACTIONS[operation]: actions}
         if operation == "batch_get_item":
             wanted = {
-                table: {**each, "Keys": [self._prefix_item(table, key) for key in each["Keys"]]}
-                for table, each in request["RequestItems"].items()
+                table: {
+                    **table_keys,
+                    "Keys": [self._prefix_item(table, key) for key in table_keys["Keys"]],
+                }
+                for table, table_keys in request["RequestItems"].items()
             }
             return {**request, "RequestItems": wanted}
         if operation == "batch_write_item":
@@ -175,8 +178,11 @@ class Tenancy:
             ]
         if unprocessed := aws_response.get("UnprocessedKeys"):
             stripped["UnprocessedKeys"] = {
-                table: {**each, "Keys": [self.strip(table, key) for key in each["Keys"]]}
-                for table, each in unprocessed.items()
+                table: {
+                    **table_keys,
+                    "Keys": [self.strip(table, key) for key in table_keys["Keys"]],
+                }
+                for table, table_keys in unprocessed.items()
             }
         if unprocessed := aws_response.get("UnprocessedItems"):
             stripped["UnprocessedItems"] = self._map_writes(

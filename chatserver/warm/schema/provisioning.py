@@ -99,13 +99,13 @@ def _find_differences(table: Table, name: str, description: dict[str, Any]) -> l
     types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
     problems: list[str] = []
 
-    def compare(where: str, key: Key, schema: list[dict[str, str]]) -> None:
+    def compare(place: str, key: Key, schema: list[dict[str, str]]) -> None:
         wanted = build_key_schema(key)
         if sorted(schema, key=str) != sorted(wanted, key=str):
-            problems.append(f"table {name}{where}: its keys are {schema}, expected {wanted}")
+            problems.append(f"table {name}{place}: its keys are {schema}, expected {wanted}")
             return
         problems.extend(
-            f"table {name}{where}: {attribute} is of type {types.get(attribute)}, "
+            f"table {name}{place}: {attribute} is of type {types.get(attribute)}, "
             f"expected {table.get_type(attribute)}"
             for attribute in key.names
             if types.get(attribute) != table.get_type(attribute)

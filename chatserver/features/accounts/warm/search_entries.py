@@ -103,7 +103,9 @@ class SearchEntries:
 
 def encode_entry(word: str, user: str, words: tuple[str, ...]) -> Item:
     """Return the item of an entry."""
-    return entry_key(word, user) | {Field.WORDS: {"L": [{"S": each} for each in words]}}
+    return entry_key(word, user) | {
+        Field.WORDS: {"L": [{"S": search_word} for search_word in words]}
+    }
 
 
 def entry_key(word: str, user: str) -> Item:

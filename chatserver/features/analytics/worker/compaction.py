@@ -204,7 +204,7 @@ class Compactor:
                 frozen.append(frozen_file)
         if not frozen:
             return False
-        contains = {get_file_id(each.key) for each in frozen}
+        contains = {get_file_id(kept_file.key) for kept_file in frozen}
         contains = contains.union(*(each.facts.contains for each in frozen))
         rows = await asyncio.to_thread(_concat, [each.rows for each in frozen])
         data = await asyncio.to_thread(encode, rows, FileFacts(frozenset(contains)))

@@ -60,7 +60,7 @@ class FileLocations:
         if not holders:
             return await self._check_own(key, etag, compacted)
         moved = list_moved(file.facts for file in compacted)
-        current = [each for each in holders if get_file_id(each.key) not in moved]
+        current = [file for file in holders if get_file_id(file.key) not in moved]
         if len(current) != 1 or current[0].facts.is_moved:
             raise Conflict(f"{key}: its rows are moving")
         (holder,) = current

@@ -99,7 +99,7 @@ class OpenAiApi:
     async def _is_flagged(self, request: ModelRequest) -> bool:
         """Return whether the moderation model flags the user's newest message."""
         model = request.options.moderation_model
-        message = next((each for each in reversed(request.messages) if each.role == "user"), None)
+        message = next((sent for sent in reversed(request.messages) if sent.role == "user"), None)
         if (
             model is None
             or request.purpose != "response"

@@ -144,7 +144,8 @@ def build_context(
     ]
     # Responses to later messages are not part of this message's context.
     candidates = sorted(
-        (one for one in candidates if one.reply_to < seq), key=lambda message: message.order
+        (earlier for earlier in candidates if earlier.reply_to < seq),
+        key=lambda message: message.order,
     )
     if not candidates or candidates[-1].role == "assistant":
         return None  # every message since the last response was deleted
@@ -199,11 +200,11 @@ def choose_old(
     if tokens <= room * FULL_SHARE and count <= messages_max * FULL_SHARE:
         return []
     old: list[PromptMessage] = []
-    for one in unsummarized:
+    for unread in unsummarized:
         if count <= KEPT_MIN:
             break
         if tokens <= room * KEPT_SHARE and count <= messages_max * KEPT_SHARE:
             break
-        old.append(one)
-        tokens, count = tokens - one.tokens, count - 1
+        old.append(unread)
+        tokens, count = tokens - unread.tokens, count - 1
     return old

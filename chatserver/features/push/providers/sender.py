@@ -148,7 +148,10 @@ class PushSender:
         service = self._services.get(name)
         if service is None:
             while len(self._services) >= SERVICES_MAX:
-                idle = next((n for n, one in self._services.items() if not one.waiting), None)
+                idle = next(
+                    (n for n, other_service in self._services.items() if not other_service.waiting),
+                    None,
+                )
                 if idle is None:
                     return None
                 del self._services[idle]

@@ -107,12 +107,14 @@ class Follows:
         Call this after a block is stored. If Redis is down, the edges are removed anyway, but the
         counts are off by one until the next audit.
         """
-        for one, two in ((user, other), (other, user)):
-            if await self._graph.unfollow(one, two):
+        for follower, followed in ((user, other), (other, user)):
+            if await self._graph.unfollow(follower, followed):
                 try:
-                    await self._count(one, two, -1)
+                    await self._count(follower, followed, -1)
                 except ChatError as exc:
-                    log.warning("social.count_failed", user=one, other=two, error=exc.message)
+                    log.warning(
+                        "social.count_failed", user=follower, other=followed, error=exc.message
+                    )
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
         """Return which of `others` follow `user`. Strongly consistent; one call per 100."""

@@ -137,8 +137,10 @@ class SocialAudit:
             aws_response = await self._table.client.call(
                 "transact_get_items", {"TransactItems": keys}
             )
-            one, two = (response.get("Item") for response in aws_response["Responses"])
-            if one is None or two is not None:
+            forward_item, reverse_item = (
+                response.get("Item") for response in aws_response["Responses"]
+            )
+            if forward_item is None or reverse_item is not None:
                 return None
             if attempt == 1:  # a repeated mismatch is real: one transaction writes both
                 break

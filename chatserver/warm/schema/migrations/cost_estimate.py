@@ -51,13 +51,13 @@ async def estimate(
     estimates: list[Estimate] = []
     repairs = set()
     for migration in migrations:
-        each = await _estimate(client, settings, migration)
+        result = await _estimate(client, settings, migration)
         if migration.repair in repairs:
             # This is a second pass; the first one will have repaired the items.
-            each = dataclasses.replace(each, share=0.0, write_units=0.0)
+            result = dataclasses.replace(result, share=0.0, write_units=0.0)
         if migration.repair is not None:
             repairs.add(migration.repair)
-        estimates.append(each)
+        estimates.append(result)
     return estimates
 
 

@@ -107,7 +107,7 @@ class MigrationRunner:
         if self._options.contract is not None:
             await self._run_contract(self._options.contract, state, token)
             return
-        pending = [each for each in self._migrations if each.number > state.version]
+        pending = [candidate for candidate in self._migrations if candidate.number > state.version]
         if not pending:
             self._report.print_line(f"nothing to do: schema {state.version}")
         for migration in pending:
@@ -121,17 +121,17 @@ class MigrationRunner:
             state = await self._run_migration(migration, state, token)
 
     async def _run_contract(self, number: int, state: SchemaState, token: int) -> None:
-        numbered = {each.number: each for each in self._migrations}
+        numbered = {candidate.number: candidate for candidate in self._migrations}
         migration = numbered.get(number)
         if migration is None or migration.kind != "contract":
-            contracts = [str(each) for each in numbered if numbered[each].kind == "contract"]
+            contracts = [str(key) for key in numbered if numbered[key].kind == "contract"]
             raise Conflict(
                 f"contract: {number} is not one; the contracts are {', '.join(contracts) or 'none'}"
             )
         if number <= state.version:
             self._report.print_line(f"{migration.title}: done already")
             return
-        first = min(each for each in numbered if each > state.version)
+        first = min(key for key in numbered if key > state.version)
         if first != number:
             option = f" --contract {first}" if numbered[first].kind == "contract" else ""
             raise Conflict(

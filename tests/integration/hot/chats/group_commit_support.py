@@ -73,7 +73,7 @@ class Sender:
         places: InboxPositions,
     ) -> None:
         count = len(audience.inline_users)
-        assert len(places.firsts) == len(places.far or places.firsts) == count
+        assert len(places.firsts) == len(places.remote_gateways or places.firsts) == count
         seqs = [first + places.offset for first in places.firsts]
         self.places[draft.ref] = dict(zip(audience.inline_users, seqs, strict=True))
         self._record(Outcome("committed", draft.ref, seq))

@@ -194,7 +194,7 @@ class Outcomes:
         self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
     ) -> None:
         assert epoch == EPOCH
-        fars = places.far if places.far is not None else [0] * len(users)
+        fars = places.remote_gateways if places.remote_gateways is not None else [0] * len(users)
         for user, first, far in zip(users, places.firsts, fars, strict=True):
             self.pushed.append((user, first + places.offset, far))
         self.bodies.append(body)
