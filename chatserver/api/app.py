@@ -17,7 +17,6 @@ from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from chatserver.connection_acceptor import Acceptor
 from chatserver.api.authentication import make_authentication
 from chatserver.api.blocked_tenant import BlockedTenant
 from chatserver.api.http_connection import HttpConnection, HttpLimits
@@ -40,6 +39,7 @@ from chatserver.api.routes.retention import retention_routes
 from chatserver.api.routes.static_files import client_routes, reference_routes
 from chatserver.api.security import Guard, check_rules, dependencies
 from chatserver.config import Api, Settings
+from chatserver.connection_acceptor import Acceptor
 from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.domain.client_addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock

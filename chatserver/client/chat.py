@@ -25,7 +25,7 @@ from chatserver.client.events import (
 )
 from chatserver.client.model import Bounds, Entry, Marks, parse_entry
 from chatserver.domain.moderation import MUTE_OVER
-from chatserver.protocol.entry_rules import CHANGE_KINDS, is_message
+from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, is_message
 
 
 class _Settings(msgspec.Struct):
@@ -325,7 +325,7 @@ class Chat:
             yield self._apply_delivered(entry)
 
     def _apply_delivered(self, entry: Entry) -> Event:
-        if entry.kind in CHANGE_KINDS:
+        if entry.kind in MESSAGE_CHANGE_KINDS:
             target = None if entry.target is None else self.log.find(entry.target)
             return MessageChanged(self.id, entry, target)
         if entry.kind == "member":

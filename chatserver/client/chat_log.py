@@ -19,7 +19,12 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from chatserver.client.model import Entry
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, build_tombstone, is_message
+from chatserver.protocol.entry_rules import (
+    MESSAGE_CHANGE_KINDS,
+    apply_entry,
+    build_tombstone,
+    is_message,
+)
 from chatserver.protocol.message_expiry import apply_expiry
 
 IDENTITIES_SAVED = 20  # of the newest entries, for the comparison after a process restart
@@ -155,7 +160,7 @@ class ChatLog:
         if known is not None and (known.rev, known.deleted) >= (entry.rev, entry.deleted):
             return
         self._entries[entry.seq] = entry
-        if entry.kind in CHANGE_KINDS and entry.target is not None:
+        if entry.kind in MESSAGE_CHANGE_KINDS and entry.target is not None:
             self._changes.setdefault(entry.target, set()).add(entry.seq)
 
     def is_hidden(self, seq: int) -> bool:

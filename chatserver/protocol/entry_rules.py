@@ -13,7 +13,7 @@ import msgspec
 
 from chatserver.protocol.frames import ENTRY_KINDS, Message
 
-CHANGE_KINDS: Final = frozenset({"edit", "delete", "reaction"})
+MESSAGE_CHANGE_KINDS: Final = frozenset({"edit", "delete", "reaction"})
 REACTIONS_MAX: Final = 1_000  # per message
 
 

@@ -28,7 +28,7 @@ from chatserver.cold.archive import SegmentObjects
 from chatserver.domain.clock import Clock
 from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry
+from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -140,7 +140,7 @@ class RemovalHandler:
                 continue
             outcome = await self.classifier.classify(message)
             if outcome == "missing":
-                if message.kind in CHANGE_KINDS:
+                if message.kind in MESSAGE_CHANGE_KINDS:
                     message = await self.items.load(item)  # its text changes another message
                 missing.setdefault(message.chat, []).append((item, message))
             else:
@@ -189,7 +189,7 @@ class RemovalHandler:
         for message in returned:
             if entries := since.get(message.seq):
                 await self.changes.apply(chat, message.ts, entries)
-            if message.kind in CHANGE_KINDS and message.target and not message.deleted:
+            if message.kind in MESSAGE_CHANGE_KINDS and message.target and not message.deleted:
                 for target in await self.entries.list_after(chat, message.target - 1, 1):
                     await self.changes.apply(chat, target.ts, [message])
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.hot.chats.backlog import CommittedMessage
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, build_tombstone
+from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, build_tombstone
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.messages.store import PersistItem
 
@@ -68,7 +68,7 @@ def coalesce(writes: Sequence[EntryWrite], batch_size: int) -> BatchEffects:
     }
     for number, write in enumerate(writes):
         entry, committed = write.item.message, write.committed
-        if entry.kind not in CHANGE_KINDS or not committed.target_ts or write.why:
+        if entry.kind not in MESSAGE_CHANGE_KINDS or not committed.target_ts or write.why:
             continue
         target = Place(entry.chat, committed.target_ts)
         index = positions.get(target)

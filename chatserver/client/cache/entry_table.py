@@ -12,7 +12,7 @@ import msgspec
 
 from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.model import Entry
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, build_tombstone
+from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, build_tombstone
 from chatserver.protocol.message_expiry import apply_expiry
 
 ROW_BYTES = 40  # the size of an entry's row without its body
@@ -42,7 +42,7 @@ class EntryTable:
             if self._is_hidden(chat, entry):
                 entry = build_tombstone(entry, entry.rev)
             self._write(chat, entry)
-        if entry.kind in CHANGE_KINDS and entry.target is not None:
+        if entry.kind in MESSAGE_CHANGE_KINDS and entry.target is not None:
             self._apply_change(chat, entry, entry.target)
 
     def _apply_change(self, chat: ChatRow, change: Entry, target: int) -> None:
@@ -154,7 +154,7 @@ class EntryTable:
             (chat.id, target),
         )
         changes = [_decode(body) for (body,) in rows]
-        return [change for change in changes if change.kind in CHANGE_KINDS]
+        return [change for change in changes if change.kind in MESSAGE_CHANGE_KINDS]
 
     def _find(self, chat: ChatRow, seq: int) -> Entry | None:
         row = self._connection.execute(

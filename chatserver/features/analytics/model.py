@@ -29,7 +29,7 @@ import msgspec
 
 from chatserver.domain.archive_segments import LOST_KIND
 from chatserver.domain.ids import ChatId
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, is_message
+from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, is_message
 from chatserver.protocol.frames import Message
 
 PREFIX: Final = "analytics/v1/"
@@ -139,7 +139,7 @@ def list_changes(entries: Iterable[Message]) -> dict[int, list[Message]]:
     """Return the entries that change messages, grouped by the seq of the changed message."""
     changes: dict[int, list[Message]] = {}
     for entry in entries:
-        if entry.kind in CHANGE_KINDS and entry.target is not None:
+        if entry.kind in MESSAGE_CHANGE_KINDS and entry.target is not None:
             changes.setdefault(entry.target, []).append(entry)
     return changes
 

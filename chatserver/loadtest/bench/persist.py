@@ -167,7 +167,8 @@ def _measure_worker(
     help="Messages in the backlog.",
 )
 @click.option(
-    "--against", "database",
+    "--against",
+    "database",
     type=click.Choice(["stub", "dynamodb"]),
     default="stub",
     help="Write to the DynamoDB stub, or to the DynamoDB API server.",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from chatserver.domain.ids import ChatId, Epoch, epoch_start_ms
 from chatserver.protocol import frames
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry, build_tombstone
+from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, build_tombstone
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.messages.message_changes import MessageChanges
 
@@ -45,7 +45,9 @@ class UnappliedChanges:
         by_target: dict[int, list[frames.Message]] = {}
         for entry in newest:
             is_change = (
-                entry.kind in CHANGE_KINDS and entry.target is not None and not entry.deleted
+                entry.kind in MESSAGE_CHANGE_KINDS
+                and entry.target is not None
+                and not entry.deleted
             )
             if is_change and entry.ts < lost_before:
                 by_target.setdefault(entry.target or 0, []).append(entry)

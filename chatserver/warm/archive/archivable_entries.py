@@ -147,7 +147,9 @@ class ArchivableMessages:
         is_cut = len(items) == limit or len(fitting) < len(items)
         end = int(fitting[-1][Field.TS]["N"]) if is_cut else to_ts
         by_seq = {message.seq: message for message in await decode_items(fitting, self._bodies)}
-        marker_items = await self._read(expired_markers.get_partition(chat), after_ts + 1, end, None)
+        marker_items = await self._read(
+            expired_markers.get_partition(chat), after_ts + 1, end, None
+        )
         by_seq = {
             message.seq: message for message in map(expired_markers.decode_marker, marker_items)
         } | by_seq

@@ -432,8 +432,7 @@ class MessageRepository:
             # A message is missing. If it has expired, a marker exists.
             removed = await self._read(expired_markers.get_partition(chat), probe)
             by_seq = {
-                _place_of(item).seq: expired_markers.decode_marker(item) for item in removed
-            
+                _get_place(item).seq: expired_markers.decode_marker(item) for item in removed
             } | by_seq
             run = _run(by_seq, target, step, probe.count)
         return run

@@ -80,7 +80,9 @@ async def test_every_client_route_serves_the_index(client: httpx.AsyncClient) ->
     """All routes in the client's sources are served, and revalidated to notice a new build."""
     sources = [path.read_text("utf-8") for path in SOURCES.glob("*/routes.ts")]
     routes = {path for text in sources for path in re.findall(r'(?:path:|LIST =) "(.+?)"', text)}
-    listed = re.findall(r'^  "(\w+)",$', (SOURCES / "pages.ts").read_text("utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r'^  "(\w+)",$', (SOURCES / "page_paths.ts").read_text("utf-8"), re.MULTILINE
+    )
 
     assert len(routes) > 10
     assert tuple(listed) == CLIENT_PAGES

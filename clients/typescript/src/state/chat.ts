@@ -3,7 +3,7 @@
 import type { ChatInfo, ChatSummary, Marks as MarksFields } from "../generated/frames.js";
 import { ChatLog, type VerificationResult } from "./chat_log.js";
 import type { ChatEvent } from "./events.js";
-import { isChange, isMessage, Marks, MUTE_ENDED, type Bounds, type Entry } from "./model.js";
+import { isMessageChange, isMessage, Marks, MUTE_ENDED, type Bounds, type Entry } from "./model.js";
 
 /** The stored values of a chat. Messages are stored separately. */
 export interface SavedChat {
@@ -345,7 +345,7 @@ export class ChatState {
 
   #applyDelivered(entry: Entry): ChatEvent {
     const chat = this.id;
-    if (isChange(entry)) {
+    if (isMessageChange(entry)) {
       const message = entry.target == null ? null : this.log.find(entry.target);
       return { type: "messageChanged", chat, change: entry, message };
     }

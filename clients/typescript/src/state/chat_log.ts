@@ -8,7 +8,7 @@
 import {
   applyChange,
   sortAscending,
-  isChange,
+  isMessageChange,
   isMessage,
   getRev,
   applyExpiry,
@@ -182,7 +182,7 @@ export class ChatLog {
     const known = this.#entries.get(entry.seq);
     if (known !== undefined && !isNewer(entry, known)) return;
     this.#entries.set(entry.seq, entry);
-    if (isChange(entry) && entry.target != null) {
+    if (isMessageChange(entry) && entry.target != null) {
       const changes = this.#changes.get(entry.target);
       if (changes === undefined) this.#changes.set(entry.target, new Set([entry.seq]));
       else changes.add(entry.seq);

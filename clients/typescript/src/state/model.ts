@@ -40,14 +40,14 @@ export const DEFAULT_BOUNDS: Readonly<Bounds> = {
   eventsMax: 2_000,
 };
 
-const CHANGE_KINDS: ReadonlySet<string> = new Set(["edit", "delete", "reaction"]);
+const MESSAGE_CHANGE_KINDS: ReadonlySet<string> = new Set(["edit", "delete", "reaction"]);
 const SESSION_CHAT = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/;
 /** `muted_until` of a member who was unmuted. */
 export const MUTE_ENDED = 1;
 
 /** Return whether an entry changes a message. */
-export function isChange(entry: Entry): boolean {
-  return CHANGE_KINDS.has(entry.kind);
+export function isMessageChange(entry: Entry): boolean {
+  return MESSAGE_CHANGE_KINDS.has(entry.kind);
 }
 
 /** Return whether an entry is a message, not a change. */

@@ -14,7 +14,7 @@ from chatserver.domain.ids import UserId
 from chatserver.domain.message_changes import Outcome
 from chatserver.domain.messages import format_place, reference_key
 from chatserver.protocol import codec, frames
-from chatserver.protocol.entry_rules import CHANGE_KINDS, apply_entry
+from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry
 from tests.integration.hot.support import (
     ALICE,
     BOB,
@@ -257,7 +257,7 @@ def test_change_by_a_non_member_is_refused(chat: Chat) -> None:
     assert chat.commit_change(UserId("dave"), "reaction", target, "x") == [Outcome.NOT_MEMBER.value]
 
 
-@pytest.mark.parametrize("kind", sorted(CHANGE_KINDS))
+@pytest.mark.parametrize("kind", sorted(MESSAGE_CHANGE_KINDS))
 def test_change_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
     """A deleted message cannot be changed."""
     target = chat.say()
@@ -413,9 +413,9 @@ def test_change_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) ->
     chat.scripts.redis.xdel(chat.scripts.keys.log(CHAT), f"{edit}-0")
     chat.commit_change(ALICE, "edit", target, "three")
 
-    answers = [chat.commit_change(ALICE, kind, edit, "x")[0] for kind in CHANGE_KINDS]
+    answers = [chat.commit_change(ALICE, kind, edit, "x")[0] for kind in MESSAGE_CHANGE_KINDS]
 
-    assert answers == [Outcome.NO_MESSAGE.value] * len(CHANGE_KINDS)
+    assert answers == [Outcome.NO_MESSAGE.value] * len(MESSAGE_CHANGE_KINDS)
 
 
 def test_overlay_stays_until_its_last_change_is_trimmed_from_the_log(chat: Chat) -> None:

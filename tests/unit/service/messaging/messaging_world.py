@@ -79,7 +79,9 @@ class Commits:
         """Commit all waiting drafts, into the inboxes of all recipients."""
         while self.queue:
             draft, audience, seq, ts = self.pop_committed()
-            draft.owner.on_committed(draft, seq, ts, EPOCH, audience, positions_of(audience, seq, far))
+            draft.owner.on_committed(
+                draft, seq, ts, EPOCH, audience, positions_of(audience, seq, far)
+            )
 
     def publish_all(self, far: bytes | Literal[0] = 0) -> None:
         """Commit all waiting drafts, into the logs of large chats."""

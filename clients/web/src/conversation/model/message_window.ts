@@ -14,7 +14,7 @@ export const ENTRIES_MAX = 600;
 const PAGE = 100;
 const PAGES_MAX = 10; // consecutive pages without visible entries
 const SYSTEM_KINDS: ReadonlySet<string> = new Set(["member", "update", "pin"]);
-const CHANGE_KINDS_KINDS: ReadonlySet<string> = new Set(["edit", "delete", "reaction", "unpin"]);
+const HIDDEN_KINDS: ReadonlySet<string> = new Set(["edit", "delete", "reaction", "unpin"]);
 
 /** A state of the window. */
 export interface WindowState {
@@ -51,7 +51,7 @@ const EMPTY: WindowState = {
 
 /** Return whether an entry is shown as a row. */
 export function isShown(entry: Message): boolean {
-  return !CHANGE_KINDS_KINDS.has(entry.kind);
+  return !HIDDEN_KINDS.has(entry.kind);
 }
 
 /** Return whether an entry is a note about the chat, not a message. */

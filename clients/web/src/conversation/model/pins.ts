@@ -19,8 +19,8 @@ export class Pins {
     return this.#model.client.on((event) => {
       const isThisChat = "chat" in event && event.chat === this.#model.chat.id;
       const isPin = event.type === "pinsChanged" && isThisChat;
-      const isChange = event.type === "messageChanged" && isThisChat;
-      const isEdit = isChange && this.#has(event.change.target);
+      const isMessageChange = event.type === "messageChanged" && isThisChat;
+      const isEdit = isMessageChange && this.#has(event.change.target);
       if (isPin || isEdit || event.type === "connected") void this.#load();
     });
   }
