@@ -1,4 +1,4 @@
-"""Makes the server fixtures known to every test; says how properties are searched."""
+"""Fixtures for all tests, the test order, and the hypothesis profiles."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ __all__ = [
 
 pure_python.leave_to_children()
 
-# Collecting and importing create few reference cycles: a tenth of their CPU time was spent on them.
+# Collection creates few reference cycles, but the garbage collector took a tenth of its CPU time.
 gc.set_threshold(20_000)
 
-# The same examples in each run, so that what fails is the change's doing; `make soak` takes others.
-# A property says what is true, not how fast: an example that the machine held up has broken none.
+# Every run uses the same examples, so that a failure is caused by a change; `make soak` uses random
+# examples. There is no deadline, because a slow example is not a failure.
 PATIENT = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -55,23 +55,23 @@ hypothesis.settings.register_profile("soak", PATIENT, derandomize=False)
 hypothesis.settings.register_profile("few", PATIENT, derandomize=True, max_examples=5)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
-# Parts that live as long as the run rest while tests on other loops run: what they would do by
-# themselves meanwhile is cut short by a deadline. Processes that tests start do it as ever.
+# Containers that live for the whole run are paused while tests use other event loops, so their
+# periodic flush would miss its deadline. It is turned off here; server processes flush as usual.
 recorder.FLUSH_S = 3600.0  # type: ignore[misc]  # a constant of the product
 
-# The files that take longest first: what is left at the end is short, and no process waits for
-# another one's last minutes. Within a folder the order stays random.
+# The slowest folders run first, so that no process waits for a long test at the end. The order
+# within a folder stays random.
 _LONGEST_FIRST = ("chaos", "e2e", "integration", "security", "unit")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Stop the servers of a folder after its tests."""
+    """Register the plugin that stops the servers of a folder after its tests."""
     config.pluginmanager.register(ServerLifetime())
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files by folder, and keep those together that share servers."""
+    """Order test files by folder, and group files that share servers."""
     groups: dict[tuple[str, ...], int] = {}
     for item in items:
         groups.setdefault(group_of(item), len(groups))
@@ -80,9 +80,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def constants_of_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Set the constants that the marks of a test name: `@pytest.mark.constants({path: value})`."""
+    """Set the constants that the marks of a test give: `@pytest.mark.constants({path: value})`."""
     values = {}
     for marker in request.node.iter_markers("constants"):
-        values = {**marker.args[0], **values}  # the nearest mark comes first
+        values = {**marker.args[0], **values}  # the mark nearest to the test wins
     with constants(values):
         yield

@@ -60,7 +60,7 @@ BODY = "x" * 200
 
 
 class RecordingModel(Scripted):
-    """The scripted model; it records the time of the first delta of each question."""
+    """A scripted model that records the time of the first delta of each question."""
 
     def __init__(self, delta_s: float, times_file: Path) -> None:
         super().__init__(delta_s)
@@ -122,7 +122,7 @@ class Device(RawChat):
             if fields["index"] == 1:
                 self.first.append(time.monotonic())
             self.ended_count += "end" in fields
-            return  # there are thousands of deltas, and they are not needed later
+            return  # there are thousands of deltas, and none is needed later
         super()._handle(fields)
 
 
@@ -142,7 +142,7 @@ async def make_devices(stack: Stack, count: int, companion: str) -> dict[Device,
 
 
 async def ask_all(chats: dict[Device, str], number: int) -> dict[Device, str]:
-    """Let all users ask at once, and wait for all responses; return the questions."""
+    """Send a question from every user, and wait for all responses; return the questions."""
     questions = {device: secrets.token_hex(8) for device in chats}
     await asyncio.gather(
         *(device.say(chats[device], question) for device, question in questions.items())
@@ -165,7 +165,7 @@ def percentiles(values: list[float]) -> dict[str, float]:
 async def measure(
     stack: Stack, turns: int, rounds: int, words: int, times_file: Path
 ) -> dict[str, Any]:
-    """Return the delay of the first delta at a device, after the model has sent it."""
+    """Return the delay between the model sending the first delta and the device receiving it."""
     chats = await make_devices(stack, turns, await make_companion(stack, words))
     asked: list[tuple[Device, int, str]] = []
     for number in range(rounds):

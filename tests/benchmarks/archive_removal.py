@@ -73,7 +73,7 @@ class Metered(DynamoClient):
 
 @contextlib.contextmanager
 def metered(client: Metered, into: dict[str, Any], name: str) -> Iterator[None]:
-    """Record the cost of a block."""
+    """Record the units that a block of code uses."""
     client.units.clear()
     client.calls, cpu = 0, time.process_time()
     yield
@@ -97,7 +97,7 @@ def make_messages(chat: ChatId) -> list[Message]:
 
 
 async def put(client: DynamoClient, warm: Warm, sent: list[Message], settings: Archive) -> None:
-    """Write messages as the persist worker does."""
+    """Write messages in the same batches as the persist worker."""
     clock = FixedClock(sent[0].ts / 1e6)
     repository = MessageRepository(client, warm, clock, retention=ItemRetention.by(settings))
     parts = [sent[n : n + 250] for n in range(0, len(sent), 250)]
@@ -111,7 +111,7 @@ async def put(client: DynamoClient, warm: Warm, sent: list[Message], settings: A
 
 
 async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
-    """Return the cost of one way of removal."""
+    """Return the cost of one removal method."""
     warm, cold = settings_for(endpoint), cold_settings(s3)
     settings = Archive(removal=removal, retention_s=RETENTION_S, wait_s=0)  # type: ignore[arg-type]  # "worker" or "ttl"
     chat = direct_chat_id(UserId("alice"), UserId("bob"))
@@ -154,7 +154,7 @@ async def servers(folder: Path) -> AsyncIterator[tuple[str, str]]:
 
 
 async def run() -> dict[str, Any]:
-    """Measure both ways of removal."""
+    """Measure both removal methods."""
     with tempfile.TemporaryDirectory() as folder:
         async with servers(Path(folder)) as (endpoint, s3):
             ways = {way: await measure(way, endpoint, s3) for way in ("worker", "ttl")}

@@ -75,7 +75,7 @@ class Result:
 class Bystander:
     """A normal user who makes requests at a fixed rate.
 
-    Several users take turns, because one would exceed its rate limits.
+    Several accounts take turns, because one account would exceed its rate limits.
     """
 
     def __init__(self, stack: Stack, api: Server, result: Result) -> None:
@@ -171,7 +171,7 @@ class Bystander:
 
 
 def _limits() -> dict[str, str]:
-    """Return the default limits, which the stacks of tests change."""
+    """Return the default limits instead of those that the test stack sets."""
     return {f"CHAT_LIMITS_{name}".upper(): str(value) for name, value in config.Limits()}
 
 
@@ -199,7 +199,7 @@ async def _open_servers(folder: Path, env: dict[str, str]) -> AsyncIterator[tupl
 
 
 async def run_storm(folder: Path, size: Size, **env: str) -> Result:
-    """Measure a bystander before and in a storm."""
+    """Measure a bystander before and during a storm."""
     result = Result()
     async with _open_servers(folder, env) as (stack, api):
         members = [f"member-{number}" for number in range(MEMBERS)]
@@ -233,7 +233,7 @@ async def run_storm(folder: Path, size: Size, **env: str) -> Result:
 async def _attacker(
     target: Targets,
 ) -> AsyncIterator[tuple[Callable[[], Awaitable[None]], Callable[[], Awaitable[Any]]]]:
-    """Run the process of the attackers; yield functions that begin and end the storm."""
+    """Run the attackers in a process; yield functions that begin and end the storm."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -272,7 +272,7 @@ def quantile(values: list[float], share: float) -> float:
 
 
 def table(result: Result) -> str:
-    """Return the latencies as a table, with the storm's p99 as a multiple of the calm one."""
+    """Return the latencies as a table, with the ratio of the p99 in the storm to the calm p99."""
     lines = [
         "| request | count | calm p50 | calm p99 | storm p50 | storm p99 | p99 ratio |",
         "|---|---|---|---|---|---|---|",

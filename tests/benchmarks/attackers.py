@@ -31,7 +31,7 @@ NICE = 5
 GUESSES = 110
 CREATES = 32
 SCANS = 20  # the maximum that is decoded for any number of pixels
-PAUSE_S = 0.2  # before a refused attacker retries
+PAUSE_S = 0.2  # between a refusal and the next attempt
 HALF_REQUEST = b"POST /v1/auth/login HTTP/1.1\r\nHost: chat\r\n"
 
 
@@ -80,8 +80,8 @@ def session_from(address: str, token: str = "") -> aiohttp.ClientSession:
 
 
 async def hold_half_open(target: Targets, number: int, counts: Counts) -> None:
-    """Keep one request half open; when it is closed, open the next one."""
-    # A third of the requests are at the gateway; all come from 30 addresses.
+    """Keep one request half open; open a new one when the server closes it."""
+    # A third of the requests go to the gateway. All come from 30 addresses.
     port = target.gateway if number % 3 == 0 else target.api
     address = f"127.2.{number % 30}.1"
     while True:
@@ -182,7 +182,7 @@ class ImageAttacker:
 
 
 async def attack(read_line: Callable[[], Awaitable[bytes]]) -> Counts:
-    """Prepare, wait for a line, and attack until the end of file."""
+    """Prepare the attack, wait for a line on standard input, and attack until end of file."""
     target = msgspec.json.decode(await read_line(), type=Targets)
     counts: Counts = collections.Counter()
     users = list(target.tokens)

@@ -35,7 +35,7 @@ def entry_of(number: int) -> Entry:
 
 
 def write(path: Path, messages: int) -> float:
-    """Return the events written per second."""
+    """Write messages to a new cache; return the number of events written per second."""
     store = SqliteStore(path, entries_per_chat_max=messages, bytes_max=1 << 40)
     store.claim(Owner("alice", "server"))
     batches = [
@@ -51,7 +51,7 @@ def write(path: Path, messages: int) -> float:
 
 
 async def open_and_read(path: Path, messages: int) -> tuple[float, float]:
-    """Return the seconds to open the file offline, and to read a page of 50."""
+    """Return the seconds to open the file offline and to read a page of 50."""
     store = SqliteStore(path, server="server", entries_per_chat_max=messages, bytes_max=1 << 40)
     began = time.perf_counter()
     async with ChatClient("ws://127.0.0.1:9/", "x", store=store, is_offline_first=True) as client:

@@ -31,7 +31,7 @@ COMMANDS_SHOWN = 8
 
 
 def dev_settings(s3_port: int, partitions: int) -> dict[str, str]:
-    """Return the settings of `chatserver dev` that the stack does not set itself."""
+    """Return the settings of `chatserver dev` that the stack does not set."""
     plan = Plan(Path(), Ports(0, 0, 0, 0, s3_port), secret="0" * 64)
     own = ("CHAT_REDIS_", "CHAT_WARM_", "CHAT_AUTH_", "CHAT_GATEWAY_", "CHAT_TELEMETRY_")
     shared = {name: text for name, text in plan.settings().items() if not name.startswith(own)}
@@ -76,7 +76,7 @@ def count_dynamodb_calls(port: int) -> collections.Counter[str]:
 
 
 def measure(stack: Stack, seconds: float, settle: float) -> dict[str, Any]:
-    """Start the processes, wait until they are quiet, and return rates per second."""
+    """Start the processes, wait until they are idle, and return the rates per second."""
     ports = {name: free_port() for name in ("worker all", "gateway", "api")}
     metrics = {name: {"CHAT_TELEMETRY_METRICS_PORT": str(port)} for name, port in ports.items()}
     servers = {

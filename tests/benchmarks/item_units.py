@@ -39,7 +39,7 @@ OUT = Path(__file__).parents[2] / "docs" / "performance" / "units.json"
 START_TS = 1_795_000_000_000_000
 PAGE = 50
 OURS: Final = "keys and expiry"
-# Attributes that each index holds besides keys; None: the whole item.
+# Attributes that each index holds in addition to the keys; None means the whole item.
 CHOICES: Final[dict[str, tuple[str, ...] | None]] = {
     "keys": (),
     OURS: (MessageField.EXPIRES_AT,),
@@ -66,7 +66,7 @@ def message(seq: int, size: int = 100, chat: str = DIRECT, **changes: Any) -> Me
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """An operation on a message: `before` exists already, `after` is written."""
+    """An operation on a message: it replaces the item `before` with the item `after`."""
 
     name: str
     after: list[Item]

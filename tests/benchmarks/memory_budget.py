@@ -42,7 +42,7 @@ DAY_S = 86_400
 DAY_BYTES_MAX = 20_000_000
 GROUP = 256  # the maximum of members of a chat with inboxes
 LONG = "😀" * BODY_CHARS_MAX  # 16,000 bytes
-GROWING = "\U0001d160" * (BODY_CHARS_MAX // 3)  # normalization makes three characters of each
+GROWING = "\U0001d160" * (BODY_CHARS_MAX // 3)  # normalization expands each character to three
 
 
 def day_budget(limits: config.Limits) -> int:
@@ -111,7 +111,7 @@ async def edit(day: Day, budget: int) -> None:
 
 
 async def hide(day: Day, budget: int) -> None:
-    """Hide messages of others, as many as allowed per chat."""
+    """Hide messages of other users, as many as one chat allows."""
     while day.charged < budget:
         chat, others = await day.new_group(3)
         await day.say_as_others(chat, others[0], "hello", 500)
@@ -123,7 +123,7 @@ async def hide(day: Day, budget: int) -> None:
 
 
 async def mark(day: Day, budget: int) -> None:
-    """Mark each message of others as read, in the chat with the most recipients of marks."""
+    """Mark each message of other users as read, in the largest chat that reports read marks."""
     while day.charged < budget:
         chat, others = await day.new_group(READ_MARKS_MEMBERS_MAX)
         await day.say_as_others(chat, others[0], "hello", 1000)
@@ -144,7 +144,7 @@ async def open_directs(day: Day, budget: int) -> None:
 
 
 def groups(members: int) -> Way:
-    """Create groups of members who were in no chat before."""
+    """Create groups with members who have no chats yet."""
 
     async def spend(day: Day, budget: int) -> None:
         while day.charged < budget:
@@ -231,11 +231,11 @@ WAYS: dict[str, Way] = {
 
 
 async def measure(url: str, way: str, budget: int) -> tuple[int, int, int]:
-    """Use a budget; return the number of requests, the charge and the memory of Redis."""
+    """Spend a budget; return the number of requests, the charge and the memory that Redis added."""
     redis.Redis.from_url(url).flushall()
     async with open_hot(redis_settings(url)) as hot:
         day = Day(hot)
-        await WAYS[way](day, 1)  # load the scripts and allocate the tables of Redis
+        await WAYS[way](day, 1)  # load the scripts and let Redis allocate its tables first
         day.charged = day.count = day.others_bytes = 0
         before = await day.used_bytes()
         await WAYS[way](day, budget)
@@ -243,7 +243,7 @@ async def measure(url: str, way: str, budget: int) -> tuple[int, int, int]:
 
 
 def main() -> int:
-    """Measure every way; return 1 if one uses more than 20 MB."""
+    """Measure each kind of request; return 1 if one uses more than 20 MB."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=int, default=day_budget(config.Limits()))
     parser.add_argument("ways", nargs="*", default=list(WAYS), help="default: all")

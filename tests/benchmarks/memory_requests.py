@@ -60,13 +60,13 @@ def contact(number: int) -> UserId:
 
 
 class FakeDevices:
-    """Fake devices, subscriptions and results: no user is online, and every send succeeds."""
+    """Fake devices, subscriptions and callbacks: no user is online, and every send succeeds."""
 
     def __init__(self) -> None:
         self.acked_count = 0
 
     def ignore(self, *_: Any, **__: Any) -> None:
-        """Ignore a notification."""
+        """Do nothing."""
 
     push = notify_seq = publish = notify_channel_seq = send_signal = send_channel_signal = ignore
 

@@ -4,9 +4,9 @@
 
 Both make the same calls on the same Redis, with the same number in flight, and await the replies:
 `commit_messages.lua` with batches of new messages in 200 direct chats. The calls are recorded
-beforehand.
-from `GroupCommit`. Redis has one core, this process the other. The relevant figure is the caller's
-Prints the CPU time of the client per call, which a gateway cannot use for its sessions.
+from
+`GroupCommit` beforehand. Redis has one core, this process the other. Prints the client's CPU time
+per call; a gateway cannot use that time for its sessions.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ async def record_calls(hot: HotClient, audiences: list[Audience], size: int) -> 
     for _ in range(_MESSAGES // size):
         for _ in range(size):
             commit.submit(*next(drafts))
-        for _ in range(3):  # the commit, its answer, and what that schedules
+        for _ in range(3):  # the commit, its reply, and the tasks that the reply schedules
             await asyncio.sleep(0)
     assert len(recorder.recorded) == _MESSAGES // size
     return recorder.recorded
@@ -142,7 +142,7 @@ async def measure(
                 raise RuntimeError(f"commit_messages.lua returned {reply[:8]!r}")
 
     gc.collect()
-    gc.freeze()  # the recorded calls are many objects, which no gateway would have
+    gc.freeze()  # the recorded calls are many objects that a gateway would not have
     cpu, redis_cpu, begin = time.process_time(), machine.read_cpu_s(redis_pid), time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(in_flight)))
     cpu, redis_cpu = time.process_time() - cpu, machine.read_cpu_s(redis_pid) - redis_cpu
@@ -208,7 +208,7 @@ async def compare(port: int, redis_pid: int) -> dict[str, dict[str, float]]:
 @click.option("--load-core", default=1, show_default=True)
 @click.option("--out", type=Path, help="Write the medians to this file.")
 def main(runs: int, server_core: int, load_core: int, out: Path | None) -> None:
-    """Compare the cost of a script call through redis-py and through our own connection."""
+    """Compare the cost of a script call through redis-py and through `Wire`."""
     os.sched_setaffinity(0, {load_core})
     found: list[dict[str, dict[str, float]]] = []
     with tempfile.TemporaryDirectory(prefix="chatserver-load-") as folder:

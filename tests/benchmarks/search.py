@@ -133,7 +133,7 @@ def iter_documents(count: int) -> Iterator[tuple[Document, int]]:
 
 
 def build(engine: Engine, count: int) -> dict[str, Any]:
-    """Add the documents that are missing in the index."""
+    """Add the documents that the index does not have yet."""
     state = State(generation=2, rules=RULES_VERSION)
     engine.load()
     built = engine.measure().documents

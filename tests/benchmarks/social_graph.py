@@ -132,7 +132,7 @@ async def _post(container: StorageContainer, ids: PostIds) -> Post:
 async def measure_likes(
     container: StorageContainer, client: DynamoClient, meter: Meter, likes: int
 ) -> dict[str, Any]:
-    """Let `likes` users like one post, twice; see the module."""
+    """Let `likes` users like one post, twice; see the module docstring."""
     found: dict[str, Any] = {"likes": likes, "flush_s": counters.FLUSH_S}
     made = container.get(SocialContainer)
     users = [UserId(f"fan{number:06d}") for number in range(likes)]
@@ -189,7 +189,7 @@ async def measure_likes(
 async def measure_follows(
     container: StorageContainer, client: DynamoClient, meter: Meter, follows: int
 ) -> dict[str, Any]:
-    """Let `follows` users follow one user; see the module."""
+    """Let `follows` users follow one user; see the module docstring."""
     made = container.get(SocialContainer)
     users = [UserId(f"fan{number:06d}") for number in range(follows)]
     infos = (encode_info(Info(user)) for user in [AUTHOR, *users])
@@ -238,7 +238,7 @@ async def measure_follows(
 async def measure_renewals(
     container: StorageContainer, endpoint: str, renewals: int
 ) -> dict[str, Any]:
-    """Renew `renewals` sessions, then one session as often, 128 at once; see the module."""
+    """Renew `renewals` different sessions, then one session as often, 128 at once."""
     made = container.get(CompanionContainer)
     wanted = Changes(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
     ada = (await made.companions.create("ai-ada", wanted)).id
@@ -290,7 +290,7 @@ def client_table(container: StorageContainer) -> str:
 async def measure_fan_out(
     container: StorageContainer, client: DynamoClient, meter: Meter, followers: int
 ) -> dict[str, Any]:
-    """Add one post to the timelines of `followers` users, twice; see the module."""
+    """Add one post to the timelines of `followers` users, twice; see the module docstring."""
     users = [f"follower{number:06d}" for number in range(followers)]
     edges = (
         social.row_key(social.follower_key(AUTHOR), social.user_key(user)) | {"since": {"N": "1"}}
@@ -408,7 +408,7 @@ async def _run(
 @click.option("--renewals", default=1_000, show_default=True)
 @click.option("--out", type=Path, default=OUT, show_default=True)
 def main(follows: int, likes: int, followers: int, renewals: int, out: Path) -> None:
-    """Measure, write and print. A number of 0 keeps the earlier results of that part."""
+    """Measure, write and print. An option of 0 keeps the earlier results of that part."""
     with tempfile.TemporaryDirectory() as folder:
         redis = Server(redis_launch(Path(folder) / "redis", free_port(), appendonly="no")).start()
         dynamodb = Server(dynamodb_launch(Path(folder) / "dynamodb", free_port())).start()

@@ -48,7 +48,7 @@ MESSAGES = 400
 
 
 class Bench:
-    """Two servers, which are emptied before each measurement."""
+    """A Redis and a DynamoDB server, emptied before each measurement."""
 
     def __init__(self, url: str, dynamodb: str) -> None:
         self.url, self.dynamodb = url, dynamodb
@@ -89,7 +89,7 @@ def fit(points: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 async def measure(bench: Bench) -> dict[str, tuple[float, str, str]]:
-    """Return the constants: value, unit and source."""
+    """Return the constants, each with its value, unit and source."""
     logs, inbox, refs = [], 0.0, 0.0
     for size in SIZES:
         held, items = await bench.count(10, 0, 0, MESSAGES, size)

@@ -73,7 +73,7 @@ async def open_settings(folder: Path) -> AsyncIterator[Settings]:
 
 
 async def fill(settings: Settings, work: OpenTenant) -> None:
-    """Write items, objects and, for the tenant with Redis, keys."""
+    """Write items and objects, and Redis keys for a tenant that uses Redis."""
     items = [
         {
             "chatid": {"S": f"d-{number % 100}"},

@@ -46,7 +46,7 @@ _RETENTION_S = 3600
 
 
 def times_of(walks: list[Walk]) -> dict[str, Any]:
-    """Return the times of pages by tier, in milliseconds."""
+    """Return the response times of pages by tier, in milliseconds."""
     found: dict[str, Any] = {}
     for tier in ("hot", "warm", "cold"):
         ms = sorted(took_s * 1000 for each in walks for took_s in each.seconds.get(tier, ()))
@@ -59,7 +59,7 @@ def times_of(walks: list[Walk]) -> dict[str, Any]:
 
 
 async def measure(settings: config.Settings, start: Any, sizes: tuple[int, int, int]) -> Any:
-    """Return the results. `start` runs the workers."""
+    """Measure and return the results; `start` starts the worker processes."""
     old, recent, hot = sizes
     async with open_dynamodb(settings.warm) as dynamodb, open_s3(settings.cold) as store:
         await apply_tables(dynamodb, settings.warm, poll_s=0.1)

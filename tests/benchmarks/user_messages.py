@@ -94,7 +94,7 @@ async def write(container: StorageContainer, user: UserId, count: int) -> dict[s
         await container.directory.create_direct(sent[0].chat, user, other, 1.0)
         works = works_of(sent, other)
         units.clear()
-        for work in works:  # each in a separate batch, which is the most expensive case
+        for work in works:  # each message is in a separate batch, which is the most expensive case
             await recorder.record([work])
         found["days_write"] += units["write"]
         found["days_read"] += units["read"]

@@ -63,7 +63,10 @@ def percentiles(times: list[float]) -> dict[str, float]:
 
 
 async def write_messages(stack: Stack, reader: UserId, writer: UserId, count: int) -> None:
-    """Write the messages of a direct chat into DynamoDB; Redis loads its head at the first open."""
+    """Write the messages of a direct chat to DynamoDB.
+
+    Redis loads the newest ones when it is opened.
+    """
     chat = direct_chat_id(reader, writer)
     start_ts = int(time.time() * 1e6) - (count + 120) * GAP_TS
 

@@ -33,7 +33,7 @@ class Actions:
         return {name.removeprefix("_do_") for name in vars(cls) if name.startswith("_do_")}
 
     async def perform(self, action: Action) -> None:
-        """Start an action; most of its work happens while the script continues."""
+        """Start an action; the script continues before the action ends."""
         self._simulation.script.append(action)
         await getattr(self, f"_do_{action.name}")(*action.args)
         await asyncio.sleep(0.01)
@@ -91,7 +91,7 @@ class Actions:
             self._ask(user, chat, "react", device, target=target, body=EMOJI[emoji])
 
     async def _do_meddle(self, user: int, chat: int, which: int) -> None:
-        """Try to change another user's message, or an unknown one."""
+        """Try to change another user's message, or a message that does not exist."""
         self._ask(user, chat, "edit", body="mine now", target=which + 1)
 
     async def _do_join(self, user: int, chat: int) -> None:
@@ -190,5 +190,5 @@ class Actions:
         await bring_up(worker)
 
     async def _do_wait(self, pause_ms: int) -> None:
-        """Wait: actions in progress get to another state before the next action."""
+        """Wait, so that actions in progress reach a later state before the next action."""
         await asyncio.sleep(pause_ms / 1000)

@@ -20,8 +20,8 @@ SETTINGS = {
     "CHAT_GATEWAY_PONG_TIMEOUT_S": "2",
     "CHAT_REDIS_CALL_TIMEOUT_S": "1",
 }
-# For clients that do not reconnect automatically, and tests in which each refusal matters: a
-# process stalled by the machine for some seconds is not a fault.
+# For clients that do not reconnect automatically, and for tests that fail on any refusal. A process
+# that a busy machine stalls for some seconds must not cause one.
 PATIENT = SETTINGS | {
     "CHAT_GATEWAY_PING_INTERVAL_S": "60",
     "CHAT_GATEWAY_PONG_TIMEOUT_S": "50",
@@ -55,15 +55,15 @@ def _stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int]
 
 @pytest.fixture
 def stack(request: pytest.FixtureRequest, _stacks: Callable[[int], Stack]) -> Stack:
-    """Two gateways, a separate persist worker, the other workers; Redis with AOF `always`.
+    """Two gateways, a separate persist worker and the other workers.
 
-    The parameter is the number of partitions: with one, the commit serves all inboxes itself; with
-    several, most messages are delivered by a second script.
+    Redis has AOF `always`. The parameter is the number of partitions. With one partition, the
+    commit script writes to all inboxes; with several, a second script delivers most messages.
     """
     return _stacks(getattr(request, "param", 1))
 
 
 @pytest.fixture
 def world(stack: Stack, tmp_path: Path) -> World:
-    """Users on the stack, not started yet: enter it as a context manager."""
+    """Users on the stack. They start when the test enters the context manager."""
     return World(stack, tmp_path, new_seed())

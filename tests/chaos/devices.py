@@ -60,7 +60,7 @@ class SceneRecorder(Protocol):
 
 
 class SdkDevice:
-    """A device that is a `ChatClient` with a store, so that its process may be restarted."""
+    """A device on `ChatClient` with a store, so that its process can be restarted."""
 
     is_sdk = True
 
@@ -70,7 +70,7 @@ class SdkDevice:
         self.user = user
         self.name = name
         self.problems: list[str] = []
-        self.waits: list[float] = []  # the reconnect delay of each disconnect
+        self.waits: list[float] = []  # the delay before each reconnect
         self._scenes = scenes
         self._url = url
         self._get_token = token
@@ -94,10 +94,10 @@ class SdkDevice:
         self._is_open.set()
 
     async def close(self) -> None:
-        """Close the device gracefully.
+        """Close the device gracefully and read all events that were already delivered.
 
-        It consumes events to the end: events that the application has not consumed at closing, and
-        those consumed just before, are delivered again to the next process.
+        The next process receives again the events that the application had not consumed when the
+        client closed, and those consumed just before.
         """
         if self._client is None or self._listening is None:
             return
@@ -130,7 +130,7 @@ class SdkDevice:
             async for event in client.events():
                 self._take(event)
         except ChatError as exc:
-            if self._client is client:  # not closed by the test
+            if self._client is client:  # the test did not close the client
                 self.problems.append(f"{self.name} ended: {exc!r}")
 
     def _take(self, event: events.Event) -> None:
@@ -185,7 +185,7 @@ class SdkDevice:
     # operations
 
     async def perform(self, asked: Asked) -> None:
-        """Perform a message operation. The answer arrives as an event."""
+        """Perform a message operation. The response arrives as an event."""
         client = await self.ready()
         chat, ref = asked.chat, asked.ref
         with contextlib.suppress(ChatError):
@@ -204,7 +204,7 @@ class SdkDevice:
                     raise AssertionError(other)
 
     async def retry(self, request: Callable[[ChatClient], Awaitable[object]]) -> str:
-        """Retry a request until there is a definite answer; return the error code, or ""."""
+        """Retry a request until the outcome is known; return the error code, or "" for success."""
         while True:
             client = await self.ready()
             try:
@@ -221,7 +221,7 @@ class SdkDevice:
         client = await self.ready()
         known = client.find_chat(chat)
         if known is None or known.log.shown is None:
-            return  # the newest page and everything before it would count as delivered
+            return  # the newest page and all earlier entries would count as delivered
         with contextlib.suppress(ChatError):
             page = await client.history(chat, before=before, limit=20)
             seqs = tuple(entry.seq for entry in page.entries)
@@ -255,7 +255,7 @@ class SdkDevice:
         return entry is None or entry.deleted
 
     def kept(self, chat: str) -> Kept:
-        """Return the messages of a chat that the device keeps."""
+        """Return the messages of a chat that the device has stored."""
         assert self._client is not None
         kept = tuple(map(shown_of, self._client.messages(chat)))
         return Kept(self.user, self.name, chat, kept)
@@ -306,7 +306,7 @@ class SdkDevice:
             self._scenes.record(ReadMark(asked, now, self.user, chat.id, chat.read))
 
     def unstored(self, chat: str) -> Unstored:
-        """Return the device's operations in a chat that it does not know to be stored."""
+        """Return the device's operations in a chat that are not confirmed as stored."""
         assert self._client is not None
         refs = tuple(operation.ref for operation in self._client.pending_operations(chat))
         return Unstored(self.user, self.name, chat, refs)
@@ -330,7 +330,7 @@ class SdkDevice:
 
 
 class RawDevice:
-    """A device at the protocol level: `RawChat` with the reconnect behavior of a `World` user."""
+    """A device that uses the protocol directly: `RawChat` that reconnects like a `World` user."""
 
     is_sdk = False
 
@@ -347,7 +347,7 @@ class RawDevice:
 
     @property
     def recorder(self) -> Recorder:
-        """Its observations, for the protocol-level checker."""
+        """The recorder of its observations, for the protocol checker."""
         return self.chat.recorder
 
     @property
@@ -356,21 +356,22 @@ class RawDevice:
         return self.chat.is_connected
 
     def count_transitions(self) -> int:
-        """Return the number of large-chat transitions that it received."""
+        """Return the number of large-chat transitions that the device received."""
         chats = self.chat.of_type("event", kind="chat")
         return sum("since" in event.get("info", {}) for event in chats)
 
     async def perform(self, asked: Asked) -> None:
-        """Send a message; all other operations are left to the SDK devices."""
+        """Send a message. Only the SDK devices perform other operations."""
         assert asked.kind == "send", asked
         await self.chat.post(asked.chat, asked.body, asked.ref)
 
     def collect(self) -> None:
-        """Record what arrived since the last call."""
+        """Record the frames that arrived since the last call."""
         add, now = self._scenes.record, self._scenes.now()
         seen = self.recorder.run.seen
         recorded, self._recorded = seen[self._recorded :], len(seen)
-        # Acks come first: a watermark of the same batch may cover them, and never an earlier one.
+        # Record acks first: a watermark in the same batch may confirm them, but never an earlier
+        # one.
         for each in recorded:
             match each:
                 case Acked():
@@ -390,7 +391,7 @@ class RawDevice:
                     self._catch_up(line["chat"])
 
     def _check_epoch(self, frame: dict[str, Any]) -> None:
-        """Record an event of an epoch that no `reset` has announced to the device (P5)."""
+        """Record a violation of P5 if the event's epoch was not announced by a `reset`."""
         match frame:
             case {"type": "welcome", "epoch": epoch} if not self._epoch:
                 self._epoch = epoch
@@ -404,7 +405,7 @@ class RawDevice:
                 pass
 
     def unstored(self, chat: str) -> Unstored:
-        """Return the device's operations in a chat that it does not know to be stored."""
+        """Return the device's operations in a chat that are not confirmed as stored."""
         waiting = [*self.chat.unstored.items()]
         refs = tuple(ref for ref, (pending, _) in waiting if pending.chat == chat)
         return Unstored(self.user, self.name, chat, refs)
@@ -425,7 +426,7 @@ class RawDevice:
                 return []
 
     def _catch_up(self, chat: str) -> None:
-        """Read the entries that will not be delivered."""
+        """Read the entries that the server does not deliver."""
 
         async def read() -> None:
             place, more = 0, True

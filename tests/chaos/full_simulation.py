@@ -33,9 +33,9 @@ from tests.support.story import (
     Unstored,
 )
 
-ABSENT = 3  # users without a device, each in a direct chat and in the last small group
+ABSENT = 3  # users without a device; each has a direct chat, and all are in the last small group
 LARGE_USERS = 14  # initial members with devices; the other users join later
-SMALL_MEMBERS_MAX = 6  # a chat with at most this many members is never large
+SMALL_MEMBERS_MAX = 6  # a chat with at most this many members is never a large chat
 COLLECT_S = 0.02
 PUSH_S = 20.0
 
@@ -46,14 +46,14 @@ CHATS = LARGE_GROUP + 1
 
 @dataclasses.dataclass
 class Absent:
-    """A user who never connects."""
+    """A user who never connects to a gateway."""
 
     user: str
     browser: Browser
 
 
 class FullSimulation(Simulation):
-    """The users of one seed, for one round. Use as an async context manager."""
+    """The users and chats of one seed, for one round. Use as an async context manager."""
 
     def __init__(self, full: FullStack, folder: Path, seed: int) -> None:
         super().__init__(full.stack, full.fleet, folder, seed)
@@ -78,7 +78,7 @@ class FullSimulation(Simulation):
         await super().__aexit__(*args)
 
     async def _collect(self) -> None:
-        """Record received frames promptly: losses are distinguished by time."""
+        """Record received frames promptly, because losses are assigned to epochs by time."""
         while True:
             for device in self._raw():
                 device.collect()
@@ -113,7 +113,7 @@ class FullSimulation(Simulation):
     # end of the run
 
     async def rest(self) -> None:
-        """Wait until all tasks are done and nothing is in progress."""
+        """Wait until all tasks are done and no operation is in progress."""
         last = ""
 
         def is_done() -> bool:
@@ -145,7 +145,8 @@ class FullSimulation(Simulation):
         return starts >= {device.name for device in self._all()}
 
     async def _read_log(self, chat: str) -> tuple[Shown, ...]:
-        # DynamoDB first: an entry that is archived meanwhile is then in at least one of them.
+        # Read DynamoDB first. An entry archived meanwhile is then in at least one of the two
+        # results.
         items = await self.stack.read_items(chat)
         found = {entry["seq"]: entry for entry in await self.full.read_archive(chat)}
         entries = {seq: msgspec.convert(entry, Shown) for seq, entry in found.items()}
@@ -173,7 +174,7 @@ class FullSimulation(Simulation):
                     self.story.scenes.append(Unread(device.user, device.name, chat, read, unread))
 
     async def _read_marks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
-        """Read the marks of all users from DynamoDB, once they are stored."""
+        """Read the read marks of all users from DynamoDB, once they are stored."""
         for chat, log in logs.items():
             members = set(MembershipPeriods(self.story.chats[chat], log).members()) & set(
                 self.users
@@ -192,9 +193,9 @@ class FullSimulation(Simulation):
             ]
 
     async def _read_watermarks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
-        """Read the operations that devices do not know to be stored.
+        """Wait for confirmations of the operations that are not known to be stored.
 
-        The SDK probes after some seconds; a protocol-level device is notified when it reconnects.
+        The SDK asks after some seconds; a protocol device is notified when it reconnects.
         """
         give_up = self.now() + SETTLE_S / 4
         stays = {chat: MembershipPeriods(self.story.chats[chat], log) for chat, log in logs.items()}
@@ -255,7 +256,7 @@ class FullSimulation(Simulation):
         return sum(isinstance(s, Answered) and not s.code for s in self.story.scenes)
 
     def slowest(self) -> str:
-        """Return the longest waits at the end, with their durations."""
+        """Return the longest waits at the end of the round, with their durations."""
         return ", ".join(
             f"{what} {seconds:.0f} s" for what, seconds in self._slowest.items() if seconds > 1
         )

@@ -39,7 +39,7 @@ GATEWAYS = 3
 PASSIVE_USERS_MAX = (
     255  # users without a device: the maximum number of initial members besides the owner
 )
-SMALL = {  # so that logs and inboxes overflow, and chats become large and small again
+SMALL = {  # small limits so that logs and inboxes overflow and chats change size
     "CHAT_REDIS_PARTITIONS": "4",
     "CHAT_REDIS_LOG_MAX": "80",
     "CHAT_REDIS_INBOX_MAX": "80",
@@ -53,11 +53,11 @@ SMALL = {  # so that logs and inboxes overflow, and chats become large and small
     "workers.delivery_repair.REPAIR_AFTER_MS": "500",
     "workers.delivery_repair.INTERVAL_MS": "200",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8"]),
-    # A busy machine is not a fault: each refusal costs seconds until everything is retried.
+    # A busy machine must not cause refusals: each one costs seconds of retries.
     "CHAT_REDIS_CALL_TIMEOUT_S": "2",
     "CHAT_GATEWAY_PING_INTERVAL_S": "7",
     "CHAT_GATEWAY_PONG_TIMEOUT_S": "6",
-    "CHAT_GATEWAY_RPC_TIMEOUT_S": "8",  # the large group is created in one call
+    "CHAT_GATEWAY_RPC_TIMEOUT_S": "8",  # one call creates the large group
 }
 
 
@@ -95,7 +95,7 @@ class FullStack:
             "CHAT_COLD_SECRET_KEY": SECRET_KEY,
         }
         self.passive_users = [f"passive{number}" for number in range(PASSIVE_USERS_MAX)]
-        self.restarting: set[str] = set()  # processes that are restarted by their fault
+        self.restarting: set[str] = set()  # processes that a fault stopped and will restart
         self.fleet: Fleet
 
     def _redis_url(self, link: str) -> str:
@@ -129,7 +129,7 @@ class FullStack:
         variables = self.clocks[clock].variables()
         redis = {
             "CHAT_REDIS_URL": self._redis_url("workers-redis"),
-            "CHAT_REDIS_CALL_TIMEOUT_S": "4",  # longer than for gateways, which must refuse in time
+            "CHAT_REDIS_CALL_TIMEOUT_S": "4",  # longer than for gateways, which have a deadline
         }
         server = self.stack.add_worker(*kinds, **redis, **variables, **more)
         del self.stack.workers["-".join(kinds)]
@@ -197,7 +197,7 @@ class FullStack:
                 try:
                     answer = client.get_object(Bucket=self.cold.bucket, Key=each["Key"])
                 except client.exceptions.NoSuchKey:
-                    continue  # another segment replaced it
+                    continue  # a newer segment has replaced this one
                 lines = zstandard.ZstdDecompressor().decompress(answer["Body"].read()).splitlines()
                 for line in lines[1:]:
                     entry = msgspec.json.decode(line)
@@ -209,7 +209,7 @@ class FullStack:
 
 @contextlib.asynccontextmanager
 async def open_full_stack(folder: Path) -> AsyncIterator[FullStack]:
-    """Start a full stack and end it."""
+    """Start a full stack and stop it at the end of the block."""
     folder.mkdir(parents=True, exist_ok=True)
     with Links() as links:
         async with open_push_service() as pushes:
@@ -222,7 +222,7 @@ async def open_full_stack(folder: Path) -> AsyncIterator[FullStack]:
 
 
 def cut_log(folder: Path, size: int) -> bool:
-    """Truncate the end of Redis's append-only file; False if it is shorter than that."""
+    """Truncate Redis's append-only file by `size` bytes; return False if it is too short."""
     files = [*folder.rglob("*.incr.aof"), *folder.glob("*.aof")]
     path = max(files, key=lambda found: found.stat().st_mtime_ns)
     left = path.stat().st_size - size

@@ -27,7 +27,7 @@ from tests.support.servers.tcp_proxy import Direction
 from tests.support.stack import START_S, bring_up
 from tests.support.story import Lost
 
-PROBE = "chaos:probe"  # a counter in Redis: if its last write is lost, others may be, too
+PROBE = "chaos:probe"  # a counter in Redis that shows whether recent writes were lost
 Args = tuple[int, ...]
 Draw = Callable[[random.Random], Args]
 
@@ -38,7 +38,7 @@ def _ms(low: int, high: int) -> Draw:
 
 def _link(low: int, high: int, *more: tuple[int, int]) -> Draw:
     def draw(rng: random.Random) -> Args:
-        # The last link is that of the clients.
+        # The last link is between clients and gateways.
         return (
             rng.randrange(len(LINKS) + 1),
             rng.randint(low, high),
@@ -48,7 +48,7 @@ def _link(low: int, high: int, *more: tuple[int, int]) -> Draw:
     return draw
 
 
-# The argument generator of each kind of fault.
+# The function that draws the arguments of each kind of fault.
 FAULTS: dict[str, Draw] = {
     "kill_redis": _ms(0, 800),
     "cut_redis_log": lambda rng: (rng.randint(0, 500), rng.choice((200, 2_000, 12_000, 40_000))),
@@ -122,7 +122,7 @@ class Nemesis(Actions):
                 written = await client.incr(PROBE)
             killed = self._simulation.now()
             await self._restart(server, pause_ms)
-            # During a long fsync, Redis holds back what it acknowledged (AOF `everysec`).
+            # During a long fsync, Redis delays the replies of writes (AOF `everysec`).
             async with self._redis() as client:
                 if int(await client.get(PROBE) or 0) < written:
                     self._record_loss("kill", killed)
@@ -144,7 +144,7 @@ class Nemesis(Actions):
     async def _do_flush_redis(self) -> None:
         async def flush() -> None:
             async with self._redis() as client:
-                await client.ping()  # the flush takes milliseconds: its time is known
+                await client.ping()  # a flush takes milliseconds, so the time of the loss is known
                 self._record_loss("flush")
                 await client.flushall()
 
@@ -176,7 +176,7 @@ class Nemesis(Actions):
     async def _do_kill_s3(self, pause_ms: int) -> None:
         async def restart() -> None:
             await self._restart(self._full.s3, pause_ms)
-            await self._full.apply_bucket()  # ministack forgets an empty bucket
+            await self._full.apply_bucket()  # the S3 server forgets empty buckets when it restarts
 
         self._spawn("s3", restart)
 
@@ -253,7 +253,7 @@ class Nemesis(Actions):
         self._spawn(f"clock {which}", work)
 
     async def _revive(self, worker: Any, pause_s: float) -> None:
-        """Restart a worker, repeatedly if it exits because a server is down."""
+        """Restart a worker, repeatedly if it exits because a server is still down."""
         self._full.restarting.add(worker.launch.name)
         try:
             await self._restart_worker(worker, pause_s)
@@ -279,7 +279,7 @@ class Nemesis(Actions):
     # end of the run
 
     async def _do_rest(self) -> None:
-        """Wait until all faults are over and the system is quiescent."""
+        """Wait until all faults are over and the system is idle."""
         await self._full_simulation.rest()
 
     async def _do_list(self, user: int) -> None:

@@ -40,8 +40,8 @@ class Result(msgspec.Struct, frozen=True):
     asked: int
     acks: int
     faults: dict[str, int]
-    slow: str = ""  # the longest waits at the end
-    problem: str = ""  # empty: no violation
+    slow: str = ""  # the longest waits at the end of the round
+    problem: str = ""  # empty if there is no violation
 
     def line(self, folder: Path) -> str:
         """Format the line to print."""
@@ -80,7 +80,7 @@ async def run_seed(full: FullStack, seed: int, kinds: set[str]) -> Result:
                 counts = dict(nemesis.counts)
                 asked, acks, slow = simulation.asked(), simulation.acks(), simulation.slowest()
     except (Exception, TimeoutError) as exc:
-        # Any error is the result of this seed.
+        # Any error is recorded as the result of this seed.
         problem = "\n".join([f"{type(exc).__name__}: {exc}", *stuck])
     finally:
         keeper.cancel()
@@ -90,7 +90,7 @@ async def run_seed(full: FullStack, seed: int, kinds: set[str]) -> Result:
 
 
 def list_tasks() -> list[str]:
-    """Return the current position of each task, for the report of a schedule that does not end."""
+    """Return the current stack frame of each task, for the report of a schedule that hangs."""
     lines = []
     for task in asyncio.all_tasks():
         where = (f"{frame.f_code.co_name}:{frame.f_lineno}" for frame in task.get_stack())
@@ -102,7 +102,7 @@ def list_tasks() -> list[str]:
 
 
 async def serve(kinds: set[str], kept: Path) -> None:
-    """Run the seeds from stdin, one a line; answer each with a line on stdout."""
+    """Run the seeds from standard input, one per line, and print one result line for each."""
     loop = asyncio.get_running_loop()
     seed = await loop.run_in_executor(None, sys.stdin.readline)
     while seed:
@@ -122,10 +122,10 @@ async def serve(kinds: set[str], kept: Path) -> None:
 
 
 def keep(folder: Path, kept: Path, result: Result) -> None:
-    """Keep the report of a failed seed, and the logs of its stack."""
+    """Keep the report of a failed seed and the logs of its stack."""
     clear_folder(kept)
     kept.mkdir(parents=True)
-    # The report refers to files in the seed's folder, which is deleted.
+    # The report refers to files in the seed's folder, which is deleted later.
     old = str(folder / f"seed-{result.seed}")
     (kept / "report.txt").write_text(result.problem.replace(old, str(kept)))
     for path in (*folder.rglob("*.log"), *(folder / f"seed-{result.seed}").glob("*")):
@@ -159,7 +159,7 @@ class Jobs:
                 group.create_task(self._run_job(number), name=f"job-{number}")
 
     async def _run_job(self, number: int) -> None:
-        # Each job takes its ports from a separate share, like parallel tests.
+        # Each job uses a separate range of ports, like parallel tests.
         env = os.environ | {
             "PYTEST_XDIST_WORKER": f"gw{number}",
             "PYTEST_XDIST_WORKER_COUNT": str(self._args.jobs),

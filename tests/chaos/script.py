@@ -20,9 +20,9 @@ STEP_MS = (10, 120)
 CALM = 0.25
 FAULTS_IN_PERIOD = (1, 2)
 KINDS_OF_SEED = 0.6
-MANY_MEMBERS, FEW_MEMBERS = 10, 5  # more than `fanout_members_max`, and clearly below it
+MANY_MEMBERS, FEW_MEMBERS = 10, 5  # more members than `fanout_members_max`, and well below it
 RARE = {"kill_redis", "cut_redis_log", "flush_redis", "renew_gateways", "kill_dynamodb"}
-RARE_MAX = 2  # of a kind in a script: recovery from each takes seconds
+RARE_MAX = 2  # of one kind in a script, because each recovery takes seconds
 
 # User actions and their weights.
 USER_ACTIONS = {
@@ -94,7 +94,7 @@ class _Writer:
             self._act(kind, *FAULTS[kind](self._rng))
 
     def _chat(self) -> int:
-        # An event in the large group is expensive: it has 260 members, of whom 20 are connected.
+        # An event in the large group is expensive: it has 260 members, 20 of them connected.
         return self._rng.randrange(CHATS) if self._rng.random() < 0.3 else self._small_chat()
 
     def _small_chat(self) -> int:

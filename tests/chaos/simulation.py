@@ -41,22 +41,28 @@ from tests.support.story import (
 from tests.support.storycheck import check_story, find_undelivered_entries
 
 USERS = 20
-GROUPS = (range(14), range(6, 14), range(10, 15))  # the first of each owns it
+GROUPS = (range(14), range(6, 14), range(10, 15))  # the first user of each group owns it
 PAIRS = 4
-RAW_EVERY = 5  # the second device of every fifth user is at the protocol level
+RAW_EVERY = 5  # the second device of every fifth user uses the protocol directly
 WEAK_EVERY = 4  # the first device of every fourth user is behind a breakable link
-SETTLE_S = 120.0  # changes of one chat are serialized: slow on a busy machine
+SETTLE_S = 120.0  # changes of one chat are serialized, which is slow on a busy machine
 
 
 def pairs_of(number: int) -> list[tuple[int, int]]:
-    """Return the pairs for direct chats in a round: two users always have the same chat."""
+    """Return the pairs of users for the direct chats of a round.
+
+    Two users always have the same chat.
+    """
     step = USERS // PAIRS
-    distance = number + (number - 1) // (step - 1)  # never a multiple of the step
+    distance = number + (number - 1) // (step - 1)  # the shift is never a multiple of the step
     return [(a, (a + distance) % USERS) for a in range(0, USERS, step)]
 
 
 class Action(msgspec.Struct, frozen=True, array_like=True):
-    """A step of a script, replayable: it refers to users and objects by small numbers."""
+    """A step of a script.
+
+    It can be replayed, because it refers to users and objects by small numbers.
+    """
 
     name: str
     args: tuple[int, ...] = ()
@@ -72,8 +78,8 @@ class Simulation:
         self.story = Story()
         self.script: list[Action] = []
         self.is_resting = True  # `World` users send nothing automatically here
-        self._done = 0  # acks in all rounds
-        self._slowest: dict[str, float] = {}  # the longest waits at the end of rounds, in seconds
+        self._done = 0  # successful operations in all rounds
+        self._slowest: dict[str, float] = {}  # longest waits at the end of rounds, in seconds
         self.chats: list[str] = []
         self._former: set[str] = set()  # the chats of earlier rounds
         self._folder = folder
@@ -92,7 +98,7 @@ class Simulation:
         return time.monotonic() - self._start
 
     def record(self, scene: Scene) -> None:
-        """Record a scene; late marks of chats of earlier rounds are dropped."""
+        """Record a scene; drop late marks of chats of earlier rounds."""
         if getattr(scene, "chat", "") not in self._former:
             self.story.scenes.append(scene)
 
@@ -216,7 +222,7 @@ class Simulation:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or task.exception() is None:
-            self._tasks.discard(task)  # a failed one is kept for the end of the round
+            self._tasks.discard(task)  # a failed task stays in the list until the end of the round
 
     async def change(
         self, user: int, chat: str, kind: Any, body: str = "", subject: int | None = None
@@ -261,10 +267,10 @@ class Simulation:
             )
             await self._read_all(logs)
         except Exception as exc:
-            # After any failure, report the violations that can be checked so far.
+            # After a failure, report the violations in what was recorded so far.
             unread = [
                 v for v in self._find_violations() if v.rule != "VOID"
-            ]  # the end was not read
+            ]  # the end of the round was not read
             raise self._failure(f"{exc!r}\n{report(unread)}") from exc
         violations = self._find_violations()
         if violations:
@@ -272,7 +278,7 @@ class Simulation:
         self._done += sum(isinstance(s, Answered) and not s.code for s in self.story.scenes)
 
     def _find_violations(self) -> list[Violation]:
-        # At protocol level only the inbox is checked; the rest of that checker does not apply.
+        # For protocol devices only the inbox is checked; the other checks do not apply to them.
         wire = [v for device in self._raw() for v in check(Run({}, device.recorder.run.seen))]
         problems = [text for device in self.sdk() for text in device.problems]
         return [
@@ -294,7 +300,7 @@ class Simulation:
     async def _wait_until_idle(self) -> None:
         await self._wait(lambda: all(task.done() for task in self._tasks), "all requests are sent")
         for task in self._tasks:
-            task.result()  # only failed ones are left
+            task.result()  # only failed tasks are left
         await self.wait_for_answers()
         await self._wait(lambda: len(self.fleet.children) == 3, "there are three gateways")
         await self._wait(self._are_all_online, "all devices are online")
@@ -308,7 +314,7 @@ class Simulation:
             )
 
     async def wait_for_answers(self) -> None:
-        """Wait until every request so far has a definite answer."""
+        """Wait until the outcome of every request is known."""
         await self._wait(lambda: not self._open_refs(), "all requests are answered")
 
     def _open_refs(self) -> set[str]:
@@ -394,7 +400,7 @@ async def _is_idle(client: redis.asyncio.Redis) -> bool:
 
 
 def shown_of_item(item: dict[str, Any]) -> Shown:
-    """Convert a DynamoDB item to an entry, without our own code."""
+    """Convert a DynamoDB item to an entry without the product's code."""
     texts = {name: item[name]["S"] for name in ("user", "role") if name in item}
     return Shown(
         int(item["seq"]["N"]),

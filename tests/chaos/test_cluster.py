@@ -31,9 +31,9 @@ from tests.support.wire import Ended
 
 PARTITIONS = 64
 KEYS = Keys(PARTITIONS)
-SMALL_MAX = 7  # members: with one more the chat is a large one
+SMALL_MAX = 7  # with one member more, the chat is a large chat
 DEADLINE_S = 60.0
-# At rest, a second node timeout passes before the first send after a failover succeeds.
+# An idle client needs a second node timeout before its first send after a failover succeeds.
 FAILOVER_S = 90.0
 
 
@@ -61,7 +61,7 @@ def _stack(cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def stack(_stack: Stack) -> Stack:
-    """Two gateways and the workers, with the cluster as their hot tier."""
+    """Two gateways and the workers, on the cluster."""
     return _stack
 
 
@@ -73,18 +73,18 @@ def slots_of(world: World) -> list[str]:
 
 
 def other_than(cluster: RedisCluster, node: ClusterNode) -> ClusterNode:
-    """Return another master."""
+    """Return another master node."""
     return next(master for master in cluster.masters() if master is not node)
 
 
 def resets(world: World) -> list[Started]:
-    """Return the device restarts from a snapshot."""
+    """Return how often devices restarted from a snapshot."""
     return [seen for seen in world.run.seen if isinstance(seen, Started) and seen.tops is not None]
 
 
 @pytest.fixture
 async def trio(stack: Stack) -> AsyncIterator[list[RawChat]]:
-    """Alice and bob's two devices, on both gateways."""
+    """Connect alice's device and bob's two devices, on both gateways."""
     east, west = stack.gateways[:2]
     alice, bob = (f"{name}-{secrets.token_hex(3)}" for name in ("alice", "bob"))
     async with (
@@ -106,7 +106,7 @@ async def make_group(owner: RawChat, *others: str) -> str:
 async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
     trio: list[RawChat],
 ) -> None:
-    """All protocol operations also work with chats and users on different nodes."""
+    """All protocol operations also work if chats and users are on different nodes."""
     alice, bob, laptop = trio
     chat = await make_group(alice, bob.user)
     first = (await alice.say(chat, "frist"))["seq"]
@@ -148,7 +148,7 @@ async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
 async def test_group_becomes_large_and_small_again_on_a_cluster(
     stack: Stack, trio: list[RawChat]
 ) -> None:
-    """In both directions, for a device that is offline meanwhile, and for an SDK application."""
+    """Both transitions reach a device that is offline meanwhile and an SDK application."""
     alice, bob, laptop = trio
     guests = [f"guest-{number}-{secrets.token_hex(3)}" for number in range(SMALL_MAX - 1)]
     await stack.add_users(guests)
@@ -205,7 +205,7 @@ async def test_gateway_killed_before_fan_out_is_completed_by_repair_on_a_cluster
 async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
     world: World, stack: Stack, cluster: RedisCluster
 ) -> None:
-    """A slot migration costs only a pause: no loss, no repeat, no reset (F13)."""
+    """A slot migration only delays sends: no loss, no repeat, no reset of a device (F13)."""
     async with world:
         await world.see_acks()
         for key in slots_of(world)[:6]:
@@ -227,10 +227,11 @@ async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
 async def test_master_killed_with_unreplicated_messages_loses_no_stored_message(
     stack: Stack, cluster: RedisCluster
 ) -> None:
-    """A lagging replica restores an older state: DynamoDB has the rest, and seqs continue above it.
+    """A lagging replica restores an older state.
 
-    Only the chat is on the node that dies; its members are on others. They are reset nevertheless,
-    so the sender sends the unstored message again, and no message is lost (P1).
+    DynamoDB has the other messages, and new seqs are higher. Only the chat is on the failed node;
+    its members are on others. They are reset too, so the sender sends the unstored message again,
+    and no message is lost (P1).
     """
     users, chat, victim = find_chat_on_another_node(cluster)
     await stack.add_users(users)
@@ -260,7 +261,7 @@ async def test_master_killed_with_unreplicated_messages_loses_no_stored_message(
                 assert exc.is_temporary
                 return False
             except TimeoutError:
-                return False  # the next attempt must be answered
+                return False  # this attempt must succeed
 
         stack.workers["persist"].send_signal(signal.SIGCONT)
         await eventually(lambda: is_acked("after", "after"), FAILOVER_S)

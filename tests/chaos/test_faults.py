@@ -16,13 +16,13 @@ from tests.support.servers.processes import eventually
 from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import Stack, bring_up
 
-LEASE_S = 2.0  # as set in conftest
+LEASE_S = 2.0  # as set in conftest.py
 
 
 async def test_persist_worker_paused_beyond_its_lease_writes_nothing_late(
     world: World, stack: Stack
 ) -> None:
-    """A worker that resumes after another took over causes no harm (fault F5)."""
+    """A paused worker that resumes after another worker took over writes nothing (F5)."""
     paused = stack.workers["persist"]
     async with world:
         await world.see_acks()
@@ -60,7 +60,7 @@ async def long_timeout_gateway(stack: Stack) -> AsyncIterator[Server]:
 async def test_redis_script_flush_is_invisible_to_clients(
     world: World, stack: Stack, long_timeout_gateway: Server
 ) -> None:
-    """Users do not notice a SCRIPT FLUSH (fault F20)."""
+    """Users notice no SCRIPT FLUSH (F20)."""
     client = redis.asyncio.Redis.from_url(stack.redis_url, socket_timeout=60)
     world.ports = lambda: [long_timeout_gateway.port]
     async with world:
@@ -76,7 +76,7 @@ async def test_redis_script_flush_is_invisible_to_clients(
 async def test_redis_stall_refuses_temporarily_and_loses_nothing(
     world: World, stack: Stack
 ) -> None:
-    """If Redis stalls for longer than a call timeout, all unknown outcomes are resolved later."""
+    """If Redis stalls longer than the call timeout, the outcome of each send is known later."""
     async with world:
         await world.see_acks()
         stack.redis.send_signal(signal.SIGSTOP)
@@ -89,7 +89,7 @@ async def test_redis_stall_refuses_temporarily_and_loses_nothing(
 async def test_dynamodb_killed_and_restarted_only_delays_persistence(
     world: World, stack: Stack
 ) -> None:
-    """While the warm tier is down, users keep chatting; it catches up afterwards (fault F24)."""
+    """While DynamoDB is down, users keep chatting; the messages are persisted afterwards (F24)."""
     async with world:
         await world.see_acks()
         stack.dynamodb.kill()
@@ -104,14 +104,14 @@ async def test_dynamodb_killed_and_restarted_only_delays_persistence(
 
 @pytest.fixture
 async def link(stack: Stack) -> AsyncIterator[TcpProxy]:
-    """A breakable link to Redis."""
+    """A link to Redis that a test can break."""
     async with TcpProxy(stack.redis.port) as proxy:
         yield proxy
 
 
 @pytest.fixture
 async def linked(stack: Stack, link: TcpProxy) -> AsyncIterator[Server]:
-    """A gateway behind the breakable link, with a long pong timeout."""
+    """A gateway behind this link, with a long pong timeout."""
     gateway = stack.add_gateway(
         CHAT_REDIS_URL=f"redis://127.0.0.1:{link.port}/0",
         CHAT_GATEWAY_PING_INTERVAL_S="60",
@@ -129,7 +129,7 @@ def reset(link: TcpProxy) -> None:
 
 
 def tear(link: TcpProxy) -> None:
-    """Cut an answer in its middle."""
+    """Cut a reply in the middle."""
     link.tear(after_bytes=1000)
 
 
@@ -152,7 +152,7 @@ FAULTS: dict[str, Callable[[TcpProxy], None]] = {
 async def test_broken_links_to_redis_lose_and_repeat_nothing(
     world: World, stack: Stack, link: TcpProxy, linked: Server
 ) -> None:
-    """Each link fault in a random order (F14 to F16): all unknown outcomes are resolved."""
+    """Link faults in random order (F14 to F16): the outcome of each send is known later."""
     direct = stack.gateways[0]
     world.ports = lambda: [linked.port, linked.port, direct.port]
     names = sorted(FAULTS)
@@ -190,7 +190,7 @@ async def test_gateway_without_redis_answers_unavailable_and_keeps_its_sockets(
 
 
 def refusals_after(world: World, start: float) -> list[Refused]:
-    """Return the refused sends since a moment of the run."""
+    """Return the sends that were refused since a time of the run."""
     return [seen for seen in world.run.seen if isinstance(seen, Refused) and seen.t > start]
 
 

@@ -22,7 +22,7 @@ from tests.support.stack import Stack, open_stack
 DEADLINE_S = 60.0
 BODY = "x" * 3000
 ROOM_BYTES = 1_000_000
-KEPT = 10  # messages of a chat that stay in Redis once they are persisted
+KEPT = 10  # messages of a chat that stay in Redis after they are persisted
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 async def status_of(port: int) -> tuple[int, str]:
-    """Return status and text of a process's /readyz."""
+    """Return the status and body of a process's /readyz."""
 
     def ask() -> tuple[int, str]:
         try:
@@ -63,7 +63,7 @@ async def send_until_full(device: RawChat, chat: str) -> list[str]:
 
 
 async def is_sent(device: RawChat, chat: str, body: str) -> bool:
-    """Send under a fixed ref; False while it is refused because Redis is full."""
+    """Send with a fixed ref; return False while it is refused because Redis is full."""
     try:
         await device.say(chat, body, ref=body)
     except Failed as exc:
@@ -73,9 +73,10 @@ async def is_sent(device: RawChat, chat: str, body: str) -> bool:
 
 
 async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
-    """Sends are refused, all processes report "full"; then the backlog drains and sends work again.
+    """Sends are refused and all processes report "full".
 
-    Until there is room again, history is served from DynamoDB, and devices can reconnect.
+    The backlog then drains, and sends work again. Until memory is free, history is read from
+    DynamoDB, and devices can reconnect.
     """
     probe = free_port()
     stack.start_worker("persist", "repair", "rpc", CHAT_TELEMETRY_METRICS_PORT=str(probe))
@@ -99,8 +100,8 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
                 await wait_until_full_is_reported(stack, api.port, probe)
                 findings = await check_redis(Redis(url=stack.redis_url), SystemClock())
                 assert any(f.level == "problem" and "is full" in f.what for f in findings)
-                # No deletion frees enough memory now: all of these operations must work on full
-                # Redis.
+                # No deletion frees enough memory, so all of these operations must work while Redis
+                # is full.
                 admin.config_set("maxmemory", 1)
             finally:
                 stack.dynamodb.send_signal(signal.SIGCONT)
@@ -122,7 +123,7 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
 
 
 async def wait_until_full_is_reported(stack: Stack, api: int, worker: int) -> None:
-    """Wait until each process is unready and reports that Redis is full."""
+    """Wait until each process is not ready and reports that Redis is full."""
     ports = {"gateway": stack.port, "api": api, "worker": worker}
     for name, port in ports.items():
 
@@ -139,7 +140,7 @@ async def is_status(port: int, status: int) -> bool:
 
 
 async def test_full_redis_drains_without_a_settings_change(stack: Stack) -> None:
-    """The backlog is trimmed as it is persisted, without operator action."""
+    """Persisted entries are trimmed from the backlog without operator action."""
     stack.start_worker("persist", "repair", "rpc")
     await stack.add_users(["carol", "dave"])
     with redis_client(stack.redis_url) as admin:

@@ -1,4 +1,4 @@
-"""Self-test of the harness: a fault injected into a real, healthy stack fails the run."""
+"""Self-test of the checkers: a fault injected into a healthy stack fails the run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def key_of(item: dict[str, Any]) -> dict[str, Any]:
 async def test_fault_injected_into_the_warm_tier_fails_the_run(
     world: World, stack: Stack, inject: Callable[[Any, list[dict[str, Any]]], None], rule: str
 ) -> None:
-    """A loss, a duplicate and a swap are each detected and reported under their rule."""
+    """A lost, a duplicate and two swapped messages are each reported under their rule."""
     async with world:
         await world.see_acks(60)
         await world.rest()

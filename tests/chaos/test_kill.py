@@ -1,4 +1,4 @@
-"""`kill -9` of any one process, at any moment: every acked message once, in order, everywhere."""
+"""`kill -9` of one process at any time: every acked message arrives once and in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
 
 @in_partitions
 async def test_run_without_faults_keeps_all_promises(world: World, stack: Stack) -> None:
-    """Self-test of the harness: a run without faults passes."""
+    """Self-test of the checkers: a run without faults passes."""
     async with world:
         await world.chat_for(SECONDS)
         await world.settle()
@@ -23,7 +23,7 @@ async def test_run_without_faults_keeps_all_promises(world: World, stack: Stack)
 
 @in_partitions
 async def test_gateway_killed_loses_and_repeats_nothing(world: World, stack: Stack) -> None:
-    """One of two gateways dies under load; its users reconnect to the other."""
+    """One of two gateways is killed under load; its users reconnect to the other."""
     async with world:
         victim = world.random.choice(stack.gateways)
         await world.chat_for(SECONDS / 2)
@@ -46,7 +46,7 @@ async def test_gateway_killed_loses_and_repeats_nothing(world: World, stack: Sta
 async def test_persist_worker_killed_at_any_step_loses_and_repeats_nothing(
     world: World, stack: Stack, point: str
 ) -> None:
-    """The worker dies between two of its steps; the next one continues from the checkpoint."""
+    """The worker is killed between two of its steps; the next one continues from the checkpoint."""
     await asyncio.to_thread(stack.workers["persist"].stop)
     times = world.random.randint(1, 4)
     worker = await stack.bring_up_worker("persist", CHAT_FAILPOINT=f"{point}:kill:{times}")
@@ -63,7 +63,7 @@ async def test_persist_worker_killed_at_any_step_loses_and_repeats_nothing(
 async def test_redis_killed_and_restarted_loses_and_repeats_nothing(
     world: World, stack: Stack
 ) -> None:
-    """With AOF `always`, acked messages survive, and users resume."""
+    """With AOF `always`, acked messages survive and users resume."""
     async with world:
         await world.chat_for(SECONDS / 2)
         stack.redis.kill()

@@ -34,7 +34,7 @@ def truncate(path: Path, size: int) -> None:
 
 @in_partitions
 async def test_redis_log_truncation_never_reassigns_a_seq(world: World, stack: Stack) -> None:
-    """Entries lost by Redis but stored in DynamoDB keep their seqs; new ones get higher seqs."""
+    """Entries that Redis lost but DynamoDB has keep their seqs; new entries get higher seqs."""
     async with world:
         await world.see_acks(60)
         await world.rest_until_stored()
@@ -50,7 +50,7 @@ async def test_redis_log_truncation_never_reassigns_a_seq(world: World, stack: S
 async def test_unstored_messages_are_sent_again_after_log_truncation(
     world: World, stack: Stack
 ) -> None:
-    """The senders still have them, so no message is lost or duplicated."""
+    """The senders still have the unstored messages, so none is lost or duplicated."""
     path = find_aof(stack)
     async with world:
         await world.see_acks(30)
@@ -69,7 +69,7 @@ async def test_unstored_messages_are_sent_again_after_log_truncation(
     acks = [seen for seen in world.run.seen if isinstance(seen, Acked)]
     mids = {(seen.user, seen.ref): seen.mid for seen in acks[:acked]}
     resent = [ack for ack in acks[acked:] if mids.get((ack.user, ack.ref), ack.mid) != ack.mid]
-    assert resent, "no message was lost and sent again: the run proves nothing"
+    assert resent, "no message was lost and sent again, so the run tested nothing"
 
 
 async def flush(stack: Stack) -> None:
@@ -95,7 +95,7 @@ async def restart_without_data(stack: Stack) -> None:
 async def test_redis_data_loss_with_connected_clients_is_recovered(
     world: World, stack: Stack, lose: Callable[[Stack], Awaitable[None]]
 ) -> None:
-    """All clients converge, and all persisted messages are read."""
+    """All clients reach the same state and read all persisted messages."""
     async with world:
         await world.see_acks(60)
         await world.rest_until_stored()

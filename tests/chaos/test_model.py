@@ -37,22 +37,22 @@ from tests.chaos.simulation import GROUPS, PAIRS, USERS, Action, Simulation, pai
 from tests.chaos.world import new_seed
 from tests.support.stack import Fleet, Stack, open_stack, start
 
-SEED = 15  # its script includes every kind of action
-ROUNDS = 4  # of one simulation; the first is hypothesis's simplest: one user repeats one action
+SEED = 15  # its script contains every kind of action
+ROUNDS = 4  # in one simulation; in the first one, hypothesis repeats one action of one user
 STEPS = 60
 SOAK_S = float(os.environ.get("CHAOS_SECONDS", "0"))
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "0"))
 SEED_ROUNDS = 2
 SOAK_ROUNDS = 10
 SOAK_STEPS = 120
-SMALL = {  # so that logs and inboxes overflow, and chats become large and small again
+SMALL = {  # small limits so that logs and inboxes overflow and chats change size
     "CHAT_REDIS_LOG_MAX": "100",
     "CHAT_REDIS_INBOX_MAX": "100",
     "CHAT_CHATS_FANOUT_MEMBERS_MAX": "8",
 }
 MANY_MEMBERS = 10  # more than `fanout_members_max`
-FEW_MEMBERS = 5  # less than four fifths of it
-FAULTS_MAX = 2  # of a kind in a round: restarts take a second or two
+FEW_MEMBERS = 5  # less than four fifths of that limit
+FAULTS_MAX = 2  # of one kind in a round, because each restart takes a second or two
 
 chats = st.integers(0, len(GROUPS) + PAIRS - 1)
 groups = st.integers(0, len(GROUPS) - 1)
@@ -63,7 +63,7 @@ pauses = st.integers(0, 1_000)
 
 
 class ModelMachine(RuleBasedStateMachine):
-    """Chooses actions by the expected members of each chat."""
+    """Chooses actions from the expected members of each chat."""
 
     simulation: Simulation
     runner: asyncio.Runner
@@ -80,7 +80,7 @@ class ModelMachine(RuleBasedStateMachine):
             self.act("chorus", chat, 1)  # so that there are messages to edit and read
 
     def teardown(self) -> None:
-        """End the round."""
+        """End the round and check it."""
         self._run(self.simulation.settle())
         if type(self).failure is not None:
             raise type(self).failure
@@ -93,7 +93,7 @@ class ModelMachine(RuleBasedStateMachine):
         try:
             self.runner.run(work)
         except Exception as exc:
-            # Any failure belongs to the round: it is reported to hypothesis at its end.
+            # A failure is reported to hypothesis at the end of the round.
             kind.failure = exc
 
     def act(self, name: str, *args: int) -> None:
@@ -250,7 +250,7 @@ def simulation_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     folder = tmp_path_factory.mktemp("simulation")
     settings_ = SETTINGS | {"CHAT_REDIS_PARTITIONS": "4", **SMALL}
     with open_stack(folder, gateways=0, workers=(), fsync="always", env=settings_) as stack:
-        for name in ("persist-one", "persist-two"):  # both belong to the stack, which ends them
+        for name in ("persist-one", "persist-two"):  # the stack owns both and stops them
             stack.start_worker("persist")
             stack.workers[name] = stack.workers.pop("persist")
         stack.start_worker("repair", "rpc")
@@ -279,7 +279,8 @@ def play(
             )
             run_state_machine_as_test(seed(number)(machine), settings=limits)
         except Exception:
-            # Report the original failure, whatever hypothesis raised when it retried the script.
+            # Report the first failure, not an error that hypothesis raised when it replayed the
+            # script.
             if machine.failure is None:
                 raise
             raise AssertionError(str(machine.failure)) from machine.failure.__cause__
@@ -312,7 +313,7 @@ def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> N
 def test_random_actions_and_faults_keep_all_promises(
     simulation_stack: tuple[Stack, Fleet], tmp_path: Path
 ) -> None:
-    """Each acked entry once, in order, at every member and in DynamoDB; none at a non-member."""
+    """Each acked entry reaches every member and DynamoDB once and in order, and no one else."""
     script = os.environ.get("CHAOS_SCRIPT")
     if script:
         actions = msgspec.json.decode(Path(script).read_bytes(), type=list[Action])
@@ -326,7 +327,7 @@ def test_random_actions_and_faults_keep_all_promises(
         simulation = play(simulation_stack, tmp_path, number, ROUNDS, STEPS)
         performed = {action.name for action in simulation.script}
         assert number != SEED or performed >= Actions.names(), (
-            "the seed no longer covers all actions: choose another one"
+            "the script of SEED no longer has all actions; choose another seed"
         )
     give_up = time.monotonic() + (0 if script else SOAK_S)
     while time.monotonic() < give_up:

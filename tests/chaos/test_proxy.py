@@ -12,7 +12,7 @@ from tests.support.servers.processes import eventually
 from tests.support.servers.tcp_proxy import TcpProxy
 
 SOON_S = 0.2
-DEADLINE_S = 30.0  # only a failure takes that long
+DEADLINE_S = 30.0  # only a failure takes this long
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def connect(proxy: TcpProxy) -> Peer:
 
 
 async def test_proxy_without_faults_forwards_all_bytes(proxy: TcpProxy) -> None:
-    """A large answer arrives complete, and an end of stream is forwarded."""
+    """A large response arrives complete, and end of file is forwarded."""
     peer = await connect(proxy)
     data = bytes(range(256)) * 4000
 
@@ -76,7 +76,7 @@ async def test_proxy_latency_delays_both_ways(proxy: TcpProxy) -> None:
 async def test_proxy_blackhole_looks_alive_and_is_reset_by_heal(
     proxy: TcpProxy, direction: str
 ) -> None:
-    """Bytes are dropped without an error; afterwards the connection is reset, a new one works."""
+    """Bytes are dropped without an error. `heal` resets the connection, and a new one works."""
     peer = await connect(proxy)
     await peer.ask(b"x")
     proxy.blackhole("up" if direction == "up" else "down")
@@ -92,7 +92,7 @@ async def test_proxy_blackhole_looks_alive_and_is_reset_by_heal(
 
 
 async def test_proxy_tear_cuts_one_answer_in_the_middle(proxy: TcpProxy) -> None:
-    """The peer gets the first bytes of an answer and a reset; the next connection is unaffected."""
+    """The client gets the first bytes of a response and a reset; the next connection works."""
     peer = await connect(proxy)
     proxy.tear(3)
 
@@ -117,7 +117,7 @@ async def test_proxy_reset_cuts_open_connections_only(proxy: TcpProxy) -> None:
 
 
 async def test_proxy_refuse_resets_new_connections_until_healed(proxy: TcpProxy) -> None:
-    """A refusing server cannot be reached."""
+    """New connections fail until `heal`."""
     proxy.refuse()
 
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):

@@ -28,7 +28,7 @@ STRACE = shutil.which("strace")
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One gateway, and a Redis that survives when its files cannot grow, as on a full disk."""
+    """One gateway, and a Redis that keeps running when its files cannot grow, as on a full disk."""
     folder = tmp_path_factory.mktemp("resources")
     with open_stack(folder, fsync="everysec", env=PATIENT) as made:
         launch = made.redis.launch
@@ -41,7 +41,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(autouse=True)
 async def running_redis(stack: Stack) -> None:
-    """Ensure that the gateway has a running Redis, whatever the previous test did to it."""
+    """Restart Redis if the previous test stopped it."""
     process = stack.redis.process
     if process is None or process.poll() is not None:
         stack.redis.kill()
@@ -84,11 +84,11 @@ def broken_disk(stack: Stack) -> Iterator[None]:
 
 
 def _wait_until_traced(pid: str, tracer: subprocess.Popen[bytes]) -> None:
-    """Wait until strace is attached; the machine may forbid it."""
+    """Wait until strace is attached; skip the test if the system forbids it."""
     give_up = time.monotonic() + DEADLINE_S
     while "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text():
         if psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE:
-            return  # it was attached, and the first failing fsync ended it
+            return  # strace was attached; the first failing fsync ended Redis
         if tracer.poll() is not None:
             pytest.skip("strace may not attach here")
         assert time.monotonic() < give_up, "strace did not attach"
@@ -103,7 +103,7 @@ Fault = Callable[[Stack], contextlib.AbstractContextManager[None]]
 
 
 def redis_of(stack: Stack) -> psutil.Process:
-    """Return the process of Redis."""
+    """Return the Redis process."""
     assert stack.redis.process is not None
     return psutil.Process(stack.redis.process.pid)
 
@@ -137,12 +137,12 @@ async def send_until_refused(device: RawChat, chat: str) -> tuple[list[str], Fai
         except Failed as exc:
             return acked, exc
         acked.append(body)
-        await asyncio.sleep(0.01)  # a failing disk is detected once a second
+        await asyncio.sleep(0.01)  # Redis checks a failing disk once a second
     raise AssertionError("nothing was refused")
 
 
 async def is_sent(device: RawChat, chat: str, body: str) -> bool:
-    """Send under a fixed ref; False while it is refused temporarily."""
+    """Send with a fixed ref; return False while it is refused temporarily."""
     try:
         await device.say(chat, body, ref=body)
     except Failed as exc:
@@ -155,7 +155,7 @@ async def is_sent(device: RawChat, chat: str, body: str) -> bool:
 async def test_full_or_failing_disk_refuses_sends_and_serves_reads(
     stack: Stack, fault: Fault
 ) -> None:
-    """Sends are `unavailable`, /readyz gives the cause, history works; all recovers (F8, F9)."""
+    """Sends are `unavailable`, /readyz reports the cause, history works, all recovers (F8, F9)."""
     async with pair_on(stack, fault.__name__) as (alice, bob, chat):
         with fault(stack):
             acked, refusal = await send_until_refused(alice, chat)
@@ -183,7 +183,10 @@ async def test_full_or_failing_disk_refuses_sends_and_serves_reads(
 
 @faults
 async def test_redis_exit_on_disk_error_loses_no_acked_message(stack: Stack, fault: Fault) -> None:
-    """With AOF `always` Redis exits at once: gateways wait for it and do not exit (F8, F9)."""
+    """With AOF `always`, Redis exits on the first disk error.
+
+    Gateways wait for it and keep running (F8, F9).
+    """
     gateway = stack.gateways[0].process
     async with pair_on(stack, f"{fault.__name__}-always") as (alice, bob, chat):
         await alice.say(chat, "before")
@@ -207,7 +210,7 @@ async def test_redis_exit_on_disk_error_loses_no_acked_message(stack: Stack, fau
 async def test_gateway_without_file_descriptors_serves_connected_clients_and_recovers(
     stack: Stack,
 ) -> None:
-    """New clients wait or are rejected; others are unaffected; no CPU core is saturated (F37)."""
+    """New clients wait or are rejected; connected ones are unaffected; CPU use stays low (F37)."""
     process = stack.gateways[0].process
     assert process is not None
     gateway = psutil.Process(process.pid)

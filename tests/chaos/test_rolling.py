@@ -1,4 +1,4 @@
-"""A rolling restart under load: every gateway process replaced, nothing lost, nothing twice."""
+"""A rolling restart under load: all gateway processes are replaced; no message is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.world import SECONDS, World, new_seed
 from tests.support.servers.processes import eventually
 from tests.support.stack import Fleet, Stack, bring_up
 
-RESTART_S = 150.0  # three processes start one after the other, on a busy machine
+RESTART_S = 150.0  # three processes start one after another on a busy machine
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ async def fleet(stack: Stack) -> AsyncIterator[Fleet]:
 
 
 def has_ended_restarting(fleet: Fleet) -> bool:
-    """Return whether the restart is complete, or was given up."""
+    """Return whether the rolling restart is complete or was aborted."""
     return b"gateways.restarted" in fleet.output() or b"gateways.restart_given_up" in fleet.output()
 
 
@@ -56,14 +56,14 @@ async def test_rolling_restart_under_load_loses_and_repeats_nothing(
     assert len(after) == 3 and not after & before
     assert len(byes) >= len(world.people)
     waits = [bye["retry_after_ms"] for bye in byes if bye["code"] == 3000]
-    assert len(set(waits)) > len(waits) / 2, "clients reconnect all at once"
+    assert len(set(waits)) > len(waits) / 2, "all clients reconnected at once"
 
 
 @pytest.mark.parametrize("stack", [4], indirect=True)
 async def test_rolling_restart_under_load_is_invisible_to_sdk_clients(
     stack: Stack, fleet: Fleet, tmp_path: Path
 ) -> None:
-    """Each of 36 SDK clients receives each entry once, in order, and reconnects as advised."""
+    """Each of 36 SDK clients receives each entry once and in order, and reconnects as advised."""
     async with Simulation(stack, fleet, tmp_path, new_seed()) as simulation:
         actions = Actions(simulation)
         await simulation.begin()
@@ -86,22 +86,22 @@ async def test_rolling_restart_under_load_is_invisible_to_sdk_clients(
     assert len(after) == 3 and not after & before
     waits = [wait for device in simulation.sdk() for wait in device.waits]
     assert all(device.waits for device in simulation.sdk()), "a device was not disconnected"
-    assert len(set(waits)) > len(waits) / 2, "clients reconnect all at once"
+    assert len(set(waits)) > len(waits) / 2, "all clients reconnected at once"
 
 
 async def test_rolling_restart_interrupted_by_a_kill_loses_and_repeats_nothing(
     world: World, stack: Stack, fleet: Fleet
 ) -> None:
-    """A process is killed in the middle of a rolling restart: it continues, or is given up.
+    """If a process is killed during a rolling restart, the restart continues or is aborted.
 
-    Either way there are three processes again, and users notice nothing but a reconnect.
+    In both cases three processes are running again, and users notice only a reconnect.
     """
     world.ports = lambda: [fleet.port]
     async with world:
         await world.see_acks()
         fleet.send_signal(signal.SIGHUP)
         await world.chat_for(SECONDS / 10)
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has just been replaced
+        with contextlib.suppress(psutil.NoSuchProcess):  # the process that was just replaced
             world.random.choice(fleet.children).kill()
         await eventually(lambda: has_ended_restarting(fleet), RESTART_S, "the restart has ended")
         await world.see_acks()

@@ -1,4 +1,4 @@
-"""A distant Redis: round trips of 250 ms, with default settings (F48)."""
+"""A distant Redis: round trips of 250 ms with the default settings (F48)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture
 async def proxy(tmp_path: Path) -> AsyncIterator[tuple[TcpProxy, Stack]]:
-    """Servers without our processes, and a slow link to Redis."""
+    """Redis and DynamoDB, with a slow link to Redis."""
     with open_stack(tmp_path, gateways=0, workers=(), fsync="everysec") as stack:
         async with TcpProxy(stack.redis.port) as proxy:
             proxy.latency_s = ROUND_TRIP_S / 2  # each way
@@ -29,9 +29,9 @@ async def proxy(tmp_path: Path) -> AsyncIterator[tuple[TcpProxy, Stack]]:
 async def test_stack_with_redis_latency_of_250_ms_works(
     proxy: tuple[TcpProxy, Stack],
 ) -> None:
-    """Gateway, worker and API start, messages are delivered and stored, and leases are kept."""
+    """Gateway, worker and API start, messages are delivered and stored, and no lease is lost."""
     link, stack = proxy
-    # Before the proxy is used: this call blocks its event loop.
+    # This blocking call must come before the proxy is used: both share an event loop.
     await stack.add_users(["alice", "bob"])
     far = {"CHAT_REDIS_URL": f"redis://{HOST}:{link.port}/0"}
     await bring_up(stack.add_gateway(**far))
@@ -47,9 +47,10 @@ async def test_stack_with_redis_latency_of_250_ms_works(
         stored = await alice.say(chat, "stored", durability="stored")
         assert stored["durability"] == "stored"
     with redis_client(stack.redis_url) as admin:
-        # A lease that had changed hands would have a later token than its first.
+        # A lease that changed hands would have a higher token than its first one.
         assert admin.hget("{p0}:lease:persist", "token") == b"1"
-        # A busy machine may pause the holder of this lease of 2 s; latency would lose it each time.
+        # A busy machine may pause the holder of this lease of 2 s. Latency would lose it every
+        # time.
         assert int(admin.hget("{p0}:lease:repair", "token") or 0) in (1, 2, 3)
     for process in (worker.process, api.process):
         assert process is not None and process.poll() is None

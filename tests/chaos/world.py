@@ -42,13 +42,13 @@ from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 from tests.support.wire import Ended, Refused
 
-SECONDS = float(os.environ.get("CHAOS_SECONDS", "4"))  # of traffic around a fault
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "4"))  # of traffic before and after a fault
 USERS = 6
-PENDING_MAX = 16  # unanswered sends of a device
+PENDING_MAX = 16  # sends of a device without a response
 PAUSE_S = 0.03  # between two sends of a device, on average
 RETRY_S = 0.3  # after a temporary refusal
-UNANSWERED_S = 8.0  # longer than a gateway takes to answer `unavailable`
-DEADLINE_S = 60.0  # deadline of expected events; only a failure takes that long
+UNANSWERED_S = 8.0  # longer than a gateway takes to respond `unavailable`
+DEADLINE_S = 60.0  # only a failure takes this long
 SETTLE_S = 60.0
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ async def _is_empty(client: redis.asyncio.Redis, stream: bytes) -> bool:
 
 
 def forget_lost(run: Run) -> Run:
-    """Return the run without observations of lost messages whose refs were sent again."""
+    """Return the run without observations of lost messages that were sent again."""
     finals = [row for seen in run.seen if isinstance(seen, WarmRows) for row in seen.rows]
     mid_of = {(row.sender, row.chat, row.ref): row.mid for row in finals}
 
@@ -77,7 +77,7 @@ def forget_lost(run: Run) -> Run:
     last = max(lost_at.values(), default=0.0)
     starts = [seen for seen in run.seen if isinstance(seen, Started)]
     old = {seen.epoch for seen in starts if seen.t <= last}
-    # Until it starts in the new epoch, a device may receive marks that Redis then loses, too.
+    # Until it starts the new epoch, a device may receive marks that Redis then loses too.
     started_at: dict[tuple[str, str], float] = {}
     for seen in starts:
         if seen.epoch not in old:
@@ -101,7 +101,7 @@ def forget_lost(run: Run) -> Run:
 
 
 class Person:
-    """One device, used continuously while the world runs."""
+    """One device that sends and reads continuously while the world runs."""
 
     def __init__(self, world: World, chat: RawChat, seed: int) -> None:
         self.chat = chat
@@ -112,7 +112,7 @@ class Person:
         self.problems: list[str] = []
 
     async def live(self) -> None:
-        """Stay connected, through any available gateway."""
+        """Stay connected through any available gateway."""
         while True:
             ports = self._world.ports()
             try:
@@ -164,7 +164,7 @@ class Person:
             await self.chat.tell("mark", chat=chat, read=messages[-1]["seq"])
 
     async def retry(self) -> None:
-        """Retry sends that were refused temporarily, unanswered, or lost with their epoch."""
+        """Retry sends that were refused temporarily, unanswered, or lost in a new epoch."""
         while True:
             await asyncio.sleep(RETRY_S)
             if not self.chat.is_connected:
@@ -268,11 +268,14 @@ class World:
         return self.recorder.run
 
     async def chat_for(self, seconds: float) -> None:
-        """Let users chat for a time. The duration is the purpose, so a plain sleep is correct."""
+        """Let users chat for a fixed time.
+
+        The duration is the purpose, so a plain sleep is correct.
+        """
         await asyncio.sleep(seconds)
 
     async def see_acks(self, count: int = 20, deadline_s: float = DEADLINE_S) -> None:
-        """Wait until this many further messages are acked."""
+        """Wait until `count` more messages are acked."""
         start = self.recorder.count(Acked)
         await self._wait(
             lambda: self.recorder.count(Acked) >= start + count,
@@ -311,13 +314,13 @@ class World:
         print(f"chaos seed {self.seed}: {acked} acks of {sent} sends, all promises kept")  # noqa: T201
 
     async def rest(self) -> None:
-        """Stop all users, and wait until every send has a definite answer."""
+        """Stop all users, and wait until the outcome of every send is known."""
         self.is_resting = True
         await asyncio.gather(*self._talks)
         await self._wait(self._is_answered, "every send has a definite answer", SETTLE_S)
 
     async def rest_until_stored(self) -> None:
-        """Stop all users, and wait until the warm tier has all messages and marks."""
+        """Stop all users, and wait until DynamoDB has all messages and marks."""
         await self.rest()
         await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
         client = redis.asyncio.Redis.from_url(self.stack.redis_url, socket_timeout=60)
@@ -347,7 +350,7 @@ class World:
         ]
 
     async def wait_until_stored(self) -> None:
-        """Wait until every acked message is in the warm tier; `rest` comes first."""
+        """Wait until every acked message is in DynamoDB. Call `rest` first."""
         give_up = time.monotonic() + self._store_wait_s
         for chat in self.run.members:
             acks = (seen for seen in self.run.seen if isinstance(seen, Acked))
@@ -377,7 +380,7 @@ class World:
         return list({p.chat.user: p.chat for p in self.people if chat in p.chats}.values())
 
     async def _retry_until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Retry until there is an answer; tiers may still be recovering or stalled."""
+        """Retry until the request succeeds; tiers may still be recovering or stalled."""
         give_up = time.monotonic() + SETTLE_S
         while True:
             try:

@@ -31,18 +31,18 @@ class Step:
     text: str
 
     def bold(self, label: str) -> str:
-        """Return a label of a link or button; the step must have it in bold."""
+        """Check that the step has this label in bold, and return it."""
         assert f"**{label}**" in " ".join(self.text.split()), f"the README does not have {label!r}"
         return label
 
     def code(self, text: str) -> str:
-        """Return a text; the step must have it as code."""
+        """Check that the step has this text as code, and return it."""
         assert f"`{text}`" in " ".join(self.text.split()), f"the README does not have {text!r}"
         return text
 
     @property
     def commands(self) -> list[str]:
-        """The blocks of commands, in order."""
+        """The command blocks, in order."""
         return re.findall(r"^```(?:sh)?\n(.*?)^```$", self.text, re.MULTILINE | re.DOTALL)
 
 
@@ -91,7 +91,7 @@ class MakeRun(DevRun):
 
     @property
     def pid(self) -> int:
-        """The process id of `chatserver dev`, the child process of make."""
+        """The process id of `chatserver dev`, which is a child process of make."""
         (dev,) = psutil.Process(super().pid).children()
         return dev.pid
 

@@ -1,4 +1,4 @@
-"""Deployments of tenants on the servers of `tests.e2e.reference.support`, and searches over all.
+"""Tenant deployments on the servers of `tests.e2e.reference.support`, and searches in all stores.
 
 A deployment has its own Redis database, gateway, API and workers; it shares the tables and the
 bucket with the others.
@@ -36,7 +36,7 @@ SETTINGS = {
     "CHAT_ARCHIVE_WAIT_S": "0",
     "CHAT_AUTH_COOKIE_SECURE": "false",
     "CHAT_WEBHOOKS_SECRET": "s" * 32,
-    # No server listens on this port, so that events wait in Redis.
+    # No server listens on this port, so events stay in Redis.
     "CHAT_WEBHOOKS_EVENTS_URL": f"http://{HOST}:9/events",
 }
 
@@ -89,7 +89,7 @@ class Deployment(Server):
         self._processes.clear()
 
     def run(self, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run `chatserver` and return the ended process, whatever its exit code."""
+        """Run `chatserver` and return the completed process, whatever its exit code."""
         return subprocess.run(
             [*CLI, *args],
             env={**self.environment, **more},
@@ -107,14 +107,14 @@ class Deployment(Server):
     # stored data of the tenant
 
     def iter_items(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the items of the tenant: the table, and the item as it is stored."""
+        """Yield each item of the tenant as it is stored, with its table."""
         for table, item in iter_all_items(self):
             partition = item["chatid"] if table == "chat_messages" else item["PK"]
             if partition["S"].startswith(f"{self.tenant}/"):
                 yield table, item
 
     def objects_of(self, prefix: str = "") -> list[str]:
-        """Return the keys of the tenant's objects, without the tenant."""
+        """Return the keys of the tenant's objects without the tenant prefix."""
         return [
             key.removeprefix(f"{self.tenant}/")
             for key in list_all_keys(self)
@@ -151,7 +151,7 @@ def _is_ready(port: int) -> bool:
 
 @dataclasses.dataclass(slots=True)
 class TenantData:
-    """Users of a tenant with data in all features; all names and texts contain one of `marks`."""
+    """Users of a tenant with data in all features. Each name and text contains one of `marks`."""
 
     ann: User
     ben: User
@@ -200,7 +200,7 @@ def wait_for_all_tiers(deployment: Deployment) -> None:
 
 
 def _try_export(deployment: Deployment) -> bool:
-    """Write the Parquet files; return False if the worker is writing or messages are changing."""
+    """Export the Parquet files; return False if it is refused while messages change."""
     done = deployment.run("analytics", "export", "--warm")
     is_busy = "another process is exporting" in done.stderr or "postponed" in done.stderr
     assert done.returncode == 0 or is_busy, done.stderr
@@ -300,7 +300,7 @@ def _iter_bucket(server: Server) -> Iterator[tuple[str, bytes]]:
         try:
             content = server.read_object(key)
         except server.s3.exceptions.NoSuchKey:
-            continue  # a worker removed it meanwhile
+            continue  # a worker removed the object meanwhile
         decoded = b""
         if key.endswith(".zst"):
             decoded = zstandard.ZstdDecompressor().decompress(content)
@@ -321,7 +321,10 @@ def _iter_indexes(folders: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _read_database(file: Path) -> bytes:
-    """Return all rows and terms: FTS5 stores terms prefix-compressed, so bytes are not enough."""
+    """Return all rows and terms.
+
+    FTS5 compresses term prefixes, so a search of the bytes is not enough.
+    """
     with contextlib.closing(sqlite3.connect(file, timeout=DEADLINE_S)) as database:
         tables = [
             name

@@ -31,12 +31,12 @@ from websockets.sync.client import ClientConnection, connect
 from tests.support.servers.ports import free_port
 
 HOST = "127.0.0.1"
-DEADLINE_S = 60.0  # only a failure takes that long
+DEADLINE_S = 60.0  # only a failure takes this long
 COMMAND_S = 300.0  # deadline of a command
 PASSWORD = "correct horse 7 battery"
-# Settings for events within a test that otherwise need a day or many users.
-ARCHIVED_MIN = 200  # messages that make an archive segment: only one test sends so many to a chat
-IN_FLIGHT_MAX = 50  # sends of a device
+# These settings cause within a test what would otherwise need a day or many users.
+ARCHIVED_MIN = 200  # messages of an archive segment; only one test sends so many to a chat
+IN_FLIGHT_MAX = 50  # unanswered sends of one device
 LARGE_ABOVE = 6  # members
 MERGED_ABOVE = 3  # followers
 INLINE_BYTES_MAX = 1024
@@ -93,7 +93,7 @@ class Addresses:
 
 
 class Client:
-    """HTTP calls with a token or an API key. `as_user` of a key: the user to act for."""
+    """HTTP calls with a token or an API key. `as_user` is the user for whom a key acts."""
 
     def __init__(self, port: int, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -122,7 +122,7 @@ class Client:
         return self._do("DELETE", path, body)
 
     def refused(self, method: str, path: str, body: object = None) -> tuple[int, str]:
-        """Return status and error code of a request that must fail."""
+        """Send a request that must fail; return its status and error code."""
         response = self.call(method, path, body)
         assert response.is_error, response.text
         return response.status_code, response.json()["code"]
@@ -169,9 +169,9 @@ class User(Client):
         return str(self.post("/v1/chats", {"members": ids, "name": name})["chat"])
 
     def send(self, chat: str, body: str, **more: Any) -> dict[str, Any]:
-        """Send a message; return its place once DynamoDB has it.
+        """Send a message; return its position once DynamoDB has it.
 
-        A slow machine may answer `unavailable`: the same `ref` again is the same message.
+        If a slow machine responds `unavailable`, the same `ref` is sent again.
         """
         message = {"ref": secrets.token_hex(8), "body": body, "durability": "stored", **more}
 
@@ -218,7 +218,7 @@ class Socket:
         return self.wait_for(id=number)
 
     def wait_for(self, **fields: Any) -> dict[str, Any]:
-        """Return the first unread frame with these fields; the ones before it stay unread."""
+        """Return the first unread frame with these fields; earlier frames stay unread."""
         give_up = time.monotonic() + DEADLINE_S
         seen = 0
         while True:
@@ -232,7 +232,7 @@ class Socket:
                 self._frames.append(json.loads(self._connection.recv(left_s)))
 
     def send_messages(self, chat: str, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Send many messages; return their acks. Fewer than the limit are unanswered at a time."""
+        """Send many messages and return their acks, with fewer unanswered sends than the limit."""
         acks = []
         for start in range(0, len(texts), IN_FLIGHT_MAX):
             part = {secrets.token_hex(8): text for text in texts[start : start + IN_FLIGHT_MAX]}
@@ -273,7 +273,7 @@ class Server:
 
     @property
     def public(self) -> Client:
-        """A caller without credentials."""
+        """A client without credentials."""
         return self._keep(Client(self.addresses.api))
 
     def add_user(self, stem: str = "user") -> User:
@@ -290,7 +290,7 @@ class Server:
 
     @functools.cached_property
     def host_application(self) -> Client:
-        """A server of the host application, with an API key."""
+        """A client of the host application's server, with an API key."""
         scopes = itertools.chain.from_iterable(("--scope", scope) for scope in _SCOPES)
         printed = self.command("keys", "create", "--name", "reference", *scopes)
         return self._keep(Client(self.addresses.api, printed.split()[-1]))
@@ -376,7 +376,7 @@ class Server:
         return str(answer["TimeToLiveDescription"].get("AttributeName", ""))
 
     def removed(self, table: str) -> list[dict[str, Any]]:
-        """Return the removed items in the Stream of a table, in the DynamoDB format."""
+        """Return the removed items from the Stream of a table, in the DynamoDB format."""
         streams = boto3.client(
             "dynamodbstreams", endpoint_url=f"http://{HOST}:{self.addresses.dynamodb}", **AWS
         )
@@ -400,7 +400,7 @@ class Server:
     # Redis and S3
 
     def redis_key(self, suffix: str) -> str:
-        """Return the full key of a user or chat: the hash tag depends on the partition."""
+        """Return the full key of a user or chat. Its hash tag depends on the partition."""
         keys: list[str] = list(self.redis.scan_iter(f"{{p*}}:{suffix}", count=10_000))
         assert len(keys) <= 1, keys
         return keys[0] if keys else ""
