@@ -1,4 +1,4 @@
-"""Analytics end to end: users chat over HTTP, an operator exports and queries the messages."""
+"""Analytics: users chat over HTTP; an operator exports and queries the messages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def query(vault: Vault, sql: str) -> list[dict[str, object]]:
 
 
 def find_in_bucket(vault: Vault, mark: str) -> list[str]:
-    """Return the objects that contain a mark, as they are or decoded."""
+    """Return the objects that contain a mark, in their bytes or decoded."""
     found = []
     for key, data in vault.iter_objects():
         contents = [data]
@@ -73,7 +73,7 @@ def find_in_bucket(vault: Vault, mark: str) -> list[str]:
 
 
 async def test_messages_are_exported_queried_and_erased(vault: Vault) -> None:
-    """Messages are counted; the texts and the id of an erased user leave the files."""
+    """Messages are counted; texts and id of an erased user are removed from the files."""
     mark = f"canary{secrets.token_hex(8)}"
     not_exported = await run(vault, "query", "SELECT 1")
     async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:
@@ -90,7 +90,7 @@ async def test_messages_are_exported_queried_and_erased(vault: Vault) -> None:
         await _wait_until_stored(vault, direct, 7)
         await _wait_until_stored(vault, group, 1)
 
-        # From DynamoDB first; then the same messages are archived, and one is edited.
+        # The first export reads DynamoDB. Then the same messages are archived, and one is edited.
         first = await run(vault, "export", "--warm")
         by_kind = await query(
             vault,

@@ -1,4 +1,4 @@
-"""`chatserver dev --aws-limits`: users see no error, although DynamoDB refuses as AWS does."""
+"""`chatserver dev --aws-limits`: users get no errors, although DynamoDB refuses requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RENEWALS = 16
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A running server behind the limits."""
+    """A running server with AWS limits."""
     with dev_run(tmp_path_factory.mktemp("limits") / "data") as run:
         run.start("--aws-limits", env=SETTINGS)
         addresses = Addresses(*run.ports, run.folder / "settings.env")
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def refused(server: Server, code: str) -> int:
-    """Return how many requests DynamoDB has refused with this code."""
+    """Return how many requests DynamoDB refused with this code."""
     return count_refusals(f"http://127.0.0.1:{server.addresses.dynamodb}")[code]
 
 
@@ -64,7 +64,7 @@ def test_concurrent_session_renewals_leave_one_active_session(server: Server) ->
         path = f"/v1/companions/{companion}/session/renewal"
         answers = list(pool.map(lambda _: user.post(path), range(RENEWALS)))
 
-    # The list reads the table, not an index.
+    # The list reads the table and not an index.
     sessions = user.pages("/v1/companion-sessions", companion=companion)
     active = [each["chat"] for each in sessions if "delete_time" not in each]
     assert len(active) == 1 and first not in active
@@ -74,7 +74,7 @@ def test_concurrent_session_renewals_leave_one_active_session(server: Server) ->
 
 
 def test_new_chat_is_listed_despite_index_lag(server: Server) -> None:
-    """Both members find it, and its messages, after the lag."""
+    """After the lag, both members find the chat and its messages."""
     ann, ben = server.add_users(2)
     chat = ann.put(f"/v1/direct-chats/{ben.id}")["chat"]
 

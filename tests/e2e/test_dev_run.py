@@ -33,7 +33,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
 
 
 async def test_dev_serves_page_login_and_chat(shared: DevRun, tmp_path: Path) -> None:
-    """After one command, two users chat and send files; the messages are stored."""
+    """One command starts everything: two users chat and send files, and messages are stored."""
     dev = shared
     (tmp_path / "notes.txt").write_text("some notes")
 
@@ -73,7 +73,7 @@ async def test_dev_has_a_companion_that_answers(shared: DevRun) -> None:
 
 
 def test_dev_with_closed_terminal_stops_all_processes(dev: DevRun) -> None:
-    """No process and no port remains in use, also with two gateways."""
+    """No process remains and no port is in use, also with two gateways."""
     dev.start("--gateways", "2")
     assert len(dev.children) == 8
 
@@ -85,7 +85,7 @@ def test_dev_with_closed_terminal_stops_all_processes(dev: DevRun) -> None:
 
 
 def test_dev_interrupted_while_starting_leaves_no_process(dev: DevRun) -> None:
-    """Ctrl-C works during startup."""
+    """Ctrl-C also works during startup."""
     dev.spawn()
     process = psutil.Process(dev.pid)
     while not process.children():
@@ -98,7 +98,7 @@ def test_dev_interrupted_while_starting_leaves_no_process(dev: DevRun) -> None:
 
 
 def test_dev_killed_leaves_no_orphan(dev: DevRun) -> None:
-    """After kill -9 of `chatserver dev`, all child processes end."""
+    """After `kill -9` of `chatserver dev`, all child processes end."""
     dev.start()
 
     dev.end(signal.SIGKILL)
@@ -107,11 +107,11 @@ def test_dev_killed_leaves_no_orphan(dev: DevRun) -> None:
 
 
 def test_dev_with_killed_parent_stops_all_processes(tmp_path: Path) -> None:
-    """After kill -9 of make, all processes end."""
+    """After `kill -9` of make, all processes end."""
     with dev_run(tmp_path / "data") as dev:
         reader, writer = os.pipe()
         parent = os.fork()
-        if parent == 0:  # simulates make
+        if parent == 0:  # in place of make
             os.close(reader)
             dev.spawn("--stop-with-parent")
             os.write(writer, str(dev.pid).encode())
@@ -131,7 +131,7 @@ def test_dev_with_killed_parent_stops_all_processes(tmp_path: Path) -> None:
 
 
 async def test_dev_restarted_has_the_same_messages_and_logins(dev: DevRun) -> None:
-    """Data and secret are kept after Ctrl-C; `--fresh` deletes them."""
+    """Data and secret remain after Ctrl-C; `--fresh` deletes them."""
     dev.start()
     assert len(dev.children) == 6
     async with TerminalChat(dev, "alice", "bob") as alice:
@@ -174,7 +174,7 @@ async def test_dev_gateway_crash_is_reported_and_restarted(shared: DevRun) -> No
 
 
 async def test_dev_api_crash_is_reported_and_restarted(shared: DevRun) -> None:
-    """A crash of the API does not stop the gateway, the workers or the stores."""
+    """The gateway, the workers and the stores keep running when the API crashes."""
     dev = shared
 
     dev.child("api").kill()
@@ -185,7 +185,7 @@ async def test_dev_api_crash_is_reported_and_restarted(shared: DevRun) -> None:
 
 
 def test_dev_redis_crash_is_reported_and_stops_all_processes(dev: DevRun) -> None:
-    """Its name and last output are printed, and the exit code is 1."""
+    """The name and the last output of Redis are printed, and the exit code is 1."""
     dev.start()
 
     dev.child("redis-server").kill()
@@ -199,7 +199,7 @@ def test_dev_redis_crash_is_reported_and_stops_all_processes(dev: DevRun) -> Non
 
 
 def test_dev_port_in_use_is_reported_with_its_option(dev: DevRun) -> None:
-    """The message has the port, its purpose and the option; nothing is started."""
+    """The error names the port, its purpose and the option; no process is started."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", dev.ports[1]))
         taken.listen()
@@ -232,7 +232,7 @@ def test_dev_invalid_settings_are_reported_before_any_server_starts(dev: DevRun)
 
 
 def test_dev_second_run_on_the_same_folder_is_refused(shared: DevRun) -> None:
-    """Also with `--fresh`, a folder in use is neither used nor deleted."""
+    """A folder in use is neither used nor deleted, also with `--fresh`."""
     dev = shared
     with dev_run(dev.folder) as second:
         second.output = dev.folder.parent / "second.out"

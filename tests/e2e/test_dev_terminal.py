@@ -1,4 +1,4 @@
-"""`chatserver chat` in a terminal: input, output, status marks, reconnect, and terminal restore."""
+"""`chatserver chat` in a terminal: input, output, status marks and reconnecting."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Terminal:
         await eventually(is_drawn, deadline_s, f"{text!r} on screen")
 
     def echoes(self) -> bool:
-        """Return whether the terminal echoes input, which is its normal mode."""
+        """Return whether the terminal echoes input, which is its default mode."""
         return bool(termios.tcgetattr(self._other)[3] & termios.ECHO)
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ def dev(tmp_path: Path) -> Iterator[DevRun]:
 
 
 async def test_terminal_chat_shows_messages_marks_and_the_connection(dev: DevRun) -> None:
-    """Two users chat; the gateway dies and returns; nothing is lost; Ctrl-C exits cleanly."""
+    """Two users chat; the gateway is killed and restarted; no message is lost; Ctrl-C exits."""
     command = [*CLI, "chat", "--as", "alice", "--with", "bob", "--api", dev.page_url]
     alice = Terminal(command)
     try:
@@ -87,7 +87,7 @@ async def test_terminal_chat_shows_messages_marks_and_the_connection(dev: DevRun
 
             alice.type("")
             gateway = dev.child("gateway").pid
-            os.kill(dev.pid, signal.SIGSTOP)  # so that it restarts no gateway
+            os.kill(dev.pid, signal.SIGSTOP)  # so that `chatserver dev` does not restart a gateway
             try:
                 os.kill(gateway, signal.SIGKILL)
                 await alice.wait_for_text("offline")
@@ -122,7 +122,7 @@ async def test_terminal_chat_with_unknown_user_exits_with_1(dev: DevRun) -> None
 
 
 async def test_terminal_chat_with_a_cache_works_offline(dev: DevRun, tmp_path: Path) -> None:
-    """Earlier messages are shown without a gateway; a new message is sent once later."""
+    """Earlier messages are shown without a gateway; a new message is sent later, and once."""
     cached = ("--cache", str(tmp_path / "alice.db"), "--url", dev.gateway_url)
     async with TerminalChat(dev, "bob", "alice") as bob:
         async with TerminalChat(dev, "alice", "bob", *cached) as alice:
@@ -130,7 +130,7 @@ async def test_terminal_chat_with_a_cache_works_offline(dev: DevRun, tmp_path: P
             await alice.wait_for_line("alice: kept")
         await bob.wait_for_line("alice: kept")
         gateway = dev.child("gateway").pid
-        os.kill(dev.pid, signal.SIGSTOP)  # so that it restarts no gateway
+        os.kill(dev.pid, signal.SIGSTOP)  # so that `chatserver dev` does not restart a gateway
         try:
             os.kill(gateway, signal.SIGKILL)
             async with TerminalChat(dev, "alice", "bob", *cached) as alice:

@@ -39,11 +39,11 @@ class Run:
         async with asyncio.timeout(DEADLINE_S):
             while text not in self.output:
                 line = await self.process.stderr.readline()
-                assert line, f"it ended: {self.output!r}"
+                assert line, f"the command ended: {self.output!r}"
                 self.output += line
 
     async def end(self) -> tuple[int, dict[str, Any]]:
-        """Wait for its end; return its exit code and its result, empty if there is none."""
+        """Wait until the command ends; return its exit code and its results, or none."""
         async with asyncio.timeout(DEADLINE_S):
             out, err = await self.process.communicate()
         self.output += out + err
@@ -118,7 +118,7 @@ async def test_load_with_a_killed_gateway_reports_no_loss(stack: Stack, tmp_path
 async def test_load_interrupted_and_too_slow_exits_with_1_and_reports(
     stub_url: str, tmp_path: Path
 ) -> None:
-    """After Ctrl-C, pending messages are awaited, and the thresholds are checked and reported."""
+    """After Ctrl-C, pending messages are awaited and the thresholds are checked and reported."""
     args = ["direct", "--users", "4", "--duration", "600", "--max-p99-ms", "0.000001"]
 
     async with run_load(tmp_path, stub_url, *args) as run:
@@ -140,12 +140,12 @@ async def test_load_without_server_exits_with_2(tmp_path: Path) -> None:
 
     assert code == 2
     assert b"no gateway at ws://127.0.0.1:9/" in run.output and b"Traceback" not in run.output
-    assert b"ceiling" not in run.output, "the ceiling is measured before the gateway is checked"
+    assert b"ceiling" not in run.output, "the baseline was measured before the gateway was checked"
     assert result == {}
 
 
 def test_load_defaults_match_those_of_dev(tmp_path: Path) -> None:
-    """With `make run` no option is needed: both use the same folder, file, format and port."""
+    """After `make run` no option is needed: folder, file, format and port are the same."""
     defaults = {one.name: one.default for one in command.dev.params}
     written = {"CHAT_AUTH_SECRET": SECRET, "CHAT_COLD_ORIGINS": """["it's # = one"]"""}
     data = data_folder.DataFolder.open(tmp_path / "data")

@@ -1,6 +1,6 @@
-"""The first hour of the README, performed as written.
+"""The first hour of the README, carried out as written.
 
-One run of `make run` serves all steps. The steps are independent.
+One run of `make run` serves all steps, which are independent of each other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def two_windows(browser: Browser, run: MakeRun) -> AsyncIterator[tuple[Vis
     async with contextlib.AsyncExitStack() as windows:
         people = []
         for user in DEMO_USERS[:2]:
-            # High enough for all messages: the page has only visible ones.
+            # High enough for all messages: the page contains only visible ones.
             context = await browser.new_context(viewport={"width": 1280, "height": 1400})
             context.set_default_timeout(PATIENCE_MS)
             windows.push_async_callback(context.close)
@@ -82,7 +82,7 @@ async def begin_chat(alice: Visitor, bob: Visitor) -> None:
 async def test_readme_first_command_starts_everything_and_prints_the_address(
     newcomer: MakeRun,
 ) -> None:
-    """The printed addresses are those of the README, except for the ports."""
+    """The printed addresses are those of the README, apart from the ports."""
     output = newcomer.text()
 
     defaults = {one.name: one.default for one in dev_command.params}
@@ -95,7 +95,7 @@ async def test_readme_first_command_starts_everything_and_prints_the_address(
 
 
 async def test_readme_terminal_chat_connects(newcomer: MakeRun) -> None:
-    """The command of the first section sends a line."""
+    """The command of the first section sends a line of text."""
     (command,) = section("Two people chatting in sixty seconds").commands[1:]
     *program, as_, user, with_, peer = shlex.split(command)
     assert (*program, as_, with_) == (".venv/bin/chatserver", "chat", "--as", "--with")
@@ -106,7 +106,7 @@ async def test_readme_terminal_chat_connects(newcomer: MakeRun) -> None:
 
 
 async def test_readme_two_people_chat_in_two_browsers(newcomer: MakeRun, browser: Browser) -> None:
-    """Each sees the other's messages and the status of their own."""
+    """Each user sees the other's messages and the status of their own."""
     step = first_hour_step("Two people")
     async with two_windows(browser, newcomer) as (alice, bob):
         await begin_chat(alice, bob)
@@ -157,7 +157,7 @@ async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
 async def test_readme_killed_gateway_restarts_without_message_loss(
     newcomer: MakeRun, browser: Browser
 ) -> None:
-    """Messages before, during and after the outage arrive once, in the same order for both."""
+    """Messages sent before, during and after the outage arrive once, in the same order for both."""
     step = first_hour_step("Kill the gateway")
     (command,) = step.commands
     (number,) = re.findall(r"\bkill -9 (\d+)$", command.strip())
@@ -186,7 +186,7 @@ async def test_readme_killed_gateway_restarts_without_message_loss(
 
 
 async def texts_of(person: Visitor, texts: set[str]) -> list[str]:
-    """Wait until a window shows each text once and sent; return them in its order."""
+    """Wait until a window shows each text once and as sent; return them in the order shown."""
     for text in texts:
         message = person.messages(text)
         await expect(message).to_have_count(1)
@@ -196,7 +196,7 @@ async def texts_of(person: Visitor, texts: set[str]) -> list[str]:
 
 
 async def test_readme_audit_finds_nothing_wrong(newcomer: MakeRun) -> None:
-    """With the settings of the run, the audit finds all tiers consistent."""
+    """With the settings of the run, the audit finds that all tiers are consistent."""
     step = first_hour_step("Check what is stored")
     (commands,) = step.commands
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_docs_page_shows_every_operation_without_external_resources(
     web: WebStack, browser: Browser
 ) -> None:
-    """The page renders the OpenAPI document on a phone, without console errors."""
+    """The page shows the OpenAPI document on a phone, without console errors."""
     context = await browser.new_context(viewport={"width": 360, "height": 740})
     context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
@@ -50,7 +50,7 @@ async def test_docs_page_shows_every_operation_without_external_resources(
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 async def test_readme_curl_commands_work(web: WebStack) -> None:
-    """The commands work against a running server."""
+    """The commands of the README work with a running server."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```sh\n(api=.*?)```", readme, re.DOTALL)
     script = script.replace("http://127.0.0.1:8080", web.url.rstrip("/"))

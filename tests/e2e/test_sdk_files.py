@@ -1,4 +1,4 @@
-"""Files in the Python SDK with the whole stack: S3, thumbnails and authorization."""
+"""Files in the Python SDK with all servers: S3, thumbnails and authorization."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_sdk_uploads_and_downloads_files(web: WebStack) -> None:
 
 
 async def send_at_once(web: WebStack, sender: str, chat: str, content: bytes) -> str:
-    """Send a picture by HTTP without waiting for its thumbnail; return its id."""
+    """Send a picture over HTTP without waiting for its thumbnail; return its id."""
     headers = {"Authorization": f"Bearer {web.stack.token(sender)}"}
     digest = hashlib.sha256(content).hexdigest()
     about = {"name": "late.png", "type": "image/png", "size": len(content), "sha256": digest}
@@ -90,7 +90,7 @@ async def test_sdk_describes_thumbnail_created_after_its_message(web: WebStack) 
     url = f"ws://127.0.0.1:{web.stack.port}/"
     async with ChatClient(url, web.stack.token(b), api_url=web.url) as ben:
         chat = (await ben.open_direct(a)).id
-        workers = next(iter(web.stack.workers.values()))  # other tests may have started more
+        workers = next(iter(web.stack.workers.values()))  # other tests may have started workers
         workers.send_signal(signal.SIGSTOP)
         try:
             file = await send_at_once(web, a, chat, picture())

@@ -1,4 +1,4 @@
-"""Traces and metrics of real processes, which contain no message text."""
+"""Traces and metrics of real processes, which must not contain message texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WANTED = {"send", "commit", "deliver", "persist", "write"}
 
 
 class Collector:
-    """An OTLP/HTTP receiver: the received requests, as bytes and decoded."""
+    """An OTLP/HTTP receiver that stores the requests, as bytes and decoded."""
 
     def __init__(self) -> None:
         self.raw: list[bytes] = []
@@ -83,7 +83,7 @@ def collector() -> Iterator[Collector]:
 async def test_message_is_recorded_in_one_trace_and_in_metrics(
     tmp_path: Path, collector: Collector
 ) -> None:
-    """One trace has the send, commit, deliver, persist and write spans, and no message text.
+    """The trace has the spans for send, commit, deliver, persist and write, without message text.
 
     The processes also count the message, and the backlog age increases while DynamoDB is down.
     """

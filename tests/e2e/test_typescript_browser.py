@@ -157,7 +157,7 @@ POST = "([chat, text]) => void client.chat(chat).send({ text })"
 async def test_messages_draft_and_outbox_survive_a_reload_without_a_gateway(
     stack: Stack, open_tab: Open
 ) -> None:
-    """The page opens offline; messages written offline are sent exactly once."""
+    """The page opens offline. Messages written offline are sent exactly once."""
     await stack.add_users(["ann", "ben"])
     tab = await open_tab("ann")
     chat = await tab.run(OPEN, "ben")
@@ -212,7 +212,7 @@ async def is_saved(tab: Tab, chat: str) -> bool:
 
 
 async def test_tabs_share_a_connection_and_elect_a_new_leader(stack: Stack, open_tab: Open) -> None:
-    """The tabs are one device; when the leader closes, no message is lost or repeated."""
+    """The tabs are one device. When the leader closes, no message is lost or repeated."""
     await stack.add_users(["cat", "dan"])
     first = await open_tab("cat", shareTabs="cat")
     second = await open_tab("cat", shareTabs="cat")

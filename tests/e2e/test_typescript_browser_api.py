@@ -1,4 +1,4 @@
-"""The HTTP side of the TypeScript SDK in Chromium: upload progress, push, preferences of chats."""
+"""The HTTP part of the TypeScript SDK in Chromium: upload progress, push and chat preferences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 UPLOAD_BYTES = 3_000_000
-UPLOAD_BYTES_PER_S = 1_500_000  # a slow line, so that there is progress to report
+UPLOAD_BYTES_PER_S = 1_500_000  # a slow connection, so that there is progress to report
 PAGE = """<!doctype html><title>SDK</title><script type="module">
 import { Account, ChatClient } from "/sdk/dist/index.js";
 window.open = async (user, options) => {
@@ -57,7 +57,7 @@ UPLOAD = """async ([user, options, size]) => {
   }).catch(({ name }) => name);
   return { shares, isSame, reason, canceled: canceled.at(-1) };
 }"""
-# Debian's Chromium has no push service: the test creates the subscription.
+# Chromium on Debian has no push service, so the test creates the subscription.
 PUSH = """async ([user, options]) => {
   const client = await window.open(user, options);
   const { push_key: key } = await client.http.call("get_client_config", {});
@@ -166,7 +166,7 @@ async def page(browser: Browser, server: DevRun) -> AsyncIterator[Page]:
         kind = mimetypes.guess_type(path)[0] or "text/javascript"
         await route.fulfill(body=(package / path).read_bytes(), content_type=kind)
 
-    # The page is not loaded from the network, so it needs permission for loopback requests.
+    # The page does not come from the network, so it needs permission for loopback requests.
     context = await browser.new_context(permissions=["local-network-access"])
     await context.route(f"{server.page_url}/sdk/**", serve)
     made = await context.new_page()
@@ -183,7 +183,7 @@ def options_of(server: DevRun) -> dict[str, Any]:
 
 
 async def test_upload_reports_progress_and_can_be_canceled(server: DevRun, page: Page) -> None:
-    """The progress rises to 1; a canceled upload rejects with AbortError."""
+    """The progress increases to 1; a canceled upload rejects with AbortError."""
     devtools = await page.context.new_cdp_session(page)
     line = {"offline": False, "latency": 0, "downloadThroughput": -1}
     await devtools.send("Network.enable")
@@ -203,7 +203,7 @@ async def test_upload_reports_progress_and_can_be_canceled(server: DevRun, page:
 
 
 async def test_push_registration_is_listed_and_removed(server: DevRun, page: Page) -> None:
-    """Registering the same subscription twice gives one registration."""
+    """Registering a subscription twice creates one registration."""
     found = await page.evaluate(PUSH, ["push-ann", options_of(server)])
 
     assert found["hasKey"]
@@ -213,12 +213,12 @@ async def test_push_registration_is_listed_and_removed(server: DevRun, page: Pag
 
 
 async def test_drafts_are_the_same_on_all_devices(server: DevRun, page: Page) -> None:
-    """A draft edited on this device is not replaced by that of another device."""
+    """A draft that is edited on this device is not replaced by another device's draft."""
     assert await page.evaluate(DRAFTS, ["draft-ann", options_of(server)]) == 4_001
 
 
 async def test_preferences_are_the_same_on_all_devices(server: DevRun, page: Page) -> None:
-    """They are loaded once, then changes arrive; both devices can change the pinned chats."""
+    """Preferences are loaded once and then updated. Both devices can change the pinned chats."""
     found = await page.evaluate(PREFERENCES, ["pref-ann", options_of(server)])
 
     loaded = found["loaded"]

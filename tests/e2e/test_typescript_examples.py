@@ -1,4 +1,4 @@
-"""The examples of clients/typescript, run as written, and its calls of the HTTP API."""
+"""The examples of clients/typescript, run unchanged, and the HTTP calls of the SDK."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project that has installed the package and `ws`."""
+    """A Node project with the package and `ws` installed."""
     modules = tmp_path / "node_modules"
     shutil.copytree(PACKAGE / "dist", modules / "tierchat" / "dist")
     shutil.copy(PACKAGE / "package.json", modules / "tierchat")
@@ -79,7 +79,7 @@ def register(server: DevRun, user: str) -> Any:
 
 @contextlib.asynccontextmanager
 async def program(project: Path, *args: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a Node program in a project; it ends with the block."""
+    """Run a Node program in a project until the block ends."""
     process = await asyncio.create_subprocess_exec(
         *[node(), *args], cwd=project, stdout=asyncio.subprocess.PIPE
     )
@@ -100,7 +100,7 @@ async def run(project: Path, *args: str) -> str:
 
 
 def write_quick_start(project: Path) -> str:
-    """Write the first example of the README into the project; return its name."""
+    """Write the first example of the README to the project; return its name."""
     text = (PACKAGE / "README.md").read_text("utf-8")
     (code,) = re.findall(r"```js\n(.*?)```", text, re.DOTALL)
     assert len(code.strip().splitlines()) <= 11
@@ -109,7 +109,7 @@ def write_quick_start(project: Path) -> str:
 
 
 async def test_quick_start_of_the_readme_sends_a_message(server: DevRun, project: Path) -> None:
-    """The program of the README, unchanged."""
+    """The program of the README works unchanged."""
     for user in ("quick-a", "quick-b"):
         register(server, user)
     name = write_quick_start(project)
@@ -138,7 +138,7 @@ async def test_bot_answers_and_continues_after_a_kill(server: DevRun, project: P
         await wait_for_texts(server, "Hello", "You said: Hello")
         saved = project / "parrot.json"
         await eventually(lambda: '"shown":2' in saved.read_text(), what="the position is saved")
-    await run(project, *send)  # the bot is not running
+    await run(project, *send)  # the bot is not running now
     async with program(project, *start):
         answers = ["You said: Hello", "You said: Hello"]
         await wait_for_texts(server, "Hello", answers[0], "Hello", answers[1])
@@ -160,7 +160,7 @@ async def wait_for_texts(server: DevRun, *texts: str) -> None:
 
 
 async def test_account_upload_pins_and_push_over_http(server: DevRun, project: Path) -> None:
-    """Register, continue with a refresh token, upload, send, download, pin, errors by code."""
+    """Registration, refresh tokens, upload, send, download, pins and error codes work."""
     register(server, "reader")
     (project / "transfer.mjs").write_text(TRANSFER)
 

@@ -1,4 +1,4 @@
-"""The TypeScript SDK in Node and Deno against a running server: the built package, in processes."""
+"""The built package of the TypeScript SDK in Node and Deno processes, with a running server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Device:
         return json.loads(line)
 
     async def wait(self, chat: str, is_done: Callable[[dict[str, Any]], bool], what: str) -> Any:
-        """Return the state of a chat when a condition is true."""
+        """Wait until the state of a chat meets a condition; return the state."""
         state: dict[str, Any] = {}
 
         async def read_state() -> bool:
@@ -80,7 +80,7 @@ async def device(
     port: int = 0,
     runtime: Callable[[], list[str]] = node_command,
 ) -> AsyncIterator[Device]:
-    """Run a device; the process ends with the block."""
+    """Run a device in a process until the block ends."""
     url = f"ws://{HOST}:{port or stack.port}/"
     extra = [] if store is None else [str(store)]
     process = await asyncio.create_subprocess_exec(
@@ -106,7 +106,7 @@ async def wait_for_text(file: Path, text: str) -> None:
 
 
 async def test_three_devices_with_a_killed_gateway_lose_no_message(stack: Stack) -> None:
-    """Sends made without a gateway are delivered exactly once, in order, to every device."""
+    """Messages sent without a gateway are delivered once and in order to every device."""
     await stack.add_users(["alice", "bob"])
     async with (
         device(stack, "alice", "phone") as phone,
@@ -155,7 +155,7 @@ async def test_three_devices_with_a_killed_gateway_lose_no_message(stack: Stack)
 async def test_killed_program_continues_from_its_store(
     runtime: Callable[[], list[str]], stack: Stack, tmp_path: Path
 ) -> None:
-    """Offline sends survive SIGKILL and are sent once; missed messages and changes arrive."""
+    """Offline sends survive SIGKILL and are sent once. Missed messages and changes arrive."""
     await stack.add_users(["alice", "bob"])
     store = tmp_path / "alice.json"
     async with device(stack, "bob", "desk") as desk:
@@ -163,7 +163,7 @@ async def test_killed_program_continues_from_its_store(
             chat = await phone.call("open", "bob")
             await phone.call("sendAndWait", chat, "one")
             await desk.wait_for_bodies(chat, "one")
-            await wait_for_text(store, '"entries":[{')  # the position, soon after the event
+            await wait_for_text(store, '"entries":[{')  # the position is saved soon after the event
         unreachable = device(stack, "alice", "phone", store, port=1, runtime=runtime)
         async with unreachable as phone:
             await phone.wait_for_bodies(chat, "one")

@@ -1,4 +1,4 @@
-"""The React tutorial of clients/typescript, carried out as written, in an empty folder."""
+"""The React tutorial of clients/typescript, carried out in an empty folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
 
 @pytest.fixture(scope="module")
 def npm_env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of commands: npm installs from this machine, `tierchat` as it is packed."""
+    """The environment of the commands: npm installs from this machine, and `tierchat` is packed."""
     build()
     folder = tmp_path_factory.mktemp("npm")
     env = os.environ | {
@@ -54,7 +54,7 @@ def npm_env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 
 def write_files(folder: Path) -> list[str]:
-    """Write each file of the tutorial under the name before its block; return the commands."""
+    """Write each file of the tutorial to the path before its block; return the commands."""
     text = TUTORIAL.read_text("utf-8")
     commands: list[str] = []
     end = 0
@@ -70,7 +70,7 @@ def write_files(folder: Path) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def page_server(folder: Path, command: str, env: dict[str, str]) -> AsyncIterator[str]:
-    """Run the command that serves the page; yield the address that it prints."""
+    """Run the command that serves the page; yield the printed address."""
     process = await asyncio.create_subprocess_exec(
         *shlex.split(command),
         cwd=folder,
@@ -112,7 +112,7 @@ async def send(page: Page, text: str) -> None:
 async def test_tutorial_builds_a_chat_from_an_empty_folder(
     server: DevRun, npm_env: dict[str, str], browser: Browser, tmp_path: Path
 ) -> None:
-    """Two people find each other, write, see that the other is typing, and what was read."""
+    """Two people find each other, chat, and see typing and read status."""
     env = npm_env | {"CHAT_API": server.page_url, "CHAT_GATEWAY": server.gateway_url}
     *commands, serve = write_files(tmp_path)
     assert (len(commands), serve) == (2, "npx vite")
@@ -151,7 +151,7 @@ async def test_tutorial_builds_a_chat_from_an_empty_folder(
         await expect(ann.get_by_role(log)).not_to_contain_text("typing")
         await expect(ann.get_by_role("img", name="online")).to_be_visible()
 
-        await log_in(ben, url, "tutor-ben")  # a reload: the messages come from the store
+        await log_in(ben, url, "tutor-ben")  # after a reload, messages come from the store
         await ann.get_by_label("Message", exact=True).fill("Still there?")
         await ann.get_by_role("button", name="Send").click()
         await expect(ben.get_by_label("1 unread")).to_be_visible()

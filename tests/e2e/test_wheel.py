@@ -29,7 +29,7 @@ SERVERS = ("redis-server", "dynoxide", "ministack")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as it is published."""
+    """The wheel that is published."""
     build_web_client()
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def requirements_of(wheel: Path) -> list[Requirement]:
-    """Return what the extras `all` and `search` install, with the extras that they name."""
+    """Return what the extras `all` and `search` install, including the extras that they name."""
     with ZipFile(wheel) as archive:
         (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         text = archive.read(name).decode()
@@ -55,7 +55,7 @@ def requirements_of(wheel: Path) -> list[Requirement]:
 
 
 def installed_by(requirements: list[Requirement]) -> set[str]:
-    """Return the distributions that these requirements install, dependencies included."""
+    """Return the distributions that these requirements install, including dependencies."""
     found: set[tuple[str, str]] = set()
     waiting = list(requirements)
     while waiting:
@@ -73,7 +73,7 @@ def installed_by(requirements: list[Requirement]) -> set[str]:
 
 
 def test_wheel_requires_every_distribution_that_the_code_imports(wheel: Path) -> None:
-    """Compared with each import statement of the packages."""
+    """The requirements match the import statements of the packages."""
     with ZipFile(wheel) as archive:
         sources = [archive.read(one) for one in archive.namelist() if one.endswith(".py")]
     imported: set[str] = set()
@@ -89,7 +89,7 @@ def test_wheel_requires_every_distribution_that_the_code_imports(wheel: Path) ->
     missing = {
         name
         for name in imported - sys.stdlib_module_names - {"chatserver", "workers", "tests"}
-        if not name.startswith("types_")  # for the type checker only
+        if not name.startswith("types_")  # only for the type checker
         and not {canonicalize_name(one) for one in providers.get(name, ())} & installed
     }
 
@@ -97,7 +97,7 @@ def test_wheel_requires_every_distribution_that_the_code_imports(wheel: Path) ->
 
 
 def test_wheel_has_the_web_client_with_its_compressed_copies(wheel: Path) -> None:
-    """Every file that its page and its service worker name."""
+    """The wheel has every file that the page and the service worker name."""
     folder = "chatserver/web_client/"
     with ZipFile(wheel) as archive:
         sizes = {
@@ -121,14 +121,15 @@ def test_wheel_has_the_web_client_with_its_compressed_copies(wheel: Path) -> Non
 def test_wheel_in_an_empty_environment_runs_the_development_servers(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From an empty folder outside of the checkout; a user logs in."""
+    """The servers start in an empty folder outside of the checkout, and a user logs in."""
     environment, folder = tmp_path / "environment", tmp_path / "empty"
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"
     (site,) = (environment / "lib").glob("python*/site-packages")
     with ZipFile(wheel) as archive:
         archive.extractall(site)
-    # The packages of the lock; a path file in that folder, such as the checkout's, has no effect.
+    # Install the packages of the lock file. Path files in that folder, such as the checkout's, have
+    # no effect.
     (site / "lock.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
     programs = [str(binaries.find_binary(name).parent) for name in SERVERS]
     monkeypatch.setenv("PATH", os.pathsep.join([*programs, os.environ["PATH"]]))

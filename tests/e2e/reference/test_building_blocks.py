@@ -1,4 +1,4 @@
-"""Building blocks of data modeling, as in the document of the DynamoDB Developer Guide."""
+"""Building blocks of data modeling, as described in the DynamoDB Developer Guide."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_composite_sort_key_reads_a_range(server: Server) -> None:
 
 
 def test_user_reads_only_own_partition(server: Server) -> None:
-    """A user's rows are one item collection; the API returns those of the caller only."""
+    """All rows of a user are one item collection. The API returns only the caller's own rows."""
     ann, ben = server.add_users(2)
     ann.put(f"/v1/me/blocks/{ben.id}")
     cleo = server.add_user()
@@ -99,7 +99,7 @@ def test_user_reads_only_own_partition(server: Server) -> None:
 def test_erasure_deletes_the_partitions_of_a_user(
     server: Server, closed_account: tuple[str, str, str]
 ) -> None:
-    """Of a closed account only a tombstone stays."""
+    """Only a tombstone remains of a closed account."""
     user, followed, receipt = closed_account
 
     def is_gone() -> bool:
@@ -115,7 +115,7 @@ def test_erasure_deletes_the_partitions_of_a_user(
 
 
 def test_tenant_has_its_own_partitions(server: Server) -> None:
-    """Another deployment on the same tables: each partition key begins with its tenant."""
+    """Another deployment uses the same tables; each partition key begins with its tenant."""
     tenant = {"CHAT_WARM_TENANT": "acme", "CHAT_REDIS_URL": server.redis_url(1)}
     with open_api(server, **tenant) as port:
         client = Client(port)
@@ -138,7 +138,7 @@ def test_tenant_has_its_own_partitions(server: Server) -> None:
 
 
 def test_sparse_index_has_only_messages_with_files(server: Server) -> None:
-    """The attribute `files_of` is set on few messages; only they are in index `files`."""
+    """Few messages have the attribute `files_of`, so only they are in the index `files`."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     ann.send(chat, "no file")
@@ -156,7 +156,7 @@ def test_sparse_index_has_only_messages_with_files(server: Server) -> None:
 
 
 def test_sparse_partition_lists_open_reports_newest_first(server: Server) -> None:
-    """Reports that need a reaction are in a partition of their own until they are resolved."""
+    """Open reports are in a separate partition until they are resolved."""
     host, (ann, ben) = server.host_application, server.add_users(2)
     chat = ann.open_direct(ben)
     seqs = [ann.send(chat, f"spam {number}")["seq"] for number in (1, 2)]
@@ -182,7 +182,7 @@ def test_sparse_partition_lists_open_reports_newest_first(server: Server) -> Non
 
 
 def test_message_of_a_week_has_a_time_to_live(server: Server) -> None:
-    """`ttl` is a number of seconds, and the table's TTL attribute."""
+    """`ttl` is a number of seconds, and the TTL attribute of the table."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
 
@@ -203,7 +203,7 @@ def test_message_of_a_week_has_a_time_to_live(server: Server) -> None:
 
 
 def test_expired_message_is_not_read_and_then_removed(server: Server) -> None:
-    """Readers do not wait for the deletion; after it, a marker keeps the position."""
+    """An expired message is hidden before it is deleted; then a marker keeps its position."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     ann.send(chat, "short", expires_s=1)
@@ -220,7 +220,7 @@ def test_expired_message_is_not_read_and_then_removed(server: Server) -> None:
 
 
 def test_old_messages_move_to_the_archive(server: Server) -> None:
-    """Old items become objects in S3 and leave DynamoDB; history reads them as before."""
+    """Old items move from DynamoDB to objects in S3; history returns them as before."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     texts = [f"old {number}" for number in range(ARCHIVED_MIN)]
@@ -242,7 +242,7 @@ def test_old_messages_move_to_the_archive(server: Server) -> None:
 
 
 def test_removals_are_in_the_stream_with_the_old_item(server: Server) -> None:
-    """DynamoDB Streams of the messages: a reader can keep what was removed."""
+    """The DynamoDB Stream of the messages contains the removed items."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     ack = ann.send(chat, "short", expires_s=1)
@@ -264,7 +264,7 @@ def test_removals_are_in_the_stream_with_the_old_item(server: Server) -> None:
 
 
 def test_read_mark_changes_one_small_item(server: Server) -> None:
-    """A chat is not one document: settings and the marks of each member are separate items."""
+    """A chat is not one document: its settings and the marks of each member are separate items."""
     ann, ben = server.add_users(2)
     chat = ann.create_group(ben)
     seq = ann.send(chat, "read me")["seq"]
@@ -282,7 +282,7 @@ def test_read_mark_changes_one_small_item(server: Server) -> None:
 
 
 def test_long_body_is_an_object_and_its_item_stays_small(server: Server) -> None:
-    """A change of the message does not rewrite the text."""
+    """A change of the message does not write the text again."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     text = "long " * INLINE_BYTES_MAX
@@ -305,7 +305,7 @@ def test_long_body_is_an_object_and_its_item_stays_small(server: Server) -> None
 
 
 def test_busy_chat_is_written_to_several_partitions(server: Server) -> None:
-    """`<chat>#<n>`: readers merge the partitions."""
+    """The partitions are named `<chat>#<n>`; readers merge them."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     ann.send(chat, "before")
@@ -328,7 +328,7 @@ def test_busy_chat_is_written_to_several_partitions(server: Server) -> None:
 
 
 def test_votes_are_counted_in_batches(server: Server) -> None:
-    """A vote writes its own item; a worker adds the new votes to the count, for all at once."""
+    """A vote writes its own item. A worker adds all new votes to the count at once."""
     author, *voters = server.add_users(5)
     post = author.post("/v1/me/posts", {"content": "Vote for me"})["id"]
 

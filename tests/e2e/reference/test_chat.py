@@ -1,4 +1,4 @@
-"""The real-time chat of the document on databases for social chat messages."""
+"""Real-time chat, as described in the document on databases for social chat messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pair(server: Server) -> tuple[User, User, str]:
 
 
 def test_search_finds_messages_by_their_words(server: Server) -> None:
-    """Members find a message by words, in any case and without diacritics; others do not."""
+    """Members find a message by its words, ignoring case and diacritics; other users do not."""
     ann, ben, eve = server.add_users(3)
     chat = ann.open_direct(ben)
     seq = ann.send(chat, "Frühstück at <nine>?")["seq"]
@@ -80,7 +80,7 @@ def test_login_at_the_api_leads_to_the_chat_server(server: Server) -> None:
 
 
 def test_users_are_items_and_not_rows_of_a_relational_database(server: Server) -> None:
-    """Account, profile and logins of a user."""
+    """The account, profile and logins of a user are items."""
     user = server.add_user()
     user.patch("/v1/me", {"name": "Ann", "about": "Likes the sea"})
 
@@ -93,7 +93,7 @@ def test_users_are_items_and_not_rows_of_a_relational_database(server: Server) -
 def test_status_of_a_user_is_online_while_a_device_is_connected(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
-    """The status server is Redis: users who share a chat get the status, live and on request."""
+    """Redis is the status server: users who share a chat get the status live and on request."""
     ann, ben, chat = pair
     ann.send(chat, "Hi")
     ben.send(chat, "Hello")
@@ -108,7 +108,7 @@ def test_status_of_a_user_is_online_while_a_device_is_connected(
 
 
 def test_message_is_queued_and_then_stored(server: Server, pair: tuple[User, User, str]) -> None:
-    """Redis Streams are the queue before DynamoDB: ack at once, `stored` when it is written."""
+    """A Redis Stream is the queue before DynamoDB: the send is acked at once, then `stored`."""
     ann, _, chat = pair
     with ann.connect() as device:
         ack = device.ask("send", chat=chat, ref="r1", body="Hi")
@@ -124,7 +124,7 @@ def test_message_is_queued_and_then_stored(server: Server, pair: tuple[User, Use
 
 @pytest.fixture
 def push_service() -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """A Web Push service: its URL, and the headers of what it received."""
+    """A Web Push service: its URL, and the headers of the received requests."""
     received: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -152,7 +152,7 @@ def test_user_without_a_connection_gets_a_push(
     pair: tuple[User, User, str],
     push_service: tuple[str, list[dict[str, str]]],
 ) -> None:
-    """The notification server: online users get the message, offline users a notification."""
+    """Online users get the message; offline users get a notification."""
     ann, ben, chat = pair
     url, received = push_service
     made = ben.post(
@@ -169,7 +169,7 @@ def test_user_without_a_connection_gets_a_push(
 
 
 def test_operators_see_the_processes(server: Server) -> None:
-    """The management server: state of all servers, for keys of the host application."""
+    """API keys of the host application can read the state of all servers."""
     server.host_application.get("/v1/admin/overview")
 
     overview = wait_for(
@@ -186,7 +186,7 @@ def test_operators_see_the_processes(server: Server) -> None:
 def test_direct_message_is_in_both_inboxes_and_stored_once(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
-    """Write fan-out to the inboxes in Redis; one item in DynamoDB."""
+    """The message is written to both inboxes in Redis, and is one item in DynamoDB."""
     ann, ben, chat = pair
 
     ack = ann.send(chat, "Hi")
@@ -198,7 +198,7 @@ def test_direct_message_is_in_both_inboxes_and_stored_once(
 
 
 def test_message_of_a_small_group_is_in_the_inbox_of_each_member(server: Server) -> None:
-    """Write fan-out, as for direct messages; the history of the group is stored once."""
+    """The message is written to each member's inbox, and the group's history is stored once."""
     ann, *others = server.add_users(3)
     chat = ann.create_group(*others)
 
@@ -212,7 +212,7 @@ def test_message_of_a_small_group_is_in_the_inbox_of_each_member(server: Server)
 
 
 def test_message_of_a_large_group_is_only_in_the_group_log(server: Server) -> None:
-    """A group above the fan-out limit has one mailbox, which all members read."""
+    """A group above the fan-out limit has one log, which all members read."""
     ann, *others = server.add_users(LARGE_ABOVE + 1)
     chat = ann.create_group(*others)
     with others[0].connect() as device:
@@ -229,7 +229,7 @@ def test_message_of_a_large_group_is_only_in_the_group_log(server: Server) -> No
 def test_offline_messages_are_delivered_in_order(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
-    """The inbox is a stream, which is sorted by its ids: a device resumes after its cursor."""
+    """The inbox is a stream sorted by id; a device resumes after its cursor."""
     ann, ben, chat = pair
     with ben.connect() as device:
         cursor = {name: device.welcome[name] for name in ("epoch", "seq")}
@@ -247,7 +247,7 @@ def test_offline_messages_are_delivered_in_order(
 
 
 def test_all_devices_of_a_user_receive_each_message_once(pair: tuple[User, User, str]) -> None:
-    """Message roaming: each device, also the sender's other one, gets each message once."""
+    """Each device of a user, including the sender's other device, gets each message once."""
     ann, ben, chat = pair
     with ann.connect("phone") as phone, ann.connect("laptop") as laptop, ben.connect() as other:
         phone.ask("send", chat=chat, ref="r1", body="From my phone")
@@ -258,7 +258,7 @@ def test_all_devices_of_a_user_receive_each_message_once(pair: tuple[User, User,
 
 
 def test_message_ids_are_unique_and_increase(pair: tuple[User, User, str]) -> None:
-    """`seq` counts the messages of a chat; a repeated send gets the same id."""
+    """`seq` counts the messages of a chat; a repeated send returns the same id."""
     ann, _, chat = pair
     with ann.connect() as device:
         acks = [device.ask("send", chat=chat, ref=f"r{n}", body="Hi") for n in range(20)]
@@ -270,7 +270,7 @@ def test_message_ids_are_unique_and_increase(pair: tuple[User, User, str]) -> No
 
 
 def test_recent_messages_are_listed_newest_chat_first(server: Server) -> None:
-    """The chats of a user, ordered by their newest message, with what is unread."""
+    """Chats are ordered by their newest message and have unread counts."""
     ann, ben, cleo = server.add_users(3)
     chats = [ben.open_direct(ann), cleo.open_direct(ann)]
     ben.send(chats[0], "first")
@@ -290,7 +290,7 @@ def test_recent_messages_are_listed_newest_chat_first(server: Server) -> None:
 def test_history_is_read_from_redis_and_then_from_dynamodb(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
-    """Hot and warm data: the newest messages are in Redis, all are in DynamoDB."""
+    """The newest messages are in Redis; all messages are in DynamoDB."""
     ann, ben, chat = pair
     with ann.connect() as device:
         device.send_messages(chat, [f"text {number}" for number in range(1, 31)])
@@ -310,7 +310,7 @@ def test_history_is_read_from_redis_and_then_from_dynamodb(
 def test_large_objects_are_in_s3_and_their_metadata_in_redis_and_dynamodb(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
-    """Upload to S3, send, download through a link that only members get."""
+    """A file is uploaded to S3, sent, and downloaded with a link that only members get."""
     ann, ben, chat = pair
     content = b"a sound " * 100
     file = server.upload(ann, chat, content, "sound.bin")
@@ -328,7 +328,7 @@ def test_large_objects_are_in_s3_and_their_metadata_in_redis_and_dynamodb(
 
 
 def test_redis_keeps_its_data_on_disk(server: Server) -> None:
-    """Append-only file and no eviction; chats that Redis lost are loaded from DynamoDB."""
+    """Redis has an append-only file and evicts nothing; lost chats are loaded from DynamoDB."""
     persistence = server.redis.info("persistence")
 
     assert persistence["aof_enabled"] == 1
@@ -348,7 +348,7 @@ def test_redis_keeps_its_data_on_disk(server: Server) -> None:
 
 
 def test_message_table_has_the_keys_and_indexes_of_the_document(server: Server) -> None:
-    """`chatid` and `ts`; indexes by sender, receiver and status."""
+    """The keys are `chatid` and `ts`; the indexes are by sender, receiver and status."""
     table = server.describe("messages")
     types = {each["AttributeName"]: each["AttributeType"] for each in table["AttributeDefinitions"]}
     indexes = {name: keys_of(index) for name, index in indexes_of(table).items()}
@@ -366,7 +366,7 @@ def test_message_table_has_the_keys_and_indexes_of_the_document(server: Server) 
 def test_message_item_has_the_attributes_of_the_document(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
-    """One item a message: id, chat, sender, receiver, time, body, status and `status_ts`."""
+    """A message is one item: id, chat, sender, receiver, time, body, status and `status_ts`."""
     ann, ben, chat = pair
 
     ack = ann.send(chat, "Hi", ref="r1")
@@ -392,7 +392,7 @@ def test_message_item_has_the_attributes_of_the_document(
 def test_timestamps_are_microseconds_and_unique_in_a_chat(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
-    """Messages of the same moment get different times."""
+    """Messages sent at the same time get different timestamps."""
     ann, _, chat = pair
     with ann.connect() as device:
         times = [ack["ts"] for ack in device.send_messages(chat, ["Hi"] * 30)]
@@ -403,10 +403,10 @@ def test_timestamps_are_microseconds_and_unique_in_a_chat(
     assert [item["ts"] for item in server.messages(chat)] == times
 
 
-def test_all_messages_of_a_chat_and_those_of_a_time_range(
+def test_chat_messages_are_listed_completely_and_by_time_range(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
-    """Query by `chatid`, and by `chatid` with `ts` between two times."""
+    """A Query by `chatid`, with or without a range of `ts`."""
     ann, ben, chat = pair
     times = [ann.send(chat, f"text {number}")["ts"] for number in range(4)]
     path = f"/v1/chats/{chat}/messages/between"
@@ -424,10 +424,10 @@ def test_all_messages_of_a_chat_and_those_of_a_time_range(
     ("index", "attribute", "mine"),
     [("sender", "sender_id", "/v1/me/sent"), ("receiver", "receiver_id", "/v1/me/received")],
 )
-def test_messages_of_a_sender_or_receiver_and_those_of_a_time_range(
+def test_messages_are_listed_by_sender_or_receiver_and_time_range(
     server: Server, index: str, attribute: str, mine: str
 ) -> None:
-    """Query of index `sender` or `receiver`, for the user and for the host application."""
+    """A Query of the index `sender` or `receiver`, for the user and for the host application."""
     ann, ben, cleo = server.add_users(3)
     chats = [ann.open_direct(ben), ann.open_direct(cleo)]
     acks = [ann.send(chats[number % 2], f"text {number}") for number in range(4)]
@@ -447,8 +447,8 @@ def test_messages_of_a_sender_or_receiver_and_those_of_a_time_range(
     assert [row["ts"] for row in rows] == [times[n] for n in expected if n in (1, 2)]
 
 
-def test_messages_of_a_user_over_all_chats_are_one_list_by_time(server: Server) -> None:
-    """Direct and group messages, sent and received; an item per chat, none per member."""
+def test_messages_of_all_chats_of_a_user_are_one_list_by_time(server: Server) -> None:
+    """The list has sent and received messages of direct chats and groups: one item per chat."""
     ann, ben, cleo = server.add_users(3)
     chats = [ann.open_direct(ben), ann.create_group(ben, cleo), cleo.open_direct(ann)]
     sends = [(ann, 0), (ben, 1), (cleo, 2), (cleo, 1), (ben, 0), (ann, 1)]
@@ -472,8 +472,8 @@ def test_messages_of_a_user_over_all_chats_are_one_list_by_time(server: Server) 
     assert not [row["SK"] for row in members if any(chat in row["SK"] for chat in chats)]
 
 
-def test_active_messages_of_a_chat(server: Server, pair: tuple[User, User, str]) -> None:
-    """Query of `chatid` with `status_ts` that begins with `active`; a deletion changes it."""
+def test_active_messages_of_a_chat_are_listed(server: Server, pair: tuple[User, User, str]) -> None:
+    """A Query for `status_ts` values that begin with `active`; a deletion changes the value."""
     ann, ben, chat = pair
     acks = [ann.send(chat, text) for text in ("kept", "deleted", "also kept")]
     ann.delete(f"/v1/chats/{chat}/messages/{acks[1]['seq']}")

@@ -24,8 +24,9 @@ from tests.e2e.reference.support import PASSWORD, Server, User, wait_for
 
 pytest_plugins = ["tests.e2e.reference.fixtures"]
 
-ERASURE_S = 300.0  # a step interrupted on a slow machine is retried after its lease
-# Stores with the user's texts before the erasure, besides Redis, without and with encryption.
+ERASURE_S = 300.0  # on a slow machine an interrupted step is retried after its lease expires
+# Stores that contain the user's texts before the erasure, without and with encryption. Redis is
+# listed separately.
 PLAIN = {
     "dynamodb chat_chat_session", "dynamodb chat_directory", "dynamodb chat_messages",
     "dynamodb chat_social", "index", "s3 analytics", "s3 archive", "s3 attachments", "s3 exports",
@@ -33,13 +34,13 @@ PLAIN = {
 ENCRYPTED = PLAIN - {
     "dynamodb chat_chat_session", "dynamodb chat_messages", "s3 analytics", "s3 archive",
 }  # fmt: skip
-# Stores that may not contain the id of an erased user. Elsewhere it may remain in the tombstone
-# and at the positions of messages: docs/privacy.md, "Data that remains".
+# Stores that must not contain the id of an erased user. The id may remain in the tombstone and at
+# the positions of messages: docs/privacy.md, "Data that remains".
 WITHOUT_ID = {"dynamodb chat_chat_session", "index", "s3 analytics", "s3 attachments", "s3 exports"}
 
 
 def use_everything(deployment: Deployment, ann: User, ben: User, word: str) -> dict[str, str]:
-    """Let ann write a word in every field a user can set; return the ids of the chats."""
+    """Write a word as ann into every field that a user can set; return the ids of the chats."""
     login = {"user": ann.id, "password": PASSWORD, "device": f"device {word}"}
     deployment.public.post("/v1/auth/login", login)
     ann.patch("/v1/me", {"name": f"Ann {word}", "about": f"about {word}"})
@@ -83,7 +84,7 @@ def use_everything(deployment: Deployment, ann: User, ben: User, word: str) -> d
 
 
 def _use_companion(deployment: Deployment, ann: User, word: str) -> str:
-    """Let a companion answer and remember the word; return the chat of the ended session."""
+    """Let a companion respond and remember the word; return the chat of the ended session."""
     companion = deployment.add_companion("memory")
     session = str(ann.post(f"/v1/companions/{companion}/session")["chat"]["chat"])
     ann.send(session, f"My name is {word}")
@@ -96,7 +97,7 @@ def _use_companion(deployment: Deployment, ann: User, word: str) -> str:
 
 
 def kinds_of(places: list[str]) -> set[str]:
-    """Return the kinds of places, such as `redis log` or `s3 archive`."""
+    """Return the kinds of stores, such as `redis log` or `s3 archive`."""
     kinds = set()
     for place in places:
         store, _, name = place.partition(" ")
@@ -124,7 +125,7 @@ def encrypt(server: Server, folder: Path) -> Mapping[str, str]:
     return {
         "CHAT_ENCRYPTION_PROVIDER": "file",
         "CHAT_ENCRYPTION_KEY_FILE": str(keys),
-        "CHAT_ANALYTICS_EXPORT": "metadata",  # texts are refused together with encryption
+        "CHAT_ANALYTICS_EXPORT": "metadata",  # texts cannot be exported with encryption
     }
 
 
@@ -133,9 +134,9 @@ def encrypt(server: Server, folder: Path) -> Mapping[str, str]:
 def test_erased_user_and_deleted_tenant_are_found_in_no_store(
     server: Server, tmp_path: Path, is_encrypted: bool
 ) -> None:
-    """No store has the texts of an erased user, or any data of a deleted tenant.
+    """No store has texts of an erased user or data of a deleted tenant.
 
-    Of the erased user, only the documented uses of the id remain until the tenant is deleted.
+    The id of the erased user remains only in the documented places, until the tenant is deleted.
     """
     word, mark = new_mark(), new_mark()
     tenant, number = ("umbrella", 6) if is_encrypted else ("wayne", 7)
@@ -177,7 +178,7 @@ def test_erased_user_and_deleted_tenant_are_found_in_no_store(
             each["body"] for each in ben.get(f"/v1/chats/{chats['group']}/messages")["messages"]
         ]
         assert [text for text in texts if text] == ["sent by ben", f"sent by ben {mark}"]
-        assert texts[late["seq"] - 1] == f"sent by ben {mark}", "positions of messages are kept"
+        assert texts[late["seq"] - 1] == f"sent by ben {mark}", "the position must remain"
 
         done = deployment.run("tenants", "delete", tenant, "--confirm", tenant)
 

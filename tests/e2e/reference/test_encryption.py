@@ -1,4 +1,4 @@
-"""Client-side encryption with a key per tenant, as in the document of the Developer Guide."""
+"""Client-side encryption with one key per tenant, as in the DynamoDB Developer Guide."""
 
 from __future__ import annotations
 
@@ -37,10 +37,13 @@ def log_in(port: int) -> Client:
     return Client(port, Client(port).post("/v1/auth/register", body)["token"])
 
 
-def test_bodies_of_a_tenant_are_encrypted_with_its_key_until_that_is_deleted(
+def test_tenant_bodies_are_encrypted_until_the_key_is_deleted(
     server: Server, tmp_path: Path
 ) -> None:
-    """Items hold no text; history does. Without the key, the messages are deleted ones."""
+    """Items contain no plain text, but history does.
+
+    Without the key, messages appear as deleted.
+    """
     keys = tmp_path / "keys"
     keys.write_text(server.command("encryption", "new-key"))
     settings = {
@@ -82,11 +85,11 @@ def test_bodies_of_a_tenant_are_encrypted_with_its_key_until_that_is_deleted(
 
         wait_for(are_lost, "the messages are deleted ones")
         assert all(each["deleted"] and each["body"] == "" for each in messages_of(ben, chat))
-        assert len(server.messages(f"vault/{chat}")) == 20, "the items stay; no one can read them"
+        assert len(server.messages(f"vault/{chat}")) == 20, "the items must remain"
 
 
 def messages_of(client: Client, chat: str) -> list[dict[str, Any]]:
-    """Return the messages of a chat, oldest first; nothing while the server cannot answer."""
+    """Return the messages of a chat, oldest first, or none while the server returns errors."""
     response = client.call("GET", f"/v1/chats/{chat}/messages", params={"limit": 50})
     return [] if response.is_error else list(response.json()["messages"])
 

@@ -13,7 +13,7 @@ pytest_plugins = ["tests.e2e.reference.fixtures"]
 
 
 def test_tables_share_the_generic_keys(server: Server) -> None:
-    """Different types of items are in one table, under `PK` and `SK`."""
+    """Different types of items share a table under `PK` and `SK`."""
     tables = ("chat_session", "directory", "social")
 
     assert [keys_of(server.describe(table)) for table in tables] == [["PK", "SK"]] * 3
@@ -21,7 +21,7 @@ def test_tables_share_the_generic_keys(server: Server) -> None:
 
 
 def test_sort_key_prefixes_distinguish_the_entities_of_a_partition(server: Server) -> None:
-    """Order and favorite in the document; here user, credentials, devices and blocks."""
+    """The document has orders and favorites; here: user, credentials, devices and blocks."""
     ann, ben = server.add_users(2)
     ann.put(f"/v1/me/blocks/{ben.id}")
 
@@ -54,7 +54,7 @@ def test_attribute_of_a_newer_release_survives_changes(server: Server) -> None:
 
 
 def test_migrations_are_planned_and_run_while_the_server_runs(server: Server) -> None:
-    """`chatserver migrate`: schema version, processes, and the batch update of all items."""
+    """`chatserver migrate` shows the schema version and the processes, and updates all items."""
     status = server.command("migrate", "status")
     done = server.command("migrate", "up")
 
@@ -89,7 +89,7 @@ def test_favorites_are_a_new_entity_with_a_prefix(server: Server) -> None:
 
 
 def test_item_and_flag_are_written_in_one_transaction(server: Server) -> None:
-    """A favorite with its flag in the order: here a pin with `pinned` in the message."""
+    """The document has a favorite and a flag in the order; here: a pin and a flag in a message."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     first, second = (ann.send(chat, text)["seq"] for text in ("pin me", "delete me"))
@@ -131,7 +131,7 @@ def test_concurrent_changes_of_an_item_are_all_applied(server: Server) -> None:
 
 
 def test_indexes_are_few_and_project_only_keys(server: Server) -> None:
-    """Six indexes for all access patterns; `expires_at` hides expired messages."""
+    """Six indexes serve all access patterns; `expires_at` hides expired messages."""
     projections = {
         f"{table}.{name}": index["Projection"].get("NonKeyAttributes", [])
         for table in ("messages", "chat_session", "social", "directory")
@@ -149,7 +149,7 @@ def test_indexes_are_few_and_project_only_keys(server: Server) -> None:
 
 
 def test_inverted_index_lists_the_chats_of_a_user(server: Server) -> None:
-    """Members of a chat are a partition; the chats of a user are the same items by `by_member`."""
+    """The base table lists the members of a chat, and the index `by_member` the chats of a user."""
     ann, ben = server.add_users(2)
     chats = sorted([ann.create_group(ben), ann.create_group(ben, name="Other")])
 

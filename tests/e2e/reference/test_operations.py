@@ -1,4 +1,4 @@
-"""Operators' tests of the stores: the self-test, and a DynamoDB that refuses as AWS does."""
+"""Tools for operators: the self-test, and a DynamoDB that refuses requests as AWS does."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ WRITE_UNITS = 10
 
 @contextlib.contextmanager
 def open_limits(server: Server) -> Iterator[Any]:
-    """Start the limits of AWS before the server's DynamoDB; yield a client without retries.
+    """Start a proxy with AWS limits in front of DynamoDB; yield a client without retries.
 
-    `chatserver dev --aws-limits` starts the same, with the limits that AWS has.
+    `chatserver dev --aws-limits` starts the same proxy with the limits of AWS.
     """
     port = free_port()
     argv = [sys.executable, "-m", "chatserver.dev.aws_limits", "--port", str(port)]
@@ -71,7 +71,7 @@ def open_table(server: Server) -> Iterator[str]:
 
 
 def error_of(call: Any, **request: Any) -> str:
-    """Send a request; return its error code and message, empty if there is none."""
+    """Send a request; return its error code and message, empty if it succeeds."""
     try:
         call(**request)
     except ClientError as exc:
@@ -80,7 +80,7 @@ def error_of(call: Any, **request: Any) -> str:
 
 
 def test_dynamodb_refuses_as_aws_does(server: Server) -> None:
-    """Conflicting transactions, a hot partition, and partially processed batches."""
+    """Conflicting transactions, a hot partition and partial batches get the errors of AWS."""
     with open_table(server) as table, open_limits(server) as client:
         put = {"Put": {"TableName": table, "Item": {"PK": {"S": "contended"}}}}
 
@@ -109,7 +109,7 @@ def test_dynamodb_refuses_as_aws_does(server: Server) -> None:
 
 
 def test_selftest_checks_all_stores_and_leaves_nothing(server: Server, tmp_path: Path) -> None:
-    """The check before the first user writes a report and leaves no table, object or key."""
+    """The self-test before the first user writes a report and leaves no table, object or key."""
     tables = server.raw_dynamodb.list_tables()["TableNames"]
     output = server.command("selftest", "--out", str(tmp_path), CHAT_REDIS_URL=server.redis_url(9))
 

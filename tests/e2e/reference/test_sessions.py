@@ -1,4 +1,4 @@
-"""Sessions of users with AI companions, as in the document on DynamoDB for AI digital humans."""
+"""Sessions of users with AI companions, as in the document on AI digital humans in DynamoDB."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def active_row(server: Server, user: User, companion: str) -> dict[str, Any] | N
 def test_question_is_answered_from_the_stored_history(
     server: Server, companion: str, user: User
 ) -> None:
-    """The model gets the earlier messages of the session, and its answer is streamed and stored."""
+    """The model gets the earlier messages of the session. Its response is streamed and stored."""
     chat = create(user, companion)["chat"]
     with user.connect() as device:
         ack = device.ask("send", chat=chat, ref="q1", body="My name is Lin")
@@ -62,7 +62,7 @@ def test_question_is_answered_from_the_stored_history(
 
 
 def test_new_session_has_the_memory_of_earlier_ones(server: Server, user: User) -> None:
-    """Memory from one session is in the prompt of the next; the user deletes it."""
+    """Memory of one session is in the prompt of the next one, until the user deletes it."""
     companion = server.add_companion("memory")
     chat = create(user, companion)["chat"]
     with user.connect() as device:
@@ -90,7 +90,7 @@ def test_new_session_has_the_memory_of_earlier_ones(server: Server, user: User) 
 
 
 def test_companion_is_an_item_for_each_version(server: Server) -> None:
-    """`ai_id` and `ai_version`, with the model of Amazon Bedrock that answers."""
+    """An item has `ai_id`, `ai_version` and the Amazon Bedrock model that responds."""
     host = server.host_application
     model = "anthropic.claude-3-haiku-20240307-v1:0"
     body = {"name": "Claude", "provider": "bedrock", "model": model, "prompt": "Be kind."}
@@ -109,7 +109,7 @@ def test_companion_is_an_item_for_each_version(server: Server) -> None:
 
 
 def test_session_table_has_the_keys_and_the_index_of_the_document(server: Server) -> None:
-    """`chat_session` with `PK` and `SK`, and `GSI1_chat` with keys only."""
+    """`chat_session` has `PK` and `SK`, and the index `GSI1_chat` has only keys."""
     table = server.describe("chat_session")
 
     assert keys_of(table) == ["PK", "SK"]
@@ -120,7 +120,7 @@ def test_session_table_has_the_keys_and_the_index_of_the_document(server: Server
 
 
 def test_create_chat_puts_the_active_item(server: Server, companion: str, user: User) -> None:
-    """`createChat`: the attributes of the document."""
+    """`createChat` writes the attributes of the document."""
     before = time.time_ns() // 1_000_000
 
     session = create(user, companion)
@@ -140,7 +140,7 @@ def test_create_chat_puts_the_active_item(server: Server, companion: str, user: 
 def test_create_chat_fails_if_a_session_is_active(
     server: Server, companion: str, user: User
 ) -> None:
-    """The condition of the document, also for eight requests at once."""
+    """The condition of the document holds, also for eight concurrent requests."""
 
     def post(_: int) -> int:
         return user.call("POST", f"/v1/companions/{companion}/session", {}).status_code
@@ -157,8 +157,10 @@ def test_create_chat_fails_if_a_session_is_active(
     assert active_row(server, user, companion) == row
 
 
-def test_get_chat_by_user_and_companion(server: Server, companion: str, user: User) -> None:
-    """`getChatByUser_id_and_ai_id`: by HTTP and over the socket."""
+def test_get_chat_by_user_and_companion_returns_active(
+    server: Server, companion: str, user: User
+) -> None:
+    """`getChatByUser_id_and_ai_id`, over HTTP and WebSocket."""
     assert user.refused("GET", f"/v1/companions/{companion}/session") == (404, "not_found")
     session = create(user, companion)
 
@@ -197,7 +199,7 @@ def test_delete_chat_keeps_an_old_item(server: Server, companion: str, user: Use
 
 
 def test_renew_chat_replaces_the_active_item(server: Server, companion: str, user: User) -> None:
-    """`renewChat`: old item and new active item are written together."""
+    """`renewChat` writes the old item and the new active item in one transaction."""
     first = create(user, companion)
 
     with user.connect() as device:
@@ -214,8 +216,8 @@ def test_renew_chat_replaces_the_active_item(server: Server, companion: str, use
     assert len(server.rows("chat_session", user.id)) == 2
 
 
-def test_update_ai_version_by_chat_id(server: Server) -> None:
-    """`updateAIVersionByChat_id`: the index finds the item, one attribute changes."""
+def test_update_ai_version_by_chat_id_changes_one_attribute(server: Server) -> None:
+    """`updateAIVersionByChat_id` finds the item with the index and changes one attribute."""
     host, user, companion = server.host_application, server.add_user(), server.add_companion()
     chat = create(user, companion)["chat"]
     before = active_row(server, user, companion)
@@ -233,7 +235,7 @@ def test_update_ai_version_by_chat_id(server: Server) -> None:
 
 
 def test_active_sessions_sort_first_and_old_ones_by_time(server: Server, user: User) -> None:
-    """`#` sorts before ids, and a chat id is a ULID, which sorts by time."""
+    """`#` sorts before all ids, and a chat id is a ULID, which sorts by time."""
     one, other = server.add_companion(), server.add_companion()
     chats = [create(user, one)["chat"]]
     for _ in range(2):

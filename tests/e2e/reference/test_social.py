@@ -42,7 +42,7 @@ def test_social_table_has_generic_keys_and_no_index(server: Server) -> None:
 
 
 def test_get_user_info_by_user_id(server: Server) -> None:
-    """One Query returns `info` and `count`, which are separate items."""
+    """One Query returns the separate items `info` and `count`."""
     ann, ben = server.add_users(2)
     ann.patch("/v1/me", {"name": "Ann", "about": "Likes the sea"})
     ben.put(f"/v1/me/following/{ann.id}")
@@ -60,7 +60,7 @@ def test_get_user_info_by_user_id(server: Server) -> None:
 
 
 def test_counts_change_without_the_info(server: Server) -> None:
-    """The item that changes often is the small one."""
+    """The item that changes often is small."""
     ann, ben = server.add_users(2)
     ann.patch("/v1/me", {"about": "x" * 200})
     before = server.item("social", PK=f"u#{ann.id}", SK="info")
@@ -72,8 +72,8 @@ def test_counts_change_without_the_info(server: Server) -> None:
     assert "about" not in count_row(server, ann)
 
 
-def test_get_follower_list_by_user_id(server: Server) -> None:
-    """Query of `u#<user>#follower`, by pages."""
+def test_get_follower_list_by_user_id_is_one_query(server: Server) -> None:
+    """A Query of `u#<user>#follower` returns the followers in pages."""
     ann, *others = server.add_users(4)
     for other in others:
         other.put(f"/v1/me/following/{ann.id}")
@@ -84,8 +84,8 @@ def test_get_follower_list_by_user_id(server: Server) -> None:
     assert [each["user"] for each in listed] == expected
 
 
-def test_get_following_list_by_user_id(server: Server) -> None:
-    """Query of `u#<user>#following`."""
+def test_get_following_list_by_user_id_is_one_query(server: Server) -> None:
+    """A Query of `u#<user>#following` returns the followed users."""
     ann, *others = server.add_users(4)
     for other in others:
         ann.put(f"/v1/me/following/{other.id}")
@@ -97,7 +97,7 @@ def test_get_following_list_by_user_id(server: Server) -> None:
 
 
 def test_follow_and_unfollow_write_both_edges_and_both_counts(server: Server) -> None:
-    """Both edges in one transaction, once however often it is asked; the counts follow."""
+    """One transaction writes both edges, once even if repeated; the counts are updated later."""
     ann, ben = server.add_users(2)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: ann.put(f"/v1/me/following/{ben.id}"), range(4)))
@@ -117,8 +117,8 @@ def test_follow_and_unfollow_write_both_edges_and_both_counts(server: Server) ->
     wait_for(lambda: counts() == (0, 0), "the counts")
 
 
-def test_get_post_list_by_user_id(server: Server) -> None:
-    """Query of `u#<user>#post`; ids are ULIDs, so the newest post is the last item."""
+def test_get_post_list_by_user_id_is_one_query(server: Server) -> None:
+    """A Query of `u#<user>#post`. Ids are ULIDs, so the newest post is the last item."""
     ann, ben = server.add_users(2)
     posts = [add_post(ann, f"post {number}") for number in range(3)]
 
@@ -132,8 +132,8 @@ def test_get_post_list_by_user_id(server: Server) -> None:
     assert server.rows("social", f"u#{ann.id}#post")[0]["content"] == "edited"
 
 
-def test_get_user_likes_by_post_id(server: Server) -> None:
-    """Query of `p#<post>#likelist`."""
+def test_get_user_likes_by_post_id_is_one_query(server: Server) -> None:
+    """A Query of `p#<post>#likelist` returns the users."""
     ann, *others = server.add_users(4)
     post = add_post(ann, "Like me")
     path = f"/v1/users/{ann.id}/posts/{post}"
@@ -147,8 +147,8 @@ def test_get_user_likes_by_post_id(server: Server) -> None:
     assert others[1].get(path)["liked"] and not others[0].get(path)["liked"]
 
 
-def test_get_like_count_by_post_id(server: Server) -> None:
-    """GetItem of `p#<post>#likecount`; likes wait in a queue and are added in batches."""
+def test_get_like_count_by_post_id_reads_one_item(server: Server) -> None:
+    """GetItem of `p#<post>#likecount`. Likes wait in a queue and are added in batches."""
     ann, *others = server.add_users(4)
     post = add_post(ann, "Like me")
     row = server.item("social", PK=f"p#{post}#likecount", SK="count")
@@ -165,8 +165,8 @@ def test_get_like_count_by_post_id(server: Server) -> None:
     assert not queue or server.redis.type(queue) == "stream"
 
 
-def test_get_timeline_by_user_id(server: Server) -> None:
-    """Query of `u#<user>#timeline`: a post is written to the timelines of the followers."""
+def test_get_timeline_by_user_id_is_one_query(server: Server) -> None:
+    """A Query of `u#<user>#timeline`. A post is written to the timelines of the followers."""
     ann, ben, cleo = server.add_users(3)
     for author in (ben, cleo):
         ann.put(f"/v1/me/following/{author.id}")
@@ -185,7 +185,7 @@ def test_get_timeline_by_user_id(server: Server) -> None:
 
 
 def test_timeline_rows_expire(server: Server) -> None:
-    """`ttl` of a row is some weeks ahead, and TTL of the table is on."""
+    """`ttl` of a row is some weeks ahead, and the table has TTL enabled."""
     ann, ben = server.add_users(2)
     ann.put(f"/v1/me/following/{ben.id}")
     add_post(ben, "Hello")
@@ -197,7 +197,7 @@ def test_timeline_rows_expire(server: Server) -> None:
 
 
 def test_posts_of_an_author_with_many_followers_are_merged_on_read(server: Server) -> None:
-    """No rows are written for them: a post of a famous author costs one item."""
+    """A post of an author with many followers costs one item and no timeline rows."""
     author, *followers = server.add_users(MERGED_ABOVE + 2)
     for follower in followers:
         follower.put(f"/v1/me/following/{author.id}")
@@ -208,7 +208,7 @@ def test_posts_of_an_author_with_many_followers_are_merged_on_read(server: Serve
     def timeline(user: User) -> list[str]:
         return [each["id"] for each in user.get(f"/v1/users/{user.id}/timeline")["items"]]
 
-    for follower in followers:  # readers know the author's state within seconds
+    for follower in followers:  # readers notice within seconds that the author has many followers
         wait_for(lambda user=follower: timeline(user) == [post], "the post")  # type: ignore[misc]
         assert server.rows("social", f"u#{follower.id}#timeline") == []
     assert server.item("directory", PK="merged", SK=f"merged#{author.id}") is not None

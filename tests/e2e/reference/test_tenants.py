@@ -1,4 +1,4 @@
-"""Tenants on shared tables and a shared bucket: measured, exported, deleted and restored."""
+"""Tenants on shared tables and a shared bucket: measuring, exporting, deleting and restoring."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.e2e.reference.support import DEADLINE_S, PASSWORD, Client, Server, Us
 
 pytest_plugins = ["tests.e2e.reference.fixtures"]
 
-# The deletion is killed at these points, in this order: each run continues the previous one.
+# The deletion is killed at these points in this order. Each run continues the previous one.
 FAILPOINTS = (
     "tenants.delete.recorded",
     "tenants.block.schema",
@@ -130,15 +130,15 @@ def history(user: Client, chat: str) -> list[tuple[int, str]]:
 
 
 def try_export(deployment: Deployment, folder: str) -> bool:
-    """Export a tenant; return False while messages are not in DynamoDB yet."""
+    """Export a tenant; return False if some messages are not in DynamoDB yet."""
     done = deployment.run("tenants", "export", deployment.tenant, "--to", folder)
     assert done.returncode == 0 or "not in DynamoDB yet" in done.stderr, done.stderr
     return done.returncode == 0
 
 
-@pytest.mark.timeout(1200)  # two dozen commands, each a separate process
+@pytest.mark.timeout(1200)  # two dozen commands, each in a process
 def test_tenant_deletion_killed_at_any_step_leaves_no_data(server: Server, tmp_path: Path) -> None:
-    """Sessions are closed, writes are refused, and no store has any data of the tenant.
+    """Sessions are closed, writes are refused, and no store has data of the tenant afterwards.
 
     The other tenant of the same tables and bucket keeps all of its data.
     """
@@ -239,7 +239,7 @@ def test_restored_tenant_has_accounts_history_members_and_files(
 
 
 def test_tenants_are_listed_measured_and_blocked(server: Server, tmp_path: Path) -> None:
-    """An operator sees the usage of each tenant and blocks one temporarily."""
+    """An operator reads the usage of each tenant and blocks one of them temporarily."""
     mark = new_mark()
     with open_deployment(server, "hooli", 5, tmp_path) as hooli:
         ann, ben = hooli.add_user(f"ann-{mark}"), hooli.add_user(f"ben-{mark}")

@@ -23,13 +23,14 @@ from tests.support.servers.processes import eventually
 # Console messages about network faults caused by the test.
 _NETWORK = re.compile(
     r"WebSocket connection to .* failed|net::ERR_|Failed to load resource"
-    r"|can.t establish a connection to the server at ws:"  # Firefox
+    r"|can.t establish a connection to the server at ws:"  # from Firefox
     r"|The connection to ws:.* was interrupted while the page was loading"
 )
-# The first load is not controlled by the worker; when it is ready, the files are cached.
+# The service worker does not control the first load. When it is ready, the files are cached.
 WORKER_READY = "navigator.serviceWorker.ready.then(() => true)"
-# The texts of all stored messages of the open chat, in order: scrolls to the end of the list, then
-# to its beginning. Leaves out what is hidden from screen readers; breaks are newlines.
+# Scrolls to the end of the list, then to its beginning, and returns the texts of all stored
+# messages of the open chat in order. Text that is hidden from screen readers is left out; breaks
+# are newlines.
 READ_ALL = """async (deadlineMs) => {
   const list = document.querySelector('[role="log"]');
   const found = new Map();
@@ -59,7 +60,7 @@ READ_ALL = """async (deadlineMs) => {
   await scroll(-300, isAtStart);
   return [...found].sort(([a], [b]) => a - b).map(([, text]) => text);
 }"""
-# True once the store of the client in this browser contains a text.
+# True once the client's store in this browser contains a text.
 IS_STORED = """(text) => new Promise((resolve) => {
   const { user } = JSON.parse(localStorage.getItem("tierchat.session"));
   const request = indexedDB.open(`tierchat-${user}`);
@@ -88,7 +89,7 @@ class Visitor:
     console_errors: list[str]
 
     async def log_in(self) -> None:
-        """Open the page and continue as the demo user."""
+        """Open the page and log in as the demo user."""
         await self.page.goto(self.url)
         await self.page.get_by_role("button", name=f"Continue as {self.user}", exact=True).click()
         await self.wait_for_list()
@@ -121,7 +122,7 @@ class Visitor:
         await expect(self.field).to_be_visible()
 
     async def send(self, *texts: str) -> None:
-        """Write messages and send each."""
+        """Type and send each message."""
         for text in texts:
             await self.field.fill(text)
             await self.field.press("Enter")
@@ -146,7 +147,7 @@ class Visitor:
         await eventually(has_texts, PATIENCE_MS / 1000, f"{self.user} has {len(texts)} messages")
 
     async def choose(self, text: str, item: str) -> None:
-        """Choose an item in the menu of a message."""
+        """Choose an item in a message's menu."""
         await self.messages(text).first.focus()
         await self.page.keyboard.press("Enter")
         await self.page.get_by_role("menuitem", name=item, exact=True).press("Enter")
@@ -169,7 +170,7 @@ class Visitor:
         await self.page.evaluate("window.dispatchEvent(new Event('online'))")
 
     async def wait_until_stored(self, text: str) -> None:
-        """Wait until this device has a message or a draft; it is written within a second."""
+        """Wait until this device has stored a message or a draft, which takes up to a second."""
         while not await self.page.evaluate(IS_STORED, text):
             await self.page.wait_for_timeout(100)
 
@@ -188,11 +189,11 @@ class Visitor:
         return self.page.get_by_role("listitem").filter(has_text=title).get_by_role("link")
 
     def messages(self, text: str) -> Locator:
-        """The messages of the open chat with this text."""
+        """The messages with this text in the open chat."""
         return self.page.get_by_role("log").get_by_role("article").filter(has_text=text)
 
     def mark(self, text: str, status: str | re.Pattern[str]) -> Locator:
-        """The image with this status of one of the user's own messages."""
+        """The status icon of one of the user's own messages."""
         return self.messages(text).get_by_role("img", name=status)
 
     async def check_is_clean(self, *, had_outage: bool = False) -> None:
@@ -210,10 +211,10 @@ Visit = Callable[..., Awaitable[Visitor]]
 
 @contextlib.asynccontextmanager
 async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows: each call opens a separate browser profile. `is_far`: behind the link.
+    """Open windows: each call opens a new browser profile; with `is_far`, behind the link.
 
-    Tests that hold requests with `route` pass `service_workers="block"`: Playwright may miss the
-    requests of a page that a worker has just begun to control.
+    Tests that hold requests with `route` pass `service_workers="block"`. Otherwise Playwright may
+    miss requests of a page that a service worker has just begun to control.
     """
     contexts: list[BrowserContext] = []
 
@@ -241,7 +242,7 @@ async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
 
 
 def session_of(user: str, config: dict[str, Any]) -> str:
-    """Return a script that logs a browser in as a demo user, before the page starts."""
+    """Return a script that logs in a demo user before the page starts."""
     session = json.dumps(json.dumps({"kind": "demo", "user": user}))
     return (
         f"localStorage.setItem('tierchat.session', {session});"

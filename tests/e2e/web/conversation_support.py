@@ -13,8 +13,9 @@ from tests.support.rawchat import RawChat
 IN_FLIGHT_MAX = 48
 NODES_MAX = 1_500
 # Scrolls by `stepPx` in each frame until message `end` is at the edge. Returns the times of the
-# frames, the maximum number of nodes, and the seqs that were shown. With `waitForRows`, it waits at
-# each position until rows are drawn, at most ten frames: there are none at the ends of the chat.
+# frames, the maximum number of nodes, and the seqs that were shown. With `waitForRows`, waits at
+# each position until rows are drawn, for at most ten frames, because there are none at the ends of
+# the chat.
 SCROLL = """async ({ end, stepPx, waitForRows }) => {
   const list = document.querySelector('[role="log"]');
   const seqs = () => [...list.querySelectorAll("[data-seq]")].map((row) => Number(row.dataset.seq));
@@ -39,7 +40,7 @@ SCROLL = """async ({ end, stepPx, waitForRows }) => {
   }
   return { frames: frames.sort((a, b) => a - b), nodes, seen: [...seen] };
 }"""
-# Types letters one by one; returns the times of their synchronous work, with layout.
+# Types letters one at a time; returns the times of their synchronous work, including layout.
 TYPE = """async (count) => {
   const times = [];
   for (let number = 0; number < count; number += 1) {
@@ -54,7 +55,7 @@ TYPE = """async (count) => {
 
 
 async def fill_chat(sender: RawChat, chat: str, count: int, text_of: Callable[[int], str]) -> None:
-    """Send messages 1 to `count` to a chat, in order."""
+    """Send messages 1 to `count` to a chat in order."""
     for first in range(1, count + 1, IN_FLIGHT_MAX):
         numbers = range(first, min(first + IN_FLIGHT_MAX, count + 1))
         sent = [await sender.post(chat, text_of(number)) for number in numbers]
@@ -64,7 +65,7 @@ async def fill_chat(sender: RawChat, chat: str, count: int, text_of: Callable[[i
 async def scroll_to(
     page: Page, end: int, step_px: int = 600, *, wait_for_rows: bool = True
 ) -> dict[str, Any]:
-    """Scroll to message `end`, the first or the last one, as fast as the page draws frames."""
+    """Scroll to message `end`, the first or the last one, at the frame rate of the page."""
     options = {"end": end, "stepPx": step_px, "waitForRows": wait_for_rows}
     found: dict[str, Any] = await page.evaluate(SCROLL, options)
     return found

@@ -23,7 +23,7 @@ from tests.support.web_client import build_web_client
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WebStack]:
-    """The stack of the browser tests, with the web client."""
+    """A stack that serves the web client."""
     await asyncio.to_thread(build_web_client)
     async with open_web_stack(tmp_path_factory.mktemp("web"), USERS) as made:
         yield made
@@ -42,7 +42,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def firefox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
-    """Firefox, by WebDriver BiDi."""
+    """Firefox, controlled by WebDriver BiDi."""
     expect.set_options(timeout=PATIENCE_MS)
     program = str(find_binary("firefox-esr"))
     launcher = tmp_path_factory.mktemp("firefox") / "firefox"
@@ -51,7 +51,7 @@ async def firefox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
     launcher.chmod(0o755)
     async with async_playwright() as playwright:
         made = await playwright.firefox.launch(
-            channel="moz-firefox",  # the released browser, not Playwright's own build
+            channel="moz-firefox",  # the released browser, not the build of Playwright
             executable_path=launcher,
             firefox_user_prefs={"ui.prefersReducedMotion": 1},
         )

@@ -1,4 +1,4 @@
-"""Pages of the web client: opening them, their data, and accessibility checks."""
+"""Pages of the web client: functions that open them, their data, and accessibility checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.web_client import ROOT
 SMALL = (390, 844)
 SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 AXE = ROOT / "clients" / "web" / "node_modules" / "axe-core" / "axe.min.js"
-# Violations as text: the rule, what it asks for, and the elements.
+# Returns violations as text: the rule, its requirement and the elements.
 RUN_AXE = """async () => {
   await Promise.all(document.getAnimations().map((each) => each.finished.catch(() => {})));
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });
@@ -31,13 +31,13 @@ WIDER_THAN_WINDOW = "document.documentElement.scrollWidth > innerWidth"
 
 @dataclasses.dataclass
 class Caller:
-    """A user of the HTTP API, to prepare what a page shows."""
+    """A user of the HTTP API that prepares the content of a page."""
 
     user: str
     http: httpx.AsyncClient
 
     async def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Call an operation; return its answer."""
+        """Call an operation and return its response."""
         answer = await self.http.request(method, path, json=body)
         assert answer.status_code < 300, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
@@ -63,7 +63,7 @@ class Caller:
 
 @contextlib.asynccontextmanager
 async def open_caller(web: WebStack, user: str) -> AsyncIterator[Caller]:
-    """Log in as a demo user for calls of the HTTP API."""
+    """Log in as a demo user of the HTTP API."""
     async with httpx.AsyncClient(base_url=web.url, timeout=PATIENCE_MS / 1000) as http:
         answer = await http.post("/v1/dev/login", json={"user": user})
         assert answer.status_code < 300, answer.text
@@ -103,14 +103,14 @@ async def open_page(
 
 
 async def read_config(web: WebStack) -> dict[str, Any]:
-    """Return the configuration that the server gives to clients."""
+    """Return the configuration that the server sends to clients."""
     async with httpx.AsyncClient(base_url=web.url, timeout=PATIENCE_MS / 1000) as http:
         config: dict[str, Any] = (await http.get("/v1/client-config")).json()
         return config
 
 
 async def check_page(page: Page) -> None:
-    """Check the current page in light and dark: no axe violation, nothing wider than the window."""
+    """Check the page in light and dark mode: no axe violation, nothing wider than the window."""
     await page.evaluate(AXE.read_text())
     for scheme in SCHEMES:
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")

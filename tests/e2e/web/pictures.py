@@ -1,8 +1,8 @@
-"""Takes the pictures of the web client in `docs/images`. Run by hand, from the repository:
+"""Screenshots of the web client for `docs/images`.
 
-    .venv/bin/python -m tests.e2e.web.pictures
+Run by hand in the repository: .venv/bin/python -m tests.e2e.web.pictures
 
-The pictures are screenshots of a real stack with several users.
+The screenshots show a real stack with several users.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOLDER = Path("docs/images")
 BYTES_MAX = 150_000
 PEOPLE = ("alice", "bob", "carol", "dmitri", "emma")
 SIZE = (1200, 800)
-CHATTING_S = 150  # as long as the charts of the operations page show
+CHATTING_S = 150  # the period that the charts of the operations page show
 
 # Senders and texts of the chat in the picture.
 MESSAGES = [
@@ -48,7 +48,7 @@ REPLY = ("bob", "Agreed. Ship it.")
 
 
 async def main() -> None:
-    """Start the stack, send the messages and take the pictures."""
+    """Start the stack, send the messages and take the screenshots."""
     expect.set_options(timeout=PATIENCE_MS)
     with tempfile.TemporaryDirectory() as folder:
         async with open_web_stack(Path(folder), PEOPLE) as web, async_playwright() as playwright:
@@ -107,7 +107,7 @@ async def _take_chat(alice: Visitor, carol: Visitor) -> None:
 
 
 async def _take_operations(web: WebStack, admin: Visitor) -> None:
-    """Chat at a changing rate, then take a picture of the operations page."""
+    """Chat at a changing rate, then take a screenshot of the operations page."""
     people = [await web.stack.chat_of(name).start() for name in PEOPLE]
     chats = []
     for one, other in itertools.combinations(range(len(people)), 2):

@@ -1,4 +1,4 @@
-"""The stack of the browser tests: all servers, and the pages that they serve.
+"""The stack of the browser tests: all servers and the pages that they serve.
 
 The fixtures are in `tests.e2e.web.fixtures`.
 """
@@ -45,8 +45,8 @@ CHROMIUM_ARGS = [
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 ]
-# Only a failure takes that long: a page waits up to ten seconds before it reconnects, and on a busy
-# machine starting a gateway, a login or a picture take similar times.
+# Only a failure takes this long. A page waits up to ten seconds before it reconnects. On a busy
+# machine, starting a gateway, a login or a picture takes about as long.
 PATIENCE_MS = 60_000
 WIDE = (1280, 800)
 PHONE = (360, 740)
@@ -63,9 +63,9 @@ PUSH_ENV = {
     "chatserver.features.push.worker.notify.POLL_MS": "50",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
     "chatserver.features.link_previews.model.PRIVATE_NETWORKS": "127.0.0.0/8",
-    # A response of some hundred words takes longer than the test, also on a busy machine.
+    # A response of some hundred words takes longer than the test.
     "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": "400",
-    # The page waits ten seconds for a response; a slow machine is not a fault.
+    # The page waits ten seconds for a response; a slow machine must not cause an error.
     "CHAT_REDIS_CALL_TIMEOUT_S": "9",
     "CHAT_WARM_CALL_TIMEOUT_S": "9",
     "CHAT_GATEWAY_RPC_TIMEOUT_S": "9",
@@ -73,7 +73,7 @@ PUSH_ENV = {
     "chatserver.features.privacy.worker.jobs.POLL_S": "0.2",
     "chatserver.features.privacy.worker.erasure.SETTLE_S": "0.3",
 }
-# Runs before the page's own scripts: records violations of the content security policy.
+# Runs before the scripts of the page and records violations of the content security policy.
 RECORD_VIOLATIONS = """
 window.__violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
@@ -90,7 +90,10 @@ class Ports(NamedTuple):
 
 
 class WebStack:
-    """A stack with the page at `url`. At `far_url`, page and gateway are behind breakable links."""
+    """A stack that serves the page at `url`.
+
+    At `far_url`, page and gateway are behind links that can be broken.
+    """
 
     def __init__(
         self, stack: Stack, link: TcpProxy, page_link: TcpProxy, ports: Ports, users: Sequence[str]
@@ -145,7 +148,7 @@ class WebStack:
         self.stack.gateways.pop().kill()
 
     def start_gateway(self) -> None:
-        """Start a gateway on the port of the previous one."""
+        """Start a gateway on the port of the killed one."""
         pages = [self._ports.api, self._ports.far_api]
         origins = json.dumps([f"http://{HOST}:{port}" for port in pages])
         self.stack.start_gateway(self._ports.gateway, CHAT_GATEWAY_ORIGINS=origins)
@@ -153,7 +156,7 @@ class WebStack:
 
 @contextlib.asynccontextmanager
 async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[WebStack]:
-    """Start the stack through the command line; `users` can log in without a password."""
+    """Start the stack with the command line; `users` can log in without a password."""
     async with contextlib.AsyncExitStack() as servers:
         link = await servers.enter_async_context(TcpProxy(free_port()))
         page_link = await servers.enter_async_context(TcpProxy(free_port()))
@@ -187,7 +190,7 @@ async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[We
 
 
 def cold_of(endpoint: str, ports: Ports) -> Cold:
-    """Return the settings of the bucket for uploads."""
+    """Return the settings of the bucket."""
     return Cold(
         endpoint=endpoint,
         access_key=ACCESS_KEY,

@@ -1,4 +1,4 @@
-"""Accessibility of the web client: keyboard, phone, screen reader, themes, right to left."""
+"""Accessibility of the web client: keyboard, phone, screen reader, themes, right-to-left layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
-# Elements with a part outside of the window; a list may scroll, what is outside of it is hidden.
+# Finds elements that extend beyond the window. A list may scroll, so its hidden part is ignored.
 OVERFLOWING = """() => [...document.querySelectorAll(
     "header, [role=article], [role=menu], dialog")]
   .filter((element) => element.checkVisibility())
@@ -25,7 +25,7 @@ OVERFLOWING = """() => [...document.querySelectorAll(
   })
   .map((element) => element.outerHTML.slice(0, 200))"""
 
-# Messages whose time covers a part of their text.
+# Finds messages whose timestamp covers part of the text.
 COVERED = """() => [...document.querySelectorAll(
     "[data-first] p:has([aria-hidden])")].filter((text) => {
   const time = text.closest("[data-first]").lastElementChild.getBoundingClientRect();
@@ -44,7 +44,7 @@ async def check_width(page: Page) -> None:
 
 
 async def test_chats_are_usable_by_keyboard_alone(web: WebStack, visit: Visit) -> None:
-    """Starting, finding, answering and leaving chats without a mouse, with a visible focus."""
+    """Chats are started, found, answered and left without a mouse, with visible focus."""
     ann, ben, cy = web.new_users(3)
     alice, bob = await visit(ann), await visit(ben)
     await alice.log_in()
@@ -108,7 +108,7 @@ async def test_chats_are_usable_by_keyboard_alone(web: WebStack, visit: Visit) -
 async def test_phone_shows_one_screen_at_a_time_with_accessible_names(
     web: WebStack, visit: Visit
 ) -> None:
-    """At 360 pixels list and chat are separate screens; nothing overflows."""
+    """At 360 pixels, list and chat are separate screens, and nothing overflows."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
@@ -153,7 +153,7 @@ async def test_phone_shows_one_screen_at_a_time_with_accessible_names(
 
 
 async def test_theme_follows_the_system_until_one_is_chosen(web: WebStack, visit: Visit) -> None:
-    """Light and dark follow the system; a choice overrides it and is kept by this browser."""
+    """Light and dark follow the system. A choice overrides it and is stored in this browser."""
     alice = await visit(web.new_users(1)[0], color_scheme="dark")
     await alice.log_in()
     page = alice.page
@@ -173,7 +173,7 @@ async def test_theme_follows_the_system_until_one_is_chosen(web: WebStack, visit
 
 
 async def test_layout_is_mirrored_right_to_left(web: WebStack, visit: Visit) -> None:
-    """Panes, messages, composer, menus and arrows; names keep their own direction."""
+    """Panes, messages, composer, menus and arrows are mirrored; names keep their direction."""
     ann, ben = web.new_users(2)
     name = "טיול (2026)"
     async with web.stack.chat_of(ben) as writer:

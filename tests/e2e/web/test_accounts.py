@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PASSWORD = "correct horse battery"
 NEW_PASSWORD = "another long secret"
-# Everything that scripts of the page can read: storage and cookies.
+# Returns everything that scripts of the page can read: storage and cookies.
 READABLE = "JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie])"
 STORES = "indexedDB.databases().then((found) => found.map(({ name }) => name))"
 ENDED = re.compile(r"^Your session has ended\.")
@@ -44,7 +44,7 @@ async def open_setting(person: Visitor, name: str) -> None:
 async def test_login_survives_reload_without_readable_token_and_ends_everywhere(
     web: WebStack, visit: Visit
 ) -> None:
-    """The login survives reloads; a new password and "Log out everywhere" end other logins."""
+    """The login survives reloads. A new password and "Log out everywhere" end other logins."""
     user = f"zoe-{secrets.token_hex(4)}"
     here, there = await visit(user), await visit(user, PHONE)
     await here.register(PASSWORD)
@@ -88,13 +88,13 @@ async def test_login_survives_reload_without_readable_token_and_ends_everywhere(
     await there.page.reload()
     await expect(there.page.get_by_text("Use a password")).to_be_visible()
     for person in (here, there):
-        await person.check_is_clean(had_outage=True)  # refusals are logged in the console
+        await person.check_is_clean(had_outage=True)  # the console logs the refused requests
 
 
 async def test_profile_is_shown_to_others_until_the_account_is_deleted(
     web: WebStack, visit: Visit
 ) -> None:
-    """Name, about text and picture; an export; deletion needs the password and removes all data."""
+    """Name, about text, picture and export; deletion requires the password and removes all data."""
     (other_user,) = web.new_users(1)
     user, name = f"zoe-{secrets.token_hex(4)}", "Zoë <b>Z</b>"
     person, other = await visit(user, PHONE), await visit(other_user)

@@ -20,7 +20,7 @@ def reaction(person: Visitor, text: str, label: str) -> Locator:
 
 
 async def test_changes_are_seen_by_both_and_after_a_reload(web: WebStack, visit: Visit) -> None:
-    """An edit, a deletion and a reaction; the draft returns after an edit."""
+    """Both users see an edit, a deletion and a reaction; the draft returns after an edit."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben, PHONE)
     await alice.log_in()
@@ -58,7 +58,7 @@ async def test_changes_are_seen_by_both_and_after_a_reload(web: WebStack, visit:
 async def test_changes_by_others_are_not_unread_and_expired_messages_disappear(
     web: WebStack, visit: Visit
 ) -> None:
-    """Only messages count as unread; a message deleted for oneself stays for others."""
+    """Only messages count as unread. A message deleted for oneself remains for others."""
     ann, ben = web.new_users(2)
     alice = await visit(ann)
     await alice.log_in()

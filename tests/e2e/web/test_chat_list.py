@@ -1,4 +1,4 @@
-"""The chat list of the web client: hundreds of chats, and chats that the user has cleared."""
+"""The chat list of the web client: hundreds of chats, and cleared chats."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CHATS = 240  # five pages of the list
-OWNERS = 8  # the rate limit does not allow one user to create all
-# Scrolls through the list as fast as the page draws frames, until the last chat is there. Returns
-# the titles that passed by, the most rows and the most nodes.
+OWNERS = 8  # the rate limit does not allow one user to create all chats
+# Scrolls through the list at the frame rate of the page until the last chat is shown. Returns the
+# shown titles and the maximum numbers of rows and nodes.
 SCROLL_LIST = """async (count) => {
   const rows = () => [...document.querySelectorAll("[data-index]")];
   const area = rows()[0].closest("ul").parentElement;
@@ -55,7 +55,7 @@ async def wait_for_focus(person: Visitor, position: int) -> None:
 async def test_hundreds_of_chats_scroll_filter_and_open_by_keyboard(
     web: WebStack, visit: Visit
 ) -> None:
-    """All chats can be scrolled to and focused with a bounded number of nodes."""
+    """All chats can be scrolled to and focused with a limited number of nodes."""
     ann, *owners = web.new_users(1 + OWNERS)
     names = [f"Topic {number:03}" for number in range(CHATS)]
 
@@ -106,7 +106,7 @@ async def test_hundreds_of_chats_scroll_filter_and_open_by_keyboard(
 async def test_cleared_chat_stays_empty_on_all_devices_and_offline(
     web: WebStack, visit: Visit
 ) -> None:
-    """Earlier messages return neither from the server nor from the local store."""
+    """Neither the server nor the local store returns earlier messages."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]

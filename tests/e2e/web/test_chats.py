@@ -1,4 +1,4 @@
-"""Chatting in the web client, in Chromium with real servers."""
+"""Chats in the web client, in Chromium with real servers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def typing(person: Visitor) -> AsyncIterator[None]:
 
 
 async def test_two_people_see_what_the_other_does(web: WebStack, visit: Visit) -> None:
-    """Delivered, read, typing; an unknown name; the same chat, marks and draft after a reload."""
+    """Delivered, read and typing status, an unknown name, and the same state after a reload."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
     await alice.log_in()
@@ -83,7 +83,7 @@ async def test_two_people_see_what_the_other_does(web: WebStack, visit: Visit) -
 
 
 async def test_group_shows_who_wrote_and_who_has_read(web: WebStack, visit: Visit) -> None:
-    """A group is created by name and members; each sees the sender, the sender all readers."""
+    """A group has a name and members. Members see the sender; the sender sees all readers."""
     ann, ben, cal = web.new_users(3)
     alice, bob, carol = [await visit(user) for user in (ann, ben, cal)]
     for person in (alice, bob, carol):
@@ -114,7 +114,7 @@ async def test_group_shows_who_wrote_and_who_has_read(web: WebStack, visit: Visi
 
 
 async def test_unread_messages_are_counted_and_divided(web: WebStack, visit: Visit) -> None:
-    """Counts at each chat and in the title; messages to a hidden page stay unread."""
+    """Unread counts are shown at each chat and in the title; a hidden page reads nothing."""
     ann, ben, cal = web.new_users(3)
     alice, bob, carol = [await visit(user) for user in (ann, ben, cal)]
     for person in (alice, bob, carol):
@@ -151,13 +151,13 @@ async def test_unread_messages_are_counted_and_divided(web: WebStack, visit: Vis
 
 
 async def test_windows_and_devices_of_one_user_show_the_same(web: WebStack, visit: Visit) -> None:
-    """A second window shares the connection and works without the first one."""
+    """A second window shares the connection and keeps working when the first one closes."""
     ann, ben = web.new_users(2)
     first, device, bob = await visit(ann), await visit(ann), await visit(ben)
     for person in (first, device, bob):
         await person.log_in()
     async with first.context.expect_page() as opening:
-        await first.page.evaluate("window.open(location.href)")  # copies the session storage
+        await first.page.evaluate("window.open(location.href)")  # this copies the session storage
     second = Visitor(ann, first.url, first.context, await opening.value, [])
     record_console(second.page, second.console_errors)
     await second.wait_for_list()

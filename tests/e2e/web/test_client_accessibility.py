@@ -1,4 +1,4 @@
-"""The web client and axe: no violations on any page, light and dark, wide and phone."""
+"""The web client has no axe violations: all pages, light and dark, wide and phone."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ PAGES = [
 
 
 async def find_violations(page: Page) -> list[Any]:
-    """Return what axe finds on a page."""
+    """Return the violations that axe finds on a page."""
     await page.wait_for_load_state("networkidle")
-    # In the isolated world of the debugger: the page's policy blocks foreign scripts.
+    # Run in an isolated world of the debugger, because the page's policy blocks foreign scripts.
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(AXE.read_text("utf-8"))
     found: list[Any] = await page.evaluate(RUN_AXE)
@@ -46,7 +46,7 @@ async def find_violations(page: Page) -> list[Any]:
 async def test_pages_have_no_violations(
     web: WebStack, visit: Visit, scheme: str, size: tuple[int, int]
 ) -> None:
-    """Login, chat list, dialogs, a conversation, and all pages without data of their own."""
+    """Login, chat list, dialogs, a conversation, and the pages that need no data."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]

@@ -1,4 +1,4 @@
-"""The web client: accounts, outages, keyboard and the first load."""
+"""The web client: accounts, outages, keyboard use and the first load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSWORD = "correct horse battery"
 LOAD_BYTES_MAX = 150_000
 REQUESTS_MAX = 15
 STORED = "indexedDB.databases().then((found) => found.map(({ name }) => name))"
-# What the page has loaded so far: requests and compressed bytes.
+# Returns what the page has loaded so far: requests and compressed bytes.
 LOADED = """() => {
   const loaded = [
     ...performance.getEntriesByType("navigation"),
@@ -35,7 +35,7 @@ LOADED = """() => {
 
 
 async def test_two_accounts_chat_and_a_logout_leaves_nothing(web: WebStack, visit: Visit) -> None:
-    """Register, chat, log out, and find the chat again after the next login."""
+    """A user registers, chats, logs out, and finds the chat again after the next login."""
     first, second = f"zoe-{secrets.token_hex(4)}", f"yan-{secrets.token_hex(4)}"
     zoe, yan = await visit(first), await visit(second, PHONE)
     await zoe.register(PASSWORD)
@@ -68,7 +68,7 @@ async def test_two_accounts_chat_and_a_logout_leaves_nothing(web: WebStack, visi
 
 
 async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visit: Visit) -> None:
-    """Messages and drafts written offline survive a reload; each message is sent once."""
+    """Messages and drafts written offline survive a reload, and each message is sent once."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
@@ -103,7 +103,7 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
         history = await writer.ask("history", chat=chat, limit=50)
         bodies = [message["body"] for message in history["messages"]]
         assert bodies.count("written offline") == 1
-        # The service worker leaves other paths of the server alone.
+        # The service worker does not handle other paths of the server.
         for path, status in (("docs", 200), ("v1/openapi.json", 200), ("nosuch", 404)):
             answer = await person.page.goto(web.far_url + path)
             assert answer is not None
@@ -112,7 +112,7 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
 
 
 async def test_chat_is_started_read_and_left_by_keyboard(web: WebStack, visit: Visit) -> None:
-    """New chat, message, chat list and chat menu without a mouse."""
+    """New chat, message, chat list and chat menu work without a mouse."""
     ann, ben = web.new_users(2)
     person = await visit(ann)
     await person.log_in()
@@ -148,7 +148,7 @@ async def test_chat_is_started_read_and_left_by_keyboard(web: WebStack, visit: V
 
 
 async def test_first_load_is_small(web: WebStack, visit: Visit) -> None:
-    """After a login, with an empty cache: the chat list, within the limits."""
+    """With an empty cache, the chat list after a login loads within the limits."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]

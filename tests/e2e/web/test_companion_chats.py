@@ -1,4 +1,4 @@
-"""Chatting with an AI companion in the web client: responses, sessions and memory."""
+"""Chats with an AI companion in the web client: responses, sessions and memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def response_of(person: Visitor, name: str) -> Locator:
 
 
 async def count_words(response: Locator) -> int:
-    """Return the number of words of the story; check their order."""
+    """Return the number of words of a response, and check their order."""
     numbers = [int(number) for number in re.findall(r"word(\d+)", await response.inner_text())]
     assert numbers == list(range(1, len(numbers) + 1))
     return len(numbers)
@@ -46,7 +46,7 @@ async def count_words(response: Locator) -> int:
 async def test_response_in_two_windows_survives_a_reload_and_is_stopped(
     web: WebStack, visit: Visit
 ) -> None:
-    """A second window joins in the middle; the text until the stop is one message in both."""
+    """A second window joins during the response. The text until the stop is one message in both."""
     (ann,) = web.new_users(1)
     await make_companion(web.stack, "ai-new-tale", "Storyteller", LONG)
     first, second = await visit(ann), await visit(ann, PHONE)
@@ -82,7 +82,7 @@ async def test_response_in_two_windows_survives_a_reload_and_is_stopped(
 
 
 async def test_session_is_ended_and_new_ones_started(web: WebStack, visit: Visit) -> None:
-    """On a phone: an ended session is read-only; the next one is empty."""
+    """On a phone, an ended session is read-only, and the next one is empty."""
     (ann,) = web.new_users(1)
     await make_companion(web.stack, "ai-new-mirror", "Mirror Two", "echo")
     alice = await visit(ann, PHONE)
@@ -119,7 +119,7 @@ async def test_session_is_ended_and_new_ones_started(web: WebStack, visit: Visit
 
 
 async def test_memory_is_shown_deleted_and_turned_off(web: WebStack, visit: Visit) -> None:
-    """The next session lists the companion's memories; the user deletes some of them."""
+    """The next session lists the companion's memories, and the user deletes some of them."""
     (ann,) = web.new_users(1)
     await make_companion(web.stack, "ai-new-elephant", "Elephant Two", "memory")
     alice = await visit(ann)
@@ -140,7 +140,7 @@ async def test_memory_is_shown_deleted_and_turned_off(web: WebStack, visit: Visi
         await expect(remember).to_be_visible()
         return await items.count()
 
-    while await open_memory() == 0:  # until the session has been read
+    while await open_memory() == 0:  # wait until the session has been read
         await dialog.get_by_role("button", name="Close").click()
     await expect(items).to_have_count(2)
     await dialog.get_by_role("button", name="Forget: The user wrote: Lin").click()

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_session_is_started_continued_and_ended(web: WebStack, browser: Browser) -> None:
-    """Start a session from the card, continue it, show its memory and end it."""
+    """A session starts from the card, is continued, shows its memory and ends."""
     (ann,) = web.new_users(1)
     await make_companion(web.stack, "ai-next-ada", "Ada Next", "echo")
 
@@ -50,7 +50,7 @@ async def test_session_is_started_continued_and_ended(web: WebStack, browser: Br
 async def test_operator_creates_edits_and_deletes_a_companion_with_a_key(
     web: WebStack, browser: Browser
 ) -> None:
-    """An invalid key is refused; temperature and a tool are saved; a wrong schema is named."""
+    """An invalid key is refused; temperature and a tool are saved; a wrong schema is reported."""
     key = await make_key(web.stack, "companions:read", "companions:write", "holds")
 
     async with open_page(web, browser, ADMIN, "companions") as page:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_message_actions_work_by_keyboard(web: WebStack, visit: Visit) -> None:
-    """Mention, reply, react, edit and delete without a mouse; the other user sees each."""
+    """Mention, reply, react, edit and delete work without a mouse; the other user sees each."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as owner:
         fields = {"members": [ann], "ref": "group", "name": "Trip"}
@@ -74,7 +74,7 @@ async def test_message_actions_work_by_keyboard(web: WebStack, visit: Visit) -> 
 
 
 async def test_pictures_and_files_are_viewed_and_forwarded(web: WebStack, visit: Visit) -> None:
-    """Pictures are a gallery with a viewer; other files are rows; both can be forwarded."""
+    """Pictures are shown in a gallery with a viewer, other files as rows; both can be forwarded."""
     ann, ben, cy = web.new_users(3)
     async with web.stack.chat_of(ben) as writer:
         for name, members in (
@@ -145,7 +145,7 @@ async def pick(page: Page, name: str) -> None:
 
 
 async def test_emoji_code_and_link_previews_are_shown(web: WebStack, visit: Visit) -> None:
-    """Emoji by keyboard in texts and reactions; code can be copied; a link has a preview."""
+    """Emoji can be typed in texts and reactions, code can be copied, and a link has a preview."""
     a, b = web.new_users(2)
     ann, ben = await visit(a), await visit(b)
     await ann.log_in()
@@ -182,7 +182,7 @@ async def test_emoji_code_and_link_previews_are_shown(web: WebStack, visit: Visi
 
 
 def _picture(color: str) -> bytes:
-    """A picture of one color."""
+    """Return a picture of one color."""
     content = io.BytesIO()
     Image.new("RGB", (120, 80), color).save(content, "png")
     return content.getvalue()

@@ -1,4 +1,4 @@
-"""Several devices of one user, and refused messages, in the web client."""
+"""Several devices of one user and refused messages in the web client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class Hold:
-    """Holds the requests of a page until `release`."""
+    """Holds back the requests of a page until `release` is called."""
 
     def __init__(self, method: str) -> None:
         self._method = method
@@ -38,7 +38,7 @@ class Hold:
 
 
 def watch_frames(person: Visitor) -> list[str]:
-    """Return a list that gets the texts of all frames that the page receives."""
+    """Return a list to which all frames that the page receives are added."""
     frames: list[str] = []
 
     def on_frame(frame: str | bytes) -> None:
@@ -103,7 +103,7 @@ async def test_draft_is_synchronized_between_devices(web: WebStack, visit: Visit
 
 
 async def test_concurrent_pins_from_two_devices_are_both_kept(web: WebStack, visit: Visit) -> None:
-    """The second change gets a conflict and is applied again to the new list."""
+    """The second change gets a conflict and is applied to the new list."""
     ann, ben, cy = web.new_users(3)
     async with open_caller(web, ann) as caller:
         for other in (ben, cy):
@@ -117,7 +117,7 @@ async def test_concurrent_pins_from_two_devices_are_both_kept(web: WebStack, vis
             await person.row(other).click(button="right")
             await person.page.get_by_role("menuitem", name="Pin", exact=True).click()
             pinned = person.page.get_by_role("list", name="Pinned")
-            await expect(pinned).to_contain_text(other)  # at once
+            await expect(pinned).to_contain_text(other)  # both at once
         await eventually(lambda: all(held.count > 0 for held in holds), PATIENCE_MS / 1000)
         for held in holds:
             held.release()
@@ -127,7 +127,7 @@ async def test_concurrent_pins_from_two_devices_are_both_kept(web: WebStack, vis
             await expect(rows).to_have_count(2)
         found = await caller.call("GET", "/v1/me/pinned-chats")
         assert len(found["chats"]) == 2
-    assert sum(held.count for held in holds) > 2  # one was retried
+    assert sum(held.count for held in holds) > 2  # one request was retried
     for person in (one, two):
         person.console_errors[:] = [text for text in person.console_errors if "409" not in text]
         await person.check_is_clean()
@@ -136,7 +136,7 @@ async def test_concurrent_pins_from_two_devices_are_both_kept(web: WebStack, vis
 async def test_refused_message_survives_a_reload_and_is_edited_and_sent_again(
     web: WebStack, visit: Visit
 ) -> None:
-    """It keeps its text and files until the user sends or deletes it."""
+    """A refused message keeps its text and files until the user sends or deletes it."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
     await alice.log_in()

@@ -23,7 +23,7 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# Gives the page a file like a drag or the clipboard.
+# Gives the page a file, as a drag or the clipboard does.
 GIVE = """([kind, name, type, data]) => {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
   const transfer = new DataTransfer();
@@ -40,7 +40,7 @@ GIVE_LARGE = """(size) => {
   const drop = { dataTransfer: transfer, bubbles: true, cancelable: true };
   document.querySelector('[role="log"]').dispatchEvent(new DragEvent("drop", drop));
 }"""
-# Records a changing canvas for about a second; returns the file in base64.
+# Records a changing canvas for about a second; returns the file as base64.
 RECORD_VIDEO = """async () => {
   const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 48 });
   const context = canvas.getContext("2d");
@@ -68,7 +68,7 @@ def payload(name: str, type_: str, content: bytes) -> FilePayload:
 
 
 async def wait_until_played(person: Visitor, player: str) -> None:
-    """Wait until a player has played something. The page's policy forbids `wait_for_function`."""
+    """Wait until a player has played something; the page's policy forbids `wait_for_function`."""
 
     async def is_played() -> bool:
         return bool(await person.page.evaluate(IS_PLAYED, player))
@@ -140,12 +140,12 @@ async def test_picture_is_viewed_and_saved_by_members_and_refused_to_others(
         await expect(tile).to_be_focused()
         await person.check_is_clean()
     thumb = ben.page.get_by_role("button", name="Open image Café am See.png").locator("img")
-    await expect(thumb).to_have_js_property("naturalWidth", 480)  # ann's own is the original
+    await expect(thumb).to_have_js_property("naturalWidth", 480)  # the owner gets the original
     await check_refused(web, a, b, c)
 
 
 async def check_refused(web: WebStack, a: str, b: str, outsider: str) -> None:
-    """Request the newest file of a and b as a member, as another user and without a login."""
+    """Request the newest file as a member, as another user and without a login."""
     stack = web.stack
     async with ChatClient(f"ws://127.0.0.1:{stack.port}/", stack.token(b)) as client:
         chat = await client.open_direct(a)
@@ -167,7 +167,7 @@ async def check_refused(web: WebStack, a: str, b: str, outsider: str) -> None:
 async def test_dropped_and_pasted_files_are_uploaded_removed_or_refused(
     web: WebStack, visit: Visit
 ) -> None:
-    """A message waits for its uploads; a file can be removed; a refusal shows the reason."""
+    """A message waits for its uploads, a file can be removed, and a refusal shows the reason."""
     a, b = web.new_users(2)
     ann, ben = await visit(a, service_workers="block"), await visit(b)
     await ann.log_in()
@@ -299,7 +299,7 @@ async def send_at_once(web: WebStack, sender: str, other: str, content: bytes) -
 
 
 async def test_thumbnail_created_after_its_message_is_shown(web: WebStack, visit: Visit) -> None:
-    """The picture has its size and its thumbnail without a reload, in the page and in the SDK."""
+    """The page and the SDK get the size and thumbnail of the picture without a reload."""
     a, b = web.new_users(2)
     ben = await visit(b)
     await ben.log_in()
@@ -308,7 +308,7 @@ async def test_thumbnail_created_after_its_message_is_shown(web: WebStack, visit
     Image.new("RGB", (640, 320), "navy").save(content, "PNG")
     url = f"ws://127.0.0.1:{web.stack.port}/"
     async with ChatClient(url, web.stack.token(b), api_url=web.url) as client:
-        workers = next(iter(web.stack.workers.values()))  # other tests may have started more
+        workers = next(iter(web.stack.workers.values()))  # other tests may have started workers
         workers.send_signal(signal.SIGSTOP)
         try:
             file = await send_at_once(web, a, b, content.getvalue())

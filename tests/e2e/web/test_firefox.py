@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def type_and_send(person: Visitor, text: str) -> None:
-    """Send a message by pressing keys: `fill` does not work (`tests.support.bidi_relay`)."""
+    """Send a message with key presses; `fill` does not work (see `tests.support.bidi_relay`)."""
     await person.field.press_sequentially(text)
     await person.field.press("Enter")
     await expect(person.field).to_have_value("")
@@ -22,7 +22,7 @@ async def type_and_send(person: Visitor, text: str) -> None:
 async def test_two_people_chat_on_three_devices_and_one_reloads_offline(
     web: WebStack, visit: Visit, visit_in_firefox: Visit
 ) -> None:
-    """Each device has each message once and in order; what is written offline is sent once."""
+    """Each device has each message once and in order; messages written offline are sent once."""
     ann, ben = web.new_users(2)
     chromium = await visit(ann)
     laptop, peer = await visit_in_firefox(ann, is_far=True), await visit_in_firefox(ben)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def panel_of(page: Page) -> Locator:
-    """The panel with the details."""
+    """The panel with the details of the chat."""
     return page.get_by_role("region", name="Group info")
 
 
@@ -33,7 +33,7 @@ async def choose(page: Page, user: str, action: str) -> None:
 async def test_owner_manages_members_settings_bans_and_reports(
     web: WebStack, browser: Browser
 ) -> None:
-    """Add, promote, mute, ban, unban, rename, slow mode, resolve a report."""
+    """The owner can add, promote, mute, ban, unban, rename, set slow mode and resolve a report."""
     ann, ben, cy = web.new_users(3)
     async with open_caller(web, ann) as a, open_caller(web, ben) as b:
         group = await a.create_group("Crew", ben)
@@ -78,7 +78,7 @@ async def test_owner_manages_members_settings_bans_and_reports(
 async def test_member_mutes_notifications_finds_links_and_pins_and_leaves(
     web: WebStack, browser: Browser
 ) -> None:
-    """A member does not see the management tab."""
+    """A member can mute, find links and pins, and leave, but has no management tab."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a:
         group = await a.create_group("Readers", ben)
@@ -108,7 +108,7 @@ async def test_member_mutes_notifications_finds_links_and_pins_and_leaves(
 async def test_group_details_pass_axe(
     web: WebStack, browser: Browser, size: tuple[int, int]
 ) -> None:
-    """Each tab, in light and dark."""
+    """Each tab has no axe violation in light and dark mode."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a:
         group = await a.create_group("Crew", ben)

@@ -50,7 +50,7 @@ PAYLOADS = [
     f"\ufeff<script>{RUN}</script>",
     f"<\u200bscript>{RUN}</script>",
 ]
-# Messages with Markdown, and what is shown of them.
+# Messages with Markdown, and the expected result.
 FORMATTED = {
     f"[{IMAGE}](https://chat.example/)": IMAGE,
     f"**{IMAGE}** `{IMAGE}`": f"{IMAGE} {IMAGE}",
@@ -62,7 +62,7 @@ LINKS = """() => [...document.querySelectorAll('[role="log"] a[target]')].map((l
 
 
 async def test_hostile_texts_are_shown_as_written(web: WebStack, visit: Visit) -> None:
-    """Eighty attacks as messages: each is shown as text, none runs or violates the policy."""
+    """Eighty attacks are shown as text. None runs or violates the policy."""
     ann, ben = web.new_users(2)
     texts = [*PAYLOADS, *FORMATTED]
     async with web.stack.chat_of(ann) as writer:
@@ -83,7 +83,7 @@ async def test_hostile_texts_are_shown_as_written(web: WebStack, visit: Visit) -
 
 
 async def test_hostile_names_are_shown_as_written(web: WebStack, visit: Visit) -> None:
-    """Names of a group and a user: in lists, headers, details, quotes, pins and search."""
+    """Names of a group and a user are shown in lists, headers, details, quotes, pins and search."""
     ann, ben = web.new_users(2)
     name = f"{IMAGE}</title><script>{RUN}</script>"
     async with open_caller(web, ann) as a, open_caller(web, ben) as b:
@@ -135,7 +135,7 @@ async def test_hostile_names_are_shown_as_written(web: WebStack, visit: Visit) -
 async def test_texts_at_the_limit_and_of_all_scripts_arrive_as_written(
     web: WebStack, visit: Visit
 ) -> None:
-    """4,000 characters, one more, spaces, lines, emoji, and both writing directions."""
+    """4,000 characters, one more, spaces, lines, emoji and both directions of writing are kept."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
     for person in (alice, bob):

@@ -1,4 +1,4 @@
-"""A long chat in the web client: bounded DOM, all messages, and the scroll position."""
+"""A long chat in the web client: limited DOM, all messages, and the scroll position."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-MESSAGES = 2_500  # more than the SDK keeps (1,000), and four windows
+MESSAGES = 2_500  # more than the SDK keeps (1,000) and more than four windows
 
 
 async def test_scrolling_to_the_first_message_and_back_shows_all_in_bounded_nodes(
     web: WebStack, visit: Visit
 ) -> None:
-    """All messages are shown in both directions; the page never has more than 1,500 nodes."""
+    """All messages are shown in both directions, with at most 1,500 nodes in the page."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
@@ -46,7 +46,7 @@ async def test_scrolling_to_the_first_message_and_back_shows_all_in_bounded_node
 async def test_chat_opens_at_the_first_unread_message_and_is_marked_as_read(
     web: WebStack, visit: Visit
 ) -> None:
-    """Reading to the end marks all messages as read."""
+    """After scrolling to the end, all messages are marked as read."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
@@ -77,7 +77,7 @@ async def test_chat_opens_at_the_first_unread_message_and_is_marked_as_read(
 async def test_quote_jumps_to_its_message_and_the_button_returns(
     web: WebStack, visit: Visit
 ) -> None:
-    """A quote opens its message far above; the button returns to the newest message."""
+    """A quote opens its message far above; a button returns to the newest message."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]

@@ -1,4 +1,4 @@
-"""Invitations, reports, mutes, bans and blocks in the web client, as both sides see them."""
+"""Invitations, reports, mutes, bans and blocks in the web client, seen by both sides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def choose_for(page: Page, user: str, action: str) -> None:
 
 
 async def test_invitation_is_accepted_and_another_declined(web: WebStack, visit: Visit) -> None:
-    """Invitations appear at once, are not in the chat list, and disappear after the answer."""
+    """Invitations appear at once, not in the chat list, and disappear after the response."""
     ann, ben = web.new_users(2)
     api = web.stack.start_api(CHAT_CHATS_INVITATIONS="ask_strangers")
     alice = await visit(ann, PHONE)
@@ -53,7 +53,7 @@ async def test_invitation_is_accepted_and_another_declined(web: WebStack, visit:
 async def test_owner_and_member_see_reports_limits_mutes_and_bans(
     web: WebStack, visit: Visit
 ) -> None:
-    """A member reports; the owner's settings take effect in the member's window."""
+    """A member reports a message. The owner's settings take effect in the member's window."""
     ann, ben, cat = web.new_users(3)
     async with web.stack.chat_of(ben) as bob:
         await web.stack.add_users([ann, cat])
@@ -110,7 +110,7 @@ async def test_owner_and_member_see_reports_limits_mutes_and_bans(
 
 
 async def test_open_menu_stays_in_the_window_when_it_grows(web: WebStack, visit: Visit) -> None:
-    """A member is unmuted elsewhere: the open menu has more items, all in the window."""
+    """When a member is unmuted elsewhere, the open menu grows and stays in the window."""
     ann, ben = web.new_users(2)
     owner = await visit(ann)
     await owner.log_in()
@@ -131,7 +131,7 @@ async def test_open_menu_stays_in_the_window_when_it_grows(web: WebStack, visit:
         row = await button.bounding_box()
         assert menu is not None
         assert row is not None
-        # The window is only just high enough for the menu below the button.
+        # The window has just enough room for the menu below the button.
         height = row["y"] + row["height"] + menu["height"] + 20
         await page.set_viewport_size({"width": WIDE[0], "height": int(height)})
         await button.click()
@@ -147,7 +147,7 @@ async def test_open_menu_stays_in_the_window_when_it_grows(web: WebStack, visit:
 
 
 async def test_blocked_user_cannot_write_until_unblocked(web: WebStack, visit: Visit) -> None:
-    """A message to a blocked user is refused with a reason, and sent by a second attempt."""
+    """A message to a blocked user is refused with a reason. A second attempt sends it."""
     ann, ben = web.new_users(2)
     alice = await visit(ann)
     await alice.log_in()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_admin_reads_charts_by_keyboard_and_as_a_table(
     web: WebStack, browser: Browser
 ) -> None:
-    """Live metrics on a phone: a chart by arrow keys, its table, processes and cost."""
+    """Live metrics on a phone: a chart with arrow keys, its table, processes and cost."""
     async with open_page(web, browser, ADMIN, "operations", size=SMALL) as page:
         chart = page.get_by_role("slider", name="Connections", exact=True)
         await expect(chart).to_have_attribute("aria-valuetext", re.compile("sessions [1-9]"))
@@ -41,7 +41,7 @@ async def test_admin_reads_charts_by_keyboard_and_as_a_table(
 
 
 async def test_operations_report_an_outage_and_recover(web: WebStack, browser: Browser) -> None:
-    """Metrics that are no longer updated are marked as stale, with the reason."""
+    """Metrics that are not updated any more are marked as stale, with the reason."""
     async with open_page(web, browser, ADMIN, "operations", service_workers="block") as page:
         await expect(page.get_by_text("Live, last 10 minutes")).to_be_visible()
         await page.route("**/v1/admin/overview*", _abort)
@@ -60,7 +60,7 @@ async def _abort(route: Route) -> None:
 
 
 async def test_user_without_admin_rights_sees_no_metrics(web: WebStack, browser: Browser) -> None:
-    """The page says who may see it, and the navigation does not offer it."""
+    """The page says who may see it, and the navigation does not link to it."""
     (ann,) = web.new_users(1)
     async with open_page(web, browser, ann, "operations") as page:
         await expect(page.get_by_text("Admins only")).to_be_visible()
@@ -72,7 +72,7 @@ async def test_user_without_admin_rights_sees_no_metrics(web: WebStack, browser:
 async def test_operator_bans_broadcasts_and_holds_with_a_key(
     web: WebStack, browser: Browser
 ) -> None:
-    """One key for all tools, in memory only: a reload forgets it."""
+    """One key works for all tools and is only in memory: a reload discards it."""
     ann, ben = web.new_users(2)
     key = await make_key(
         web.stack, "users:read", "users:write", "broadcast", "holds", "moderate", "messages:delete",

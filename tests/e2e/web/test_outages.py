@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_messages_missed_in_an_outage_arrive_once_and_in_order(
     web: WebStack, visit: Visit
 ) -> None:
-    """Missed and offline messages; unread counts; a connection that only looks alive."""
+    """Missed messages, offline messages, unread counts and a half-open connection."""
     ann, ben, cal = web.new_users(3)
     alice, bob = await visit(ann), await visit(ben, is_far=True)
     await alice.log_in()
@@ -61,7 +61,7 @@ async def test_messages_missed_in_an_outage_arrive_once_and_in_order(
 
 
 async def test_long_outage_restarts_from_a_snapshot(web: WebStack, visit: Visit) -> None:
-    """A device that missed more events than the inbox holds gets all messages, once."""
+    """A device that missed more events than the inbox holds gets each message once."""
     ann, ben = web.new_users(2)
     bob = await visit(ben, is_far=True)
     await bob.log_in()
@@ -85,7 +85,7 @@ async def test_long_outage_restarts_from_a_snapshot(web: WebStack, visit: Visit)
 
 
 async def test_gateway_killed_in_a_burst_sends_everything_once(web: WebStack, visit: Visit) -> None:
-    """Both windows and DynamoDB have each message once; the draft is kept."""
+    """Both windows and DynamoDB have each message once, and the draft is kept."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
     await alice.log_in()
@@ -121,7 +121,7 @@ async def test_gateway_killed_in_a_burst_sends_everything_once(web: WebStack, vi
 
 
 async def test_refused_token_shows_the_login_page(web: WebStack, visit: Visit) -> None:
-    """An invalid token gets an error message; a valid one works afterwards."""
+    """An invalid token causes an error message; a valid token works afterwards."""
     (ann,) = web.new_users(1)
     alice = await visit(ann)
     page = alice.page

@@ -14,9 +14,9 @@ from tests.e2e.web.stack_support import WebStack
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# Advances the clock of the page beyond the cache time of profiles.
+# Advances the page's clock beyond the cache time of profiles.
 ADVANCE_CLOCK = "(() => { const now = Date.now; Date.now = () => now() + 61_000; })()"
-# The refresh of a visible window runs each second; other timers stay as they are.
+# Makes the refresh of a visible window run each second; other timers are unchanged.
 FAST_REFRESH = """
 const start = window.setInterval.bind(window);
 window.setInterval = (run, ms) => start(run, ms === 600_000 ? 1_000 : ms);
@@ -39,7 +39,7 @@ async def write_post(page: Page, text: str) -> None:
 async def test_post_reaches_a_follower_who_likes_it_and_the_author_sees_the_count(
     web: WebStack, browser: Browser
 ) -> None:
-    """Find, follow, post, load new posts, like, list likes, edit, delete and message."""
+    """Find, follow, post, load new posts, like, list likes, edit, delete and send a message."""
     ann, ben = web.new_users(2)
     async with (
         open_page(web, browser, ann, "timeline") as alice,
@@ -91,7 +91,7 @@ async def test_post_reaches_a_follower_who_likes_it_and_the_author_sees_the_coun
 async def test_post_with_a_picture_shows_it_in_the_feed_and_large(
     web: WebStack, browser: Browser
 ) -> None:
-    """A picture is uploaded with the post, shown in it, and opened in a dialog."""
+    """A picture is uploaded with a post, shown in it, and opened in a dialog."""
     (ann,) = web.new_users(1)
     async with open_page(web, browser, ann, "timeline") as page:
         picture = {"name": "a.png", "mimeType": "image/png", "buffer": make_picture("red")}
@@ -108,7 +108,7 @@ async def test_post_with_a_picture_shows_it_in_the_feed_and_large(
 async def test_saved_posts_and_messages_are_listed_opened_and_removed(
     web: WebStack, browser: Browser
 ) -> None:
-    """Saved items are on a page that only the user sees."""
+    """Saved items are on a page that only the user can see."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a, open_caller(web, ben) as b:
         chat = await a.open_direct(ben)
@@ -135,7 +135,7 @@ async def test_saved_posts_and_messages_are_listed_opened_and_removed(
 
 
 async def test_block_is_confirmed_and_shown_on_the_profile(web: WebStack, browser: Browser) -> None:
-    """A blocked user's profile shows it; unblocking is one step."""
+    """A blocked user's profile shows the block; unblocking is one step."""
     ann, ben = web.new_users(2)
     async with open_page(web, browser, ann, f"people/{ben}") as page:
         await page.get_by_role("button", name="More actions").click()
@@ -151,7 +151,7 @@ async def test_block_is_confirmed_and_shown_on_the_profile(web: WebStack, browse
 async def test_people_profile_and_timeline_pass_axe(
     web: WebStack, browser: Browser, size: tuple[int, int]
 ) -> None:
-    """Light and dark, wide and narrow."""
+    """The pages pass in light and dark mode, wide and narrow."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a, open_caller(web, ben) as b:
         await a.send(await a.open_direct(ben), "Hello")
@@ -171,7 +171,7 @@ async def test_people_profile_and_timeline_pass_axe(
 
 
 async def test_discoverable_user_is_found_by_name(web: WebStack, browser: Browser) -> None:
-    """Switched on in the settings; found in the new chat and on the people page; then off."""
+    """Discovery is turned on; the user is found in two places; then it is turned off."""
     ann, ben, cy = web.new_users(3)
     async with open_caller(web, ann) as caller:
         await caller.call("PATCH", "/v1/me", {"name": "Zoë Findable"})
@@ -222,7 +222,7 @@ async def test_discoverable_user_is_found_by_name(web: WebStack, browser: Browse
 
 
 async def test_changed_name_and_picture_reach_open_windows(web: WebStack, visit: Visit) -> None:
-    """After the window gets the focus, after a message arrives, and on the other device."""
+    """Open windows update on focus, after a message, and on the user's other device."""
     ann, ben = web.new_users(2)
     alice, bob, other = await visit(ann), await visit(ben), await visit(ben)
     for person in (alice, bob, other):
@@ -263,7 +263,7 @@ async def test_changed_name_and_picture_reach_open_windows(web: WebStack, visit:
 async def test_changed_name_reaches_a_window_that_stays_in_focus(
     web: WebStack, visit: Visit
 ) -> None:
-    """Without a message and without a change of the focus, by the refresh at intervals."""
+    """The periodic refresh updates the name, without a message or a change of focus."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
     await alice.page.add_init_script(FAST_REFRESH)

@@ -16,7 +16,7 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Scrolls up until all pages are loaded. Returns how far the message in the middle moved on the
-# screen each time that a page was added above it.
+# screen each time a page was added above it.
 SCROLL_UP = """async (waitMs) => {
   const end = performance.now() + waitMs;
   const list = document.querySelector('[role="log"]');
@@ -51,7 +51,7 @@ def bar(person: Visitor) -> Locator:
 async def test_pins_are_shown_to_members_and_changed_by_managers(
     web: WebStack, visit: Visit
 ) -> None:
-    """The owner pins; a member sees bar and note, but no menu item; edits and deletions follow."""
+    """The owner pins. A member sees the bar and a note but no menu item; changes are shown."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ann, device="phone") as phone:
         fields = {"ref": "g", "members": [ben], "name": "Trip"}
@@ -88,7 +88,7 @@ async def test_pins_are_shown_to_members_and_changed_by_managers(
 async def test_pinned_message_far_above_is_reached_and_scrolling_keeps_the_position(
     web: WebStack, visit: Visit
 ) -> None:
-    """In a direct chat both may pin; the bar leads to a message that is not loaded."""
+    """Both users of a direct chat may pin. The bar opens a message that is not loaded."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ann) as writer:
         chat = (await writer.ask("open_direct", user=ben))["chat"]["chat"]

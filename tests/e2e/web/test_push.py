@@ -22,7 +22,7 @@ from tests.support.servers.push_service import PushService, open_push_service
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# Debian's Chromium has no push service: only subscribing is replaced.
+# Chromium on Debian has no push service; only the subscription is replaced.
 SUBSCRIBE = """
 (() => {
   const form = %s;
@@ -43,7 +43,7 @@ SHOWN = """async () => {
   const shown = await registration.getNotifications();
   return shown.map(({ title, body, tag }) => ({ title, body, tag }));
 }"""
-# Counts how often the worker has listed the windows, which it does for each push.
+# Counts how often the service worker has listed the windows, which it does for each push.
 COUNT_CHECKS = """() => {
   const list = clients.matchAll.bind(clients);
   self.checks = 0;
@@ -105,7 +105,7 @@ async def log_in(person: Visitor, browser: PushBrowser) -> None:
 
 
 async def open_setting(person: Visitor) -> Locator:
-    """Open the page of notifications; return its switch."""
+    """Open the notification settings; return the switch."""
     await person.page.get_by_role("link", name="Settings").click()
     await person.page.get_by_role("link", name="Notifications").click()
     switch = person.page.get_by_role("switch", name="Push notifications")
@@ -114,7 +114,7 @@ async def open_setting(person: Visitor) -> Locator:
 
 
 async def find_registration(devtools: CDPSession, scope: str) -> str:
-    """Return the id of the registered worker, as the browser's tools name it."""
+    """Return the registration id of the service worker, as used by the DevTools protocol."""
     found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_update(event: dict[str, list[dict[str, str]]]) -> None:
@@ -128,7 +128,7 @@ async def find_registration(devtools: CDPSession, scope: str) -> str:
 
 
 async def open_push(person: Visitor) -> tuple[Worker, Deliver]:
-    """Return the worker of a window, and a function that delivers a push message to it."""
+    """Return the service worker of a window, and a function that delivers a push message to it."""
     devtools = await person.context.new_cdp_session(person.page)
     registration = await find_registration(devtools, person.url)
     origin = person.url.rstrip("/")
@@ -144,8 +144,11 @@ async def open_push(person: Visitor) -> tuple[Worker, Deliver]:
 async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
     web: WebStack, visit: Visit, service: PushService
 ) -> None:
-    """From the switch that turns it on, through the worker and a push service, to a notification
-    that opens the chat."""
+    """The switch turns notifications on.
+
+    A push goes through the service worker and the push service to a notification that opens the
+    chat.
+    """
     ann, ben = web.new_users(2)
     alice, bob, browser = await visit(ann), await visit(ben), service.new_browser()
     await alice.log_in()
@@ -176,7 +179,7 @@ async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
 
     script, deliver = await open_push(bob)
 
-    # The first push arrives while the window has the focus, the second one when it is closed.
+    # The first push arrives while the window has the focus, the second one after it is closed.
     await script.evaluate(COUNT_CHECKS)
     await bob.page.bring_to_front()
     await eventually(lambda: script.evaluate(IS_FOCUSED), WAIT_S)
@@ -190,8 +193,8 @@ async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
     await eventually(is_closed, WAIT_S)
     shown = [{"title": ann, "body": "Are you there?", "tag": direct}]
 
-    # The browser's tools do not report whether the worker took a push; a second one of the same
-    # chat replaces the first.
+    # DevTools does not report whether the service worker handled a push. A second push for the same
+    # chat replaces the first notification.
     async def is_shown() -> bool:
         await deliver(json.dumps(notice))
         with contextlib.suppress(AssertionError):
@@ -209,7 +212,7 @@ async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
 
 
 async def mute(person: Visitor, title: str, action: str) -> None:
-    """Mute or unmute a chat in its menu, and wait until the server has it."""
+    """Mute or unmute a chat in its menu, and wait until the server has saved it."""
     chat = person.page.get_by_role("listitem").filter(
         has=person.page.get_by_text(title, exact=True)
     )
@@ -245,7 +248,8 @@ async def test_push_subscription_is_renewed_and_removed_by_switch_and_logout(
         await expect(switch).to_be_checked()
         await eventually(lambda: has(1), WAIT_S)
 
-        await caller.call("DELETE", f"/v1/me/push-subscriptions/{known}")  # as if it had expired
+        # As if the subscription had expired.
+        await caller.call("DELETE", f"/v1/me/push-subscriptions/{known}")
         await person.page.reload()
         await expect(switch).to_be_checked()
         await eventually(lambda: has(1), WAIT_S)
@@ -284,7 +288,7 @@ async def test_hostile_push_is_plain_text_and_opens_no_foreign_page(
         shown = await script.evaluate(SHOWN)
         return bool(sorted(shown, key=lambda each: str(each["tag"])) == expected)
 
-    # The browser's tools do not report whether the worker took a push.
+    # DevTools does not report whether the service worker handled a push.
     async def are_shown() -> bool:
         for data in HOSTILE_PUSHES:
             await deliver(data)

@@ -30,7 +30,7 @@ async def test_search_is_narrowed_by_filters_and_opens_the_message(
         results = page.get_by_role("list", name="Search results").get_by_role("listitem")
         field = page.get_by_label("Search messages")
         await field.fill("zeppelin")
-        # Indexing takes seconds: the search is repeated until then.
+        # Indexing takes seconds, so the search is repeated.
         for _ in range(PATIENCE_MS // 1_000):
             try:
                 await expect(results).to_have_count(2, timeout=1_000)
@@ -71,7 +71,7 @@ async def test_search_by_filter_menu_on_a_phone(web: WebStack, browser: Browser)
 
 
 async def test_search_finds_far_messages_page_by_page(web: WebStack, browser: Browser) -> None:
-    """Prefixes and accents of words, further result pages, and opening a message not loaded."""
+    """Search ignores accents, matches prefixes, loads more pages, and opens distant messages."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a:
         chat = await a.create_group("Recipes", ben)
@@ -93,7 +93,7 @@ async def test_search_finds_far_messages_page_by_page(web: WebStack, browser: Br
         await results.nth(19).scroll_into_view_if_needed()
         await expect(results.nth(39)).to_be_attached()
 
-        await field.fill('"onerror alert')  # as typed, before the second quote
+        await field.fill('"onerror alert')  # as typed, before the closing quote
         await expect(results).to_have_count(1)
         await field.fill("fruhst")
         await expect(results.locator("mark")).to_have_text("Frühstück")

@@ -17,7 +17,7 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# Posts a form like the system does when an application shares content.
+# Posts a form like the operating system when an application shares content.
 SHARE = """([action, texts, files]) => {
   const form = document.createElement("form");
   Object.assign(form, { method: "post", action, enctype: "multipart/form-data" });
@@ -57,14 +57,14 @@ async def share(person: Visitor) -> None:
 
 
 async def choose_chat(person: Visitor, title: str) -> None:
-    """Choose the chat that gets the content."""
+    """Choose the chat that gets the shared content."""
     await expect(person.page.get_by_role("heading", name="Share to")).to_be_visible()
     await expect(person.page.get_by_text("1 file")).to_be_visible()
     await person.page.get_by_role("main").get_by_role("button", name=title).click()
 
 
 async def expect_content(person: Visitor) -> None:
-    """Wait until the composer of the open chat has the content, and nothing is waiting."""
+    """Wait until the composer of the open chat has the content and no upload is pending."""
     await expect(person.field).to_have_value("A page\nRead https://page.example/")
     await expect(person.page.get_by_role("button", name="Remove shared.png")).to_be_visible()
     await eventually(lambda: person.page.evaluate(IS_CONSUMED), PATIENCE_MS / 1000)
@@ -73,7 +73,7 @@ async def expect_content(person: Visitor) -> None:
 async def test_share_from_another_application_goes_to_the_chosen_chat(
     web: WebStack, visit: Visit
 ) -> None:
-    """The manifest's share target; text and files are in the composer of the chat."""
+    """Text and files from the manifest's share target are in the composer of the chat."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
     await bob.log_in()
@@ -95,7 +95,7 @@ async def test_share_from_another_application_goes_to_the_chosen_chat(
 
 
 async def test_share_refused_by_a_chat_is_kept_for_another_one(web: WebStack, visit: Visit) -> None:
-    """The user can choose another chat, also after a reload; the content is kept."""
+    """The content is kept, and the user can choose another chat, also after a reload."""
     ann, ben = web.new_users(2)
     alice = await visit(ann)
     await alice.log_in()
@@ -124,7 +124,7 @@ async def test_share_refused_by_a_chat_is_kept_for_another_one(web: WebStack, vi
 async def test_share_before_the_service_worker_runs_asks_to_share_again(
     web: WebStack, visit: Visit
 ) -> None:
-    """The server receives the request then; it stores nothing and shows what to do."""
+    """Then the server receives the request; it stores nothing and asks to share again."""
     (ann,) = web.new_users(1)
     alice = await visit(ann, service_workers="block")
     await alice.log_in()

@@ -20,9 +20,10 @@ TIMEOUT_S = 20
 
 @pytest.fixture(scope="session")
 def api(stack: Stack) -> Server:
-    """An API process of the stack. It signs S3 URLs, but no S3 server runs.
+    """An API process of the stack.
 
-    Password hashing uses the smallest cost that the library accepts.
+    It signs S3 URLs, but no S3 server is running. Password hashing uses the lowest cost that the
+    library accepts.
     """
     return stack.start_api(
         CHAT_AUTH_ARGON2_MEMORY_KIB="8",

@@ -14,7 +14,8 @@ from chatserver.config import Settings
 from chatserver.container.storage import open_storage_container
 from chatserver.domain.clock import SystemClock
 
-Caller = Callable[[str], httpx.AsyncClient]  # user -> logged-in client; "" -> without a login
+# Maps a user to a logged-in client; "" is a client without a login.
+Caller = Callable[[str], httpx.AsyncClient]
 
 
 def problem_of(answer: httpx.Response) -> tuple[int, str]:

@@ -25,7 +25,7 @@ pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixture
 
 
 async def test_request_without_token_gets_a_bearer_challenge(api: Server) -> None:
-    """401 with the challenge of RFC 6750, section 3, without an error code: no token was sent."""
+    """401 with the challenge of RFC 6750, section 3; no error code, because no token was sent."""
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         answer = await client.get("/v1/me")
 
@@ -37,7 +37,7 @@ async def test_request_without_token_gets_a_bearer_challenge(api: Server) -> Non
     "header", ["Bearer nonsense", "Bearer a.b.c", "Basic YTpi", "Bearer", "a.b.c", "Bearer x y"]
 )
 async def test_request_with_invalid_token_is_refused(api: Server, header: str) -> None:
-    """The challenge says that the token is invalid; the response does not repeat it."""
+    """The challenge reports an invalid token; the response does not repeat the token."""
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         answer = await client.get("/v1/me", headers={"Authorization": header})
 
@@ -47,7 +47,7 @@ async def test_request_with_invalid_token_is_refused(api: Server, header: str) -
 
 
 async def test_token_in_the_query_is_not_accepted(stack: Stack, api: Server) -> None:
-    """URLs end up in logs and browser histories, so a token in a URL is ignored."""
+    """URLs are logged and stored in browser histories, so a token in a URL is ignored."""
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         for name in ("token", "access_token", "authorization"):
             answer = await client.get("/v1/me", params={name: stack.token("alice")})
@@ -62,13 +62,13 @@ async def test_act_as_header_from_a_user_is_forbidden(caller: Caller) -> None:
 
 
 async def test_unknown_path_is_answered_with_a_problem(caller: Caller) -> None:
-    """Also below /v1, where the framework would send its own error page."""
+    """This is also true below /v1, where the framework would send its own error page."""
     for path in ("/v1/nothing", "/v1", "/v1/chats/c/nothing", "/schema"):
         assert problem_of(await caller("oscar").get(path)) == (404, "not_found")
 
 
 async def test_api_without_dynamodb_is_alive_but_not_ready(redis_url: str) -> None:
-    """Readiness fails with a reason; liveness passes, because a restart would not help."""
+    """Readiness fails with a reason. Liveness passes, because a restart would not help."""
     endpoint = f"http://127.0.0.1:{free_port()}"
     settings = Settings(
         redis=Redis(url=redis_url, call_timeout_s=20),
@@ -88,7 +88,7 @@ async def test_api_without_dynamodb_is_alive_but_not_ready(redis_url: str) -> No
 async def test_empty_body_is_accepted_if_all_fields_are_optional(
     caller: Caller, new_name: NewName
 ) -> None:
-    """No such route requires `{}`: its errors do not mention the body."""
+    """No such route requires `{}`, so its errors do not mention the body."""
     client = caller(new_name("empty"))
     for path, item in DOCUMENT["paths"].items():
         for method, operation in item.items():
@@ -103,7 +103,7 @@ async def test_empty_body_is_accepted_if_all_fields_are_optional(
 async def test_unknown_field_of_a_body_is_refused_with_its_name(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """A misspelled field is an error; it is not ignored."""
+    """A misspelled field is an error instead of being ignored."""
     path = f"/v1/chats/{pair}/notifications"
 
     answer = await caller(alice.user).put(path, json={"quiet": True, "untill": 5})

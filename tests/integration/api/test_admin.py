@@ -1,4 +1,4 @@
-"""Statistics for admins, from the processes that report them to the API's responses."""
+"""Statistics for admins, from the reporting processes to the responses of the API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADMIN = f"root-{secrets.token_hex(3)}"
 DEADLINE_S = 100.0
 BODY = "\U0001f600" * 4000  # 16 KB
 QUEUE_BYTES_MAX = 65_536
-MESSAGES = 48  # twice the capacity of a send queue and the kernel's buffers
+MESSAGES = 48  # twice the capacity of a send queue plus the kernel's buffers
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ async def admin(stack: Stack, admin_api: Server) -> AsyncIterator[httpx.AsyncCli
 
 
 async def overview(admin: httpx.AsyncClient, after: int = 0) -> dict[str, Any]:
-    """Return the overview, with points after a time in milliseconds."""
+    """Return the overview with the points after a time in milliseconds."""
     answer = await admin.get("/v1/admin/overview", params={"after": after})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -77,7 +77,7 @@ async def test_admin_overview_has_statistics_of_all_processes(
         await bob.say(pair, f"n{number}")
 
     async def has_all_statistics() -> dict[str, Any]:
-        await bob.say(pair, "go on")  # keeps this chat among the busiest, despite other tests
+        await bob.say(pair, "go on")  # this keeps the chat among the busiest, despite other tests
         found = await overview(admin)
         kinds = [each["kind"] for each in found["processes"]]
         busy = {each["chat"]: each["messages"] for each in found["top_chats"]}
@@ -111,7 +111,7 @@ async def test_admin_routes_are_refused_to_everyone_else(
     admin_api: Server,
     new_name: Callable[[str], str],
 ) -> None:
-    """Also to a key that acts as the admin; an admin's name cannot be registered."""
+    """A key that acts as the admin is refused too; an admin's name cannot be registered."""
     mine = (await admin.get("/v1/me")).json()
     plain = bearer(stack.token(new_name("zoe")))
     acting = {**bearer(await make_key(stack, "act_as", "users:read")), "X-Chat-As": ADMIN}

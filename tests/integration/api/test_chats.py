@@ -17,7 +17,7 @@ NewName = Callable[[str], str]
 async def test_first_request_of_a_user_creates_the_account(
     caller: Caller, new_name: NewName
 ) -> None:
-    """A valid token is enough; from then on other users can open a chat with the user."""
+    """A valid token is enough. Then other users can open a chat with the user."""
     user, other = new_name("erin"), new_name("frank")
     me = (await caller(user).get("/v1/me")).json()
 
@@ -46,7 +46,7 @@ async def test_direct_chat_opened_over_http_is_the_same_over_the_socket(
 async def test_group_changes_over_http_return_the_new_state(
     caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """Create, rename, invite, change a role, remove: each response is the chat after the change."""
+    """Each response to a create, rename, invite, role change or removal is the changed chat."""
     carol = new_name("carol")
     await stack.add_users([carol])
     owner = caller(alice.user)
@@ -70,7 +70,7 @@ async def test_group_changes_over_http_return_the_new_state(
 async def test_open_group_is_joined_and_left_over_http(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """A group that is not open is answered with 404, like one that does not exist."""
+    """A group that is not open gets 404, like one that does not exist."""
     owner, guest = caller(alice.user), caller(new_name("guest"))
     chat = await make_group(owner, bob.user)
 
@@ -81,14 +81,14 @@ async def test_open_group_is_joined_and_left_over_http(
 
     assert problem_of(early) == (404, "not_found")
     assert (joined.status_code, joined.json()["count"]) == (200, 3)
-    assert left.json()["members"] == []  # members are not shown to users who left
+    assert left.json()["members"] == []  # users who left cannot list members
     assert problem_of(await guest.get(f"/v1/chats/{chat}")) == (404, "not_found")
 
 
 async def test_chats_of_a_user_are_listed_in_pages(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """Newest first, each chat once; the last page has no cursor."""
+    """Chats are listed newest first and once; the last page has no cursor."""
     user = new_name("dora")
     others = [new_name("friend") for _ in range(5)]
     await stack.add_users(others)
@@ -108,7 +108,7 @@ async def test_chats_of_a_user_are_listed_in_pages(
 async def test_cursor_of_another_user_or_list_is_refused(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """A cursor is valid for its own list only."""
+    """A cursor is valid only for its own list."""
     user, other = new_name("gina"), new_name("other")
     others = [new_name("friend") for _ in range(2)]
     await stack.add_users(others)
@@ -127,7 +127,7 @@ async def test_cursor_of_another_user_or_list_is_refused(
 async def test_members_of_a_group_are_listed_in_pages_by_id(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """Each member once, with their role; for a user who is not a member, 404."""
+    """Each member is listed once with their role; a non-member gets 404."""
     user = new_name("hugo")
     others = sorted(new_name("member") for _ in range(4))
     await stack.add_users(others)
@@ -149,7 +149,7 @@ async def test_members_of_a_group_are_listed_in_pages_by_id(
 async def test_presence_over_http_is_returned_for_users_with_a_common_chat(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """No subscription is needed; a stranger looks the same as a user who does not exist."""
+    """No subscription is needed. A stranger looks like a user who does not exist."""
     query = {"user": [bob.user, new_name("nobody")]}
     await bob.say(pair, "hi")
 
@@ -163,7 +163,7 @@ async def test_presence_over_http_is_returned_for_users_with_a_common_chat(
 async def test_profile_change_is_visible_to_users_with_a_common_chat(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """Name and text are changed separately; strangers and blocked users do not see them."""
+    """Name and text change separately; strangers and blocked users do not see them."""
     mine, query = caller(bob.user), {"user": [bob.user, alice.user, new_name("nobody")]}
     await bob.say(pair, "hi")
 
@@ -190,7 +190,7 @@ async def test_profile_change_is_visible_to_users_with_a_common_chat(
 
 
 async def test_invalid_chat_id_is_refused_by_field(caller: Caller) -> None:
-    """Characters with a meaning in Redis keys are refused before any storage is called."""
+    """Characters with a meaning in Redis keys are refused before any store is called."""
     client = caller("mallory")
     for path in ("/v1/chats/a%23b", "/v1/chats/%7Bp0%7D", "/v1/chats/" + "x" * 65):
         answer = await client.get(path)

@@ -49,7 +49,7 @@ HTTP = "chatserver.api.http_connection."
 
 
 def start_api(stack: Stack, **settings: float | str) -> Server:
-    """Start an API with other settings; a name in capitals is a constant of the module."""
+    """Start an API with other settings; an uppercase name is a constant of the module."""
     return stack.start_api(
         **{
             (HTTP + name if name.isupper() else f"CHAT_API_{name}".upper()): str(value)
@@ -95,7 +95,7 @@ async def get(server: Server, path: str, address: str = BYSTANDER) -> int:
 async def held_connections(
     server: Server, data: bytes, addresses: Iterable[str]
 ) -> AsyncIterator[None]:
-    """Hold open one connection from each address, after sending `data` on it."""
+    """Open one connection from each address, send `data`, and hold them all open."""
     peers: list[Peer] = []
     try:
         for address in addresses:
@@ -129,7 +129,7 @@ def count_connections(server: Server) -> int:
 async def test_half_open_requests_of_one_address_displace_only_each_other(
     api: Server, data: bytes
 ) -> None:
-    """With 1,200 at once, new requests of other addresses and of this one are still served."""
+    """With 1,200 of them at once, new requests of this and other addresses are still served."""
     async with held_connections(api, data, ["127.0.0.1"] * 1200):
         await check_bystander(api, f"1,200 half-open requests of one address ({data[:4]!r})")
 
@@ -138,7 +138,7 @@ async def test_half_open_requests_of_one_address_displace_only_each_other(
 
 
 async def test_half_open_requests_of_many_addresses_displace_only_each_other(api: Server) -> None:
-    """3,000 from 250 addresses exceed the process's limit: the oldest are closed."""
+    """3,000 from 250 addresses exceed the limit of the process: the oldest are closed."""
     addresses = [f"127.0.1.{n % 250 + 1}" for n in range(3000)]
     async with held_connections(api, HALF_HEAD, addresses):
         await check_bystander(api, "3,000 half-open requests of 250 addresses")
@@ -178,7 +178,7 @@ async def test_slow_request_head_is_ended_at_its_deadline(stack: Stack) -> None:
 
 
 async def test_slow_request_body_is_ended_at_its_deadline(stack: Stack) -> None:
-    """408 and an orderly close; the log has no traceback."""
+    """The server sends 408 and closes; the log has no traceback."""
     api = start_api(stack, BODY_TIMEOUT_S=SHORT_S)
     reader, writer = await connect(api)
 
@@ -191,7 +191,7 @@ async def test_slow_request_body_is_ended_at_its_deadline(stack: Stack) -> None:
 async def send_slowly(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
 ) -> bytes:
-    """Send a byte at a time until the server closes; return its response."""
+    """Send one byte at a time until the server closes; return its response."""
     answer = asyncio.ensure_future(read_all(reader))
     writer.write(data)
     while not answer.done():
@@ -204,7 +204,7 @@ async def send_slowly(
 
 
 async def test_aborted_body_is_logged_in_one_line(stack: Stack) -> None:
-    """A client that disconnects during its request causes one line and no traceback."""
+    """A client that disconnects during its request causes one log line and no traceback."""
     api = start_api(stack)
     before = api.log_path.stat().st_size
     for _ in range(50):
@@ -223,7 +223,7 @@ async def test_aborted_body_is_logged_in_one_line(stack: Stack) -> None:
 
 
 async def test_idle_connection_is_closed_at_its_deadline(stack: Stack) -> None:
-    """Without a response, as load balancers expect; the timeout is a setting."""
+    """The server sends no response, as load balancers expect. The timeout is a setting."""
     api = start_api(stack, idle_timeout_s=SHORT_S)
     reader, writer = await connect(api)
     writer.write(REQUEST)
@@ -234,7 +234,7 @@ async def test_idle_connection_is_closed_at_its_deadline(stack: Stack) -> None:
 
 
 async def test_client_that_does_not_read_its_response_is_dropped(stack: Stack) -> None:
-    """Unread responses do not stay in memory: the connection is closed."""
+    """Unread responses do not fill the memory: the connection is closed."""
     api = start_api(stack, WRITE_TIMEOUT_S=SHORT_S)
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -250,7 +250,7 @@ async def test_client_that_does_not_read_its_response_is_dropped(stack: Stack) -
 
 
 async def test_pipelined_requests_are_answered_in_order(api: Server) -> None:
-    """Each gets its response; after the last one the server closes."""
+    """Each request gets its response; after the last one the server closes."""
     reader, writer = await connect(api)
 
     writer.write(REQUEST * 3 + b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n" + LAST_REQUEST)
@@ -273,7 +273,7 @@ async def test_http_1_0_request_is_answered_and_closed(api: Server) -> None:
 
 
 async def test_connections_of_one_client_behind_a_proxy_are_limited(stack: Stack) -> None:
-    """The limit applies to the forwarded address, not to the proxy; probes always pass."""
+    """The limit applies to the forwarded address, not to the proxy; probes are exempt."""
     api = start_api(stack, CONNECTIONS_PER_ADDRESS_MAX=4, trusted_proxies='["127.0.4.1"]')
     slow = HALF_BODY.replace(b"Host: a", b"Host: a\r\nX-Forwarded-For: 192.0.2.77")
     request = REQUEST.replace(b"Host: a", b"Host: a\r\nX-Forwarded-For: %b")
@@ -295,7 +295,7 @@ async def test_connections_of_one_client_behind_a_proxy_are_limited(stack: Stack
 
 
 async def test_api_without_free_file_descriptors_recovers(stack: Stack) -> None:
-    """It does not crash or loop; when descriptors are free again, it accepts connections."""
+    """It does not crash or loop. Once file descriptors are free, it accepts connections."""
     api = start_api(stack)
     assert api.process is not None
     process = psutil.Process(api.process.pid)

@@ -31,7 +31,7 @@ async def post(client: httpx.AsyncClient, path: str, key: str, body: Any) -> htt
 async def test_request_repeated_with_its_key_gets_the_same_response(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """One group, even if the client lost the first response."""
+    """Only one group is created, even if the client lost the first response."""
     user, other = new_name("ines"), new_name("jan")
     await stack.add_users([other])
     client, body = caller(user), {"members": [other], "name": "Once"}
@@ -50,7 +50,7 @@ async def test_request_repeated_with_its_key_gets_the_same_response(
 async def test_key_used_for_another_request_is_a_conflict(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Another body or another path with the same key is a mistake of the client."""
+    """The same key with another body or path is an error of the client."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     await post(client, path, "mixed", {"body": "one"})
 
@@ -63,7 +63,7 @@ async def test_key_used_for_another_request_is_a_conflict(
 async def test_same_key_of_another_user_is_a_different_key(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A response is returned to its own user only."""
+    """A response is returned only to the user who sent the request."""
     path, body = f"/v1/chats/{pair}/messages", {"body": "hello"}
 
     mine = await post(caller(alice.user), path, "shared", body)
@@ -91,7 +91,7 @@ async def test_refused_request_can_be_corrected_with_its_key(
 async def test_concurrent_requests_with_one_key_get_one_response(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """The first request runs; the others wait and get its response."""
+    """The first request runs. The others wait and get its response."""
     client = caller(alice.user)
     chat = await make_group(client, bob.user)
     path, body = f"/v1/chats/{chat}/messages", {"body": "at once"}
@@ -107,7 +107,7 @@ async def test_concurrent_requests_with_one_key_get_one_response(
 async def test_repeat_waits_for_the_response_of_the_first_request(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """A repeat during the first request gets its response, whichever process runs it."""
+    """A repeat during the first request waits for its response in every process."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     body, headers = b'{"body":"slow"}', {"Idempotency-Key": "slow"}
     async with open_hot(Redis(url=stack.redis_url)) as hot:
@@ -127,10 +127,10 @@ async def test_repeat_waits_for_the_response_of_the_first_request(
     assert answer.headers["idempotency-replayed"] == "true"
 
 
-async def test_repeat_of_an_unfinished_request_is_refused_for_now(
+async def test_repeat_of_an_unfinished_request_is_refused_temporarily(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """A temporary error with a time to wait; when the key is released, the request is run."""
+    """The temporary error has a retry delay. After the key is released, the request runs."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     async with open_hot(Redis(url=stack.redis_url)) as hot:
         answers, name = (
@@ -142,7 +142,7 @@ async def test_repeat_of_an_unfinished_request_is_refused_for_now(
 
         waited = await client.post(path, content=body, headers=headers)
         again = asyncio.create_task(client.post(path, content=body, headers=headers))
-        await answers.release(name)  # as after a refusal, or the end of its process
+        await answers.release(name)  # as after a refusal or the end of its process
 
         assert problem_of(waited) == (503, "unavailable")
         assert waited.json()["temporary"] is True

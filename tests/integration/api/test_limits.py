@@ -1,4 +1,4 @@
-"""Rate limits of the API per address and per user, and which address a request counts for."""
+"""Rate limits of the API per address and per user, and the choice of the address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 NewName = Callable[[str], str]
 PROXY = "127.0.0.1"
 # Only these tests use addresses in 192.0.2.0/24: all processes of a stack share the buckets.
-SLOW = 0.001  # a token in 17 minutes: no bucket is refilled within a test
+SLOW = 0.001  # one token in 17 minutes, so no bucket is refilled during a test
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def strict(stack: Stack) -> AsyncIterator[ASGIApp]:
 
 
 def client_of(stack: Stack, app: ASGIApp, user: str, address: str) -> httpx.AsyncClient:
-    """Return a client whose requests the proxy forwards for an address."""
+    """Return a client whose requests the proxy forwards for this address."""
     headers = {"X-Forwarded-For": address}
     if user:
         headers["Authorization"] = f"Bearer {stack.token(user)}"
@@ -50,14 +50,14 @@ def client_of(stack: Stack, app: ASGIApp, user: str, address: str) -> httpx.Asyn
 async def statuses_of(
     client: httpx.AsyncClient, count: int, *request: Any, **more: Any
 ) -> list[int]:
-    """Make a request `count` times; return the statuses."""
+    """Repeat a request `count` times; return the statuses."""
     return [(await client.request(*request, **more)).status_code for _ in range(count)]
 
 
 async def test_requests_of_an_address_beyond_its_burst_are_refused(
     stack: Stack, strict: ASGIApp
 ) -> None:
-    """Also without a login; other addresses and probes are not affected."""
+    """Requests without a login count too; other addresses and probes are not affected."""
     async with client_of(stack, strict, "", "192.0.2.1") as client:
         found = await statuses_of(client, 13, "GET", "/v1/client-config")
         refused = await client.get("/v1/client-config")
@@ -76,7 +76,7 @@ async def test_requests_of_an_address_beyond_its_burst_are_refused(
 async def test_invalid_tokens_of_an_address_are_limited(
     stack: Stack, strict: ASGIApp, new_name: NewName
 ) -> None:
-    """Beyond the limit a valid token is refused too, so tokens cannot be guessed."""
+    """Beyond the limit a valid token is refused too, so that tokens cannot be guessed."""
     bad = {"Authorization": "Bearer a.b.c"}
     async with client_of(stack, strict, "", "192.0.2.3") as client:
         found = await statuses_of(client, 4, "GET", "/v1/me", headers=bad)
@@ -90,7 +90,7 @@ async def test_invalid_tokens_of_an_address_are_limited(
 async def test_requests_of_a_user_beyond_the_burst_are_refused_from_any_address(
     stack: Stack, strict: ASGIApp, new_name: NewName
 ) -> None:
-    """The user is charged, not the address; a page of 150 chats costs 16 of 64 tokens."""
+    """The user is charged and not the address; a page of 150 chats costs 16 of 64 tokens."""
     user, found = new_name("lena"), []
     for n in range(5):
         async with client_of(stack, strict, user, f"192.0.2.{10 + n}") as client:
@@ -118,7 +118,7 @@ async def test_sends_of_a_user_have_their_own_limit(
 async def test_forwarded_address_from_an_untrusted_hop_is_ignored(
     stack: Stack, strict: ASGIApp
 ) -> None:
-    """The address is the right-most one that is not a trusted proxy."""
+    """The client address is the right-most one that is not a trusted proxy."""
     found = []
     for n in range(13):
         chain = f"198.51.100.{n}, 192.0.2.30"
@@ -131,7 +131,7 @@ async def test_forwarded_address_from_an_untrusted_hop_is_ignored(
 async def test_creating_large_groups_is_charged_by_members(
     stack: Stack, strict: ASGIApp, new_name: NewName
 ) -> None:
-    """The members in the body count: the second large group is refused."""
+    """The members in the body are charged, so the second large group is refused."""
     body = {"members": [f"nobody{n}" for n in range(200)], "name": "Team"}
     async with client_of(stack, strict, new_name("olga"), "192.0.2.40") as client:
         found = await statuses_of(client, 2, "POST", "/v1/chats", json=body)

@@ -1,6 +1,6 @@
 """Message lists over HTTP: by time, sender, receiver and status, around a message, and by id.
 
-Messages are sent with durability `stored`. Changes may still be in Redis only: a list includes
+Messages are sent with durability `stored`. Changes may still be only in Redis: a list includes
 every change that was acked before the request.
 """
 
@@ -23,7 +23,7 @@ NewName = Callable[[str], str]
 
 
 async def bodies(client: httpx.AsyncClient, path: str, **query: Any) -> list[str]:
-    """Read a list to its end and return the bodies; all pages but the last must be full."""
+    """Read all pages of a list and return the bodies; all pages but the last must be full."""
     found: list[str] = []
     cursor: dict[str, str] = {}
     while True:
@@ -40,7 +40,7 @@ async def bodies(client: httpx.AsyncClient, path: str, **query: Any) -> list[str
 async def test_messages_between_two_times_are_paged_either_way(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Both ends are included; either may be left out."""
+    """Both ends of the range are included, and both are optional."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages/between"
     ts = [(await store(client, pair, f"m{n}"))["ts"] for n in range(5)]
 
@@ -60,7 +60,7 @@ async def test_messages_between_two_times_are_paged_either_way(
 async def test_lists_omit_deleted_and_hidden_messages_and_reactions(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Before the change is in DynamoDB, too; an edited message has its new text."""
+    """This is true before the change is in DynamoDB; an edited message has its new text."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seqs = [(await store(mine, pair, f"m{n}"))["seq"] for n in range(5)]
     await theirs.put(f"/v1/chats/{pair}/messages/{seqs[0]}/reaction", json={"emoji": "👍"})
@@ -98,7 +98,7 @@ async def test_deleted_message_is_not_in_the_active_index(
 async def test_sent_list_has_only_messages_that_the_user_may_read(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """Not those in chats that the user left; after joining again, earlier ones are listed too."""
+    """Messages in chats that the user left are omitted until the user joins again."""
     mine, theirs = caller(alice.user), caller(bob.user)
     left, back, open_ = [await make_group(mine, bob.user) for _ in range(3)]
     for chat, text in ((pair, "direct"), (left, "left"), (back, "before"), (open_, "early")):
@@ -113,7 +113,7 @@ async def test_sent_list_has_only_messages_that_the_user_may_read(
     ack = await store(theirs, back, "after")
 
     async def has_rejoined() -> bool:
-        # The directory's `joined` is a lower bound until Redis has assigned the seq.
+        # `joined` in the directory is a lower bound until Redis has assigned the seq.
         return await bodies(theirs, "/v1/me/sent") == ["after", "early", "before", "direct"]
 
     await eventually(has_rejoined, deadline_s=60, what="the list has all readable messages")
@@ -146,7 +146,7 @@ async def test_received_list_has_messages_of_direct_chats_only(
 async def test_message_is_read_by_seq_or_by_id(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """An id needs the seq or ts of the message; with another one it is not found."""
+    """A request with an id needs the seq or ts; with a wrong one the message is not found."""
     mine = caller(alice.user)
     first, second = [await store(mine, pair, text) for text in ("one", "two")]
     path = f"/v1/chats/{pair}/messages"
@@ -174,7 +174,7 @@ async def test_message_is_read_by_seq_or_by_id(
 async def test_messages_around_a_message_are_contiguous(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Half of them come before it; at the ends of the chat, fewer."""
+    """Half of them are before the message; near the ends of the chat there are fewer."""
     client = caller(alice.user)
     for n in range(1, 8):
         await send(client, pair, f"m{n}")
@@ -196,7 +196,7 @@ async def test_messages_around_a_message_are_contiguous(
 async def test_api_key_with_scope_reads_messages_of_any_user(
     caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Including messages that a user deleted for themselves."""
+    """The list includes messages that a user deleted for themselves."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seqs = [(await store(mine, pair, f"m{n}"))["seq"] for n in range(3)]
     await mine.delete(f"/v1/chats/{pair}/messages/{seqs[0]}")
@@ -219,7 +219,7 @@ async def test_api_key_with_scope_reads_messages_of_any_user(
 async def test_cursor_is_valid_for_its_own_list_only(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Not for another range, order, list or user, nor after a change."""
+    """A cursor is refused for another range, order, list or user, and after a change."""
     mine = caller(alice.user)
     for n in range(3):
         await store(mine, pair, f"m{n}")

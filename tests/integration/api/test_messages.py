@@ -18,7 +18,7 @@ NewName = Callable[[str], str]
 async def test_message_sent_over_http_reaches_devices_and_history(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The event also reaches the sockets of the sender."""
+    """The sockets of the sender receive the event too."""
     client = caller(alice.user)
     answer = await send(client, pair, "hello", ref="one", kind="text")
 
@@ -41,7 +41,7 @@ async def test_message_sent_over_http_reaches_devices_and_history(
 async def test_message_sent_again_has_the_same_seq(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """One `ref` is one message; another text with the same `ref` is a conflict."""
+    """One `ref` is one message. Another text with the same `ref` is a conflict."""
     client = caller(alice.user)
     first = await send(client, pair, "hello", ref="same")
 
@@ -54,7 +54,7 @@ async def test_message_sent_again_has_the_same_seq(
 
 
 async def test_line_breaks_are_normalized(caller: Caller, alice: RawChat, pair: str) -> None:
-    """CRLF and CR are stored as LF, also in edits; limits and repeats use the stored text."""
+    """CRLF and CR are stored as LF, also in edits. Limits and repeats use the stored text."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     sent = await send(client, pair, "one\r\ntwo\rthree", ref="breaks")
     again = await send(client, pair, "one\ntwo\nthree", ref="breaks")
@@ -66,10 +66,10 @@ async def test_line_breaks_are_normalized(caller: Caller, alice: RawChat, pair: 
     assert bodies[:2] == ["four\nfive", "x\n" * 2000]
 
 
-async def test_message_repeated_over_http_is_a_duplicate_of_the_socket_s(
+async def test_message_sent_by_socket_and_repeated_over_http_is_a_duplicate(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """A client that loses its socket can retry over HTTP with the same reference."""
+    """A client that loses its socket can retry over HTTP with the same `ref`."""
     by_socket = await alice.say(pair, "hello", "crossing")
 
     by_http = (await send(caller(alice.user), pair, "hello", ref="crossing")).json()
@@ -84,7 +84,7 @@ async def test_message_repeated_over_http_is_a_duplicate_of_the_socket_s(
 async def test_stored_message_is_in_dynamodb_when_the_response_arrives(
     caller: Caller, stack: Stack, alice: RawChat, pair: str
 ) -> None:
-    """A response with durability `stored` is sent after the write."""
+    """With durability `stored`, the response is sent after the write to DynamoDB."""
     answer = await send(caller(alice.user), pair, "kept", durability="stored")
 
     assert (answer.status_code, answer.json()["durability"]) == (201, "stored")
@@ -117,7 +117,7 @@ async def test_message_changes_over_http_are_visible(
 async def test_history_over_http_is_read_in_both_directions(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Before or after a seq; both at once are refused."""
+    """A request has `before` or `after`; with both it is refused."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     for n in range(1, 6):
         await send(client, pair, f"m{n}")
@@ -134,7 +134,7 @@ async def test_history_over_http_is_read_in_both_directions(
 async def test_marks_set_over_http_are_sent_to_the_sender(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The sender sees messages that were read by HTTP as read."""
+    """The sender sees messages that were read over HTTP as read."""
     seq = (await send(caller(alice.user), pair, "read me")).json()["seq"]
 
     answer = await caller(bob.user).put(f"/v1/chats/{pair}/marks", json={"read": seq})
@@ -205,7 +205,7 @@ async def test_message_with_invalid_field_is_refused_with_its_name(
 async def test_unknown_query_parameter_is_refused_with_its_name(
     caller: Caller, alice: RawChat, pair: str, path: str, name: str
 ) -> None:
-    """A client with a misspelled cursor would otherwise read the first page forever."""
+    """Otherwise a client with a misspelled cursor would read the first page forever."""
     answer = await caller(alice.user).get(path.format(chat=pair))
 
     assert problem_of(answer) == (400, "bad_request")
@@ -213,7 +213,7 @@ async def test_unknown_query_parameter_is_refused_with_its_name(
 
 
 async def test_web_page_ignores_unknown_query_parameters(caller: Caller) -> None:
-    """Links to the web client may have parameters that other sites added."""
+    """Other sites may add parameters to links to the web client."""
     answer = await caller("alice").get("/?utm_source=mail")
 
     assert answer.status_code == 200

@@ -1,4 +1,4 @@
-"""Moderation over HTTP, and the routes that only admins and the host application may use."""
+"""Moderation over HTTP, and routes for admins and the host application."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NewName = Callable[[str], str]
 async def test_blocks_over_http_are_the_same_over_the_socket(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A blocked user cannot send; only the user who blocked sees the block."""
+    """A blocked user cannot send. Only the user who blocked can see the block."""
     alice_http, bob_http = caller(alice.user), caller(bob.user)
 
     put = await alice_http.put(f"/v1/me/blocks/{bob.user}")
@@ -71,7 +71,7 @@ async def test_mutes_and_bans_over_http_are_for_group_admins(
 async def test_reports_over_http_are_listed_and_resolved_by_the_owner(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """In pages; a member is refused, and the owner cannot list the reports of all chats."""
+    """The list has pages. A member is refused, and the owner cannot list reports of all chats."""
     owner, member = caller(alice.user), caller(bob.user)
     chat = await make_group(owner, bob.user)
     for number in range(3):
@@ -104,7 +104,7 @@ async def test_reports_over_http_are_listed_and_resolved_by_the_owner(
 async def test_open_reports_are_listed_for_the_host_in_both_orders(
     caller: Caller, stack: Stack, alice: RawChat, bob: RawChat
 ) -> None:
-    """In pages; a cursor is valid for its own order only."""
+    """The list has pages; a cursor is valid for its own order only."""
     owner, member = caller(alice.user), caller(bob.user)
     chat = await make_group(owner, bob.user)
     for number in range(3):

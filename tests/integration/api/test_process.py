@@ -1,4 +1,4 @@
-"""`chatserver api` as a process: start, invalid input, log and shutdown."""
+"""`chatserver api` as a process: start, invalid input, log output and shutdown."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def wait_until_healthy(port: int) -> None:
 
 
 async def test_api_after_sigterm_exits_with_0_and_frees_its_port(start_api: Start) -> None:
-    """All output until the end of the shutdown is JSON lines."""
+    """All output up to the exit is JSON lines."""
     port = free_port()
     process = start_api(CHAT_API_PORT=str(port))
     await wait_until_healthy(port)
@@ -67,7 +67,7 @@ async def test_api_after_sigterm_exits_with_0_and_frees_its_port(start_api: Star
 
 
 def test_api_on_a_port_in_use_prints_the_address(start_api: Start) -> None:
-    """An error message instead of a traceback."""
+    """The process prints an error message and no traceback."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -80,7 +80,7 @@ def test_api_on_a_port_in_use_prints_the_address(start_api: Start) -> None:
 
 
 async def test_api_survives_invalid_http(start_api: Start) -> None:
-    """Random bytes, a huge header and an early end of input affect their own connection only."""
+    """Random bytes, a huge header and an early end of input close only their own connection."""
     port = free_port()
     start_api(CHAT_API_PORT=str(port))
     await wait_until_healthy(port)
@@ -100,7 +100,7 @@ async def test_api_survives_invalid_http(start_api: Start) -> None:
 
 
 async def test_api_responses_do_not_name_the_software(start_api: Start) -> None:
-    """No Server header, and no error page of the framework."""
+    """There is no Server header and no error page of the framework."""
     port = free_port()
     start_api(CHAT_API_PORT=str(port))
     await wait_until_healthy(port)

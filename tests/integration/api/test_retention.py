@@ -1,4 +1,4 @@
-"""Retention and legal holds over HTTP, for the host application only."""
+"""Retention and legal holds over HTTP, for the host application."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def open_host(stack: Stack, api: Server) -> httpx.AsyncClient:
 async def test_retention_over_http_expires_later_messages(
     stack: Stack, api: Server, caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Earlier messages do not expire; only the host application may set it."""
+    """Earlier messages do not expire. Only the host application may set the retention."""
     mine = caller(alice.user)
     group = await make_group(mine, bob.user)
     async with await open_host(stack, api) as host:
@@ -65,7 +65,7 @@ def chats_of(device: RawChat, chat: str) -> list[dict[str, Any]]:
 async def test_hold_over_http_keeps_deleted_messages(
     stack: Stack, api: Server, caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Members see the message as deleted; the host application reads it until the hold ends."""
+    """Members see a deleted message; the host application reads it until the hold ends."""
     mine = caller(alice.user)
     path = f"/v1/admin/chats/{pair}"
     async with await open_host(stack, api) as host:

@@ -26,7 +26,7 @@ ALL = "/v1/me/messages"
 
 
 async def show_all(owner: httpx.AsyncClient, chat: str) -> None:
-    """Let the members of a group read its full history."""
+    """Allow members of a group to read its full history."""
     answer = await owner.patch(f"/v1/chats/{chat}", json={"history": "all"})
     assert answer.status_code == 200, answer.text
 
@@ -37,7 +37,7 @@ async def bodies(
     sizes: Callable[[], int] = lambda: 2,
     **query: Any,
 ) -> list[str]:
-    """Read a list to its end and return the bodies; all pages but the last must be full."""
+    """Read all pages of a list and return the bodies; all pages but the last must be full."""
     found: list[str] = []
     cursor: dict[str, str] = {}
     while True:
@@ -55,7 +55,7 @@ async def bodies(
 async def test_list_has_direct_and_group_messages_by_time(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Sent and received, in both orders, in a time range that includes its ends."""
+    """It has sent and received messages in both orders, in a time range that includes its ends."""
     mine, theirs = caller(alice.user), caller(bob.user)
     group = await make_group(mine, bob.user)
     sends = [(mine, pair), (theirs, group), (theirs, pair), (mine, group), (theirs, pair)]
@@ -79,7 +79,7 @@ async def test_list_has_direct_and_group_messages_by_time(
 async def test_cursor_stays_valid_while_messages_arrive(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Newer messages do not move the pages; a cursor of another list is refused."""
+    """Newer messages do not change the pages; a cursor of another list is refused."""
     mine, theirs = caller(alice.user), caller(bob.user)
     group = await make_group(mine, bob.user)
     for number in range(4):
@@ -102,7 +102,7 @@ async def test_cursor_stays_valid_while_messages_arrive(
 async def test_messages_from_before_joining_are_not_received(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName, stack: Stack
 ) -> None:
-    """Even if the history is visible; messages of an earlier membership are listed again."""
+    """This holds even if the history is visible. Messages of an earlier membership return."""
     mine, theirs = caller(alice.user), caller(bob.user)
     await stack.add_users([eve := new_name("eve")])
     group = await make_group(theirs, eve)
@@ -122,7 +122,7 @@ async def test_messages_from_before_joining_are_not_received(
     await store(theirs, group, "second membership")
 
     async def has_joined() -> bool:
-        # The directory's `joined` is a lower bound until Redis has assigned the seq.
+        # `joined` in the directory is a lower bound until Redis has assigned the seq.
         return await bodies(mine) == ["second membership", "first membership"]
 
     await eventually(has_joined, deadline_s=60, what="the list has both memberships")
@@ -132,7 +132,7 @@ async def test_messages_from_before_joining_are_not_received(
 async def test_api_key_lists_messages_of_any_user(
     caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Including messages that the user deleted for themselves; users are refused."""
+    """It includes messages that the user deleted for themselves; users are refused."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seqs = [(await store(theirs, pair, f"m{n}"))["seq"] for n in range(2)]
     await mine.delete(f"/v1/chats/{pair}/messages/{seqs[0]}", params={"for": "me"})
@@ -151,7 +151,7 @@ async def test_api_key_lists_messages_of_any_user(
 async def test_sdk_lists_all_messages(
     stack: Stack, api: Server, caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """In pages, by direction and in a time range."""
+    """The SDK reads pages, by direction and in a time range."""
     mine, theirs = caller(alice.user), caller(bob.user)
     group = await make_group(theirs, alice.user)
     sends = [(mine, pair), (theirs, group), (theirs, pair)]
@@ -189,7 +189,7 @@ class Sent:
 
 @dataclasses.dataclass
 class Model:
-    """The expected content of alice's list, and the requests that change it."""
+    """The expected content of alice's list, and requests that change it."""
 
     random: random.Random
     clients: dict[str, httpx.AsyncClient]  # by user; the first one is alice
@@ -202,7 +202,7 @@ class Model:
         return next(iter(self.clients))
 
     async def step(self) -> None:
-        """Run one random change."""
+        """Make one random change."""
         changes = [self.send] * 8 + [self.edit, self.delete, self.hide, self.join_or_leave]
         await self.random.choice(changes)()
 
@@ -278,7 +278,7 @@ class Model:
 async def test_list_equals_the_model_after_random_changes(
     seed: int, caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """Sends, edits, deletions, joins and leaves; pages of random size, in both directions."""
+    """Random sends, edits, deletions, joins and leaves; pages of random size in both directions."""
     users = [new_name(name) for name in ("alice", "bob", "eve")]
     await stack.add_users(users)
     clients = {user: caller(user) for user in users}

@@ -47,7 +47,7 @@ def client_of(stack: Stack, user: str, store: SqliteStore | None = None, **more:
 
 
 def offline_client(stack: Stack, path: Path) -> ChatClient:
-    """Return a client with the stack's cache whose gateway URL does not answer."""
+    """Return a client with the stack's cache and a gateway URL that does not respond."""
 
     async def get_token() -> str:
         return "not sent"
@@ -74,13 +74,13 @@ async def read_line(process: asyncio.subprocess.Process) -> str:
 
 
 async def consume(client: ChatClient) -> None:
-    """Consume all events of a client, until cancelled."""
+    """Consume all events of a client until canceled."""
     async for _ in client.events():
         pass
 
 
 async def read_all(client: ChatClient, chat: str) -> list[str]:
-    """Read the history of a chat to its start; return the bodies of its messages."""
+    """Read the history of a chat back to its first message; return the bodies."""
     bodies: list[str] = []
     before: int | None = None
     while True:

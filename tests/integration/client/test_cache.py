@@ -34,7 +34,7 @@ NewName = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack whose processes and data tests destroy; an inbox keeps 20 events."""
+    """A stack for tests that kill processes and delete data; an inbox keeps 20 events."""
     env = {**PATIENT, "CHAT_REDIS_INBOX_MAX": "20"}
     with open_stack(tmp_path_factory.mktemp("cache"), fsync="no", env=env) as made:
         yield made
@@ -42,7 +42,7 @@ def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @contextlib.asynccontextmanager
 async def consuming(client: ChatClient) -> AsyncIterator[ChatClient]:
-    """Open a client whose events are consumed."""
+    """Open a client whose events are consumed in the background."""
     async with client:
         reading = asyncio.create_task(consume(client))
         try:
@@ -56,7 +56,7 @@ async def consuming(client: ChatClient) -> AsyncIterator[ChatClient]:
 async def test_client_opens_offline_with_its_chats_and_messages(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """Chats, changed messages and pages come from the cache; anything else is an error."""
+    """Chats, changed messages and pages come from the cache; all other requests raise an error."""
     path, bob_name = tmp_path / "alice.db", await add_user(stack, new_name("bob"))
     alice = client_of(stack, new_name("alice"), SqliteStore(path))
     async with consuming(alice), consuming(client_of(stack, bob_name)) as bob:
@@ -93,7 +93,7 @@ async def test_client_opens_offline_with_its_chats_and_messages(
 async def test_client_killed_while_receiving_has_every_message_once(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """After SIGKILL at several points the next process has all messages, also offline."""
+    """After SIGKILL at several points, the next process has all messages, also offline."""
     path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
     async with client_of(stack, new_name("alice")) as alice:
         chat = (await alice.open_direct(bob_name)).id
@@ -125,7 +125,7 @@ async def test_client_killed_while_receiving_has_every_message_once(
 async def test_messages_deleted_while_the_client_was_offline_are_removed(
     breakable: Stack, new_name: NewName, tmp_path: Path, missed: int
 ) -> None:
-    """Deleted for everyone, or for the user on another device; with and without later messages."""
+    """Messages deleted for everyone or on another device disappear from the cache."""
     path, bob_name = tmp_path / "bob.db", await add_user(breakable, new_name("bob"))
     stack = breakable
     async with client_of(stack, new_name("alice")) as alice:
@@ -163,7 +163,7 @@ async def test_messages_deleted_while_the_client_was_offline_are_removed(
 async def test_messages_lost_with_redis_are_removed(
     breakable: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """After a new epoch the cache is equal to the server's history."""
+    """In a new epoch the cache becomes equal to the server's history."""
     path, bob_name = tmp_path / "bob.db", await add_user(breakable, new_name("bob"))
     (worker,) = breakable.workers.values()
     alice = client_of(breakable, new_name("alice"))
@@ -203,7 +203,7 @@ async def _cached(client: ChatClient, chat: str) -> list[str] | None:
 async def test_messages_of_a_chat_are_removed_after_leaving(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """The device would not receive later deletions."""
+    """The device would not receive later deletions of them."""
     path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
     async with client_of(stack, new_name("alice")) as alice:
         chat = (await alice.create_chat([bob_name], name="Trip")).id
@@ -226,7 +226,7 @@ async def test_messages_of_a_chat_are_removed_after_leaving(
 
 
 async def test_messages_expire_offline(stack: Stack, new_name: NewName, tmp_path: Path) -> None:
-    """By `expires_at`, without an event, in memory and in the file."""
+    """`expires_at` removes messages from memory and from the file without an event."""
     path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
     alice = client_of(stack, new_name("alice"))
     async with alice, consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
@@ -252,7 +252,7 @@ async def test_messages_expire_offline(stack: Stack, new_name: NewName, tmp_path
 async def test_messages_posted_offline_are_sent_once(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """They are kept in the file across restarts and sent in order."""
+    """Messages in the file survive restarts and are sent in order."""
     path, alice_name = tmp_path / "alice.db", new_name("alice")
     async with consuming(client_of(stack, await add_user(stack, new_name("bob")))) as bob:
         async with client_of(stack, alice_name, SqliteStore(path)) as alice:
@@ -279,7 +279,7 @@ async def test_messages_posted_offline_are_sent_once(
 async def test_cache_evicts_oldest_entries_at_its_limits(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """Evicted entries are read from the server; offline they are an error."""
+    """Evicted entries are read from the server; offline they raise an error."""
     path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
     bounds = {"entries_per_chat_max": 30, "bytes_max": 8_000}
     async with client_of(stack, new_name("alice")) as alice:
@@ -311,7 +311,7 @@ async def test_cache_evicts_oldest_entries_at_its_limits(
 async def test_store_in_use_or_of_another_user_or_server_is_refused(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """The error names what the file belongs to."""
+    """The error names the owner of the file."""
     path, alice, bob = (
         tmp_path / "alice.db",
         new_name("alice"),
@@ -336,7 +336,7 @@ async def test_store_in_use_or_of_another_user_or_server_is_refused(
 
 
 async def test_forget_deletes_the_file(stack: Stack, new_name: NewName, tmp_path: Path) -> None:
-    """After a logout nothing of the user is on the disk."""
+    """After a logout no data of the user is on the disk."""
     path = tmp_path / "alice.db"
     async with client_of(stack, new_name("alice"), SqliteStore(path)) as client:
         chat = (await client.open_direct(await add_user(stack, new_name("bob")))).id

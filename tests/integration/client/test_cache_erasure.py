@@ -1,4 +1,4 @@
-"""The message cache of the SDK when another user is erased."""
+"""The message cache of the SDK after another user is erased."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ async def consuming(client: ChatClient) -> AsyncIterator[list[events.Event]]:
             await asyncio.gather(reading, return_exceptions=True)
 
 
-async def test_chat_cleared_on_one_device_is_cleared_on_the_other_when_it_comes_back(
+async def test_chat_cleared_on_one_device_is_cleared_on_the_other_after_reconnect(
     stack: Stack, api: Server, new_name: NewName, tmp_path: Path
 ) -> None:
-    """The texts are not shown, not unread, not in pages and not in the file; later ones are."""
+    """Cleared texts are not shown, unread, in pages or in the file; later texts are."""
     path, alice = tmp_path / "phone.db", new_name("alice")
     bob_name = await add_user(stack, new_name("bob"))
 

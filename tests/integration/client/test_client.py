@@ -31,7 +31,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack whose processes and data tests destroy; an inbox keeps 20 events."""
+    """A stack for tests that kill processes and delete data; an inbox keeps 20 events."""
     env = {**PATIENT, "CHAT_REDIS_INBOX_MAX": "20", "CHAT_GATEWAY_ONLINE_TTL_S": "2"}
     folder = tmp_path_factory.mktemp("client")
     with open_stack(folder, fsync="no", env=env) as made:
@@ -101,7 +101,7 @@ async def test_client_shows_both_users_the_same_changes(
     assert gone.body == ""
     read = alice.find_chat(chat)
     assert read is not None
-    assert read.marks[bob.user].read == second.seq, "senders have read their own messages"
+    assert read.marks[bob.user].read == second.seq, "a sender's own messages must count as read"
     await alice.send(chat, "never mind")
     await bob.mark(chat, read=second.seq + 2)
     await eventually(
@@ -130,7 +130,7 @@ async def test_client_raises_specific_errors(
 async def test_client_has_all_moderation_functions(
     stack: Stack, clients: Clients, new_name: NewName
 ) -> None:
-    """Block, mute, slow mode, ban and report, with their reversal where there is one."""
+    """Block, mute, slow mode, ban and report, and their reversal where there is one."""
     alice, bob = [await clients.open(stack, new_name(name)) for name in ("alice", "bob")]
     direct = (await alice.open_direct(bob.user)).id
     group = (await alice.create_chat([bob.user], name="Trip")).id
@@ -160,7 +160,7 @@ async def test_client_has_all_moderation_functions(
 async def test_client_same_ref_again_is_acked_with_the_same_seq(
     stack: Stack, clients: Clients, new_name: NewName
 ) -> None:
-    """A program that got no ack can send again; another text with the ref is a conflict."""
+    """A program without an ack can send again; another text with the ref is a conflict."""
     alice = await clients.open(stack, new_name("alice"))
     bob = await clients.open(stack, new_name("bob"))
     chat = (await alice.open_direct(bob.user)).id
@@ -176,7 +176,7 @@ async def test_client_same_ref_again_is_acked_with_the_same_seq(
 async def test_client_reconnects_after_its_gateway_was_killed(
     breakable: Stack, clients: Clients, new_name: NewName
 ) -> None:
-    """Sends during the outage arrive once, in order, and no event is repeated."""
+    """Messages sent during the outage arrive once and in order, and no event is repeated."""
     alice = await clients.open(breakable, new_name("alice"))
     bob = await clients.open(breakable, new_name("bob"))
     chat = (await alice.open_direct(bob.user)).id
@@ -215,7 +215,7 @@ async def test_client_restarted_from_its_store_resumes(
 async def test_client_offline_beyond_the_inbox_gets_all_messages(
     breakable: Stack, clients: Clients, new_name: NewName
 ) -> None:
-    """Events trimmed from the inbox come from the history: every message once, in order."""
+    """Events trimmed from the inbox are read from the history: each message once and in order."""
     store = MemoryStore()
     alice = await clients.open(breakable, new_name("alice"))
     name = new_name("bob")
@@ -232,7 +232,7 @@ async def test_client_offline_beyond_the_inbox_gets_all_messages(
 
 
 async def test_client_with_invalid_token_raises_an_error(stack: Stack) -> None:
-    """It does not retry."""
+    """The client does not retry."""
     url = f"ws://127.0.0.1:{stack.port}/"
 
     with pytest.raises(Unauthenticated):
@@ -241,7 +241,7 @@ async def test_client_with_invalid_token_raises_an_error(stack: Stack) -> None:
 
 
 async def test_client_without_gateway_raises_an_error() -> None:
-    """The error has the address."""
+    """The error names the address."""
     url = f"ws://127.0.0.1:{free_port()}/"
 
     with pytest.raises(Unavailable, match=url):
@@ -269,7 +269,7 @@ async def test_client_whose_device_is_used_twice_ends(stack: Stack, new_name: Ne
 async def test_client_resends_acked_messages_lost_with_redis(
     breakable: Stack, clients: Clients, new_name: NewName
 ) -> None:
-    """While the sender's client runs, an acked message is not lost with Redis."""
+    """While the sender's client is running, a loss of Redis loses no acked message."""
     alice = await clients.open(breakable, new_name("alice"))
     bob = await clients.open(breakable, new_name("bob"))
     chat = (await alice.open_direct(bob.user)).id

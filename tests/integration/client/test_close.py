@@ -1,4 +1,4 @@
-"""Events that the Python SDK delivers after an orderly close and reopening."""
+"""Events that the Python SDK delivers after it is closed and opened again."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def output_of(process: asyncio.subprocess.Process) -> str:
 async def test_first_example_sends_and_receives(
     stack: Stack, alice: RawChat, new_name: Callable[[str], str]
 ) -> None:
-    """It sends a message, prints the reply and marks it as read."""
+    """The example sends a message, prints the reply and marks it as read."""
     user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
 
     process = await start(FIRST, url, stack.token(user), alice.user)
@@ -70,7 +70,7 @@ async def test_second_example_resumes_after_a_restart(
 async def test_third_example_reads_the_cache(
     stack: Stack, alice: RawChat, new_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Without a gateway it prints the messages that the second example received."""
+    """Without a gateway, it prints the messages that the second example received."""
     user, path = new_name("sdk"), str(tmp_path / "client.db")
     url = f"ws://127.0.0.1:{stack.port}/"
     async with stack.chat_of(user, device="first"):

@@ -1,4 +1,4 @@
-"""The SDK after the gateway closed the connection, tested with a scripted gateway."""
+"""The SDK after the gateway closes the connection, with a scripted gateway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WELCOME = {"type": "welcome", "user": "alice", "epoch": "e1", "seq": 0, "limits"
 
 
 class ScriptedGateway:
-    """A gateway that ends each connection with the next of `closes`, and keeps later ones open."""
+    """A gateway that ends each connection with the next of `closes`; later ones stay open."""
 
     def __init__(self) -> None:
         self.closes: list[Any] = []
@@ -30,7 +30,7 @@ class ScriptedGateway:
         self.url = ""
 
     def handshake(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Refuse the handshake if the script requires it."""
+        """Refuse the handshake if the script says so."""
         self.times.append(asyncio.get_running_loop().time())
         if self.closes and self.closes[0] == 503:
             self.closes.pop(0)
@@ -56,7 +56,7 @@ class ScriptedGateway:
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[ScriptedGateway]:
-    """A scripted gateway that listens."""
+    """A running scripted gateway."""
     made = ScriptedGateway()
     protocols = [Subprotocol("chat.v1")]
     async with serve(
@@ -79,7 +79,7 @@ async def wait_for_events(client: ChatClient, kind: type[events.Event], count: i
 
 
 async def test_client_reconnects_after_the_time_in_bye(gateway: ScriptedGateway) -> None:
-    """A gateway that shuts down spreads reconnects with `retry_after_ms`."""
+    """A gateway that shuts down sets `retry_after_ms` to spread the reconnects."""
     gateway.closes = [(Close.SHUTDOWN, 800)]
 
     async with ChatClient(gateway.url, "token") as client:
@@ -92,7 +92,7 @@ async def test_client_reconnects_after_the_time_in_bye(gateway: ScriptedGateway)
 
 
 async def test_client_retries_a_handshake_refused_with_503(gateway: ScriptedGateway) -> None:
-    """A gateway at its connection limit refuses handshakes for a while."""
+    """A gateway at its connection limit refuses handshakes temporarily."""
     gateway.closes = [503]
 
     async with ChatClient(gateway.url, "token") as client:
@@ -100,10 +100,10 @@ async def test_client_retries_a_handshake_refused_with_503(gateway: ScriptedGate
     assert len(gateway.times) == 2
 
 
-async def test_client_that_is_not_patient_retries_an_overloaded_gateway(
+async def test_client_without_patience_retries_an_overloaded_gateway(
     gateway: ScriptedGateway,
 ) -> None:
-    """With `is_patient=False` it fails at once only if it cannot connect at all."""
+    """With `is_patient=False`, it fails at once only if it cannot connect at all."""
     gateway.closes = [(Close.OVERLOADED, 100)]
 
     async with ChatClient(gateway.url, "token", is_patient=False) as client:
@@ -132,7 +132,7 @@ async def test_client_requests_a_new_token_after_the_old_one_expired(
 
 
 async def test_client_whose_token_is_refused_ends(gateway: ScriptedGateway) -> None:
-    """A fixed token does not become valid by retrying."""
+    """A fixed token does not become valid later, so the client does not retry."""
     gateway.closes = [(Close.SHUTDOWN, 0), (Close.UNAUTHENTICATED, None)]
 
     async with ChatClient(gateway.url, "token") as client:
@@ -143,7 +143,7 @@ async def test_client_whose_token_is_refused_ends(gateway: ScriptedGateway) -> N
 
 
 async def test_client_does_not_reconnect_after_a_final_close(gateway: ScriptedGateway) -> None:
-    """Close codes 3500 to 3999 end the client; the error has the reason."""
+    """Close codes 3500 to 3999 end the client, and the error has the reason."""
     gateway.closes = [(Close.BANNED, None)]
 
     async with ChatClient(gateway.url, "token") as client:
@@ -153,7 +153,7 @@ async def test_client_does_not_reconnect_after_a_final_close(gateway: ScriptedGa
 
 
 async def test_client_that_is_replaced_twice_ends(gateway: ScriptedGateway) -> None:
-    """The first time may be its own old connection; the second time is another client."""
+    """The first close may be caused by its own old connection, the second by another client."""
     gateway.closes = [(Close.REPLACED, None), (Close.REPLACED, None)]
 
     async with ChatClient(gateway.url, "token", device="d1") as client:
