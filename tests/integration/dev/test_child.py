@@ -1,4 +1,4 @@
-"""Child processes of `chatserver dev`: output, readiness and end."""
+"""Child processes of `chatserver dev`: output, readiness and exit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lines() -> list[str]:
 
 @pytest.fixture
 async def make(tmp_path: Path, lines: list[str]) -> AsyncIterator[Make]:
-    """Return a function that creates children running a shell script; kill them at the end."""
+    """Return a function that starts children with a shell script; kill them at the end."""
     made: list[Child] = []
 
     def make_child(script: str, ready_line: str = "", stop_s: float = 5.0) -> Child:
@@ -45,7 +45,7 @@ async def make(tmp_path: Path, lines: list[str]) -> AsyncIterator[Make]:
 
 
 async def test_lines_of_a_child_are_prefixed_with_its_name(make: Make, lines: list[str]) -> None:
-    """Stdout and stderr are read, also a last line without newline; empty lines are skipped."""
+    """Stdout and stderr are read, also a last line without a newline; empty lines are skipped."""
     child = make("echo one; echo; echo two >&2; printf three")
     await child.start()
 
@@ -55,7 +55,7 @@ async def test_lines_of_a_child_are_prefixed_with_its_name(make: Make, lines: li
 
 
 async def test_line_longer_than_the_limit_is_split(make: Make, lines: list[str]) -> None:
-    """A child that never ends its line uses bounded memory."""
+    """A child that never ends a line uses bounded memory."""
     child = make(f"head -c {LINE_BYTES_MAX * 10} /dev/zero | tr '\\0' x")
     await child.start()
 
@@ -66,7 +66,7 @@ async def test_line_longer_than_the_limit_is_split(make: Make, lines: list[str])
 
 
 async def test_tail_keeps_the_last_lines_only(make: Make) -> None:
-    """The tail is bounded, however many lines the child prints."""
+    """The number of kept lines is limited, however many the child prints."""
     child = make("seq 1000")
     await child.start()
 
@@ -86,7 +86,7 @@ async def test_invalid_utf8_is_shown_as_replacement_character(make: Make, lines:
 
 
 async def test_child_is_ready_after_its_ready_line(make: Make, lines: list[str]) -> None:
-    """A process without a port reports its readiness by a line."""
+    """A process without a port prints a line when it is ready."""
     child = make("echo starting; echo all.ready now; sleep 60", ready_line="all.ready")
     await child.start()
 
@@ -96,7 +96,7 @@ async def test_child_is_ready_after_its_ready_line(make: Make, lines: list[str])
 
 
 async def test_child_that_exits_while_starting_fails_with_its_exit_code(make: Make) -> None:
-    """The failure is reported at once, not at the deadline."""
+    """The failure is reported at once and not at the deadline."""
     child = make("echo no good; exit 3", ready_line="never")
     await child.start()
 
@@ -130,7 +130,7 @@ async def test_child_that_ignores_sigterm_is_killed_and_reported(
 
 
 async def test_grandchild_ends_with_its_parent(make: Make, lines: list[str]) -> None:
-    """A process that the child started does not outlive it."""
+    """A process that the child started ends with the child."""
     child = make("sleep 60 & echo $!; kill -9 $$")
     await child.start()
 
@@ -141,7 +141,7 @@ async def test_grandchild_ends_with_its_parent(make: Make, lines: list[str]) -> 
 
 
 async def test_child_restarted_has_a_new_tail_and_reports_readiness_again(make: Make) -> None:
-    """Output of the previous run is neither in the tail nor taken as the ready line."""
+    """Output of the previous run is neither in the tail nor used as the ready line."""
     child = make("echo $$ is up; exec sleep 60", ready_line="is up")
     await child.start()
     await child.wait_ready(60)

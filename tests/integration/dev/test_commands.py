@@ -1,4 +1,4 @@
-"""Commands against servers that are up, down, or of another kind."""
+"""Commands against servers that are running, down, or of another kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def http_server() -> Iterator[int]:
-    """Start an HTTP server, where Redis is expected; return its port."""
+    """Start an HTTP server on a port where Redis is expected; return the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -63,7 +63,7 @@ def http_server() -> Iterator[int]:
 def test_process_without_redis_names_its_address_and_how_to_start_it(
     command: tuple[str, ...],
 ) -> None:
-    """The error is one line without the password; the exit code is 1."""
+    """The error is one line without the password, and the exit code is 1."""
     port = free_port()
 
     done = run(*command, CHAT_REDIS_URL=f"redis://user:canary@127.0.0.1:{port}/0")
@@ -84,7 +84,7 @@ def test_process_with_another_server_on_the_redis_port_reports_it(http_server: i
 
 
 async def test_redis_on_a_unix_socket_is_used(tmp_path: Path) -> None:
-    """Commands and processes connect to it; a missing socket is reported with its path."""
+    """Commands and processes connect to it. A missing socket is reported with its path."""
     path = tmp_path / "redis.sock"
     settings = Redis(url=f"unix://{path}")
     with pytest.raises(Unavailable, match=str(path)):
@@ -103,7 +103,7 @@ async def test_redis_on_a_unix_socket_is_used(tmp_path: Path) -> None:
 
 
 def test_tables_without_dynamodb_names_its_address_and_how_to_start_it() -> None:
-    """The error has no traceback; the exit code is 1."""
+    """The error has no traceback, and the exit code is 1."""
     endpoint = f"http://127.0.0.1:{free_port()}"
 
     done = run(
@@ -120,7 +120,7 @@ def test_tables_without_dynamodb_names_its_address_and_how_to_start_it() -> None
 
 
 def test_tables_applied_twice_creates_them_once(dynamodb: str, s3: str) -> None:
-    """The second call creates nothing; with `--no-bucket` it does not touch the bucket."""
+    """The second call creates nothing; `--no-bucket` does not change the bucket."""
     settings = {
         "CHAT_WARM_ENDPOINT": dynamodb,
         "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
@@ -173,7 +173,7 @@ def test_chat_with_invalid_user_names_exits_with_2(options: tuple[str, ...]) -> 
 
 
 def test_chat_that_fails_to_start_restores_the_terminal() -> None:
-    """The terminal is not left in raw mode: input is echoed again."""
+    """The terminal does not stay in raw mode: it echoes input again."""
     main, other = pty.openpty()
     url = f"ws://127.0.0.1:{free_port()}/"
     command = ["chat", "--with", "bob", "--token", "x.y.z", "--url", url]

@@ -66,11 +66,11 @@ async def test_dynamodb_killed_and_restarted_on_the_same_folder_serves_again(
     server.kill()
     server.start()
 
-    await eventually(server.launch.is_ready)  # one probe has a short timeout
+    await eventually(server.launch.is_ready)  # a probe has a short timeout
 
 
 def test_server_on_a_port_in_use_fails_with_its_name(tmp_path: Path) -> None:
-    """`start` fails; it does not take the other server for its own."""
+    """`start` fails and does not use the other server."""
     port = free_port()
     first = Server(redis_launch(tmp_path / "a", port)).start()
 
@@ -104,7 +104,7 @@ def test_server_that_exits_right_after_it_is_ready_has_started(tmp_path: Path) -
 
 
 async def test_server_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    """A parent killed by SIGKILL leaves no orphan."""
+    """After SIGKILL of the parent, no orphan remains."""
     program = (
         "import pathlib, signal, sys\n"
         "from chatserver.dev.servers import Server, redis_launch\n"

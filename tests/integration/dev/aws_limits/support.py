@@ -39,17 +39,17 @@ class Table:
         self.proxy = proxy
 
     def put(self, partition: str, sort: str = "1", **values: str) -> dict[str, Any]:
-        """Return the request of a put."""
+        """Return a put request."""
         return {"TableName": self.name, "Item": make_item(partition, sort, **values)}
 
     async def scan(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Return all items by key; the table must be small."""
+        """Return all items by key; the table must fit in one page."""
         answer = await self.client.scan(TableName=self.name, ConsistentRead=True)
         assert "LastEvaluatedKey" not in answer
         return {(item["PK"]["S"], item["SK"]["S"]): item for item in answer["Items"]}
 
     async def query_index(self, owner: str, **more: Any) -> list[dict[str, Any]]:
-        """Return the entries of an owner in the index."""
+        """Return the entries of an owner from the index."""
         answer = await self.client.query(
             TableName=self.name,
             IndexName="by_owner",

@@ -44,7 +44,7 @@ async def start_transaction(call: Any, table: Table, key: tuple[str, str]) -> as
 async def test_requests_on_an_item_of_a_running_transaction_are_refused(
     dynamodb_server: Any,
 ) -> None:
-    """Each kind of request gets DynamoDB's error; requests on other items succeed."""
+    """Each kind of request gets DynamoDB's error, and requests for other items succeed."""
     async with open_table(dynamodb_server.endpoint, **SLOW) as table:
         client, name = table.client, table.name
         running = await start_transaction(
@@ -80,7 +80,7 @@ async def test_requests_on_an_item_of_a_running_transaction_are_refused(
 
 
 async def test_hot_partition_is_throttled_and_others_are_not(dynamodb_server: Any) -> None:
-    """A 10 KB write takes 10 units, 20 in a transaction; refused writes are not applied."""
+    """A write of 10 KB takes 10 units, or 20 in a transaction. Refused writes are not applied."""
     async with open_table(
         dynamodb_server.endpoint, write_units=1.0, read_units=1.0, burst_s=25.0
     ) as table:
@@ -109,7 +109,7 @@ async def test_hot_partition_is_throttled_and_others_are_not(dynamodb_server: An
 
 
 async def test_throttled_index_throttles_the_writes_of_its_table(dynamodb_server: Any) -> None:
-    """The items are in many partitions of the table, but in one of the index."""
+    """The items are in many partitions of the table but in one partition of the index."""
     async with open_table(dynamodb_server.endpoint, write_units=1.0, burst_s=5.0) as table:
         put = table.client.put_item
         codes = [
@@ -123,7 +123,7 @@ async def test_throttled_index_throttles_the_writes_of_its_table(dynamodb_server
 
 
 async def test_reads_are_throttled_by_partition(dynamodb_server: Any) -> None:
-    """Strongly consistent reads cost twice as much; a batch returns its throttled keys."""
+    """Strongly consistent reads cost twice as much. A batch returns its throttled keys."""
     async with open_table(dynamodb_server.endpoint, read_units=1.0, burst_s=20.0) as table:
         client, name = table.client, table.name
         big = "x" * 39_000  # 10 read units
@@ -182,7 +182,7 @@ async def test_batches_leave_the_configured_share_of_items_unprocessed(
 
 
 async def test_index_shows_writes_after_its_lag(dynamodb_server: Any) -> None:
-    """Added, moved and removed entries appear after the lag; the table itself has none."""
+    """Added, moved and removed entries appear after the lag. The table itself has no lag."""
     async with open_table(dynamodb_server.endpoint, index_lag_ms=(600.0, 600.0)) as table:
         client = table.client
         await client.put_item(**table.put("moved", owner="one"))
@@ -214,7 +214,7 @@ async def _has(keys: Any, expected: list[str]) -> bool:
 
 
 async def test_errors_and_other_operations_pass_through(dynamodb_server: Any) -> None:
-    """Failed conditions, malformed requests and missing tables get the server's own error."""
+    """Failed conditions, malformed requests and missing tables get the server's own errors."""
     async with open_table(dynamodb_server.endpoint) as table:
         client = table.client
         condition = {"ConditionExpression": "attribute_exists(PK)"}

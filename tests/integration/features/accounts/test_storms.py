@@ -48,7 +48,7 @@ async def log_in(container: StorageContainer, users: Sequence[UserId]) -> list[G
 async def test_refresh_token_used_by_concurrent_requests_gives_one_next_token(
     container: StorageContainer, accounts: AccountContainer
 ) -> None:
-    """All windows of a browser refresh at once: each gets the same next token."""
+    """All windows of a browser refresh at once, and each gets the same next token."""
     (first,) = await log_in(container, USERS[:1])
 
     granted = await asyncio.gather(
@@ -66,7 +66,7 @@ async def test_refresh_token_used_by_concurrent_requests_gives_one_next_token(
 async def test_tokens_of_many_users_are_refreshed_concurrently(
     container: StorageContainer, accounts: AccountContainer
 ) -> None:
-    """After an outage all devices reconnect: each gets its own token."""
+    """After an outage all devices reconnect, and each gets its own token."""
     first = await log_in(container, USERS)
 
     granted = await asyncio.gather(
@@ -102,7 +102,7 @@ async def test_refreshes_in_rounds_count_each_generation_once(
 async def test_refresh_concurrent_with_logout_leaves_no_valid_token(
     container: StorageContainer, accounts: AccountContainer
 ) -> None:
-    """Whichever request is first, the login has ended and all its tokens are refused."""
+    """Whichever request is first, the login ends and all its tokens are refused."""
     (first,) = await log_in(container, USERS[:1])
 
     outcomes = await asyncio.gather(
@@ -123,7 +123,7 @@ async def test_refresh_concurrent_with_logout_leaves_no_valid_token(
 async def test_concurrent_registrations_give_a_name_to_one_user(
     accounts: AccountContainer,
 ) -> None:
-    """Many registrations of one name, and one registration each of many names."""
+    """Many requests register one name, and many register different names."""
 
     async def register(name: str, network: int) -> Grant:
         address = f"198.{network}.0.1"  # hashes for one network run one at a time
@@ -135,7 +135,7 @@ async def test_concurrent_registrations_give_a_name_to_one_user(
     granted = await asyncio.gather(*(register(f"fan-{number}", number) for number in range(32)))
 
     assert [type(each) for each in same_name].count(Grant) == 1
-    # Hashes of one name wait in a queue, which is bounded.
+    # Hashes for one name wait in a queue with a maximum length.
     assert {type(each) for each in same_name} <= {Grant, Conflict, RateLimited}
     assert len({each.user for each in granted}) == 32
     assert len(await accounts.rows.list_logins("star")) == 1

@@ -1,4 +1,4 @@
-"""User search: which users a text finds, with the throughput limits of AWS."""
+"""User search: which users match a text, with the throughput limits of AWS."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def wait_for(accounts: AccountContainer, text: str, *users: str) -> None:
 async def test_discoverable_user_is_found_by_the_current_name(
     accounts: AccountContainer,
 ) -> None:
-    """Not by an earlier name, not after opting out, and never in one's own search."""
+    """An earlier name, a user who opted out and the searching user are not found."""
     put = accounts.accounts.put_profile
     await put(ANN, {"name": "Åsa Müller"})
     assert await find(accounts, "asa") == []
@@ -64,7 +64,7 @@ async def test_discoverable_user_is_found_by_the_current_name(
     await put(BEN, {"name": "Asa Baker"}, is_discoverable=True)
     await wait_for(accounts, "asa", ANN, BEN)
     await wait_for(accounts, "mull ÅSA", ANN)
-    await wait_for(accounts, "an", ANN)  # the user id
+    await wait_for(accounts, "an", ANN)  # this is the user id
     assert await find(accounts, "asa", viewer=ANN) == [BEN]
 
     await put(ANN, {"name": "Zoe", "about": "renamed"})
@@ -102,7 +102,7 @@ async def test_concurrent_renames_leave_the_entries_of_one_name(
         try:
             await accounts.accounts.put_profile(ANN, {"name": f"name{number} again"})
         except Unavailable:
-            return  # too many conflicts; a user would try again
+            return  # too many conflicts; a user would retry
 
     await asyncio.gather(*(rename(number) for number in range(16)))
 
@@ -120,10 +120,10 @@ async def test_concurrent_renames_leave_the_entries_of_one_name(
     await eventually(is_consistent, 20, "the entries of the current name are the only ones")
 
 
-async def test_rename_during_turning_on_leaves_the_words_of_the_new_name(
+async def test_rename_while_discovery_is_enabled_leaves_words_of_the_new_name(
     accounts: AccountContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user is renamed after the request that turns the search on has read the old name."""
+    """The user is renamed after the request that enables discovery has read the old name."""
     put, read = accounts.accounts.put_profile, accounts.rows.find_user
     await put(ANN, {"name": "Old"})
 
@@ -142,7 +142,7 @@ async def test_rename_during_turning_on_leaves_the_words_of_the_new_name(
 
 
 async def test_entries_of_an_erased_user_are_removed_once(accounts: AccountContainer) -> None:
-    """An erasure may be repeated; then there is nothing to remove."""
+    """An erasure may be repeated; the second time there is nothing to remove."""
     await accounts.accounts.put_profile(ANN, {"name": "Ann Other"}, is_discoverable=True)
     assert await accounts.search_entries.remove(ANN) == 2
 

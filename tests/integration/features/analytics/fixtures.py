@@ -19,7 +19,7 @@ from tests.support.servers.processes import free_port, redis_url_of
 
 @pytest.fixture(scope="session")
 def lake_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Redis for these tests only: other tests delete the data of the shared one."""
+    """A Redis for these tests, because other tests delete the data of the shared one."""
     redis = Server(redis_launch(tmp_path_factory.mktemp("lake"), free_port(), appendonly="no"))
     redis.start()
     yield redis_url_of(redis)
@@ -28,14 +28,14 @@ def lake_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def lake(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[Lake]:
-    """A lake whose files have no message bodies."""
+    """A lake that exports no message bodies."""
     async with open_lake(lake_redis, settings_for(dynamodb), cold_settings(s3)) as made:
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def lake_with_bodies(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[Lake]:
-    """A lake whose files have message bodies."""
+    """A lake that exports message bodies."""
     warm, cold = settings_for(dynamodb), cold_settings(s3)
     async with open_lake(lake_redis, warm, cold, bodies=True) as made:
         yield made

@@ -1,4 +1,7 @@
-"""Helpers of the analytics tests: chats, the archive, and the files read without product code."""
+"""Helpers of the analytics tests: chats, the archive, and exported files.
+
+The files are read without product code.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class DirectChat:
     b: UserId
 
     def text(self, seq: int, sender: str = "", **changes: Any) -> Message:
-        """Return a message of 2020; each seq is ten minutes after the one before."""
+        """Return a message from 2020; each seq is ten minutes after the previous one."""
         fields = {"ts": OLD_TS + seq * 600_000_000, "body": f"text {seq} ⟨é⟩", **changes}
         return message(seq, self.id, sender or (self.a if seq % 2 else self.b), **fields)
 
@@ -59,7 +62,7 @@ class DirectChat:
 
 @dataclasses.dataclass
 class Lake:
-    """The container of a worker process, and the bucket that it exports to."""
+    """The container of a worker process, and the bucket of its exports."""
 
     container: StorageContainer
     redis_url: str
@@ -77,7 +80,7 @@ class Lake:
         return DirectChat(chat, a, b)
 
     async def put(self, *messages: Message) -> None:
-        """Write entries into the warm tier, as the persister does."""
+        """Write entries to DynamoDB, as the persist worker does."""
         items = [PersistItem(each, "x") for each in messages]
         for start in range(0, len(items), 20):
             await self.container.messages.put_batch(items[start : start + 20], 20)
@@ -94,7 +97,7 @@ class Lake:
             await archiver.archive_chat(chat.id)
 
     async def change(self, target: Message, entry: Message) -> None:
-        """Apply a change entry to an earlier message, as the persister does."""
+        """Apply a change entry to an earlier message, as the persist worker does."""
         await self.put(entry)
         await self.container.message_changes.apply(target.chat, target.ts, [entry])
 
@@ -133,13 +136,13 @@ class Lake:
         )  # fmt: skip
 
     def delete_lease(self) -> None:
-        """Delete the lease of a killed process, so that the test need not wait for its expiry."""
+        """Delete the lease of a killed process, so that the test does not wait for its expiry."""
         with redis_client(self.redis_url) as client:
             for key in client.scan_iter("*lease:analytics*"):
                 client.delete(key)
 
     def objects(self) -> dict[str, bytes]:
-        """Return all objects of the bucket, read with boto3 only."""
+        """Return all objects of the bucket, read with boto3."""
         client = boto3.client(
             "s3",
             endpoint_url=self.cold.endpoint,
@@ -160,7 +163,7 @@ class Lake:
         return {key: data for key, data in self.objects().items() if key.endswith(".parquet")}
 
     def rows(self, chat: DirectChat | None = None) -> list[dict[str, Any]]:
-        """Return all rows, or those of a chat, by seq; `date` and `tenant` come from the key."""
+        """Return all rows, or those of one chat, by seq; `date` and `tenant` come from the key."""
         rows: list[dict[str, Any]] = []
         for key, data in self.files().items():
             parts = dict(part.split("=") for part in key.split("/") if "=" in part)
@@ -177,7 +180,7 @@ class Lake:
 async def open_lake(
     redis_url: str, warm: Warm, cold: Cold, *, bodies: bool = False
 ) -> AsyncIterator[Lake]:
-    """Open a lake that archives messages older than a second, with 40 entries per segment."""
+    """Open a lake that archives messages older than a second, with 40 entries in a segment."""
     archive = config.Archive(retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0)
     analytics = config.Analytics(export="texts" if bodies else "")
     async with (

@@ -1,4 +1,4 @@
-"""Compaction: queries always see each row once, despite kills, pauses and erasures."""
+"""Compaction: queries see each row once, despite kills, pauses and erasures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.integration.features.analytics.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-FILES_MIN = 4  # files of a date that are compacted, in these tests
+FILES_MIN = 4  # files per date at which these tests compact
 COUNTED = "SELECT chat, count(*) AS n, count(DISTINCT seq) AS seqs FROM messages GROUP BY chat"
 # The failpoints of a compaction, in the order in which it reaches them.
 STEPS = ("after_freeze", "before_compacted", "after_compacted", "after_compacted_rows")
@@ -34,7 +34,7 @@ STEPS = ("after_freeze", "before_compacted", "after_compacted", "after_compacted
 
 @pytest.fixture(autouse=True)
 def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compact dates that have a few files."""
+    """Compact dates that have only a few files."""
     monkeypatch.setattr(compaction, "FILES_MIN", FILES_MIN)
 
 
@@ -65,7 +65,7 @@ def text_of(chat: DirectChat) -> str:
 
 
 async def make_files(lake: Lake, count: int = FILES_MIN) -> list[DirectChat]:
-    """Export chats of the same date, each in its own pass."""
+    """Export chats of the same date, each in a separate pass."""
     chats = []
     for _ in range(count):
         chat = await lake.open_direct()
@@ -89,7 +89,7 @@ async def check_rows(lake: Lake, chats: list[DirectChat]) -> None:
 
 
 async def delete_first(lake: Lake, chat: DirectChat) -> None:
-    """Delete a chat's first message, also in the archive."""
+    """Delete the first message of a chat, also in the archive."""
     entry = chat.text(7, kind="delete", body="", target=1, ts=RECENT_TS)
     await lake.change(first_message_of(chat), entry)
     await lake.archive(chat)
@@ -102,7 +102,7 @@ def iter_counts(lake: Lake) -> Iterator[tuple[str, int]]:
 
 
 def find_text(lake: Lake, chat: DirectChat) -> list[str]:
-    """Return the files with the first text of a chat, in their bytes or decoded."""
+    """Return the files that contain the first text of a chat, in their bytes or decoded."""
     text = text_of(chat)
     return [
         key
@@ -114,7 +114,7 @@ def find_text(lake: Lake, chat: DirectChat) -> list[str]:
 async def test_small_files_of_a_date_are_merged(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Empty files remain for a day; later files are merged into the compacted one."""
+    """Empty files remain for a day. Later files are merged into the compacted one."""
     chats = await make_files(lake)
     tally = await compact(lake)
     counts = dict(iter_counts(lake))
@@ -191,7 +191,7 @@ class PausedFiles(ParquetFiles):
 
 
 async def test_paused_compaction_does_not_restore_deleted_text(lake_with_bodies: Lake) -> None:
-    """The text is erased after the compaction read it; the write of its file is refused."""
+    """The text is erased after the compaction read it, so the write of its file is refused."""
     lake = lake_with_bodies
     chats = await make_files(lake)
     files = PausedFiles(lake)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_rewriting_a_chat_changes_only_its_files_and_only_once(
     lake_with_bodies: Lake,
 ) -> None:
-    """One deletion in the archive, one in DynamoDB; unchanged files are not written again."""
+    """One deletion is in the archive, one in DynamoDB. Unchanged files are not written again."""
     lake = lake_with_bodies
     chat, other = await lake.open_direct(), await lake.open_direct()
     sent = chat.texts(60)
@@ -46,7 +46,7 @@ async def test_rewriting_a_chat_changes_only_its_files_and_only_once(
 
 
 async def test_erased_user_is_removed_from_the_receivers(lake: Lake) -> None:
-    """Messages of the other user are kept without the erased user's id."""
+    """Messages from the other user remain, without the erased user's id."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(4))
     await lake.archive(chat)
@@ -74,7 +74,7 @@ async def erase_account(lake: Lake, user: UserId) -> None:
 async def test_write_conflicts_are_retried_and_end_in_an_error(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An erasure must not be confirmed while files still have the content."""
+    """An erasure must not be confirmed while files still contain the text."""
     chat = await lake.open_direct()
     sent = chat.texts(3)
     await lake.put(*sent)
@@ -108,7 +108,7 @@ async def test_write_conflicts_are_retried_and_end_in_an_error(
 async def test_erasure_without_pyarrow_fails_only_if_files_must_change(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker without it can erase users of chats that were never exported."""
+    """A worker without pyarrow can erase users of chats that were never exported."""
     exported, never = await lake.open_direct(), await lake.open_direct()
     sent = exported.texts(3)
     await lake.put(*sent)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class HeldLease(Lease):
-    """A lease that looks held, as to a process that was paused while its lease expired."""
+    """A lease that reports that it is held, as seen by a process that paused until it expired."""
 
     def __init__(self) -> None:
         pass
@@ -45,7 +45,7 @@ def utc(ts: int) -> datetime.datetime:
 
 
 async def test_archived_messages_are_exported_once_by_date(lake: Lake) -> None:
-    """Chats share the files of a batch; messages that are not archived are not exported."""
+    """Chats share the files of a batch. Messages that are not archived are not exported."""
     chats = [await lake.open_direct() for _ in range(3)]
     for chat in chats:
         await lake.put(*chat.texts(100), chat.text(101, ts=RECENT_TS))
@@ -63,7 +63,7 @@ async def test_archived_messages_are_exported_once_by_date(lake: Lake) -> None:
 
 
 async def test_columns_describe_the_message(lake_with_bodies: Lake) -> None:
-    """Sender and receiver, sizes, reply, reactions, edit time and AI."""
+    """The columns include sender, receiver, sizes, reply, reactions, edit time and AI."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     files = [Attachment("f1", "a.txt", "text/plain", 70), Attachment("f2", "b", "text/plain", 5)]
@@ -88,7 +88,7 @@ async def test_columns_describe_the_message(lake_with_bodies: Lake) -> None:
 
 
 async def test_bodies_are_exported_only_with_the_setting(lake: Lake) -> None:
-    """By default the column is empty; the length is exported."""
+    """By default the body column is empty, and the length is exported."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(5))
     await lake.archive(chat)
@@ -100,7 +100,7 @@ async def test_bodies_are_exported_only_with_the_setting(lake: Lake) -> None:
 
 
 async def test_second_export_reads_and_writes_nothing(lake: Lake) -> None:
-    """A full export reads the segments again, but changes no file."""
+    """A full export reads the segments again but changes no file."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(50))
     await lake.archive(chat)
@@ -116,7 +116,7 @@ async def test_second_export_reads_and_writes_nothing(lake: Lake) -> None:
 
 
 async def test_later_messages_and_extended_segments_are_added(lake: Lake) -> None:
-    """An exported segment is replaced by a larger one; no row is repeated."""
+    """An exported segment is replaced by a larger one, and no row is repeated."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(10))
     await lake.archive(chat)
@@ -134,7 +134,7 @@ async def test_later_messages_and_extended_segments_are_added(lake: Lake) -> Non
 async def test_edit_delete_and_reaction_of_archived_messages_rewrite_their_files(
     lake_with_bodies: Lake,
 ) -> None:
-    """Only files of these dates are written; the old text is in no file."""
+    """Only files of the affected dates are written, and no file has the old text."""
     lake = lake_with_bodies
     chat, other = await lake.open_direct(), await lake.open_direct()
     sent = chat.texts(200)
@@ -167,7 +167,7 @@ async def test_edit_delete_and_reaction_of_archived_messages_rewrite_their_files
 
 
 async def test_expiring_messages_are_exported_without_content(lake_with_bodies: Lake) -> None:
-    """The export is not notified of TTL expiry, so it never has their text."""
+    """TTL expiry does not notify the export, so it never exports the text."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     await lake.put(chat.text(1, expires_at=9_000_000_000), chat.text(2))
@@ -207,7 +207,7 @@ async def test_warm_messages_are_exported_on_demand_and_once(lake_with_bodies: L
 async def test_change_stored_but_not_applied_in_dynamodb_is_exported(
     lake_with_bodies: Lake,
 ) -> None:
-    """The change entry is stored before the message is changed; an export may run in between."""
+    """The change is stored before the message is changed, and an export may run in between."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     await lake.put(*chat.texts(3))
@@ -223,7 +223,7 @@ async def test_change_stored_but_not_applied_in_dynamodb_is_exported(
 async def test_change_of_a_postponed_message_is_exported_later(
     lake_with_bodies: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The unit with the deletion stays open until the message is deleted in its file."""
+    """The unit of the deletion stays open until the message is deleted in its file."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     await lake.put(*chat.texts(3))
@@ -248,7 +248,7 @@ async def test_change_of_a_postponed_message_is_exported_later(
 
 
 async def test_damaged_file_does_not_block_the_others(lake: Lake) -> None:
-    """Other files are written; after the damaged file is deleted, a full export restores it."""
+    """Other files are written. When the damaged file is deleted, a full export restores it."""
     chat, other = await lake.open_direct(), await lake.open_direct()
     sent = chat.texts(3)
     await lake.put(*sent)
@@ -268,7 +268,7 @@ async def test_damaged_file_does_not_block_the_others(lake: Lake) -> None:
     await lake.export(is_all=True)
     assert [row["is_deleted"] for row in lake.rows(chat)] == [True, False, False]
     await lake.container.store.call("delete_object", Key=key)
-    assert (await lake.export(is_all=True)).files == 1  # also units that are recorded as exported
+    assert (await lake.export(is_all=True)).files == 1  # including units recorded as exported
     assert lake.seqs(chat) == lake.seqs(other) == [1, 2, 3]
 
 
@@ -306,7 +306,7 @@ async def test_export_during_another_export_is_refused(lake: Lake) -> None:
 async def test_paused_export_writes_no_outdated_rows(
     lake_with_bodies: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its read and its write, another process exports the deletion of a message."""
+    """Between its read and its write, another process exports a deletion of a message."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     sent = chat.texts(5)
@@ -353,7 +353,7 @@ async def two_tenants(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[
 
 
 async def test_tenants_have_separate_files(two_tenants: tuple[Lake, Lake]) -> None:
-    """A tenant's files are below its prefix; another tenant's export does not change them."""
+    """A tenant's files are below its prefix, and exports of other tenants do not change them."""
     for lake in two_tenants:
         chat = await lake.open_direct()
         await lake.put(*chat.texts(3))

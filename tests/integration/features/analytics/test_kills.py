@@ -19,7 +19,7 @@ STEPS = ("after_claim", "before_file", "after_file", "before_record", "after_rec
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_export_killed_at_a_step_is_completed_by_the_next(lake: Lake, step: str) -> None:
-    """After the kill each message is in the files at most once, at the end exactly once."""
+    """After the kill each message is in the files at most once, and at the end exactly once."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(80))
     await lake.archive(chat)
@@ -34,12 +34,12 @@ async def test_export_killed_at_a_step_is_completed_by_the_next(lake: Lake, step
     assert len(between) == len(set(between))
     assert done.returncode == 0, done.stderr
     assert lake.seqs(chat) == list(range(1, 81))
-    assert files_after_kill <= set(lake.files())  # kept, not orphaned
+    assert files_after_kill <= set(lake.files())  # these files are kept as valid ones
     assert (await lake.export()).units == 0
 
 
 async def test_killed_rewrite_is_completed_by_the_next(lake: Lake) -> None:
-    """With existing files, and with messages that are still in DynamoDB."""
+    """There are existing files and messages that are still in DynamoDB."""
     chat = await lake.open_direct()
     sent = chat.texts(60)
     await lake.put(*sent[:50])
@@ -65,7 +65,7 @@ async def test_killed_rewrite_is_completed_by_the_next(lake: Lake) -> None:
 
 
 async def test_worker_exports_archived_messages(lake: Lake) -> None:
-    """`chatserver worker analytics` runs its first pass at once, on archived messages only."""
+    """The first pass of `chatserver worker analytics` exports archived messages at once."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(20), chat.text(21, ts=RECENT_TS))
     await lake.archive(chat)

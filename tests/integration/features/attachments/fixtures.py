@@ -37,7 +37,7 @@ async def store(
                 made = await stack.enter_async_context(
                     open_file_stack(redis_url_of(redis), warm, cold, waiting_bytes_max=20_000)
                 )
-                assert made.uploads  # created while the constant has this value
+                assert made.uploads  # the object is created while the constant has this value
             yield made
     finally:
         redis.stop()

@@ -90,7 +90,7 @@ class FileStack:
 
     @property
     def rows(self) -> Attachments:
-        """The DynamoDB rows, as the worker reads them."""
+        """The DynamoDB rows as the worker reads them."""
         return self.worker.get(AttachmentContainer).rows
 
     async def begin(
@@ -107,7 +107,7 @@ class FileStack:
         return await self.uploads.begin(owner, chat, name, type_, len(content), digest, key)
 
     async def post(self, started: StartedUpload, content: bytes, **changes: str | None) -> int:
-        """Post the upload form with changed fields, without those that are None."""
+        """Post the upload form with `fields` changed; a field of None is left out."""
         assert started.form is not None
         form = aiohttp.FormData()
         for name, value in {**started.form.fields, **changes}.items():
@@ -140,7 +140,7 @@ class FileStack:
         return await send_message(self.api, sender, send)
 
     async def read(self, reader: UserId, chat: ChatId, seq: int) -> frames.Message:
-        """Return a message as a reader sees it."""
+        """Return a message as `reader` sees it."""
         page = await self.api.history.get_page(
             reader, frames.History(0, chat, after=seq - 1, limit=1)
         )
@@ -149,7 +149,7 @@ class FileStack:
     async def download(
         self, reader: UserId, file: str, **options: Any
     ) -> tuple[dict[str, str], bytes]:
-        """Download a file by a reader's link; return headers and content."""
+        """Download a file with a reader's link; return headers and content."""
         link = await self.uploads.get_link(
             reader, file, seq=options.get("seq"), is_thumb=options.get("is_thumb", False)
         )
@@ -218,9 +218,9 @@ LOW_LIMITS = {
 async def open_file_stack(
     redis_url: str, warm: Warm, cold: Cold, **attachments: Any
 ) -> AsyncIterator[FileStack]:
-    """Open the containers on an empty bucket."""
+    """Open the containers with an empty bucket."""
     settings = Settings(
-        redis=config.Redis(url=redis_url, call_timeout_s=20),  # slow machines
+        redis=config.Redis(url=redis_url, call_timeout_s=20),  # for slow machines
         warm=warm,
         cold=cold,
         auth=config.Auth(secret=SecretStr("s" * 32)),

@@ -36,7 +36,7 @@ async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: Fi
     expected = frames.Attachment(file.id, "Übersicht.pdf", "application/pdf", 11)
     assert hot.attachments == [expected]
     assert (hot.body, warm[-1].attachments) == ("", [expected])
-    for options in ({"seq": ack.seq}, {}):  # with the seq of the message, or without
+    for options in ({"seq": ack.seq}, {}):  # with and without the seq of the message
         headers, content = await store.download(bob, file.id, **options)
         assert content == b"%PDF-1.7 hi"
     assert headers["content-type"] == "application/pdf"
@@ -46,7 +46,7 @@ async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: Fi
 
 
 async def test_unsent_files_are_limited_by_count_and_bytes(store: FileStack) -> None:
-    """A user cannot fill the bucket; a file that was sent no longer counts."""
+    """A user cannot fill the bucket; a sent file does not count."""
     chat, alice, bob, _carol = await store.open_chat()
     first = await store.upload(alice, chat, b"a" * 8000)
     await store.begin(alice, chat, b"b" * 10_000)
@@ -64,7 +64,7 @@ async def test_unsent_files_are_limited_by_count_and_bytes(store: FileStack) -> 
 
 
 async def test_upload_begun_again_with_its_key_is_the_same_file(store: FileStack) -> None:
-    """A client can retry after a lost response; the same key for another file is a conflict."""
+    """A client can retry after a lost response. The same key for another file is a conflict."""
     chat, alice, bob, _carol = await store.open_chat()
     first = await store.begin(alice, chat, b"abc", key="k1")
     again = await store.begin(alice, chat, b"abc", key="k1")
@@ -76,7 +76,7 @@ async def test_upload_begun_again_with_its_key_is_the_same_file(store: FileStack
 
 
 async def test_send_repeated_with_its_reference_is_one_message(store: FileStack) -> None:
-    """The same `ref` and files get the same seq; other files are a conflict."""
+    """The same `ref` with the same files returns the same seq; other files are a conflict."""
     chat, alice, _bob, _carol = await store.open_chat()
     one = await store.upload(alice, chat, b"one")
     two = await store.upload(alice, chat, b"two")
@@ -106,7 +106,7 @@ async def test_message_with_more_files_than_allowed_is_refused(store: FileStack)
 
 
 async def test_image_above_the_size_limit_is_a_plain_file(store: FileStack) -> None:
-    """It counts as processed at once, because it never gets a thumbnail."""
+    """The image counts as processed at once, because it never gets a thumbnail."""
     chat, alice, bob, _carol = await store.open_chat()
     head = b"\x89PNG\r\n\x1a\n"
 
@@ -117,7 +117,7 @@ async def test_image_above_the_size_limit_is_a_plain_file(store: FileStack) -> N
 
 
 async def test_message_keeps_its_files_after_edit_and_reaction(store: FileStack) -> None:
-    """In Redis and, after the change is persisted, in DynamoDB."""
+    """The files are in Redis and, after the change is persisted, in DynamoDB."""
     chat, alice, bob, _carol = await store.open_chat()
     file = await store.upload(alice, chat, picture(), "a.png", "image/png")
     ack = await store.send(alice, chat, file.id, body="look")
@@ -135,7 +135,7 @@ async def test_message_keeps_its_files_after_edit_and_reaction(store: FileStack)
 
 
 async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: FileStack) -> None:
-    """Newest first, in full pages, without deleted messages; refused to strangers."""
+    """The list is newest first, in full pages, without deleted messages; strangers are refused."""
     chat, alice, bob, carol = await store.open_chat()
     queries, seqs = store.api.message_queries, []
     for number in range(4):
@@ -161,7 +161,7 @@ async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: F
 async def test_member_who_joined_again_cannot_download_files_sent_in_between(
     store: FileStack,
 ) -> None:
-    """With the seq of the message, without it, and in the list of files."""
+    """The download is refused with and without the seq, and the list of files omits them."""
     _, alice, bob, _ = await store.open_chat()
     chats, change = store.api.chats, store.api.membership.change
     create = frames.CreateChat(0, new_id(), [bob], "Trip")
@@ -184,7 +184,7 @@ async def test_member_who_joined_again_cannot_download_files_sent_in_between(
 
 
 async def test_bucket_applied_twice_is_unchanged_and_keeps_other_rules(s3: str) -> None:
-    """`tables apply` can be repeated, and keeps CORS rules that it did not create."""
+    """`tables apply` can be repeated and keeps CORS rules that it did not create."""
     settings = cold_settings(s3)
     async with open_s3(settings) as store:
         first = await apply_bucket(store, settings)
@@ -201,7 +201,7 @@ async def test_bucket_applied_twice_is_unchanged_and_keeps_other_rules(s3: str) 
 
 
 async def test_image_of_a_profile_or_post_is_visible_with_it(store: FileStack) -> None:
-    """It is uploaded to the user's own space, usable by the owner only, and removed when unused."""
+    """The upload is not part of a chat, usable by its owner only, and removed when unused."""
     graph = store.api.get(SocialContainer).social
     _chat, alice, bob, carol = await store.open_chat()
     image = picture((8, 6))
@@ -212,7 +212,7 @@ async def test_image_of_a_profile_or_post_is_visible_with_it(store: FileStack) -
         await graph.put_avatar(bob, file.id)
     with pytest.raises(BadRequest, match="image: must be one of"):
         await graph.put_avatar(alice, plain.id)
-    with pytest.raises(NotFound):  # it is not in a chat
+    with pytest.raises(NotFound):  # the file is not in a chat
         await store.send(alice, _chat, file.id)
     with pytest.raises(NotFound):
         await store.upload(bob, get_picture_space(alice), image, "x.png", "image/png")
@@ -224,7 +224,7 @@ async def test_image_of_a_profile_or_post_is_visible_with_it(store: FileStack) -
         assert await answer.read() == image
     assert (await graph.get_profile(bob, alice)).info.avatar == file.id
     assert (await graph.get_avatar_link(carol, alice, is_thumb=False)).file.id == file.id
-    with pytest.raises(NotFound):  # without the post, only the owner may
+    with pytest.raises(NotFound):  # without the post, only the owner may download it
         await store.uploads.get_link(bob, file.id, seq=None, is_thumb=False)
     await graph.put_avatar(alice, None)
     assert (await store.rows.find_file(file.id)).due is None  # type: ignore[union-attr]  # the post has it

@@ -44,14 +44,14 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(L
 
 
 async def make_due(store: FileStack, *files: str) -> None:
-    """Set the due time of files into the past."""
+    """Move the due time of files into the past."""
     now = int(store.worker.clock.time())
     for file in files:
         await store.rows.update_file(file, lambda f: dataclasses.replace(f, due=now - 60))
 
 
 def start(store: FileStack, worker: str, failpoint: str) -> Callable[[], int]:
-    """Start a worker that kills itself at a failpoint; return a function that waits for its end."""
+    """Start a worker that kills itself at a failpoint; return a function that awaits its exit."""
     settings = store.settings
     env = {
         "CHAT_FAILPOINT": failpoint,
@@ -66,7 +66,7 @@ def start(store: FileStack, worker: str, failpoint: str) -> Callable[[], int]:
     for tier in ("WARM", "COLD"):
         env |= {f"CHAT_{tier}_ACCESS_KEY": ACCESS_KEY, f"CHAT_{tier}_SECRET_KEY": SECRET_KEY}
     argv = [sys.executable, "-m", "tests.support.cli", "worker", worker]
-    # Not through asyncio: its child watcher belongs to one loop.
+    # Do not use asyncio here: its child watcher belongs to one event loop.
     pid = os.posix_spawn(sys.executable, argv, {**os.environ, **env})
 
     def wait() -> int:
@@ -78,7 +78,7 @@ def start(store: FileStack, worker: str, failpoint: str) -> Callable[[], int]:
 async def test_image_gets_dimensions_and_a_thumbnail_without_exif(
     store: FileStack,
 ) -> None:
-    """The EXIF orientation is applied; the location is in the original file only."""
+    """The EXIF orientation is applied, and only the original file has the location."""
     chat, alice, bob, _ = await store.open_chat()
     content = picture((600, 300), "JPEG", EXIF_ROTATED)
     file = await store.upload(alice, chat, content, "me.jpg", "image/jpeg")
@@ -97,7 +97,7 @@ async def test_image_gets_dimensions_and_a_thumbnail_without_exif(
 
 
 async def test_image_sent_before_processing_gets_its_thumbnail_later(store: FileStack) -> None:
-    """The message keeps its first metadata; links and a waiting `finish` return the new ones."""
+    """The message keeps its first metadata; links and a waiting `finish` return the new data."""
     chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, picture(), "me.png", "image/png")
     ack = await store.send(alice, chat, file.id)
@@ -120,7 +120,7 @@ async def test_image_sent_before_processing_gets_its_thumbnail_later(store: File
 
 
 async def test_unreadable_image_is_a_plain_file(store: FileStack) -> None:
-    """It can be sent without a thumbnail and counts as processed."""
+    """The file can be sent without a thumbnail and counts as processed."""
     chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, b"\x89PNG\r\n\x1a\nbroken", "a.png", "image/png")
 
@@ -134,7 +134,7 @@ async def test_unreadable_image_is_a_plain_file(store: FileStack) -> None:
 
 
 async def test_decompression_bomb_is_refused(store: FileStack) -> None:
-    """By the number of pixels in the header and, without that check, by the memory limit."""
+    """The pixel count in the header refuses it or, without that check, the memory limit."""
     out = io.BytesIO()
     Image.new("1", (9000, 9000)).save(out, "PNG")
     bomb = out.getvalue()
@@ -149,7 +149,7 @@ async def test_decompression_bomb_is_refused(store: FileStack) -> None:
 
 
 async def test_progressive_jpeg_with_many_scans_is_refused(store: FileStack) -> None:
-    """Each scan costs a pass over all pixels, so a file with hundreds of them is not decoded."""
+    """Each scan is a pass over all pixels, so a file with hundreds of scans is not decoded."""
     out = io.BytesIO()
     Image.new("L", (6000, 6000), 128).save(out, "JPEG", progressive=True)
     head, *scans = out.getvalue().split(b"\xff\xda")
@@ -162,7 +162,7 @@ async def test_progressive_jpeg_with_many_scans_is_refused(store: FileStack) -> 
 
 
 async def test_image_beyond_the_cpu_limit_raises_too_slow(store: FileStack) -> None:
-    """The child process is ended by the limit, and the error tells the caller the reason."""
+    """The limit ends the child process, and the error has the reason."""
     out = io.BytesIO()
     Image.new("L", (24_000, 24_000), 128).save(out, "PNG", compress_level=1)
     without_size_limits = {
@@ -192,7 +192,7 @@ async def test_thumbnail_process_has_the_lowest_priority() -> None:
 async def test_images_of_a_heavy_user_are_left_to_the_slow_worker(
     store: FileStack,
 ) -> None:
-    """The fast worker skips images of a user who used much CPU time."""
+    """The fast worker skips images of a user who has used much CPU time."""
     chat, alice, bob, _ = await store.open_chat()
     usage = UsageByUser(store.worker.clock)
     usage.add(alice, USER_CPU_S)
@@ -215,8 +215,8 @@ async def test_images_of_a_heavy_user_are_left_to_the_slow_worker(
 async def test_job_of_a_killed_worker_is_completed_by_another(
     store: FileStack, failpoint: str
 ) -> None:
-    """Killed before the result is stored, or before it is reported."""
-    # Without the images of other tests: the worker must reach the failpoint with this one.
+    """The worker is killed before the result is stored, or before it is reported."""
+    # There must be no images of other tests: the worker must reach the failpoint with this one.
     await store.worker.hot.call("DEL", store.worker.hot.keys.media_jobs())
     chat, alice, _, _ = await store.open_chat()
     file = await store.upload(alice, chat, picture(), "a.png", "image/png")
@@ -237,7 +237,7 @@ async def test_job_of_a_killed_worker_is_completed_by_another(
 
 
 async def test_sweep_removes_unsent_files_only(store: FileStack) -> None:
-    """Objects and rows of files that were not sent in time; a sent file is kept."""
+    """Objects and rows of files that were not sent in time are deleted; a sent file remains."""
     chat, alice, bob, _ = await store.open_chat()
     sent = await store.upload(alice, chat, b"sent")
     unsent = await store.upload(alice, chat, b"unsent")
@@ -255,17 +255,17 @@ async def test_sweep_removes_unsent_files_only(store: FileStack) -> None:
     with pytest.raises(NotFound):
         await store.send(alice, chat, unsent.id)
     assert (await store.download(bob, sent.id, seq=ack.seq))[1] == b"sent"
-    for _ in range(3):  # removed files no longer count
+    for _ in range(3):  # removed files do not count any more
         await store.begin(alice, chat, b"more")
 
 
-async def test_sweep_keeps_files_of_messages_not_persisted_yet(store: FileStack) -> None:
-    """A file that is due is kept until the messages sent before are persisted."""
+async def test_sweep_keeps_files_of_unpersisted_messages(store: FileStack) -> None:
+    """A file that is due is kept until all messages sent before are persisted."""
     chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, b"late")
     ack = await store.send(alice, chat, file.id)
     await make_due(store, file.id)
-    # Due now, but the message that has the file is still in the backlog.
+    # The file is due, but its message is still in the backlog.
     now = int(store.worker.clock.time())
     await store.rows.update_file(file.id, lambda f: dataclasses.replace(f, due=now + 1))
     await asyncio.sleep(0)
@@ -279,7 +279,7 @@ async def test_sweep_keeps_files_of_messages_not_persisted_yet(store: FileStack)
 
 
 async def test_file_is_removed_with_its_last_message(store: FileStack) -> None:
-    """While another message has the file, it is kept."""
+    """The file is kept while another message has it."""
     chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, b"twice")
     first = await store.send(alice, chat, file.id)
@@ -315,7 +315,7 @@ async def test_file_of_an_expiring_message_is_due_with_it(store: FileStack) -> N
 
 
 async def test_killed_sweep_is_completed_by_the_next(store: FileStack) -> None:
-    """Killed after the objects are deleted and before the rows are."""
+    """The sweep is killed after it deleted the objects and before it deletes the rows."""
     chat, alice, _, _ = await store.open_chat()
     files = [(await store.upload(alice, chat, b"x")).id, (await store.upload(alice, chat, b"y")).id]
     await make_due(store, *files)

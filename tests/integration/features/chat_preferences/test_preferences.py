@@ -1,4 +1,4 @@
-"""Chat preferences over HTTP: private to a user, sent to their devices, safe under concurrency."""
+"""Chat preferences over HTTP: private to a user, synchronized to devices, concurrency-safe."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def without_ids(preferences: Fields) -> Fields:
 async def test_preferences_are_private_and_signaled_to_own_devices(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Alice's devices get a signal; Bob's preferences do not change and he gets none."""
+    """Alice's devices get a signal. Bob's preferences do not change, and Bob gets no signal."""
     alice_http, bob_http = caller(alice.user), caller(bob.user)
     draft = {"text": "See you at", "version": 7}
 
@@ -66,7 +66,7 @@ async def test_preferences_are_private_and_signaled_to_own_devices(
 async def test_older_draft_and_lower_cleared_upto_are_ignored(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """The highest version wins, in whatever order requests arrive."""
+    """The highest version wins, whatever the order of the requests."""
     alice_http = caller(alice.user)
     for text in ("one", "two"):
         await send(alice_http, pair, text)
@@ -84,7 +84,7 @@ async def test_older_draft_and_lower_cleared_upto_are_ignored(
 async def test_cleared_messages_are_hidden_from_the_user_only(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """History and chat list have no text and count nothing unread; a chat can be cleared again."""
+    """History and chat list have no text and no unread count. A chat can be cleared again."""
     alice_http, bob_http = caller(alice.user), caller(bob.user)
     for text in ("one", "two", "three"):
         await send(bob_http, pair, text)
@@ -121,7 +121,7 @@ async def list_chats(client: httpx.AsyncClient) -> list[Fields]:
 async def test_mute_is_shared_with_the_notifications_route(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Both routes read and write one value; an expired mute is removed."""
+    """Both routes read and write the same value; an expired mute is removed."""
     alice_http, notifications = caller(alice.user), f"/v1/chats/{pair}/notifications"
     await send(alice_http, pair, "hello")
 
@@ -156,7 +156,7 @@ async def test_concurrent_changes_of_different_preferences_are_all_kept(
 async def test_list_is_paged_and_omits_defaults(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """A chat whose preferences are set back to the defaults is not listed."""
+    """A chat whose preferences are the defaults is not listed."""
     alice_http = caller(alice.user)
     before = {each["chat"] for each in (await alice_http.get(LIST)).json()["items"]}
     chats = [await make_group(alice_http, bob.user) for _ in range(3)]
@@ -180,7 +180,7 @@ async def test_list_is_paged_and_omits_defaults(
 async def test_pinned_chats_keep_their_order_and_refuse_a_stale_change(
     caller: Caller, alice: RawChat
 ) -> None:
-    """A device with an old list cannot remove pins of another device."""
+    """A device with an outdated list cannot remove pins of another device."""
     alice_http = caller(alice.user)
     start = (await alice_http.get(PINNED)).json()
 
@@ -225,7 +225,7 @@ async def test_invalid_preferences_are_refused_by_field(
 async def test_invalid_pinned_chats_are_refused(
     caller: Caller, alice: RawChat, chats: list[str]
 ) -> None:
-    """A repeated chat, more than 50, or an invalid id."""
+    """A repeated chat, more than 50 chats and an invalid id are refused."""
     answer = await caller(alice.user).put(PINNED, json={"chats": chats})
 
     assert problem_of(answer) == (400, "bad_request")
@@ -234,7 +234,7 @@ async def test_invalid_pinned_chats_are_refused(
 async def test_stranger_gets_not_found(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """As for a chat that does not exist."""
+    """The response is the same as for a chat that does not exist."""
     stranger = caller(f"eve-{alice.user}")
 
     answers = [

@@ -45,7 +45,7 @@ FAST: dict[str, Any] = {
     f"{_RESPONDER}BACKOFF_S": 0.01,
     f"{_RESPONDER}FLUSH_MS": 0,
 }
-# Constants that a test may set by keyword.
+# Constants of the product that a test may set by keyword.
 _CONSTANTS = {
     "response_timeout_s": "chatserver.features.companions.model.RESPONSE_TIMEOUT_S",
     "context_messages_max": "chatserver.features.companions.worker.prompt_context"
@@ -72,13 +72,13 @@ class AssistantWorld:
         self.deltas = Deltas(container.hot)
         self.budgets = TokenBudgets(container.hot, container.settings.companions)
         self.pending = PendingResponses(container.hot, 0)
-        self.environment: dict[str, str] = {}  # of worker processes
+        self.environment: dict[str, str] = {}  # of the worker processes
         self.alice = UserId(f"alice-{secrets.token_hex(4)}")
 
     # actions
 
     async def companion(self, model: str = "echo", **more: Any) -> CompanionId:
-        """Create a companion with the scripted model or another one."""
+        """Create a companion with a model; the default is the scripted one."""
         fields = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
         id_ = f"ai-{secrets.token_hex(6)}"
         made = await self.container.get(CompanionContainer).companions.create(
@@ -189,9 +189,9 @@ class AssistantWorld:
 async def open_assistant_world(
     redis_url: str, warm: Warm, sections: dict[str, Any] | None = None, **companions: Any
 ) -> AsyncIterator[AssistantWorld]:
-    """Open the world on the servers of a test, with Alice connected to a gateway.
+    """Open the world on the servers of a test and connect Alice to a gateway.
 
-    `sections` are further sections of the settings.
+    `sections` are more sections of the settings.
     """
     changed = {_CONSTANTS[name]: companions.pop(name) for name in {*companions} & {*_CONSTANTS}}
     values = {**FAST, **changed}
@@ -213,14 +213,14 @@ async def open_assistant_world(
 
 
 def joined_text(signals: list[frames.AiSignal]) -> str:
-    """Return the text of one response, and check that no signal is missing."""
+    """Return the text of one response and check that no signal is missing."""
     assert [signal.index for signal in signals] == list(range(len(signals)))
     assert len({(signal.turn, signal.seq) for signal in signals}) == 1
     return "".join(signal.text for signal in signals)
 
 
 def group_by_turn(signals: list[frames.AiSignal]) -> dict[str, list[frames.AiSignal]]:
-    """Return the signals of each AI response, in the order in which responses began."""
+    """Return the signals of each AI response, in the order in which responses started."""
     found: dict[str, list[frames.AiSignal]] = {}
     for signal in signals:
         found.setdefault(signal.turn, []).append(signal)

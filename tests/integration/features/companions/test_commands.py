@@ -70,7 +70,7 @@ async def wait_for_deltas(device: RawChat, chat: str, count: int = 1) -> None:
 
 
 async def wait_for_end(device: RawChat, chat: str) -> Fields:
-    """Wait for the end signal of the newest response that a device knows; return it."""
+    """Wait for the end signal of the newest response that a device received; return it."""
 
     def last() -> list[Fields]:
         return [delta for delta in deltas_of(device, chat)[-1:] if "end" in delta]
@@ -94,7 +94,7 @@ async def wait_for_response(device: RawChat, chat: str, count: int = 1) -> Field
 
 
 def text_after_join(joined: Fields, deltas: list[Fields]) -> str:
-    """Return the text that a device has: the reply to `join_turn` and the deltas after it."""
+    """Return the text that a device shows: the reply to `join_turn` and the deltas after it."""
     text, index = joined["text"], joined["index"]
     for delta in deltas:
         if delta["turn"] == joined["turn"] and delta["index"] == index + 1:
@@ -126,7 +126,7 @@ async def test_companion_response_streams_to_every_device(
 async def test_companion_response_is_joined_by_a_second_device(
     assistant_stack: Stack, phone: RawChat
 ) -> None:
-    """During the response, on another gateway: it gets the text from the beginning."""
+    """Another device joins during the response on another gateway and gets the whole text."""
     chat = await create_session(assistant_stack, phone, "endless")
     await phone.say(chat, "tell me")
     await wait_for_deltas(phone, chat, 20)
@@ -139,7 +139,7 @@ async def test_companion_response_is_joined_by_a_second_device(
         await wait_for_deltas(tablet, chat)
         await tablet.ask("stop", chat=chat)
         message = await wait_for_response(tablet, chat)
-        # Deltas sent before the worker knew the gateway are missing; a second join has them.
+        # Deltas sent before the worker knew this gateway are missing; a second join returns them.
         later = await tablet.ask("join_turn", chat=chat)
         await wait_for_end(tablet, chat)
         assert message["body"].startswith(text_after_join(joined, deltas_of(tablet, chat)))
@@ -149,7 +149,7 @@ async def test_companion_response_is_joined_by_a_second_device(
 async def test_companion_response_continues_for_a_device_that_reconnects(
     assistant_stack: Stack, phone: RawChat
 ) -> None:
-    """As when a web page is reloaded."""
+    """This happens when a web page is reloaded."""
     chat = await create_session(assistant_stack, phone, "endless")
     await phone.say(chat, "tell me")
     await wait_for_deltas(phone, chat, 10)
@@ -161,7 +161,7 @@ async def test_companion_response_continues_for_a_device_that_reconnects(
     message = await wait_for_response(phone, chat)
     await wait_for_end(phone, chat)
 
-    # Deltas sent before the worker knew the new connection are missing; a second join has them.
+    # Deltas sent before the worker knew the new connection are missing; a second join returns them.
     later = await phone.ask("join_turn", chat=chat)
     assert message["body"].startswith(text_after_join(joined, deltas_of(phone, chat)[before:]))
     assert (later["text"], later["turn"]) == (message["body"], joined["turn"])
@@ -170,7 +170,7 @@ async def test_companion_response_continues_for_a_device_that_reconnects(
 async def test_companion_response_is_stopped_by_any_device(
     assistant_stack: Stack, phone: RawChat
 ) -> None:
-    """The text so far is the message, marked as stopped; the session continues."""
+    """The text up to the stop becomes the message, marked as stopped; the session continues."""
     chat = await create_session(assistant_stack, phone, "endless")
     await phone.say(chat, "tell me")
     await wait_for_deltas(phone, chat, 5)
@@ -189,7 +189,7 @@ async def test_companion_response_is_stopped_by_any_device(
 async def test_companion_send_beyond_the_budget_is_rate_limited(
     assistant_stack: Stack, phone: RawChat
 ) -> None:
-    """The error has the time until there are tokens again."""
+    """The error has the time until enough tokens are available."""
     chat = await create_session(assistant_stack, phone, "echo")
     await phone.say(chat, "x" * 3900)
     await wait_for_response(phone, chat)
@@ -213,7 +213,7 @@ async def test_companion_send_beyond_the_budget_is_rate_limited(
 async def test_companion_responses_at_once_are_limited(
     assistant_stack: Stack, phone: RawChat
 ) -> None:
-    """A send to a second session is refused; one to the same session waits."""
+    """A send to a second session is refused. A send to the same session waits."""
     busy, other = (
         await create_session(assistant_stack, phone, "endless"),
         await create_session(assistant_stack, phone, "echo"),
@@ -245,7 +245,7 @@ async def test_companion_retry_of_an_acked_send_is_not_refused(
     await wait_for_response(phone, other)
 
     async def is_accepted() -> bool:
-        # The first response counts until shortly after its message arrived.
+        # The first response counts until shortly after its message arrives.
         with contextlib.suppress(Failed):
             await phone.say(chat, "tell me")
             return True
@@ -263,7 +263,7 @@ async def test_companion_retry_of_an_acked_send_is_not_refused(
 async def test_companion_response_is_hidden_from_non_members(
     assistant_stack: Stack, phone: RawChat
 ) -> None:
-    """They cannot join or stop it; a member who joins without a response gets an empty one."""
+    """They cannot join or stop it. A member who joins when there is no response gets empty text."""
     chat = await create_session(assistant_stack, phone, "echo")
     nothing = await phone.ask("join_turn", chat=chat)
     async with assistant_stack.chat_of("mallory") as mallory:

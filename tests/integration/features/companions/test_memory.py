@@ -31,7 +31,7 @@ async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]
 
 
 async def exchange(world: AssistantWorld, chat: ChatId, *texts: str) -> None:
-    """Send messages, each after the response to the one before."""
+    """Send messages; wait for the response to each before the next one."""
     before = len(await world.responses(chat))
     for number, text in enumerate(texts, start=1):
         await world.say(chat, text)
@@ -50,10 +50,10 @@ async def wait_for_summary(world: AssistantWorld, chat: ChatId) -> SessionSummar
     return memory
 
 
-async def test_memory_oldest_messages_are_summarized_for_the_model(
+async def test_memory_summarizes_the_oldest_messages_for_the_model(
     world: AssistantWorld,
 ) -> None:
-    """The summary replaces what no longer fits the context, and has the range of its sources."""
+    """The summary replaces messages that do not fit the context, and has their range."""
     chat = await world.session("facts")
     async with world.running_worker():
         await exchange(world, chat, SECRET, "two", "three", "four")
@@ -67,7 +67,7 @@ async def test_memory_oldest_messages_are_summarized_for_the_model(
 
 
 async def test_memory_is_extended_during_the_session(world: AssistantWorld) -> None:
-    """Each summary is made from the previous one and the new messages."""
+    """Each summary is made from the previous summary and the new messages."""
     chat = await world.session("echo")
     async with world.running_worker():
         await exchange(world, chat, *(f"number {n}" for n in range(1, 10)))
@@ -80,7 +80,7 @@ async def test_memory_is_extended_during_the_session(world: AssistantWorld) -> N
 
 @pytest.mark.parametrize("change", ["delete", "edit", "hide"])
 async def test_memory_is_deleted_with_a_cited_message(world: AssistantWorld, change: str) -> None:
-    """Deleted, edited or hidden; the next summary does not have its text."""
+    """The message is deleted, edited or hidden; the next summary does not have its text."""
     chat = await world.session("echo")
     async with world.running_worker():
         await exchange(world, chat, SECRET, *(f"number {n}" for n in range(2, 8)))
@@ -108,7 +108,7 @@ async def test_memory_is_deleted_with_a_cited_message(world: AssistantWorld, cha
 async def test_memory_is_kept_when_a_later_message_is_deleted(
     world: AssistantWorld,
 ) -> None:
-    """Only changes of cited messages delete it."""
+    """Only changes of cited messages delete the summary."""
     chat = await world.session("echo")
     async with world.running_worker():
         await exchange(world, chat, *(f"number {n}" for n in range(1, 6)))
@@ -122,7 +122,7 @@ async def test_memory_is_kept_when_a_later_message_is_deleted(
 async def test_memory_of_a_long_session_is_rebuilt_from_history(
     world: AssistantWorld,
 ) -> None:
-    """A session without a summary is read back page by page."""
+    """If a session has no summary, its history is read page by page."""
     chat = await world.session("facts", context_tokens_max=256, answer_tokens_max=200)
     await world.say(chat, *(f"number {n}" for n in range(1, 251)))
     async with world.running_worker():
@@ -145,7 +145,7 @@ async def test_memory_failure_does_not_prevent_responses(world: AssistantWorld) 
 async def test_memory_row_is_only_replaced_by_the_next_revision(
     world: AssistantWorld,
 ) -> None:
-    """A paused worker cannot restore a dropped summary; a retry changes nothing."""
+    """A paused worker cannot restore a deleted summary; a retry changes nothing."""
     rows, chat = world.container.get(CompanionContainer).summaries, ChatId("C")
     first, second = (
         SessionSummary(Seq(1), Seq(4), "one", 1),

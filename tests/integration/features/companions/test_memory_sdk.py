@@ -46,7 +46,7 @@ async def write_facts(stack: Stack, user: UserId, companion: CompanionId) -> Non
 async def test_user_lists_deletes_and_disables_a_memory(
     stack: Stack, api: Server, alice: RawChat, bob: RawChat
 ) -> None:
-    """Deletes an entry, a session and everything; another user has no access."""
+    """The user deletes an entry, a session and everything. Another user has no access."""
     ada = (await make_companion(stack, "ai-mnemo", "Mnemo")).id
     await write_facts(stack, UserId(alice.user), ada)
     url = f"ws://127.0.0.1:{stack.port}/"

@@ -57,7 +57,7 @@ EXCHANGE = (
 
 
 async def pieces_of(provider: Provider, ask: ModelRequest) -> list[Any]:
-    """Return what the provider yields, without heartbeats."""
+    """Return everything that the provider yields except heartbeats."""
     async with contextlib.aclosing(provider.stream(ask)) as stream:
         return [piece async for piece in stream if piece != Delta("")]
 
@@ -65,7 +65,7 @@ async def pieces_of(provider: Provider, ask: ModelRequest) -> list[Any]:
 async def test_bedrock_tool_calls_are_returned_with_their_input(
     bedrock_server: ModelServer,
 ) -> None:
-    """The input arrives in parts; a response can have several calls."""
+    """The input arrives in parts, and a response can have several calls."""
     uses = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
     bedrock_server.will(bedrock_tool_use(*uses, text="Let me look."))
     async with bedrock_at(bedrock_server) as provider:
@@ -82,7 +82,7 @@ async def test_bedrock_tool_calls_are_returned_with_their_input(
 async def test_bedrock_request_has_tool_results_images_and_guardrail(
     bedrock_server: ModelServer,
 ) -> None:
-    """The request is valid by the AWS service model; the guardrail's text ends the response."""
+    """The request is valid for the AWS service model. The guardrail's text ends the response."""
     options = Options(tools=(WEATHER,), guardrail="gr1abc", guardrail_version="3")
     bedrock_server.will(bedrock_answer("Not this.", stop="guardrail_intervened"))
     async with bedrock_at(bedrock_server) as provider:
@@ -100,7 +100,7 @@ async def test_bedrock_request_has_tool_results_images_and_guardrail(
 
 
 async def test_openai_tool_calls_are_returned_with_their_input(openai_server: ModelServer) -> None:
-    """The arguments arrive in parts; a response can have several calls."""
+    """The arguments arrive in parts, and a response can have several calls."""
     calls = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
     openai_server.will(openai_tool_calls(*calls, text="Let me look."))
     async with openai_at(openai_server) as provider:
@@ -114,7 +114,7 @@ async def test_openai_tool_calls_are_returned_with_their_input(openai_server: Mo
 
 
 async def test_openai_request_has_tool_results_and_images(openai_server: ModelServer) -> None:
-    """The request is valid by the types of the OpenAI SDK."""
+    """The request is valid for the types of the OpenAI SDK."""
     openai_server.will(openai_answer("Sunny."))
     async with openai_at(openai_server) as provider:
         pieces = await pieces_of(provider, dataclasses.replace(ASK, messages=EXCHANGE))

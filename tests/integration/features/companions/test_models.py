@@ -1,4 +1,4 @@
-"""The model providers, against stub servers with their wire formats."""
+"""The model providers with stub servers that use the real wire formats."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def test_bedrock_throttling_is_retried(bedrock_server: ModelServer, refusa
 
 
 async def test_bedrock_retries_are_limited(bedrock_server: ModelServer) -> None:
-    """`attempts_max` requests are made."""
+    """At most `attempts_max` requests are sent."""
     bedrock_server.will(Refuse(429, "ThrottlingException"))
     async with bedrock_at(bedrock_server) as provider:
         with pytest.raises(Overloaded):
@@ -196,7 +196,7 @@ BEDROCK_BREAKS: dict[str, list[Any]] = {
 async def test_bedrock_stream_that_breaks_keeps_its_text(
     bedrock_server: ModelServer, fault: str
 ) -> None:
-    """After any failure, the delivered text is kept and marked; there is no retry."""
+    """After any failure, the received text is kept and marked, and there is no retry."""
     steps = BEDROCK_BREAKS[fault]
     bedrock_server.will(event("messageStart", role="assistant") + block_delta("so far"), *steps)
     async with bedrock_at(bedrock_server) as provider:
@@ -271,7 +271,7 @@ async def test_openai_finish_reason_is_returned(
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_openai_throttling_is_retried(openai_server: ModelServer, status: int) -> None:
-    """By the provider; the retries of the OpenAI SDK are off."""
+    """The provider retries; the retries of the OpenAI SDK are disabled."""
     openai_server.will(Refuse(status))
     openai_server.will(openai_answer("at last"))
     async with openai_at(openai_server) as provider:
@@ -305,7 +305,7 @@ OPENAI_BREAKS: dict[str, list[Any]] = {
 async def test_openai_stream_that_breaks_keeps_its_text(
     openai_server: ModelServer, fault: str
 ) -> None:
-    """After any failure, the delivered text is kept and marked; there is no retry."""
+    """After any failure, the received text is kept and marked, and there is no retry."""
     openai_server.will(chunk({"content": "so far"}), *OPENAI_BREAKS[fault])
     async with openai_at(openai_server) as provider:
         assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
@@ -320,7 +320,7 @@ async def test_openai_stream_that_breaks_keeps_its_text(
 async def test_model_that_stalls_is_disconnected(
     bedrock_server: ModelServer, openai_server: ModelServer, kind: str
 ) -> None:
-    """The text so far is kept."""
+    """The text received so far is kept."""
     server, open_provider, first_delta = _provider_of(kind, bedrock_server, openai_server)
     server.will(first_delta, Hang())
     async with open_provider(server) as provider:

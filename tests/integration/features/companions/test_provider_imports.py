@@ -17,7 +17,8 @@ from tests.integration.warm.support import Tables
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
-# Prints the SDKs loaded before and after `prepare`, and the longest stall of the event loop.
+# Prints the SDKs that are loaded before and after `prepare`, and the longest stall of the event
+# loop.
 SCRIPT = """
 import asyncio, json, sys, time
 from chatserver.config import load_settings
@@ -59,7 +60,7 @@ asyncio.run(main())
 
 
 async def preload(world: AssistantWorld) -> dict[str, Any]:
-    """Prepare a worker in a new process and return what it printed."""
+    """Prepare a worker in a new process; return what it printed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SCRIPT,
         env={**os.environ, **world.variables()}, stdout=asyncio.subprocess.PIPE,
@@ -73,7 +74,7 @@ async def preload(world: AssistantWorld) -> dict[str, Any]:
 async def test_sdks_in_use_are_loaded_before_the_worker_is_ready(
     redis_url: str, tables: Tables, record_property: Callable[[str, object], None]
 ) -> None:
-    """The longest stall of the event loop is recorded in the report, not asserted."""
+    """The longest stall of the event loop is recorded in the report and not asserted."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         await world.companion("gpt", provider="openai")
         await world.companion("model.one", provider="bedrock")
@@ -85,7 +86,7 @@ async def test_sdks_in_use_are_loaded_before_the_worker_is_ready(
 
 
 async def test_sdks_of_unused_providers_are_not_loaded(redis_url: str, tables: Tables) -> None:
-    """They would slow down the start of the worker."""
+    """They would delay the start of the worker."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         await world.companion("echo")
         found = await preload(world)

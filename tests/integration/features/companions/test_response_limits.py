@@ -29,7 +29,7 @@ async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]
 
 
 async def test_assistant_tokens_per_day_are_limited(redis_url: str, tables: Tables) -> None:
-    """The error has the reset time: in the check before a send, and in the response after it."""
+    """The check before a send and the response after it both return the reset time."""
     await be_on_one_day()
     async with open_assistant_world(redis_url, tables.settings, tokens_per_day=60) as world:
         chat = await world.session("echo", answer_tokens_max=50)
@@ -59,7 +59,7 @@ async def test_assistant_tokens_are_available_again_the_next_day(world: Assistan
 
 
 async def test_assistant_concurrent_responses_are_limited(world: AssistantWorld) -> None:
-    """A message beyond the limit is answered when another response has ended."""
+    """A message beyond the limit gets its response when another response ends."""
     chats = [await world.session("stalls:1") for _ in range(3)]
     other = await world.session("echo")
     async with world.running_worker():
@@ -68,7 +68,7 @@ async def test_assistant_concurrent_responses_are_limited(world: AssistantWorld)
         await eventually(lambda: all(len(world.signals(chat)) >= 2 for chat in chats))
         with pytest.raises(TooManyResponses):
             await world.budgets.check(world.alice, other)
-        await world.say(other, "hello")  # without the gateway's check
+        await world.say(other, "hello")  # this skips the check of the gateway
         tries = world.hot.keys.companion_request(other)
         await eventually(lambda: world.hot.call("HGET", tries, "tries"))
         assert await world.responses(other) == []
@@ -82,7 +82,7 @@ async def test_assistant_concurrent_responses_are_limited(world: AssistantWorld)
 
 
 async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> None:
-    """A repeat changes nothing; a later reservation of the chat replaces the earlier one."""
+    """A repeat changes nothing. A later reservation of the chat replaces the earlier one."""
     chat = ChatId("C")
     for turn in ("one", "two"):
         await world.budgets.reserve(world.alice, chat, turn, 100)
@@ -97,7 +97,7 @@ async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> N
 async def test_assistant_expired_reservation_is_counted_as_used(
     redis_url: str, tables: Tables
 ) -> None:
-    """The tokens of a worker that was killed may have been used."""
+    """A killed worker may have used its tokens."""
     async with open_assistant_world(redis_url, tables.settings, response_timeout_s=0.05) as world:
         chat = ChatId("C")
         await world.budgets.reserve(world.alice, chat, "one", 100)

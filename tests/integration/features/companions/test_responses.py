@@ -1,4 +1,4 @@
-"""AI responses: each message gets one, whatever happens to the model."""
+"""AI responses: each message gets one, whatever the model does."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ async def test_assistant_response_is_stored_with_its_metadata(world: AssistantWo
 async def test_assistant_responses_of_a_session_are_sequential(
     world: AssistantWorld,
 ) -> None:
-    """Messages sent during a response wait and get one response together."""
+    """Messages sent during a response wait and then get one response together."""
     chat = await world.session("stalls:2")
     async with world.running_worker():
         await world.say(chat, "one")
         await eventually(lambda: len(world.signals(chat)) > 2)
         await world.say(chat, "two", "three")
-        for number, seq in ((1, 1), (2, 3)):  # each runs until it is stopped
+        for number, seq in ((1, 1), (2, 3)):  # each response runs until it is stopped
             await eventually(lambda n=number: texts_of(world, chat) == ["word1 word2 "] * n)  # type: ignore[misc]  # mypy does not see that `n` has a default
             assert await world.deltas.stop(chat) == seq
         answers = await world.wait_for_responses(chat, 2)
@@ -95,7 +95,7 @@ def texts_of(world: AssistantWorld, chat: ChatId) -> list[str]:
 
 
 async def test_assistant_sessions_are_answered_concurrently(world: AssistantWorld) -> None:
-    """A session does not wait for the response of another."""
+    """A session does not wait for the response of another session."""
     slow = await world.session("stalls:1")
     quick = await world.session("echo")
     async with world.running_worker():
@@ -142,7 +142,7 @@ async def test_assistant_does_not_answer_its_own_message(world: AssistantWorld) 
 async def test_assistant_context_is_one_page_of_history(
     world: AssistantWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For a long session too; the newest messages that fit are given to the model."""
+    """This holds for a long session too. The model gets the newest messages that fit."""
     chat = await world.session(
         "facts",
         context_tokens_max=4_000,
@@ -185,7 +185,7 @@ FAULTS = {
 async def test_assistant_model_fault_gets_a_message_and_the_session_continues(
     redis_url: str, tables: Tables
 ) -> None:
-    """For every fault the user gets a message and can send another one."""
+    """The user gets a message after every fault and can send another one."""
     found = {}
     async with open_assistant_world(
         redis_url, tables.settings, responses_per_user_max=100
@@ -208,7 +208,7 @@ async def test_assistant_model_fault_gets_a_message_and_the_session_continues(
 async def test_assistant_model_that_stalls_is_ended_at_its_deadline(
     redis_url: str, tables: Tables
 ) -> None:
-    """The text so far is kept; without any text the user gets an error message."""
+    """The text so far is kept. Without any text the user gets an error message."""
     async with open_assistant_world(redis_url, tables.settings, between_s=0.3) as world:
         chat = await world.session("stalls:2")
         async with world.running_worker():
@@ -222,7 +222,7 @@ async def test_assistant_model_that_stalls_is_ended_at_its_deadline(
             (nothing,) = await world.wait_for_responses(chat, 1)
 
     assert late.ai and late.ai.end == "late"
-    assert late.body in ("word1 word2 ", "word1 ")  # if this process stalled itself
+    assert late.body in ("word1 word2 ", "word1 ")  # the test process itself may have stalled
     assert (nothing.ai and nothing.ai.code, nothing.body[:8]) == ("unavailable", "Sorry, I")
 
 
@@ -251,7 +251,7 @@ async def test_assistant_does_not_answer_in_an_ended_session(
 
 
 async def test_assistant_does_not_answer_a_deleted_message(world: AssistantWorld) -> None:
-    """A message deleted before it was scanned is not sent to the model, now or later."""
+    """A message deleted before it was scanned is never sent to the model."""
     chat = await world.session("facts")
     await world.say(chat, "my password is 1234")
     await world.change(chat, 1, "delete")
@@ -313,7 +313,7 @@ async def test_assistant_stop_without_a_response_does_nothing(world: AssistantWo
 
 
 async def test_assistant_joined_response_is_complete(world: AssistantWorld) -> None:
-    """At any time, the text at the join and the later deltas are the whole response."""
+    """The text at the join plus the later deltas is the whole response, at any time."""
     chat = await world.session("story:200")
     joins = []
     async with world.running_worker():
@@ -355,7 +355,7 @@ async def test_assistant_response_stream_expires(redis_url: str, tables: Tables)
 async def test_assistant_two_workers_respond_once(
     redis_url: str, tables: Tables, world: AssistantWorld
 ) -> None:
-    """One worker has the lease of a partition; after it ends, the other one takes over."""
+    """One worker has the lease of a partition. When it exits, the other one takes over."""
     chat = await world.session("echo")
     async with (
         open_assistant_world(redis_url, tables.settings) as other,
@@ -392,7 +392,7 @@ async def test_assistant_response_of_a_paused_worker_is_not_committed_twice(
 async def test_assistant_responses_beyond_the_worker_limit_wait(
     redis_url: str, tables: Tables
 ) -> None:
-    """They start when another response has ended."""
+    """They start when another response ends."""
     async with open_assistant_world(redis_url, tables.settings, responses_max=1) as world:
         busy, waiting = await world.session("stalls:1"), await world.session("echo")
         async with world.running_worker():
@@ -411,7 +411,7 @@ async def test_assistant_responses_beyond_the_worker_limit_wait(
 async def test_assistant_internal_error_gets_an_error_message(
     world: AssistantWorld, tables: Tables
 ) -> None:
-    """It is sent after several attempts, and the session continues."""
+    """The message is sent after several attempts, and the session continues."""
     chat = await world.session("echo")
     await world.say(chat, "hello")
     broken = {"PK": {"S": f"c#{chat}"}, "SK": {"S": f"summary#{chat}"}, "upto": {"S": "none"}}

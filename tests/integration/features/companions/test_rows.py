@@ -35,7 +35,7 @@ async def rows_of(tables: Tables) -> dict[str, dict[str, dict[str, str]]]:
 
 
 async def test_create_writes_a_head_and_version_1(tables: Tables, companions: Companions) -> None:
-    """Two rows with the documented keys."""
+    """There are two rows with the documented keys."""
     made = await companions.create("ai-ada", FIRST)
 
     rows = await rows_of(tables)
@@ -73,7 +73,7 @@ async def test_concurrent_updates_create_one_version_each(companions: Companions
 async def test_update_of_an_old_version_is_conflict(
     companions: Companions,
 ) -> None:
-    """A client with an old version does not undo later changes."""
+    """A client with an old version cannot overwrite later changes."""
     await companions.create("ai-ada", FIRST)
     await companions.update(ADA, Changes(name="Ada L."), 1)
 
@@ -101,7 +101,7 @@ async def test_change_with_lost_response_is_applied_once(
 async def test_deleted_companion_is_not_listed_and_keeps_its_versions(
     companions: Companions,
 ) -> None:
-    """Sessions still need their version; the id cannot be used again."""
+    """Sessions still need its versions; the id cannot be used again."""
     await companions.create("ai-ada", FIRST)
     await companions.create("ai-ben", FIRST)
 

@@ -21,7 +21,7 @@ ADA = CompanionId(UserId("ai-ada"))
 
 
 class Killed(BaseException):
-    """Stands for the kill of the process."""
+    """Stands for a kill of the process."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ async def test_session_end_killed_before_redis_is_completed(
     operation: str,
     completed_by: str,
 ) -> None:
-    """By the repair worker or by the next load of the chat; then the chat accepts no messages."""
+    """The repair worker or the next load of the chat completes it. The chat is then read-only."""
     monkeypatch.setattr("chatserver.features.companions.service.sessions.HOLD_S", 0)
     chat = opened.session.chat
     kill_at(monkeypatch, "sessions.before_close")
@@ -82,7 +82,7 @@ async def test_session_end_killed_before_redis_is_completed(
 async def test_renewal_killed_before_its_chat_is_completed_by_get(
     container: StorageContainer, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`get` creates the chat that the row names; a retry of the renewal finds it."""
+    """`get` creates the chat that the row names, and a retry of the renewal finds it."""
     kill_at(monkeypatch, "sessions.before_chat")
     with pytest.raises(Killed):
         await container.get(CompanionContainer).sessions.renew(ALICE, ADA, Ref("n1"))
@@ -97,7 +97,7 @@ async def test_renewal_killed_before_its_chat_is_completed_by_get(
 async def test_companion_has_no_inbox_and_may_write(
     container: StorageContainer, gateway: Gateway, opened: Opened
 ) -> None:
-    """Messages are appended to the user's inbox only, but the companion is a sender."""
+    """Messages are added only to the user's inbox, but the companion may send."""
     chat = opened.session.chat
 
     audience = await container.audiences.get(chat)
@@ -110,7 +110,7 @@ async def test_companion_has_no_inbox_and_may_write(
 async def test_catalog_finds_session_of_a_chat_before_the_index_has_it(
     container: StorageContainer, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index is eventually consistent, and the assistant needs a new session at once."""
+    """The index is eventually consistent, but the assistant needs a new session at once."""
 
     async def find_nothing(chat: ChatId) -> None:
         return None

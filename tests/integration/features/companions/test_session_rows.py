@@ -45,7 +45,7 @@ async def rows_of(tables: Tables) -> dict[tuple[str, str], Item]:
 
 
 async def begin(tables: Tables, number: int = 1) -> tuple[SessionRows, CompanionSession]:
-    """Return the repository and an active session with its chat."""
+    """Create an active session with its chat; return the repository and the session."""
     sessions, session = SessionRows(tables.client, tables.settings), make_session(number)
     await sessions.create(session)
     await open_chat(tables, session)
@@ -56,7 +56,7 @@ async def begin(tables: Tables, number: int = 1) -> tuple[SessionRows, Companion
 
 
 async def test_create_stores_exactly_the_active_row(tables: Tables) -> None:
-    """One item with the documented keys and attributes."""
+    """It is one item with the documented keys and attributes."""
     _, session = await begin(tables)
 
     assert await tables.scan("chat_session") == [
@@ -81,7 +81,7 @@ async def test_second_create_is_conflict_with_the_active_chat(tables: Tables) ->
 
 
 async def test_repeated_create_succeeds(tables: Tables) -> None:
-    """After a lost response the retry finds its own row."""
+    """After a lost response, the retry finds its own row."""
     sessions, session = await begin(tables)
 
     await sessions.create(session)
@@ -90,7 +90,7 @@ async def test_repeated_create_succeeds(tables: Tables) -> None:
 
 
 async def test_create_with_lost_response_stores_one_row(tables: Tables, no_backoff: None) -> None:
-    """The retry of the DynamoDB client finds the row of its first attempt."""
+    """The retry of the DynamoDB client finds the row of the first attempt."""
     sessions = SessionRows(tables.client, tables.settings)
     tables.faults.lose_answers("PutItem", 1)
 
@@ -100,7 +100,7 @@ async def test_create_with_lost_response_stores_one_row(tables: Tables, no_backo
 
 
 async def test_get_reads_the_active_row_consistently(tables: Tables) -> None:
-    """With one GetItem."""
+    """The read is one GetItem."""
     sessions, session = await begin(tables)
     tables.faults.requests.clear()
 
@@ -113,7 +113,7 @@ async def test_get_reads_the_active_row_consistently(tables: Tables) -> None:
 
 
 async def test_delete_keeps_all_attributes_in_the_old_row(tables: Tables) -> None:
-    """The active row is deleted; the old row has its attributes and the end time."""
+    """The active row is deleted. The old row has its attributes and the end time."""
     sessions, session = await begin(tables)
 
     await sessions.delete(session, NOW_MS + 9000)
@@ -134,7 +134,7 @@ async def test_delete_keeps_all_attributes_in_the_old_row(tables: Tables) -> Non
 
 
 async def test_renew_replaces_the_active_row_and_creates_an_old_one(tables: Tables) -> None:
-    """The old row has the former chat, the active row the new one."""
+    """The old row has the previous chat and the active row the new one."""
     sessions, session = await begin(tables)
     following = make_session(5)
 
@@ -156,7 +156,7 @@ async def test_renew_replaces_the_active_row_and_creates_an_old_one(tables: Tabl
 
 
 async def test_update_version_changes_one_attribute(tables: Tables) -> None:
-    """The row is found with the chat id, by the index."""
+    """The index finds the row by its chat id."""
     sessions, session = await begin(tables)
 
     found = await sessions.find_by_chat(session.chat)
@@ -176,7 +176,7 @@ async def test_update_version_changes_one_attribute(tables: Tables) -> None:
 
 
 async def test_update_version_of_an_ended_session_is_conflict(tables: Tables) -> None:
-    """Also if it ended after it was read."""
+    """This also holds if the session ended after it was read."""
     sessions, session = await begin(tables)
     await sessions.delete(session, NOW_MS + 9000)
 
@@ -220,7 +220,7 @@ async def test_delete_of_a_session_ended_by_another_request_is_conflict(tables: 
 
 
 async def test_delete_of_a_session_updated_after_the_read_is_conflict(tables: Tables) -> None:
-    """Otherwise the old row would have the version from before the update."""
+    """Otherwise the old row would have the version before the update."""
     sessions, session = await begin(tables)
     await sessions.update_version(session, 3)
 
@@ -234,7 +234,7 @@ async def test_delete_of_a_session_updated_after_the_read_is_conflict(tables: Ta
 
 
 async def test_list_all_has_active_sessions_first_then_old_ones_by_time(tables: Tables) -> None:
-    """In pages of one, in the order of the sort key."""
+    """The list has pages of one row in the order of the sort key."""
     sessions = SessionRows(tables.client, tables.settings)
     ended = [make_session(number, companion) for number in (1, 2) for companion in (BEN, ADA)]
     for session in ended:
@@ -262,7 +262,7 @@ async def test_list_all_has_active_sessions_first_then_old_ones_by_time(tables: 
 
 
 async def test_list_old_has_one_companion_newest_first(tables: Tables) -> None:
-    """A companion whose id starts with the id of another is not included."""
+    """A companion whose id starts with another companion's id is not included."""
     sessions = SessionRows(tables.client, tables.settings)
     longer = CompanionId(UserId("ai-ada2"))
     for number, companion in ((1, ADA), (2, longer), (3, ADA)):
@@ -280,7 +280,7 @@ async def test_list_old_has_one_companion_newest_first(tables: Tables) -> None:
 
 
 class Actor:
-    """One of several tasks that change the same session, with its results."""
+    """One of several concurrent tasks that change a session, with its results."""
 
     def __init__(self, tables: Tables, number: int) -> None:
         self._tables = tables
@@ -336,7 +336,7 @@ async def count_violations(tables: Tables, stop: asyncio.Event) -> int:
 
 
 async def test_concurrent_tasks_leave_one_active_session_and_all_old_rows(tables: Tables) -> None:
-    """At any time at most one session is active; each ended session has its old row."""
+    """At most one session is active at any time, and each ended session has an old row."""
     actors, stop = [Actor(tables, number) for number in range(TASKS)], asyncio.Event()
     watcher = asyncio.create_task(count_violations(tables, stop))
 
@@ -379,7 +379,7 @@ async def test_renewals_in_the_same_millisecond_have_one_winner(tables: Tables) 
 
 
 async def test_tenants_on_the_same_tables_have_separate_sessions(tables: Tables) -> None:
-    """Stored keys have the tenant as a prefix; returned ids do not."""
+    """Stored keys have a tenant prefix; returned ids do not."""
     chats: list[ChatId] = []
     for tenant in ("acme", "zeta"):
         own = tables.settings.model_copy(update={"tenant": tenant})

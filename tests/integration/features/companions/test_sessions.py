@@ -55,7 +55,7 @@ async def create_session(user_id: RawChat, companion: str, ref: str = "s1") -> s
 
 
 async def refusal(user_id: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
-    """Make a request that is refused; return the code and message of the error."""
+    """Send a request that must be refused; return the code and message of the error."""
     with pytest.raises(Failed) as caught:
         await user_id.ask(type_, **fields)
     return caught.value.code, caught.value.message
@@ -67,7 +67,7 @@ async def refusal(user_id: RawChat, type_: str, **fields: Any) -> tuple[str, str
 async def test_companions_are_managed_with_an_api_key(
     manager: httpx.AsyncClient, caller: Caller, alice: RawChat, new_name: NewName
 ) -> None:
-    """Create, get, update, delete; users are refused and do not see the prompt."""
+    """The key can create, get, update and delete. Users are refused and do not see the prompt."""
     id_, mine = new_name("ai-eve"), caller(alice.user)
     body = {"id": id_, "name": "Eve", "provider": "scripted", "model": "echo", "prompt": PROMPT}
 
@@ -98,7 +98,7 @@ async def test_companions_are_managed_with_an_api_key(
 async def test_companion_list_is_the_same_over_socket_and_http(
     caller: Caller, alice: RawChat, ada: str
 ) -> None:
-    """In pages, without prompts."""
+    """The list has pages and no prompts."""
     by_http: list[Any] = []
     by_socket: list[Any] = []
     cursor: str | None = None
@@ -123,7 +123,7 @@ async def test_companion_list_is_the_same_over_socket_and_http(
 
 
 async def test_companions_are_managed_on_the_command_line(stack: Stack, new_name: NewName) -> None:
-    """Create, update, list, get, delete."""
+    """The commands create, update, list, get and delete."""
     id_ = new_name("ai-cli")
     fields = ("--name", "Cleo", "--provider", "scripted", "--model", "echo", "--prompt", PROMPT)
 
@@ -144,8 +144,8 @@ async def test_companions_are_managed_on_the_command_line(stack: Stack, new_name
 # names
 
 
-async def test_user_id_of_a_companion_is_refused(stack: Stack, caller: Caller, ada: str) -> None:
-    """For registration, for users that an API key creates, and for acting as a user."""
+async def test_companion_id_as_user_id_is_refused(stack: Stack, caller: Caller, ada: str) -> None:
+    """Registration, creation with an API key and acting as a user are refused."""
     key = caller("")
     scopes = ("users:write", "act_as", "chats:read")
     key.headers["Authorization"] = f"Bearer {await make_key(stack, *scopes)}"
@@ -164,7 +164,7 @@ async def test_user_id_of_a_companion_is_refused(stack: Stack, caller: Caller, a
 async def test_session_is_a_chat_of_user_and_companion(
     stack: Stack, caller: Caller, alice: RawChat, ada: str
 ) -> None:
-    """It is listed, its messages are sent and read, and every device gets its events."""
+    """The chat is listed, messages are sent and read, and every device gets its events."""
     async with stack.chat_of(alice.user, device="second") as second:
         answer = await alice.ask("create_session", companion=ada, ref="s1")
         chat = answer["session"]["chat"]
@@ -188,7 +188,7 @@ async def test_session_is_a_chat_of_user_and_companion(
 async def test_second_create_is_conflict_but_same_ref_returns_the_session(
     caller: Caller, alice: RawChat, ada: str
 ) -> None:
-    """Over socket and HTTP; the error has the active chat."""
+    """Both WebSocket and HTTP refuse it; the error has the active chat."""
     mine, path = caller(alice.user), f"/v1/companions/{ada}/session"
     chat = await create_session(alice, ada)
 
@@ -262,7 +262,7 @@ async def test_devices_get_one_event_when_a_session_ends(alice: RawChat, ada: st
 async def test_renewed_session_has_a_new_chat_and_the_old_one_is_read_only(
     alice: RawChat, caller: Caller, ada: str
 ) -> None:
-    """The same ref returns the new session; both are listed, the active one first."""
+    """The same ref returns the new session. Both are listed, the active one first."""
     old = await create_session(alice, ada)
     await alice.say(old, "before")
 
@@ -290,7 +290,7 @@ async def test_renewed_session_has_a_new_chat_and_the_old_one_is_read_only(
 async def test_session_version_is_changed_only_while_it_is_active(
     stack: Stack, alice: RawChat, bob: RawChat, caller: Caller, ada: str, manager: httpx.AsyncClient
 ) -> None:
-    """To the newest by default; unknown versions and ended sessions are refused."""
+    """The default is the newest version. Unknown versions and ended sessions are refused."""
     chat = await create_session(alice, ada)
     await manager.patch(f"/v1/companions/{ada}", json={"prompt": "Be brief."})
 
@@ -310,7 +310,7 @@ async def test_session_version_is_changed_only_while_it_is_active(
 async def test_session_of_another_user_is_not_found(
     alice: RawChat, bob: RawChat, caller: Caller, ada: str
 ) -> None:
-    """Neither the chat nor the session; a cursor of another user or list is refused."""
+    """Neither chat nor session is found; a cursor of another user or list is refused."""
     chat = await create_session(alice, ada)
     await alice.ask("renew_session", companion=ada, ref="n1")
     page = (await alice.ask("sessions", limit=1))["next"]
@@ -346,7 +346,7 @@ async def test_deleted_companion_has_no_new_sessions(
 async def test_sdk_manages_sessions_and_is_notified_of_their_end(
     stack: Stack, new_name: NewName, ada: str
 ) -> None:
-    """Create, get, update, renew, delete and list."""
+    """The SDK creates, gets, updates, renews, deletes and lists sessions."""
     user = new_name("zoe")
     url = f"ws://127.0.0.1:{stack.port}/"
     async with ChatClient(url, stack.token(user), device="sdk") as client:
@@ -375,7 +375,7 @@ async def test_sdk_manages_sessions_and_is_notified_of_their_end(
 
 
 async def create_row_only(stack: Stack, user: str, companion: str) -> ChatId:
-    """Write the row of a session without its chat, as a crash in between does."""
+    """Write the row of a session without its chat, as after a crash in between."""
     user_id, companion_id = UserId(user), CompanionId(UserId(companion))
     chat = session_chat_id(user_id, companion_id, Ref("half"), 1_795_000_000.0)
     async with open_session_rows(stack) as rows:
@@ -400,7 +400,7 @@ async def test_session_without_chat_is_completed_by_a_send(
 async def test_session_without_chat_is_completed_by_the_next_request(
     stack: Stack, alice: RawChat, ada: str, operation: str
 ) -> None:
-    """Whichever request it is."""
+    """Each kind of request completes it."""
     chat = await create_row_only(stack, alice.user, ada)
     fields = {"ref": "n1"} if operation == "renew_session" else {}
 

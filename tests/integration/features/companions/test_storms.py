@@ -31,7 +31,7 @@ async def ada(container: StorageContainer) -> CompanionId:
 
 
 async def list_sessions(tables: Tables) -> dict[str, tuple[set[str], set[str]]]:
-    """Return the chats of the active and of the ended sessions of each user."""
+    """Return the chats of the active and the ended sessions of each user."""
     found: dict[str, tuple[set[str], set[str]]] = {}
     for row in await tables.scan("chat_session"):
         active, old = found.setdefault(row["PK"]["S"], (set(), set()))
@@ -43,7 +43,7 @@ async def list_sessions(tables: Tables) -> dict[str, tuple[set[str], set[str]]]:
 async def test_sessions_of_many_users_are_renewed_concurrently(
     container: StorageContainer, tables: Tables, ada: CompanionId
 ) -> None:
-    """Each user renews once; the transactions of users have no common item."""
+    """Each user renews once. The transactions of different users share no item."""
     await make_users(container, *USERS)
     sessions = container.get(CompanionContainer).sessions
     await asyncio.gather(*(sessions.create(user, ada, Ref("s1")) for user in USERS))
@@ -60,7 +60,7 @@ async def test_sessions_of_many_users_are_renewed_concurrently(
 async def test_session_renewed_by_concurrent_requests_has_one_winner(
     container: StorageContainer, tables: Tables, ada: CompanionId, dynamodb: str
 ) -> None:
-    """Requests that lose the race return the session of the winner."""
+    """Requests that lose the race return the winner's session."""
     (user, *_) = USERS
     await make_users(container, user)
     sessions = container.get(CompanionContainer).sessions

@@ -1,4 +1,4 @@
-"""Tool calls of companions: signature, limits and idempotency key; and images from S3."""
+"""Tool calls of companions: signature, limits, idempotency key, and images from S3."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BERLIN = ("call-1", "weather", '{"city": "Berlin"}')
 
 
 class Host:
-    """A stub of the host application with a tool; it records the calls."""
+    """A stub of the host application with one tool; it records the calls."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -63,7 +63,7 @@ class Host:
 
 @pytest.fixture
 async def host() -> AsyncIterator[Host]:
-    """A host application that listens."""
+    """A running stub of the host application."""
     made, app = Host(), web.Application()
     app.router.add_post("/weather", made.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -120,7 +120,7 @@ def tool_results(models: ModelServer) -> list[str]:
 async def test_tool_result_is_given_to_the_model(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
-    """Signals and the message have the name of the tool."""
+    """The signals and the message have the name of the tool."""
     models.will(openai_tool_calls(BERLIN, text="Let me look. "))
     models.will(openai_answer("It is ", "blue."))
     async with open_tool_world(redis_url, tables, models) as world:
@@ -157,7 +157,7 @@ async def test_tool_result_is_given_to_the_model(
 async def test_worker_killed_after_a_tool_call_repeats_it_with_the_same_key(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
-    """The host application can recognize the repeat; the user gets one response."""
+    """The host application can recognize the repeat, and the user gets one response."""
     models.will(openai_tool_calls(BERLIN))
     models.will(openai_tool_calls(("other-id", *BERLIN[1:])))
     models.will(openai_answer("Blue."))
@@ -189,7 +189,7 @@ async def test_tool_failure_is_reported_to_the_model(
     answer: Callable[[], web.Response],
     expected: str,
 ) -> None:
-    """The response continues."""
+    """The response continues after the failure."""
     host.answer = answer
     models.will(openai_tool_calls(BERLIN))
     models.will(openai_answer("I don't know."))
@@ -206,7 +206,7 @@ async def test_tool_failure_is_reported_to_the_model(
 async def test_tool_at_a_private_address_is_not_called(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
-    """Nor is an unknown tool, nor one with invalid input; the model gets the reason."""
+    """An unknown tool or invalid input is not called either; the model gets the reason."""
     models.will(openai_tool_calls(BERLIN, ("call-2", "unknown", "{}"), ("call-3", "weather", "[]")))
     models.will(openai_answer("I don't know."))
     async with open_tool_world(redis_url, tables, models, allowed="10.9.9.9") as world:
@@ -224,7 +224,7 @@ async def test_tool_at_a_private_address_is_not_called(
 async def test_tool_calls_of_a_response_are_limited(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
-    """A model that calls tools forever is ended, and the user gets a message."""
+    """A model that always calls tools is stopped, and the user gets a message."""
     models.will(openai_tool_calls(BERLIN))  # in response to each request
     async with open_tool_world(redis_url, tables, models) as world:
         chat = await world.begin(await create_companion(world, with_tool(host)))
@@ -240,7 +240,7 @@ async def test_tool_calls_of_a_response_are_limited(
 async def test_images_from_s3_are_limited_by_number(
     redis_url: str, tables: Tables, s3: str, models: ModelServer
 ) -> None:
-    """The model gets the newest images; without image support it gets their names."""
+    """The model gets the newest images, or only their names if it does not support images."""
     cold = cold_settings(s3)
     models.will(openai_answer("A teal square."))
     async with (

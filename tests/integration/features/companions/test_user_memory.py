@@ -39,7 +39,7 @@ async def send_and_wait(world: AssistantWorld, chat: ChatId, text: str) -> str:
 
 
 async def renew(world: AssistantWorld, companion: CompanionId) -> ChatId:
-    """End the session and create the next one."""
+    """End the session and create a new one."""
     sessions = world.container.get(CompanionContainer).sessions
     opened = await sessions.renew(world.alice, companion, Ref(secrets.token_hex(6)))
     return opened.session.chat
@@ -52,7 +52,7 @@ async def memory_of(world: AssistantWorld, companion: CompanionId) -> UserMemory
 async def wait_until_extracted(
     world: AssistantWorld, companion: CompanionId, chat: ChatId
 ) -> UserMemory:
-    """Wait until the memory has all of an ended session; return the memory."""
+    """Wait until an ended session is fully extracted; return the memory."""
 
     async def is_extracted() -> bool:
         return (await memory_of(world, companion)).get_cursor(chat) == FINISHED
@@ -66,7 +66,7 @@ def facts(memory: UserMemory) -> list[str]:
 
 
 async def test_new_session_has_the_memory_of_the_previous_one(world: AssistantWorld) -> None:
-    """Already for its first response, as delimited data in the prompt."""
+    """The first response already has it, as delimited data in the prompt."""
     ada = await world.companion("memory")
     first = await world.begin(ada)
     async with world.running_worker():
@@ -96,7 +96,7 @@ async def test_other_users_and_companions_do_not_share_a_memory(world: Assistant
 
 
 async def test_memory_is_updated_within_a_long_session(redis_url: str, tables: Tables) -> None:
-    """After every two messages here; the end of the session adds the rest."""
+    """It is updated after every two messages here; the end of the session adds the rest."""
     async with open_assistant_world(redis_url, tables.settings, memory_messages=2) as world:
         ada = await world.companion("memory")
         chat = await world.begin(ada)
@@ -144,7 +144,7 @@ async def test_extraction_killed_at_a_step_is_repeated_without_duplicates(
 async def test_ended_session_lost_in_redis_is_extracted_by_the_next_one(
     world: AssistantWorld,
 ) -> None:
-    """As if the process that ended the session was killed before it recorded the end."""
+    """A process may be killed after it ends a session and before it records the end."""
     ada = await world.companion("memory")
     first = await world.begin(ada)
     async with world.running_worker():
@@ -172,7 +172,7 @@ async def test_sessions_that_end_together_are_all_extracted(
             if number < 4:
                 chats.append(await renew(world, ada))
                 await world.container.get(CompanionContainer).memories.delete_all(world.alice, ada)
-    # Empty the memory, so that all sessions are extracted again, concurrently.
+    # Clear the memory, so that all sessions are extracted again concurrently.
     rows = world.container.get(CompanionContainer).memory_rows
     await rows.update(world.alice, ada, lambda stored: UserMemory(world.alice, ada, rev=stored.rev))
     chats.append(await renew(world, ada))
@@ -209,7 +209,7 @@ async def test_deleted_message_of_an_ended_session_is_removed_from_memory(
 
 
 async def test_disabled_memory_is_neither_stored_nor_used(world: AssistantWorld) -> None:
-    """Messages sent while it was disabled are not extracted later."""
+    """Messages sent while memory was disabled are not extracted later."""
     ada, memories = (
         await world.companion("memory"),
         world.container.get(CompanionContainer).memories,
@@ -260,7 +260,7 @@ async def test_user_deletes_an_entry_a_session_and_the_whole_memory(world: Assis
 
 
 async def test_empty_session_creates_no_memory(world: AssistantWorld) -> None:
-    """The next session does not wait for its extraction."""
+    """The next session does not wait for an extraction."""
     ada = await world.companion("memory")
     await world.begin(ada)
     second = await renew(world, ada)
@@ -284,10 +284,10 @@ async def test_companion_without_memory_stores_nothing(world: AssistantWorld) ->
     assert (await memory_of(world, ada)).rev == 0
 
 
-async def test_extraction_with_unavailable_model_is_given_up(
+async def test_extraction_with_unavailable_model_is_abandoned(
     world: AssistantWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a limited number of attempts the session counts as extracted."""
+    """After a limited number of attempts, the session counts as extracted."""
     path = "chatserver.features.companions.worker"
     monkeypatch.setattr(f"{path}.memory_extraction.TRIES_MAX", 1)
     monkeypatch.setattr(f"{path}.assistant.RETRY_S", 0.01)

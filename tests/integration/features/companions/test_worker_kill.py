@@ -70,7 +70,7 @@ async def test_assistant_killed_at_a_step_responds_once(
 async def test_assistant_killed_after_stop_commits_the_text_so_far(
     redis_url: str, tables: Tables
 ) -> None:
-    """The stop is kept in Redis, so the next worker does not call the model again."""
+    """Redis has the stop, so the next worker does not call the model again."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("story:12")
         await world.say(chat, "go")
@@ -91,7 +91,7 @@ async def test_assistant_killed_after_stop_commits_the_text_so_far(
 async def test_assistant_responds_after_the_persist_worker_was_killed(
     redis_url: str, tables: Tables, failpoint: str
 ) -> None:
-    """Trimmed entries are recorded before; recorded ones get one response."""
+    """Entries are recorded before they are trimmed, and recorded entries get one response."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("echo")
         await world.say(chat, "hello")

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(L
 
 
 async def make_group(store: FileStack) -> tuple[ChatId, UserId, UserId, UserId]:
-    """Create a group of alice (owner) and bob; return it, both users, and carol, a non-member."""
+    """Create a group of alice (owner) and bob; return it, both users, and the non-member carol."""
     _, alice, bob, carol = await store.open_chat()
     info = await store.api.chats.create_chat(alice, frames.CreateChat(0, new_id(), [bob], "Trip"))
     return ChatId(info.chat), alice, bob, carol
@@ -45,7 +45,7 @@ async def get_picture(
 
 
 async def test_topic_and_picture_are_in_chat_info_chat_list_and_history(store: FileStack) -> None:
-    """They are kept when the chat is not in Redis."""
+    """They remain when the chat is not in Redis."""
     chat, alice, bob, _carol = await make_group(store)
     file = await upload(store, alice)
 
@@ -69,7 +69,7 @@ async def test_topic_and_picture_are_in_chat_info_chat_list_and_history(store: F
 
 
 async def test_picture_is_set_by_managers_and_read_by_members(store: FileStack) -> None:
-    """It must be the user's own upload, and only members of the group can read it."""
+    """The picture must be the user's own upload. Only members can read it."""
     chat, alice, bob, carol = await make_group(store)
     of_alice, of_bob = await upload(store, alice), await upload(store, bob)
 
@@ -87,7 +87,7 @@ async def test_picture_is_set_by_managers_and_read_by_members(store: FileStack) 
         await get_picture(store, carol, chat)
     found = await store.rows.find_file(of_bob)
     assert found is not None
-    assert not found.seqs, "a refused change uses the file"
+    assert not found.seqs, "a refused change must not use the file"
 
 
 async def test_picture_that_is_not_an_image_is_refused(store: FileStack) -> None:
@@ -99,7 +99,7 @@ async def test_picture_that_is_not_an_image_is_refused(store: FileStack) -> None
 
 
 async def test_replaced_or_removed_picture_is_unused(store: FileStack) -> None:
-    """Its file has no use any more, so the sweep removes it; an empty topic removes the topic."""
+    """The file is not used any more, so the sweep removes it. An empty topic removes the topic."""
     chat, alice, bob, _carol = await make_group(store)
     first, second = await upload(store, alice), await upload(store, alice)
     await change(store, alice, chat, picture=first, topic="Old")

@@ -1,4 +1,4 @@
-"""A web site for each test."""
+"""A new web site for each test."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ __all__ = ["dynamodb", "site"]
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    """The site."""
+    """A running web site."""
     async with open_site() as opened:
         yield opened

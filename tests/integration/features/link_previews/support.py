@@ -1,4 +1,4 @@
-"""A web site with many kinds of pages on the loopback interface, and fetchers that may reach it."""
+"""A web site with many kinds of pages on the loopback interface, and fetchers for it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PAGE = (
 
 
 class Site:
-    """The web site; `paths` are those of its requests, in order."""
+    """The web site; `paths` has the paths of the requests in order."""
 
     def __init__(self) -> None:
         self.url = ""
         self.paths: list[str] = []
-        self.release_held = asyncio.Event()  # responses of "/held" wait for it
+        self.release_held = asyncio.Event()  # responses of "/held" wait for this event
         self.headers: list[dict[str, str]] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -48,7 +48,7 @@ class Site:
                 return web.Response(text="<svg onload='alert(1)'/>", content_type="image/svg+xml")
             case "json":
                 return web.Response(text=PAGE, content_type="application/json")
-            case "to":  # /to/<path>: a redirect; /to/http:/host goes to another host
+            case "to":  # /to/<path> redirects to a path; /to/http:/host redirects to another host
                 target = rest.replace(":/", "://", 1) if ":/" in rest else f"/{rest}"
                 return web.Response(status=302, headers={"Location": target})
             case "loop":
@@ -64,7 +64,7 @@ class Site:
                 return web.Response(text=PAGE, content_type="text/html")
             case "silent":
                 await asyncio.Event().wait()
-            case "long":  # a page that does not end
+            case "long":  # a page without an end
                 stream = web.StreamResponse(headers={"Content-Type": "text/html"})
                 await stream.prepare(request)
                 await stream.write(PAGE.encode())
@@ -93,6 +93,6 @@ async def open_site() -> AsyncIterator[Site]:
 
 
 def fetcher(*private: str, lookup: Lookup | None = None, ports: Sequence[int] = ()) -> PageFetcher:
-    """Return a fetcher that may reach these private networks, and public addresses at `ports`."""
+    """Return a fetcher that may reach these private networks, and public addresses on `ports`."""
     settings = config.Outbound(allow_private=list(private), ports=list(ports) or [80, 443])
     return PageFetcher(settings) if lookup is None else PageFetcher(settings, lookup)

@@ -1,4 +1,4 @@
-"""The fetcher of link previews on a real web site."""
+"""The fetcher of link previews with a real web site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = PageSummary()
 
 
 async def test_page_is_summarized_and_its_picture_fetched(site: Site) -> None:
-    """The picture's type is detected from its bytes, not from the site's header."""
+    """The picture's type is detected from its bytes and not from the header."""
     reader = fetcher(LOOPBACK)
 
     found = await reader.fetch_page(f"{site.url}/page")
@@ -53,7 +53,7 @@ async def test_link_to_a_picture_has_it_as_its_preview(site: Site) -> None:
 
 @pytest.mark.parametrize("path", ["json", "error", "gzip", "none"])
 async def test_response_that_is_not_a_plain_page_has_no_preview(site: Site, path: str) -> None:
-    """Another type, an error, or compressed content that was not requested."""
+    """Another type, an error and compressed content that was not requested have no preview."""
     assert await fetcher(LOOPBACK).fetch_page(f"{site.url}/{path}") == NOTHING
     assert site.paths == [f"/{path}"]
 

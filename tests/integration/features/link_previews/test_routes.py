@@ -23,14 +23,14 @@ NewName = Callable[[str], str]
 
 @pytest.fixture(scope="session")
 def api(stack: Stack) -> Server:
-    """An API whose previews may reach the site."""
+    """An API whose link previews may reach the web site."""
     return stack.start_api(**{"chatserver.features.link_previews.model.PRIVATE_NETWORKS": LOOPBACK})
 
 
 async def test_preview_is_fetched_once_and_served_to_all(
     caller: Caller, new_name: NewName, site: Site
 ) -> None:
-    """The second reader gets it from the cache; the fragment is not part of the cache key."""
+    """The second reader gets the cached preview; the URL fragment is not part of the cache key."""
     url = f"{site.url}/page?of={new_name('p')}"
 
     first = await caller(new_name("ann")).get(PREVIEW, params={"url": f"{url}#part"})
@@ -50,7 +50,7 @@ async def test_preview_is_fetched_once_and_served_to_all(
 async def test_picture_is_served_by_the_api_with_safe_headers(
     caller: Caller, new_name: NewName, site: Site
 ) -> None:
-    """The type is detected from its bytes, and a login is required."""
+    """Its type is detected from its bytes, and a login is required."""
     reader = caller(new_name("ann"))
     shown = (
         await reader.get(PREVIEW, params={"url": f"{site.url}/page?of={new_name('p')}"})
@@ -99,7 +99,7 @@ async def test_invalid_url_is_refused_by_field(caller: Caller, new_name: NewName
 async def test_preview_refused_by_a_busy_server_can_be_requested_again(
     stack: Stack, new_name: NewName, site: Site
 ) -> None:
-    """The refusal is not cached, and the SDK raises a temporary error."""
+    """The refusal is not cached. The SDK raises a temporary error."""
     model = "chatserver.features.link_previews.model"
     busy = stack.start_api(
         **{

@@ -31,7 +31,7 @@ async def list_pinned(client: httpx.AsyncClient, chat: str, **query: Any) -> lis
 async def test_pin_by_the_owner_is_an_event_and_listed_for_members(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """Pin and unpin are entries of the chat, delivered in order and once."""
+    """Pin and unpin are entries of the chat; each is delivered once and in order."""
     owner, member = caller(alice.user), caller(bob.user)
     chat = await make_group(owner, bob.user)
     first = (await send(owner, chat, "one")).json()["seq"]
@@ -62,7 +62,7 @@ async def test_pin_by_the_owner_is_an_event_and_listed_for_members(
 async def test_pin_in_a_group_requires_owner_or_admin(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """A member may only list pins; a stranger gets 404."""
+    """A member may only list pins, and a stranger gets 404."""
     owner, member, stranger = caller(alice.user), caller(bob.user), caller(new_name("eve"))
     chat = await make_group(owner, bob.user)
     seq = (await send(member, chat, "hello")).json()["seq"]
@@ -86,7 +86,7 @@ async def test_pin_in_a_group_requires_owner_or_admin(
 async def test_pin_in_a_direct_chat_is_allowed_unless_blocked(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Both users may pin; after a block they may only list pins."""
+    """Both users may pin. After a block they may only list pins."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seq = (await send(mine, pair, "address: 5 Main St")).json()["seq"]
     path = f"/v1/chats/{pair}/pins/{seq}"
@@ -127,7 +127,7 @@ async def test_pin_is_idempotent(caller: Caller, alice: RawChat, pair: str) -> N
 async def test_pin_of_absent_or_deleted_message_is_refused(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Also of an entry that is not a message."""
+    """A pin of an entry that is not a message is refused too."""
     client = caller(alice.user)
     seq = (await send(client, pair, "hello")).json()["seq"]
     await client.put(f"/v1/chats/{pair}/pins/{seq}")
@@ -145,7 +145,7 @@ async def test_pin_of_absent_or_deleted_message_is_refused(
 async def test_pinned_message_is_listed_with_its_changes(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Edited, hidden for one user or deleted, also before DynamoDB has the change."""
+    """It is listed as edited, hidden or deleted, also before DynamoDB has the change."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seqs = [(await send(mine, pair, f"m{n}")).json()["seq"] for n in range(3)]
     for seq in seqs:
@@ -160,7 +160,7 @@ async def test_pinned_message_is_listed_with_its_changes(
 
 
 async def test_pins_are_paged(caller: Caller, alice: RawChat, pair: str) -> None:
-    """By message, newest first; an invalid cursor is refused."""
+    """Pins are ordered by message, newest first; an invalid cursor is refused."""
     client = caller(alice.user)
     for number in range(3):
         seq = (await send(client, pair, f"m{number}")).json()["seq"]
@@ -185,7 +185,7 @@ def small_api(stack: Stack) -> Server:
 async def test_concurrent_pins_do_not_exceed_the_limit(
     stack: Stack, small_api: Server, alice: RawChat, pair: str
 ) -> None:
-    """Of eight pins two succeed; when a pinned message is deleted, another can be pinned."""
+    """Two of eight pins succeed. When a pinned message is deleted, another can be pinned."""
     headers = {"Authorization": f"Bearer {stack.token(alice.user)}"}
     async with httpx.AsyncClient(
         base_url=small_api.endpoint, headers=headers, timeout=20
@@ -237,7 +237,7 @@ async def test_pinned_message_has_a_flag_until_it_is_unpinned(
 async def test_pin_of_a_deleted_message_is_removed_by_the_worker(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """The persisted deletion removes it, without a request that lists the pins."""
+    """The persisted deletion removes the pin without a request for the list."""
     client = caller(alice.user)
     seqs = [(await send(client, pair, f"m{n}")).json()["seq"] for n in range(2)]
     for seq in seqs:
@@ -256,13 +256,13 @@ async def test_pin_of_a_deleted_message_is_removed_by_the_worker(
 
 
 async def list_flags(stack: Stack, chat: str, seq: int) -> list[bool]:
-    """Return whether the item of a message has the flag, as a list of one value."""
+    """Return whether the item of a message has the flag, as a list with one value."""
     rows = await stack.read_items(chat)
     return ["pinned" in row for row in rows if row["seq"]["N"] == str(seq)]
 
 
 async def list_pin_rows(stack: Stack, chat: str) -> list[Fields]:
-    """Return the items of a chat's pins by seq, and last the item with their number."""
+    """Return the pin items of a chat by seq; the last item has their number."""
     partition = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{chat}")
     rows = await asyncio.to_thread(read_partitions, *partition)
     return [row for row in rows if row["SK"]["S"].startswith("pin")]
@@ -271,7 +271,7 @@ async def list_pin_rows(stack: Stack, chat: str) -> list[Fields]:
 async def test_pin_does_not_change_the_unread_count(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The chat list counts only the message, and has it as the last one."""
+    """The chat list counts only the message and shows it as the last message."""
     mine = caller(alice.user)
     seq = (await send(mine, pair, "hello")).json()["seq"]
     await mine.put(f"/v1/chats/{pair}/pins/{seq}")

@@ -18,7 +18,7 @@ pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixture
 async def test_client_pins_messages_and_gets_events(
     stack: Stack, api: Server, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Events arrive in order and once."""
+    """Each event arrives once and in order."""
     url = f"ws://127.0.0.1:{stack.port}/"
     async with ChatClient(url, stack.token(alice.user), api_url=api.endpoint) as client:
         first = (await client.send(pair, "one")).seq

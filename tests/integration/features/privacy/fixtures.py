@@ -25,7 +25,7 @@ async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def new_person(vault: Vault) -> AsyncIterator[Callable[[str], Person]]:
-    """A factory of new users; they have no account yet."""
+    """A factory of new users, which have no account yet."""
     async with contextlib.AsyncExitStack() as clients:
 
         def make(stem: str) -> Person:

@@ -30,7 +30,7 @@ QUICK = {
     "CHAT_AUTH_ARGON2_MEMORY_KIB": "8",
     "chatserver.auth.passwords.ARGON2_PASSES": "1",
     "CHAT_AUTH_COOKIE_SECURE": "false",
-    # No server listens there: events stay in Redis and become dead letters.
+    # No server listens on this port, so events stay in Redis and become dead letters.
     "CHAT_WEBHOOKS_SECRET": "s" * 32,
     "CHAT_WEBHOOKS_EVENTS_URL": "http://127.0.0.1:9/events",
     "CHAT_WEBHOOKS_BEFORE_SEND_URL": "http://127.0.0.1:9/ask",
@@ -51,12 +51,12 @@ class Vault(NamedTuple):
     cold: Cold
 
     def start_worker(self, *names: str, failpoint: str = "") -> Server:
-        """Start a worker, which kills itself at `failpoint` if that is given."""
+        """Start a worker; if `failpoint` is given, it kills itself there."""
         more = {"CHAT_FAILPOINT": f"{failpoint}:kill"} if failpoint else {}
         return self.stack.start_worker(*names, **more)
 
     def iter_objects(self) -> Iterator[tuple[str, bytes]]:
-        """Yield all objects of the bucket, read with boto3 only."""
+        """Yield all objects of the bucket, read with boto3."""
         client = boto3.client(
             "s3",
             endpoint_url=self.cold.endpoint,
@@ -70,7 +70,7 @@ class Vault(NamedTuple):
                 try:
                     answer = client.get_object(Bucket=self.cold.bucket, Key=each["Key"])
                 except client.exceptions.NoSuchKey:
-                    continue  # a worker deleted it
+                    continue  # a worker deleted the object
                 yield each["Key"], answer["Body"].read()
 
 

@@ -40,7 +40,7 @@ NewPerson = Callable[[str], Person]
 async def send_as_companion(
     vault: Vault, monkeypatch: pytest.MonkeyPatch, companion: str, chat: str, body: str
 ) -> None:
-    """Commit a message of a companion, as the assistant does."""
+    """Commit a message as a companion, like the assistant worker."""
     for name, value in vault.stack.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CHAT_WEBHOOKS_BEFORE_SEND_URL", raising=False)
@@ -60,7 +60,7 @@ def find(vault: Vault, mark: str) -> list[str]:
 async def test_sessions_are_exported_and_erased_with_all_messages(
     vault: Vault, new_person: NewPerson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The export has the AI responses; after the erasure Redis and DynamoDB have no text."""
+    """The export has the AI responses. After the erasure, Redis and DynamoDB have no text."""
     zoe, mark = new_person("zoe"), secrets.token_hex(8)
     await zoe.register()
     ada = (await make_companion(vault.stack, f"ai-{secrets.token_hex(4)}")).id

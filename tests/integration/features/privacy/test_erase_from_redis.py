@@ -1,4 +1,4 @@
-"""`commit_change.lua` for the system user: erases messages of a user in any chat."""
+"""`commit_change.lua` for the system user: it erases messages of a user in any chat."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def contains(chat: Chat, text: str) -> bool:
 
 
 def test_erasure_of_an_edited_message_removes_all_its_texts(chat: Chat) -> None:
-    """Of the message and all its edits, although its author is not a member any more."""
+    """The texts of the message and all its edits are removed, although the author has left."""
     seq = chat.say(ALICE, "first secret")
     chat.commit_change(ALICE, "edit", seq, "second secret")
     chat.commit_change(ALICE, "edit", seq, "third secret")
@@ -67,7 +67,7 @@ def test_erasure_keeps_messages_of_other_users(chat: Chat) -> None:
 
 
 def test_delete_by_a_non_member_without_author_is_refused(chat: Chat) -> None:
-    """The system user has no other rights than to erase."""
+    """The system user has no right except to erase."""
     seq = chat.say(ALICE)
 
     assert chat.commit_change(SYSTEM, "delete", seq) == [5]

@@ -1,4 +1,4 @@
-"""Erasure of users: data in all stores, access afterwards, and kills of the worker."""
+"""Erasure of users: data in all stores, access afterwards, and killed workers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def find(vault: Vault, mark: str) -> list[str]:
 async def create_data(
     vault: Vault, zoe: Person, bob: Person, key: str, mark: str
 ) -> dict[str, Any]:
-    """Write a mark into all data that zoe can create; return ids and the number of messages."""
+    """Write a mark to all data that zoe can create; return ids and the number of messages."""
     client = zoe.client
     made = {"user": zoe.user, "name": f"name {mark}"}
     headers = {**bearer(key), "Idempotency-Key": "make"}
@@ -99,7 +99,7 @@ async def create_data(
 
 
 async def send_expiring(zoe: Person, chat: str, mark: str) -> int:
-    """Send and edit a message that soon expires; return the number of messages sent."""
+    """Send and edit a message that expires soon; return the number of messages sent."""
     for count, expires_s in enumerate((1, 10, 60), 1):
         seq = await zoe.say(chat, f"fleeting {mark}", expires_s=expires_s)
         change, headers = {"body": f"f {mark}"}, bearer(zoe.token)
@@ -107,13 +107,13 @@ async def send_expiring(zoe: Person, chat: str, mark: str) -> int:
         answer = await zoe.client.patch(path, json=change, headers=headers)
         if answer.status_code == 200:
             return count
-        # The message expired before the edit, on a slow machine.
+        # On a slow machine, the message expired before the edit.
         assert answer.status_code == 404, answer.text
     raise AssertionError("every message expired before its edit")
 
 
 def signal_to(worker: Server, number: signal.Signals) -> None:
-    """Send a signal to a worker, to pause or continue it."""
+    """Send a signal that pauses or continues a worker."""
     assert worker.process is not None
     worker.process.send_signal(number)
 
@@ -128,7 +128,7 @@ def add_dead_letter(vault: Vault, user: str, mark: str) -> None:
 async def test_erasure_removes_all_data_despite_killed_workers(
     vault: Vault, new_person: NewPerson, key: str, erasure_worker: Server
 ) -> None:
-    """No store and no log contains the mark any more; the seqs of messages are kept."""
+    """No store and no log contains the mark any more. The seqs of messages remain."""
     zoe, bob, mark = new_person("zoe"), new_person("bob"), f"canary{secrets.token_hex(8)}"
     await bob.register()
     async with RawChat(bob.user, vault.stack.port, lambda _: bob.token) as device:
@@ -173,7 +173,7 @@ async def test_erasure_removes_all_data_despite_killed_workers(
     assert [each["step"] for each in done["steps"]][-1] == "check"
     counts = {each["what"]: each["count"] for each in done["steps"]}
     assert counts["favorites"] == 2
-    # The others and the one sent over the socket.
+    # The other messages and the one sent over the socket.
     assert counts["messages whose text was deleted"] == made["messages"] + 1
 
 
@@ -196,7 +196,7 @@ async def test_erased_user_has_no_access_and_the_name_stays_taken(
     assert early.status_code == 403
     await zoe.ask("GET", "/v1/me", 403)
     vault.stack.delete_user_state(zoe.user)
-    await zoe.ask("GET", "/v1/me", 403)  # also after Redis lost its data
+    await zoe.ask("GET", "/v1/me", 403)  # this also holds after Redis lost its data
     with pytest.raises(Ended):
         await RawChat(zoe.user, vault.stack.port, lambda _: zoe.token).start()
     zoe.token = ""
@@ -215,7 +215,7 @@ async def test_erased_user_has_no_access_and_the_name_stays_taken(
 async def test_erasure_by_the_application_is_idempotent(
     vault: Vault, new_person: NewPerson, key: str, erasure_worker: Server
 ) -> None:
-    """The receipt is the same; a user without a password needs a recent token."""
+    """The receipt is the same. A user without a password needs a recent token."""
     zoe = new_person("zoe")
     path, headers = f"/v1/admin/users/{zoe.user}", bearer(key)
     absent = await zoe.client.delete(path, headers=headers)
@@ -242,7 +242,7 @@ def login_of(person: Person) -> dict[str, str]:
 
 
 async def test_erasure_of_the_system_user_is_refused(vault: Vault, key: str) -> None:
-    """It is the sender of messages of the host application."""
+    """It is the sender of the host application's messages."""
     async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=30) as client:
         answer = await client.delete("/v1/admin/users/system", headers=bearer(key))
 

@@ -1,4 +1,4 @@
-"""Exports of a user's data: content, limits, and a kill of the worker."""
+"""Exports of a user's data: content, limits, and a killed worker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def export_until_refused(person: Person) -> tuple[int, dict[str, Any]]:
 
 
 async def test_export_has_all_data_of_the_user_only(vault: Vault, new_person: NewPerson) -> None:
-    """Also after its worker was killed; one export at a time and three per day are allowed."""
+    """The export survives a kill of its worker. One at a time and three per day are allowed."""
     zoe, bob, began_on = new_person("zoe"), new_person("bob"), today()
     await zoe.register(name="Zoë", device="Zoë's phone")
     await bob.register()
@@ -92,7 +92,7 @@ async def test_export_has_all_data_of_the_user_only(vault: Vault, new_person: Ne
     assert (begun.status_code, begun.json()["state"]) == (202, "waiting")
     assert same.json() == begun.json()
     assert other["code"] == "conflict"
-    # Three per UTC day; if a new day began during the test, up to three more.
+    # Three per UTC day; three more if a new day began during the test.
     assert 1 + made == 3 or (today() != began_on and 1 + made <= 6)
     assert refused["retry_after_ms"] > 0
     assert (export["state"], export["progress"]) == ("ready", 100)

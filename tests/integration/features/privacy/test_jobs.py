@@ -1,4 +1,4 @@
-"""Jobs of exports and erasures: claims, retries, and reasons of failures."""
+"""Jobs of exports and erasures: claims, retries, and failure reasons."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def get_job(container: StorageContainer, id_: str) -> Job:
 
 
 async def test_too_large_export_fails_with_a_reason(container: StorageContainer) -> None:
-    """It is not retried; another export may be requested."""
+    """It is not retried, and another export may be requested."""
     id_ = await request_export(container)
 
     async def work(_: ClaimedJob) -> None:
@@ -54,7 +54,7 @@ async def test_too_large_export_fails_with_a_reason(container: StorageContainer)
 async def test_export_that_keeps_failing_ends_with_a_reason(
     container: StorageContainer,
 ) -> None:
-    """Retries are delayed; after the last attempt the job has failed."""
+    """Retries are delayed. After the last attempt, the job has failed."""
     id_ = await request_export(container)
 
     async def work(_: ClaimedJob) -> None:
@@ -73,7 +73,7 @@ async def test_export_that_keeps_failing_ends_with_a_reason(
     assert "the bucket is down" in job.why
 
 
-async def test_job_claimed_by_another_worker_is_lost_for_the_first(
+async def test_job_claimed_by_another_worker_cannot_be_changed_by_the_first(
     container: StorageContainer,
 ) -> None:
     """A worker that was paused until its claim expired cannot change the job."""

@@ -1,4 +1,4 @@
-"""Fixtures of APNs: a stub service whose certificate the test process trusts."""
+"""Fixtures of APNs: a stub service with a certificate that the test process trusts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the push tests: tables are created once; each test has its own users."""
+"""Fixtures of the push tests: the tables are created once, and each test has its own users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _tables: dict[str, Warm] = {}
 
 @pytest.fixture
 async def push_warm(dynamodb: str) -> Warm:
-    """The settings of the tables of these tests."""
+    """The settings with the tables of these tests."""
     if dynamodb not in _tables:
         settings = settings_for(dynamodb)
         async with open_dynamodb(settings) as client:
@@ -38,7 +38,7 @@ async def push_service() -> AsyncIterator[PushService]:
 async def world(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> AsyncIterator[PushWorld]:
-    """Three users and a worker container."""
+    """Three users, and the container of a worker."""
     async with open_push_world(redis_url, push_warm, push_service) as made:
         yield made
 

@@ -54,9 +54,7 @@ class PushWorld:
     async def direct(self) -> Audience:
         """Open the direct chat of Alice and Bob."""
         chat = await make_direct(self.container, self.alice, self.bob)
-        await self.container.chat_creator.open_direct(
-            self.bob, self.alice
-        )  # so that no fan-out has to do it
+        await self.container.chat_creator.open_direct(self.bob, self.alice)  # this avoids a fan-out
         return chat
 
     async def group(self) -> Audience:
@@ -68,7 +66,7 @@ class PushWorld:
         await self.gateway.send(chat, *texts, sender=self.alice)
 
     async def edit(self, chat: Audience, seq: int, text: str) -> None:
-        """Edit a message of Alice's, which appends an entry that is not a message."""
+        """Edit a message of Alice's. This appends an entry that is not a message."""
         ref, mid = Ref(f"edit-{seq}"), Mid(f"E{seq}")
         tail = codec.encode_entry_tail(chat.chat, mid, self.alice, ref, "edit", text, seq)
         made = MessageChange(chat.chat, self.alice, ref, mid, "dd", "edit", Seq(seq), text, tail)
@@ -86,7 +84,7 @@ class PushWorld:
         return browser
 
     async def set_presence(self, user: UserId, state: State) -> None:
-        """Announce a user's presence from a running gateway."""
+        """Publish a user's presence from a running gateway."""
         presence = PresenceStates(
             hot=self.hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600
         )
@@ -99,7 +97,7 @@ class PushWorld:
         await self.container.inboxes.mark(user, chat.chat, Seq(upto), Seq(upto))
 
     def variables(self) -> dict[str, str]:
-        """Return the environment of a worker process that may call the service."""
+        """Return the environment of a worker process that may call the stub service."""
         notify = {f"CHAT_NOTIFY_{k}".upper(): str(v) for k, v in self.service.settings().items()}
         return {
             **variables_of(self.container),
@@ -120,7 +118,7 @@ class PushWorld:
         return bool(is_all_scanned) and await self.hot.call("ZCARD", self.hot.keys.due(0)) == 0
 
     async def wait_until_scanned(self) -> None:
-        """Wait until the backlog is scanned and no chat is due: no further push will be sent."""
+        """Wait until the backlog is scanned and no chat is due, so that no more pushes are sent."""
         await eventually(self._is_scanned, what="the backlog is scanned and no chat is due")
 
     async def wait_until_due(self, chat: Audience) -> None:
@@ -129,7 +127,7 @@ class PushWorld:
         await eventually(lambda: self.hot.call("ZSCORE", due, chat.chat))
 
     async def end_delay(self, chat: Audience) -> None:
-        """End the delay of a chat."""
+        """End the delay of a due chat."""
         await self.hot.call("ZADD", self.hot.keys.due(0), "XX", 1, chat.chat)
 
 
@@ -137,11 +135,11 @@ class PushWorld:
 async def open_push_world(
     redis_url: str, warm: Warm, service: PushService, **notify: Any
 ) -> AsyncIterator[PushWorld]:
-    """Open the container of a process that may call the service."""
+    """Open the container of a process that may call the stub service."""
     sections = {
         "notify": config.Notify(**{**service.settings(), **notify}),
         "outbound": config.Outbound(allow_private=LOOPBACK),
-        # An ended session is known after 2.5 s, a half-open one after 3.2 s.
+        # An ended session is detected after 2.5 s, a half-open one after 3.2 s.
         "gateway": config.Gateway(ping_interval_s=0.5, pong_timeout_s=0.1, online_ttl_s=1.1),
         "presence": config.Presence(offline_grace_s=0.5),
     }

@@ -55,12 +55,12 @@ async def test_due_chat_keeps_its_first_time_and_seq(hot: HotClient) -> None:
     (due,) = await chats.claim_due(10, 60)
 
     assert (due.chat, due.since) == (CHAT, 5)
-    assert await chats.claim_due(10, 60) == [], "the chat is claimed for a minute"
+    assert await chats.claim_due(10, 60) == [], "the chat must be claimed for a minute"
     assert await chats.get_checkpoint() == "2-0"
 
 
 async def test_finished_chat_is_due_again_after_new_messages(hot: HotClient) -> None:
-    """Messages committed during a push get the next push."""
+    """Messages committed during a push are in the next push."""
     chats = await open_due_chats(hot)
     await chats.schedule("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
     first, second = sorted(await chats.claim_due(10, 60), key=lambda due: due.chat)
@@ -76,7 +76,7 @@ async def test_finished_chat_is_due_again_after_new_messages(hot: HotClient) -> 
 
 
 async def test_due_chat_is_claimed_again_after_its_claim_expired(hot: HotClient) -> None:
-    """The first worker may have been killed; its late `finish` has no effect."""
+    """The first worker may be dead; its late `finish` has no effect."""
     chats = await open_due_chats(hot)
     await chats.schedule("1-0", {CHAT: Seq(5)}, 0)
     (lost,) = await chats.claim_due(10, 0)
@@ -136,7 +136,7 @@ async def test_backlog_entries_are_kept_for_both_readers(hot: HotClient) -> None
 async def test_backlog_is_kept_a_minute_for_the_notify_worker(
     hot: HotClient, is_running: bool
 ) -> None:
-    """For a worker that is behind; without a running worker, entries are trimmed at once."""
+    """A slow worker gets a minute. If no worker is running, entries are trimmed at once."""
     chats, persist = await open_due_chats(hot), await claim_lease(hot, "persist")
     now, _ = await hot.call("TIME")
     old, recent, last = f"{int(now) - 90}000-0", f"{int(now) - 30}000-0", f"{int(now)}000-0"
@@ -154,7 +154,7 @@ async def test_backlog_is_kept_a_minute_for_the_notify_worker(
 
 
 async def test_absent_users_have_no_foreground_client_and_may_have_devices(hot: HotClient) -> None:
-    """Clients in the background or of a dead gateway do not count; read marks are returned too."""
+    """Clients in the background or of a dead gateway do not count. Read marks are returned too."""
     push_state = PushState(hot)
     presence = PresenceStates(hot=hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
     dead_gateway = PresenceStates(hot=hot, gateway=GatewayId("gw2"), online_ttl_s=60, keep_s=600)
@@ -178,7 +178,7 @@ async def test_absent_users_have_no_foreground_client_and_may_have_devices(hot: 
 
 
 async def test_cached_absence_of_devices_does_not_hide_a_registration(hot: HotClient) -> None:
-    """A device is registered before the worker records that there was none."""
+    """A device is registered just before the worker caches that there was none."""
     push_state = PushState(hot)
     await push_state.record_devices(BOB)
     await push_state.record_no_devices(BOB)

@@ -1,4 +1,4 @@
-"""APNs with a stub service: requests, responses, and devices that are removed."""
+"""APNs with a stub service: requests, responses, and removed devices."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def apns(apns_service: ApnsService) -> AsyncIterator[Apns]:
 async def test_apns_request_has_the_documented_headers_and_payload(
     apns: Apns, apns_service: ApnsService
 ) -> None:
-    """Two pushes use one connection and one provider token."""
+    """Two pushes share one connection and one provider token."""
     for _ in range(2):
         assert (await apns.send(PHONE, NOTICE)).outcome is Outcome.SENT
 
@@ -119,7 +119,7 @@ async def test_apns_error_has_an_outcome_by_its_reason(
 
     assert verdict.outcome is outcome
     assert verdict.reason == f"status {status} {label}"
-    assert verdict.is_device_only is (reason == "TooManyRequests"), "other devices are not affected"
+    assert verdict.is_device_only is (reason == "TooManyRequests"), "other devices must remain"
     assert PUSH_REFUSALS.labels("apns", label)._value.get() == before + 1
 
 
@@ -164,7 +164,7 @@ async def test_apns_expired_provider_token_is_renewed_once(
 async def test_apns_stream_reset_has_an_outcome_by_its_code(
     apns: Apns, apns_service: ApnsService
 ) -> None:
-    """`REFUSED_STREAM` means not processed; after another code the push may have been sent."""
+    """`REFUSED_STREAM` means that it was not processed. After another code, it may have been."""
     apns_service.answer(
         DEVICE,
         Reply(RESET, body="REFUSED_STREAM", times=1),
@@ -183,7 +183,7 @@ async def test_apns_stream_reset_has_an_outcome_by_its_code(
 async def world_with_apns(
     redis_url: str, push_warm: Warm, push_service: PushService, apns_service: ApnsService
 ) -> AsyncIterator[PushWorld]:
-    """Three users and a worker container that also uses APNs."""
+    """Three users, and the container of a worker that also uses APNs."""
     more = apns_service.settings()
     async with open_push_world(redis_url, push_warm, push_service, **more) as made:
         yield made
@@ -211,7 +211,7 @@ async def list_subscriptions(world: PushWorld, user: UserId) -> list[str]:
 async def test_apns_absent_user_gets_one_push_of_the_newest_message_per_device(
     world_with_apns: PushWorld, apns_service: ApnsService
 ) -> None:
-    """One push for all messages within the delay; the next one replaces it on the screen."""
+    """All messages within the delay get one push; the next push replaces it on the screen."""
     world = world_with_apns
     direct, group = await world.direct(), await world.group()
     phone, tablet = await register(world, world.bob), await register(world, world.bob)
@@ -238,10 +238,10 @@ async def test_apns_absent_user_gets_one_push_of_the_newest_message_per_device(
     assert (len(apns_service.taken), apns_service.connected) == (6, 1)
 
 
-async def test_apns_push_is_retried_only_if_it_was_surely_not_sent(
+async def test_apns_push_is_retried_only_if_it_was_not_sent(
     world_with_apns: PushWorld, apns_service: ApnsService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device gets at most one push per message; an expired provider token is renewed."""
+    """A device gets at most one push per message. An expired provider token is renewed."""
     monkeypatch.setattr("chatserver.features.push.providers.sender.BACKOFF_S", 0.01)
     world = world_with_apns
     direct = await world.direct()

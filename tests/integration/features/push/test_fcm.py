@@ -39,7 +39,7 @@ NOTICE = Notice(
 
 @pytest.fixture
 async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
-    """The FCM provider, with a service account whose token URL is the stub service."""
+    """The FCM provider with a service account whose token URL is the stub service."""
     pem = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     account = {
         "project_id": "our-project",
@@ -62,7 +62,7 @@ async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
 
 
 async def test_fcm_request_has_the_documented_fields(fcm: Fcm, push_service: PushService) -> None:
-    """Two messages use one access token."""
+    """Two messages share one access token."""
     for _ in range(2):
         assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.SENT
 
@@ -113,7 +113,7 @@ async def test_fcm_message_with_long_text_is_shortened(fcm: Fcm, push_service: P
 async def test_fcm_error_has_an_outcome_by_its_code(
     fcm: Fcm, push_service: PushService, status: int, code: str, outcome: Outcome
 ) -> None:
-    """`GONE` deletes the device, but not for a 404 without an error code."""
+    """`GONE` deletes the device, except for a 404 without an error code."""
     body = json.dumps({"error": {"details": [{"errorCode": code}]}})
     push_service.answer(SEND, Reply(status, {"Retry-After": "3"}, body))
 
@@ -121,7 +121,7 @@ async def test_fcm_error_has_an_outcome_by_its_code(
 
 
 async def test_fcm_without_access_token_sends_nothing(fcm: Fcm, push_service: PushService) -> None:
-    """An error of the service account is temporary and does not delete devices."""
+    """An error of the service account is temporary and deletes no devices."""
     push_service.answer("/token", Reply(400, body='{"error":"invalid_grant"}'))
 
     assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.DOWN

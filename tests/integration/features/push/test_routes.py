@@ -1,4 +1,4 @@
-"""Push subscriptions and muted chats over HTTP, up to the push to a browser."""
+"""Push subscriptions and muted chats over HTTP, and the pushes to a browser."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PushApi:
 
 @pytest.fixture
 async def api(redis_url: str, push_warm: Warm, push_service: PushService) -> AsyncIterator[PushApi]:
-    """An API with the Redis and tables of the worker."""
+    """An API with the Redis and the tables of the worker."""
     settings = settings_of(
         redis_url,
         push_warm,
@@ -91,7 +91,7 @@ def form_of(browser: Any) -> dict[str, Any]:
 async def test_push_subscription_gets_pushes_until_it_is_removed(
     world: PushWorld, api: PushApi, push_service: PushService
 ) -> None:
-    """From the request of the page to the text that the browser decrypts."""
+    """The page subscribes, and the browser decrypts the text of the push."""
     direct, bob = await world.direct(), api.client_of(world.bob)
     browser = push_service.new_browser()
 
@@ -101,7 +101,7 @@ async def test_push_subscription_gets_pushes_until_it_is_removed(
     assert again.json()["id"] == made.json()["id"]
     listed = (await bob.get(SUBSCRIPTIONS)).json()
     assert [(one["id"], one["kind"]) for one in listed["items"]] == [(made.json()["id"], "web")]
-    assert browser.endpoint not in str(listed), "an endpoint is a secret"
+    assert browser.endpoint not in str(listed), "the response must not contain the endpoint"
     assert browser.keys["auth"] not in str(listed)
 
     async with world.running_worker():
@@ -118,7 +118,7 @@ async def test_push_subscription_gets_pushes_until_it_is_removed(
 async def test_push_subscription_of_an_application_is_for_fcm_or_apns(
     world: PushWorld, api: PushApi
 ) -> None:
-    """The same token is a different device for each service; APNs tokens ignore case."""
+    """One token is a different device for each service; APNs tokens ignore case."""
     bob, token = api.client_of(world.bob), secrets.token_hex(32)
     forms: list[dict[str, str]] = [
         {"token": token},
@@ -135,7 +135,7 @@ async def test_push_subscription_of_an_application_is_for_fcm_or_apns(
         ("fcm", "fcm"),
         ("apns", "apns"),
     ]
-    assert token not in answer.text.lower(), "a token is a secret"
+    assert token not in answer.text.lower(), "the response must not contain the token"
     stored = await api.container.get(PushContainer).subscriptions.list_for_user(
         world.bob, api.container.clock.time()
     )
@@ -163,7 +163,7 @@ async def test_push_subscription_belongs_to_the_last_user_who_registered_it(
 async def test_push_subscriptions_are_limited_and_removed_with_their_device(
     world: PushWorld, api: PushApi, push_service: PushService
 ) -> None:
-    """Beyond the limit the oldest one is removed."""
+    """Beyond the limit, the oldest subscription is removed."""
     bob, subscriptions = api.client_of(world.bob), api.container.get(PushContainer).subscriptions
     names = []
     for _ in range(3):
@@ -185,7 +185,7 @@ async def test_push_subscriptions_are_limited_and_removed_with_their_device(
 async def test_invalid_push_subscription_is_refused(
     api: PushApi, push_service: PushService
 ) -> None:
-    """Private addresses, invalid keys, and fields that do not fit together."""
+    """Private addresses, invalid keys and inconsistent fields are refused."""
     mallory = api.client_of("mallory")
     for change in INVALID_FIELDS:
         form = form_of(push_service.new_browser()) | change
@@ -196,7 +196,7 @@ async def test_invalid_push_subscription_is_refused(
 async def test_push_subscriptions_are_removed_with_their_login(
     world: PushWorld, api: PushApi, push_service: PushService
 ) -> None:
-    """A logout removes those of the login; the end of all logins removes all."""
+    """A logout removes the subscriptions of the login; the end of all logins removes all."""
     account = {"user": f"dora-{world.bob}", "password": "correct horse battery"}
     client = api.client_of("mallory")
     grants = [(await client.post("/v1/auth/register", json=account)).json()]
@@ -221,7 +221,7 @@ async def test_push_subscriptions_are_removed_with_their_login(
 
 
 async def test_muted_chat_is_a_setting_of_each_member(world: PushWorld, api: PushApi) -> None:
-    """Other members are not affected; for a stranger, 404."""
+    """Other members are not affected, and a stranger gets 404."""
     direct = await world.direct()
     bob, alice = api.client_of(world.bob), api.client_of(world.alice)
     path = f"/v1/chats/{direct.chat}/notifications"

@@ -1,4 +1,4 @@
-"""The notify worker: recipients, content, retries and kills."""
+"""The notify worker: recipients, content, retries and killed workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytest_plugins = ["tests.integration.features.push.fixtures"]
 async def test_notify_absent_user_gets_an_encrypted_push(
     world: PushWorld,
 ) -> None:
-    """With the documented fields and headers; the service cannot read the text."""
+    """It has the documented fields and headers, and the push service cannot read the text."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
 
@@ -66,7 +66,7 @@ async def test_notify_absent_user_gets_an_encrypted_push(
 async def test_notify_absent_members_get_a_push_per_browser_and_the_sender_none(
     world: PushWorld,
 ) -> None:
-    """A push for a group has the name of the group."""
+    """A push for a group shows the name of the group."""
     group = await world.group()
     alices = await world.subscribe(world.alice)
     phone, laptop = await world.subscribe(world.bob), await world.subscribe(world.bob)
@@ -85,7 +85,7 @@ async def test_notify_absent_members_get_a_push_per_browser_and_the_sender_none(
 async def test_notify_user_with_a_foreground_client_gets_no_push(
     world: PushWorld,
 ) -> None:
-    """A user whose client is in the background gets one."""
+    """A user whose client is in the background gets a push."""
     group = await world.group()
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
     await world.set_presence(world.bob, State.ONLINE)
@@ -142,7 +142,7 @@ async def test_notify_scan_restarts_after_redis_lost_its_data(world: PushWorld) 
     async def has_position() -> bool:
         try:
             return bool(await world.hot.call("HEXISTS", checkpoint, "told"))
-        except Unavailable:  # while the client reconnects
+        except Unavailable:  # the client may still be reconnecting
             return False
 
     await eventually(has_position, what="the scan position is recorded")
@@ -193,7 +193,7 @@ async def test_notify_message_read_within_the_delay_is_not_pushed(
 async def test_notify_messages_within_the_delay_get_one_push_of_the_newest(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> None:
-    """It has the number of unread messages without edits; the next push replaces it on screen."""
+    """It has the unread count, in which edits do not count; the next push replaces it."""
     async with open_push_world(redis_url, push_warm, push_service, delay_s=300) as world:
         direct = await world.direct()
         browser = await world.subscribe(world.bob)
@@ -218,7 +218,7 @@ async def test_notify_messages_within_the_delay_get_one_push_of_the_newest(
 async def test_notify_without_preview_sends_no_text(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> None:
-    """By a setting of the deployment."""
+    """A setting of the deployment turns previews off."""
     async with open_push_world(redis_url, push_warm, push_service, preview=False) as world:
         direct = await world.direct()
         browser = await world.subscribe(world.bob)
@@ -277,7 +277,7 @@ async def test_notify_expired_subscription_is_removed(world: PushWorld, status: 
 async def test_notify_user_who_subscribes_later_gets_pushes(
     world: PushWorld,
 ) -> None:
-    """That a user has no browser is cached until the user registers one."""
+    """The worker caches that a user has no browser until the user registers one."""
     direct = await world.direct()
     await world.say(direct, "no browser yet")
     await world.wait_until_scanned()
@@ -296,7 +296,7 @@ async def test_notify_user_who_subscribes_later_gets_pushes(
 async def test_notify_busy_service_is_retried_after_retry_after(
     world: PushWorld,
 ) -> None:
-    """The push is sent once more after the time in the 429 response."""
+    """The push is sent again after the time in the 429 response."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
     world.service.answer(browser.path, Reply(429, {"Retry-After": "2"}, times=1))
@@ -315,7 +315,7 @@ async def test_notify_busy_service_is_retried_after_retry_after(
 async def test_notify_service_that_hangs_does_not_delay_others(
     world: PushWorld,
 ) -> None:
-    """Pushes to different services are independent of each other."""
+    """Pushes to different services are independent."""
     direct, group = await world.direct(), await world.group()
     async with open_push_service() as stuck:
         bobs = await world.subscribe(world.bob, stuck)
@@ -332,7 +332,7 @@ async def test_notify_service_that_hangs_does_not_delay_others(
 async def test_notify_push_that_may_have_arrived_is_not_sent_again(
     world: PushWorld,
 ) -> None:
-    """After a 500 the push may have been sent; a push is delivered at most once."""
+    """After a 500, the push may have been sent. A push is delivered at most once."""
     direct = await world.direct()
     browser, other = await world.subscribe(world.bob), await world.subscribe(world.bob)
     world.service.answer(browser.path, Reply(500))
@@ -344,11 +344,11 @@ async def test_notify_push_that_may_have_arrived_is_not_sent_again(
     assert len(browser.taken) == 1
 
 
-# at most one push per message
+# At most one push per message.
 
 
 async def test_notify_claim_succeeds_once_and_not_for_read_messages(world: PushWorld) -> None:
-    """Also for concurrent claims and a process that was paused."""
+    """This includes concurrent claims and a process that was paused."""
     direct = await world.direct()
     push_state = PushState(world.hot)
     claim = push_state.claim
@@ -360,7 +360,7 @@ async def test_notify_claim_succeeds_once_and_not_for_read_messages(world: PushW
     assert await claim(world.bob, "s1", direct.chat, Seq(2), is_retry=True)
     assert await claim(world.bob, "s1", direct.chat, Seq(3))
     assert not await claim(world.bob, "s1", direct.chat, Seq(2), is_retry=True), (
-        "a newer message was pushed"
+        "a newer message was already pushed"
     )
     await world.hot.call("HSET", world.hot.keys.box(world.bob), f"r:{direct.chat}", 4)
     assert not await claim(world.bob, "s1", direct.chat, Seq(4))
@@ -369,7 +369,7 @@ async def test_notify_claim_succeeds_once_and_not_for_read_messages(world: PushW
 async def test_notify_two_workers_send_one_push(
     redis_url: str, push_warm: Warm, push_service: PushService, world: PushWorld
 ) -> None:
-    """One worker has the lease of a partition; when it ends, the other one continues."""
+    """One worker has the lease of a partition. When it exits, the other one continues."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
     async with (
@@ -418,7 +418,7 @@ async def test_notify_message_persisted_before_the_scan_is_pushed(
 async def test_notify_killed_at_a_step_sends_at_most_one_push(
     world: PushWorld, failpoint: str, count: int
 ) -> None:
-    """A push claimed by the killed worker is lost; an unclaimed one is sent by the next worker."""
+    """A push that the killed worker claimed is lost; others are sent by the next worker."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
     await world.say(direct, "one")

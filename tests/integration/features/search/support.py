@@ -46,7 +46,7 @@ class SearchStack(NamedTuple):
         return [name for name, content in self.index_files() if mark.encode() in content]
 
     def delete_leases(self) -> None:
-        """Delete the leases of a killed indexer, so that the test need not wait for them."""
+        """Delete the leases of a killed indexer, so that the test does not wait for them."""
         with redis_client(self.vault.stack.redis_url) as client:
             for key in client.scan_iter("*lease:search*"):
                 client.delete(key)
@@ -65,7 +65,7 @@ class SearchStack(NamedTuple):
             )
 
     def start_indexer(self, failpoint: str = "") -> Server:
-        """Start an indexer, which kills itself at `failpoint` if that is given."""
+        """Start an indexer; if `failpoint` is given, it kills itself there."""
         return self.vault.start_worker("search", failpoint=failpoint)
 
     def stop_indexer(self) -> None:

@@ -1,4 +1,4 @@
-"""Search over WebSocket, in the SDK and in the terminal: the same results as over HTTP."""
+"""Search over WebSocket, in the SDK and in the terminal returns the same results as over HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def ask(search_stack: SearchStack, person: Person, **fields: Any) -> dict[
 async def test_search_over_the_socket_has_the_results_of_http(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """Cursors are the same too: a list can be continued over the other interface."""
+    """The cursors are also the same, so a list can be continued over the other interface."""
     ann, ben, eve = await new_person("ann"), await new_person("ben"), await new_person("eve")
     chat = await make_group(ann, ben.user)
     for n in range(5):
@@ -83,7 +83,7 @@ async def test_invalid_search_frame_is_refused(
 async def test_search_cursor_of_another_user_or_query_is_refused(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """A cursor is valid for its query, order and user only."""
+    """A cursor is valid only for its query, order and user."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
@@ -98,7 +98,7 @@ async def test_search_cursor_of_another_user_or_query_is_refused(
 
 
 async def test_search_frame_costs_ten_tokens() -> None:
-    """One more for a page of 50, as over HTTP."""
+    """A page of 50 costs one more, as over HTTP."""
     assert compute_frame_cost(Search(1, "x")) == SEARCH == 10
     assert compute_frame_cost(Search(1, "x", limit=50)) == SEARCH + 1
 
@@ -106,7 +106,7 @@ async def test_search_frame_costs_ten_tokens() -> None:
 async def test_sdk_searches_over_the_socket(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """Without an `api_url`."""
+    """The SDK needs no `api_url`."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
@@ -177,7 +177,7 @@ async def search_in_terminal(
 async def test_search_without_a_worker_is_unavailable(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """The error names the missing worker; after its start, a search succeeds."""
+    """The error names the missing worker. When it has started, a search succeeds."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     await ann.say(chat, "salak one")

@@ -70,7 +70,7 @@ async def wait_until_killed(
 async def test_messages_are_found_after_an_indexer_was_killed(
     search_stack: SearchStack, new_person: NewPerson, step: str
 ) -> None:
-    """Messages, edits and deletions from before and after the kill."""
+    """Messages, edits and deletions from before and after the kill are found."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     edited = await ann.say(chat, "draft")
@@ -84,7 +84,7 @@ async def test_messages_are_found_after_an_indexer_was_killed(
     await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
 
     async def send_another() -> None:
-        """Send another message: a sweep may have indexed all of the earlier ones."""
+        """Send another message, because a sweep may have indexed all earlier ones."""
         await ann.say(chat, "one more")
         await asyncio.sleep(0.2)
 
@@ -103,7 +103,7 @@ async def test_messages_are_found_after_an_indexer_was_killed(
 async def test_indexer_killed_at_any_time_loses_no_message(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """Also while it merges files, which it does continuously here."""
+    """The indexer also merges files all the time in this test."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for round_ in range(6):
@@ -118,7 +118,7 @@ async def test_indexer_killed_at_any_time_loses_no_message(
             await ann.say(chat, f"apricot {round_} {n}")
         deleted = await ann.say(chat, "apricot deleted")
         await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
-        if round_ % 2:  # it has indexed some messages and merges files
+        if round_ % 2:  # the indexer has indexed some messages and merges files
             await wait_for_results(ben, f'"apricot {round_} 0"')
         worker.kill()
         search_stack.delete_leases()
@@ -159,7 +159,7 @@ async def test_erasure_is_completed_after_the_indexer_was_killed(
 async def test_indexer_that_was_down_for_long_catches_up(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """Entries of the backlog have been trimmed, so it reads the chats."""
+    """The backlog has been trimmed, so the indexer reads the chats."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     edited = await ann.say(chat, "melon draft")

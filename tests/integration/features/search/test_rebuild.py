@@ -78,7 +78,7 @@ async def test_invalid_query_on_the_command_line_exits_with_2(search_stack: Sear
 async def test_erased_user_is_removed_from_the_index_files(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """Texts and id, when the receipt is done; messages of other users are kept."""
+    """When the receipt is done, texts and id are gone. Messages of other users remain."""
     zoe, ben = await new_person("zoe"), await new_person("ben")
     mark = f"secret{secrets.token_hex(6)}"
     chat = await zoe.open_direct(ben.user)
@@ -104,7 +104,7 @@ async def test_erased_user_is_removed_from_the_index_files(
 async def test_search_index_of_a_tenant_is_deleted(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """An embedded index loses its files; one in S3 is deleted with the tenant's objects."""
+    """The files of an embedded index are deleted; an index in S3 is deleted with the objects."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     await ann.say(chat, "almond")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_message_is_found_by_members_with_a_snippet(new_person: NewPerson) -> None:
-    """A user who is not a member does not find it, with or without naming the chat."""
+    """A user who is not a member does not find it, with or without the chat in the query."""
     ann, ben, eve = await new_person("ann"), await new_person("ben"), await new_person("eve")
     chat = await ann.open_direct(ben.user)
     seq = await ann.say(chat, 'Lunch at the <b>Größe</b> & "Café"?')
@@ -43,7 +43,7 @@ async def test_message_is_found_by_members_with_a_snippet(new_person: NewPerson)
 
 
 async def test_languages_without_spaces_are_found(new_person: NewPerson) -> None:
-    """Chinese, Japanese and Thai, by a part of the text."""
+    """Chinese, Japanese and Thai texts are found by a part of the text."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for body in ("明天我们去东京都吃饭", "すぐ行くから待って", "สวัสดีครับ"):
@@ -55,7 +55,7 @@ async def test_languages_without_spaces_are_found(new_person: NewPerson) -> None
 
 
 async def test_search_filters_and_orders_results(new_person: NewPerson) -> None:
-    """By sender, chat, file and time; newest first or by relevance."""
+    """Filters are sender, chat, file and time; the order is newest first or by relevance."""
     ann, ben = await new_person("ann"), await new_person("ben")
     direct = await ann.open_direct(ben.user)
     group = await make_group(ann, ben.user)
@@ -77,7 +77,7 @@ async def test_search_filters_and_orders_results(new_person: NewPerson) -> None:
 
 @pytest.mark.parametrize("order", ["newest", "relevance"])
 async def test_search_pages_have_each_result_once(new_person: NewPerson, order: str) -> None:
-    """A cursor is valid for its own user only."""
+    """A cursor is valid only for its user."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chats = [await ann.open_direct(ben.user), await make_group(ann, ben.user)]
     sent = {f"pear number {n}" for n in range(23)}
@@ -105,7 +105,7 @@ async def test_search_pages_have_each_result_once(new_person: NewPerson, order: 
 async def test_search_finds_only_messages_that_the_member_may_read(
     new_person: NewPerson,
 ) -> None:
-    """None from before the user joined, and none after the user left."""
+    """Messages from before the user joined and after the user left are not found."""
     ann, ben, cat = await new_person("ann"), await new_person("ben"), await new_person("cat")
     chat = await make_group(ann, cat.user)
     await ann.ask("PATCH", f"/v1/chats/{chat}", 200, {"history": "joined"})
@@ -123,7 +123,7 @@ async def test_search_finds_only_messages_that_the_member_may_read(
 async def test_edited_deleted_and_expired_messages_are_not_found(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """Old text is not found once the change is acked; new text is found shortly after."""
+    """Old text is not found once the change is acked. New text is found shortly after."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     edited = await ann.say(chat, "kiwi original")
@@ -144,7 +144,7 @@ async def test_edited_deleted_and_expired_messages_are_not_found(
 
 
 async def test_messages_of_blocked_users_are_left_out(new_person: NewPerson) -> None:
-    """Also in a common group."""
+    """Messages in a common group are left out too."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await make_group(ann, ben.user)
     await ben.say(chat, "fig from ben")
@@ -157,14 +157,14 @@ async def test_messages_of_blocked_users_are_left_out(new_person: NewPerson) -> 
 
 
 async def test_invalid_search_query_is_refused(new_person: NewPerson) -> None:
-    """One of each kind; the unit tests have all cases."""
+    """This tests one query of each kind; the unit tests have all cases."""
     ann = await new_person("ann")
     for query in ("q=", "q=%22open", "q=has:x", "q=x&limit=51", "q=x&order=best", "", "q=x&p=1"):
         await ann.ask("GET", f"/v1/search?{query}", 400)
 
 
 async def test_message_is_found_within_two_seconds(new_person: NewPerson) -> None:
-    """Also if the indexer was idle before."""
+    """This also holds if the indexer was idle before."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     await ann.say(chat, "warm up")
@@ -181,7 +181,7 @@ async def test_message_is_found_within_two_seconds(new_person: NewPerson) -> Non
 
 
 async def test_sdk_searches_over_http(search_stack: SearchStack, new_person: NewPerson) -> None:
-    """With snippets and pages."""
+    """The results have snippets and pages."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
@@ -202,6 +202,6 @@ async def test_sdk_searches_over_http(search_stack: SearchStack, new_person: New
 
 
 async def test_search_request_costs_ten_tokens() -> None:
-    """One more for a page of 50."""
+    """A page of 50 costs one more."""
     assert compute_route_cost("GET", "/v1/search", "50") == SEARCH + 1
     assert compute_route_cost("GET", "/v1/search", None) == SEARCH == 10

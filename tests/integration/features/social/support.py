@@ -104,7 +104,7 @@ def social_rows_of(tables: Tables) -> SocialRows:
 
 
 def ref_of(post: Post) -> PostRef:
-    """Return the reference to a post, as timelines have it."""
+    """Return the reference to a post as stored in timelines."""
     return PostRef(post.id, post.author)
 
 

@@ -1,4 +1,4 @@
-"""Like counts: batches, concurrent workers, and kills."""
+"""Like counts: batches, concurrent workers, and killed workers."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ FAILPOINTS = ("counters.before_write", "counters.after_write", "counters.before_
 
 
 class Killed(Exception):
-    """Stands for the kill of a worker."""
+    """Stands for a kill of a worker."""
 
 
 async def test_likes_are_counted_in_batches(container: StorageContainer, tables: Tables) -> None:
-    """Forty likes of two posts are two writes; repeated likes and removed ones do not count."""
+    """Forty likes of two posts are two writes. Repeated and removed likes do not count."""
     rows, social = social_rows_of(tables), container.get(SocialContainer).social
     fans = make_user_ids("fan", 20)
     await make_users(container, ALICE, *fans)
@@ -85,7 +85,7 @@ async def test_counts_equal_likes_after_random_kills(
 
     async def like(number: int) -> None:
         task_rng, done = random.Random(seed * 16 + number), 0
-        # Until there were some kills; how many there are depends on the speed of the machine.
+        # Run until there were some kills; their number depends on the speed of the machine.
         while done < 12 or len(kills) <= 3:
             done += 1
             fan, ref = task_rng.choice(fans), ref_of(task_rng.choice(posts))
@@ -113,7 +113,7 @@ async def test_counts_equal_likes_after_random_kills(
 async def test_likes_are_counted_once_after_kills_of_the_worker_process(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Real processes, killed before the write, after it, and before the queue is trimmed."""
+    """Real processes are killed before the write, after it, and before the queue is trimmed."""
     rows, social = social_rows_of(tables), container.get(SocialContainer).social
     fans = make_user_ids("fan", len(FAILPOINTS) * 2)
     await make_users(container, ALICE, *fans)
@@ -144,7 +144,7 @@ async def test_likes_are_counted_once_after_kills_of_the_worker_process(
 async def test_like_that_cannot_be_counted_is_not_stored(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full queue refuses the like before the write; if Redis is down, the like is undone."""
+    """A full queue refuses the like before the write. If Redis is down, the like is undone."""
     rows = social_rows_of(tables)
     await make_users(container, ALICE, UserId("bob"))
     post = await rows.post("alice")

@@ -1,4 +1,4 @@
-"""Favorites in DynamoDB: rows, repeats and limit."""
+"""Favorites in DynamoDB: rows, repeated requests and limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest_plugins = ["tests.integration.warm.fixtures"]
 
 
 async def test_favorite_is_stored_once_in_two_rows(tables: Tables) -> None:
-    """Also after concurrent saves and a lost response; a removal deletes both rows."""
+    """This holds after concurrent saves and a lost response. A removal deletes both rows."""
     rows = social_rows_of(tables)
     post, place = PostRef(IDS.next(), "alice"), IDS.next()
     message = MessageRef(ChatId("d-x"), Seq(17))
