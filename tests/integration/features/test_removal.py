@@ -46,7 +46,7 @@ def with_dependants(name: str) -> set[str]:
 
 def copy_without(target: Path, removed: set[str]) -> None:
     """Copy the source; delete the folders of features and their lines in the list of features."""
-    # Including bytecode: it stays valid because the modification times are copied too.
+    # Copy the bytecode too: it stays valid because the modification times are copied.
     for folder in ("chatserver", "workers", "tests/support", "tests/unit"):
         shutil.copytree(ROOT / folder, target / folder)
     shutil.copy(ROOT / "tests" / "conftest.py", target / "tests")
@@ -82,7 +82,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 async def test_server_without_a_feature_starts_and_stores_messages(
     servers: Stack, tmp_path: Path, name: str
 ) -> None:
-    """The core tests pass too."""
+    """The core tests pass in the same copy."""
     copy_without(tmp_path, with_dependants(name))
     servers.cli = [sys.executable, "-P", "-m", "chatserver.cli.main"]
     path = {"PYTHONPATH": str(tmp_path)}

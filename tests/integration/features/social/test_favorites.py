@@ -41,7 +41,7 @@ async def read_all(client: httpx.AsyncClient, path: str) -> list[Any]:
 async def test_saved_posts_are_listed_for_the_user_last_saved_first(
     caller: Caller, new_name: NewName
 ) -> None:
-    """Saving is idempotent; deleted posts and posts of blocking users are not listed."""
+    """Saving is idempotent. Deleted posts and posts of blocking users are not listed."""
     alice, bob, carol = map(new_name, ("alice", "bob", "carol"))
     as_alice, as_bob, as_carol = caller(alice), caller(bob), caller(carol)
     made = [
@@ -75,7 +75,7 @@ async def test_saved_posts_are_listed_for_the_user_last_saved_first(
 async def test_saved_messages_are_listed_while_the_user_may_read_them(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """With their edits; not after they are deleted or hidden, or the user left the chat."""
+    """They are listed with their edits, unless deleted, hidden, or in a chat that the user left."""
     as_alice, as_bob = caller(alice.user), caller(bob.user)
     group = await alice.ask("create_chat", members=[bob.user], name="Trip", ref="g")
     chat = group["chat"]["chat"]

@@ -191,7 +191,7 @@ async def test_follow_beyond_the_limit_is_refused(
 async def test_block_removes_follows_in_both_directions(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Also follows that are concurrent with the block."""
+    """Follows that are concurrent with the block are removed too."""
     alice, bob = USERS[:2]
     await make_users(container, alice, bob)
     rows = social_rows_of(tables)
@@ -210,7 +210,7 @@ async def test_block_removes_follows_in_both_directions(
 
 
 async def test_follower_pages_have_each_permanent_follower_once(tables: Tables) -> None:
-    """While other users follow and unfollow."""
+    """Other users follow and unfollow during the pages."""
     rows = social_rows_of(tables)
     graph: SocialGraph = rows.graph
     steady = [str(user) for user in make_user_ids("s", 20)]

@@ -1,4 +1,4 @@
-"""The access patterns of table `social`: requests, keys and rows of each."""
+"""The access patterns of table `social`: requests, keys and rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_user_info_and_counts_are_read_with_one_query(
 async def test_user_info_is_created_completely_by_the_first_change(
     social_rows: SocialRows, tables: Tables
 ) -> None:
-    """A change of one text does not lose the other; an absent user gets no profile."""
+    """A change of one text does not overwrite another. An absent user gets no profile."""
     await social_rows.make_users("alice")
     accounts = AccountRows(tables.client, tables.settings)
 

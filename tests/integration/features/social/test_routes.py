@@ -86,7 +86,7 @@ async def test_post_reaches_an_online_follower_and_its_likes_are_counted(
 async def test_follow_of_invalid_absent_or_blocking_user_is_refused(
     caller: Caller, new_name: NewName
 ) -> None:
-    """A user who blocks also ends the follow, and their pages are refused."""
+    """A block also ends the follow, and the pages of the user who blocks are refused."""
     alice, bob = new_name("alice"), new_name("bob")
     as_alice, as_bob = caller(alice), caller(bob)
     await ask(as_alice, "GET", "/v1/me")

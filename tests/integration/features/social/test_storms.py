@@ -41,7 +41,7 @@ async def check_counts(tables: Tables) -> None:
 async def test_concurrent_follows_of_one_user_have_no_conflicts(
     container: StorageContainer, tables: Tables, dynamodb: str
 ) -> None:
-    """The transactions of two follows have no common item."""
+    """The transactions of two follows share no item."""
     await make_users(container, STAR, *FANS)
     made = container.get(SocialContainer)
     for user in (STAR, *FANS):
@@ -68,7 +68,7 @@ async def test_concurrent_follows_of_one_user_have_no_conflicts(
 async def test_concurrent_follows_of_a_user_without_profile_succeed(
     container: StorageContainer, tables: Tables, dynamodb: str
 ) -> None:
-    """All of them try to create the profile: there are conflicts, but no errors."""
+    """All of them try to create the profile, which causes conflicts but no errors."""
     await make_users(container, STAR, *FANS)
     made = container.get(SocialContainer)
     before = count_refusals(dynamodb)
@@ -86,7 +86,7 @@ async def test_concurrent_follows_of_a_user_without_profile_succeed(
 async def test_concurrent_likes_of_one_post_are_counted_once(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """With repeated likes and unlikes, the count equals the list."""
+    """After repeated likes and unlikes, the count equals the list."""
     await make_users(container, STAR, *FANS)
     made = container.get(SocialContainer)
     await social_rows_of(tables).make_users(STAR)

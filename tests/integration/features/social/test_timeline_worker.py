@@ -1,4 +1,4 @@
-"""Timelines: fan-out of posts despite kills, merged posts, backfill and reads."""
+"""Timelines: fan-out of posts despite killed workers, merged posts, backfill and reads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FAILPOINTS = ("timeline.before_page", "timeline.after_page", "timeline.after_rec
 
 
 class Killed(Exception):
-    """Stands for the kill of a worker."""
+    """Stands for a kill of the worker."""
 
 
 NO_CACHE = {"chatserver.features.social.service.backfill.MERGED_CACHE_S": 0}
@@ -70,7 +70,7 @@ async def list_timeline_rows(rows: SocialRows) -> list[tuple[str, str]]:
 async def test_post_reaches_each_follower_once_despite_random_kills(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before and after the rows of a page, and after the record of the position."""
+    """Kills occur before and after the rows of a page, and after the position is recorded."""
     rng, kills = random.Random(7), []
 
     def kill_at_random(name: str) -> None:
@@ -105,7 +105,7 @@ async def test_post_reaches_each_follower_once_despite_random_kills(
 async def test_fanout_continues_after_kills_of_the_worker_process(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """From the recorded position."""
+    """The next worker continues from the recorded position."""
     rows = social_rows_of(tables)
     fans = make_user_ids("fan", 12)
     await asyncio.gather(*(rows.graph.follow(fan, "alice", 1) for fan in fans))
@@ -137,7 +137,7 @@ async def test_fanout_continues_after_kills_of_the_worker_process(
 async def test_timeline_has_current_posts_of_followed_users(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Newest first, with edits; without deleted posts and posts of users no longer followed."""
+    """Posts are newest first, with edits, without deleted posts and posts of unfollowed users."""
     rows, social = social_rows_of(tables), container.get(SocialContainer)
     await make_users(container, ALICE, BOB, CAROL)
     for author in (ALICE, CAROL):
@@ -170,7 +170,10 @@ async def test_timeline_has_current_posts_of_followed_users(
 async def test_posts_of_authors_with_many_followers_are_merged_on_read(
     redis_url: str, tables: Tables
 ) -> None:
-    """Without timeline rows; each post is listed once, also if the author crossed the limit."""
+    """There are no timeline rows.
+
+    Each post is listed once, also if the author crossed the limit.
+    """
     limit = {"fanout_followers_max": 2}
     async with open_container(redis_url, tables.settings, timeline=limit) as container:
         rows, social = social_rows_of(tables), container.get(SocialContainer)
@@ -211,7 +214,7 @@ async def test_posts_of_authors_with_many_followers_are_merged_on_read(
 async def test_online_followers_get_a_signal(
     container: StorageContainer, tables: Tables, gateway: Gateway
 ) -> None:
-    """With author and id of the post; other users get none."""
+    """The signal has the author and id of the post; other users get none."""
     social = container.get(SocialContainer)
     await make_users(container, ALICE, BOB, CAROL)
     await gateway.announce(BOB, CAROL)
@@ -231,7 +234,7 @@ async def test_online_followers_get_a_signal(
 async def test_likes_of_a_deleted_post_are_deleted_with_their_links(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """By a job that the transaction of the deletion creates."""
+    """The transaction of the deletion creates a job that deletes them."""
     rows = social_rows_of(tables)
     post = await rows.post("alice")
     for fan in make_user_ids("fan", 5):
@@ -252,7 +255,7 @@ async def test_timeline_with_many_deleted_posts_is_read(
     timelines: Timelines = social.timelines
     await make_users(container, ALICE, BOB)
     await social.follows.follow(BOB, ALICE)
-    # The current time, because timelines have posts of the last days only.
+    # Use the current time, because timelines have only posts of the last days.
     kept = await rows.post("alice", created_ms=int(SystemClock().time() * 1000))
     await run_fanout_jobs(container)
     ttl = int(SystemClock().time()) + 1000
@@ -269,7 +272,7 @@ async def test_timeline_with_many_deleted_posts_is_read(
 
 @pytest.mark.constants({"chatserver.features.social.service.timelines.MERGED_MAX": 1, **NO_CACHE})
 async def test_timeline_merges_a_limited_number_of_authors(redis_url: str, tables: Tables) -> None:
-    """The first ones by id; posts of others are only on the pages of the authors."""
+    """The first authors by id are merged; posts of others are only on the authors' pages."""
     limits = {"fanout_followers_max": 0}
     async with open_container(redis_url, tables.settings, timeline=limits) as container:
         social = container.get(SocialContainer)
@@ -289,7 +292,7 @@ async def test_timeline_merges_a_limited_number_of_authors(redis_url: str, table
 async def test_new_follow_adds_the_newest_posts_to_the_timeline(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a worker; a retry of the follow repairs a failed backfill."""
+    """No worker is needed, and a retry of the follow repairs a failed backfill."""
     rows, social = social_rows_of(tables), container.get(SocialContainer)
     await make_users(container, ALICE, BOB)
     for number in range(5):
@@ -374,7 +377,7 @@ async def test_timeline_gets_no_older_posts_when_an_author_crosses_the_fan_out_l
 async def test_merged_range_restarts_when_it_is_older_than_timelines(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """The first and the newest merged post are recorded, in whatever order jobs run."""
+    """The first and the newest merged post are recorded, whatever the order of the jobs."""
     rows = social_rows_of(tables)
     posts = [PostRef(IDS.next(), "alice") for _ in range(6)]
 

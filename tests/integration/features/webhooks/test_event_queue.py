@@ -13,7 +13,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 async def test_events_beyond_the_queue_limit_are_dead_letters(hot: HotClient) -> None:
-    """They are kept for the operator, in order."""
+    """They are kept in order for the operator."""
     events = EventQueue(hot, 0, pending_max=3)
 
     await events.append([b"1", b"2"])
@@ -26,7 +26,7 @@ async def test_events_beyond_the_queue_limit_are_dead_letters(hot: HotClient) ->
 
 
 async def test_postponed_event_is_requeued_once_when_due(hot: HotClient) -> None:
-    """With its number of attempts."""
+    """The event keeps its number of attempts."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, _ = await events.list_pending(10)
@@ -43,7 +43,7 @@ async def test_postponed_event_is_requeued_once_when_due(hot: HotClient) -> None
 
 
 async def test_dead_event_is_replayed_as_new(hot: HotClient) -> None:
-    """It is removed from the dead letters and has no attempts."""
+    """The event is removed from the dead letters and its number of attempts is 0."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, second = await events.list_pending(10)
@@ -59,7 +59,7 @@ async def test_dead_event_is_replayed_as_new(hot: HotClient) -> None:
 
 
 async def test_removed_event_is_not_postponed_or_dead_lettered(hot: HotClient) -> None:
-    """Another process delivered or erased it."""
+    """Another process has delivered or erased it."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, second = await events.list_pending(10)
@@ -77,7 +77,7 @@ async def test_removed_event_is_not_postponed_or_dead_lettered(hot: HotClient) -
 async def test_postponed_event_erased_during_requeue_is_not_requeued(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same holds for an event that another process requeued."""
+    """An event that another process requeued is not requeued either."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1"])
     (first,) = await events.list_pending(10)
@@ -85,7 +85,7 @@ async def test_postponed_event_erased_during_requeue_is_not_requeued(
     call = hot.call
 
     async def call_then_erase(*command: Any) -> Any:
-        """Delete the postponed events after each call, as another process could."""
+        """Delete the postponed events after each call, as another process could do."""
         answer = await call(*command)
         await call("DEL", hot.keys.hooks_late(0))
         return answer

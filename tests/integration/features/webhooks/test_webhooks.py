@@ -60,7 +60,7 @@ class Host:
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    """The port of the host application, which runs in some tests only."""
+    """The port of the host application, which is not running in all tests."""
     return free_port()
 
 
@@ -334,7 +334,7 @@ async def test_events_are_sent_for_all_changes_of_a_chat(
 async def test_events_that_fail_are_retried_then_dead_letters(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
-    """The command line lists and replays dead letters."""
+    """An operator lists and replays dead letters on the command line."""
     chat = await open_direct(stack, alice)
     host.status = lambda event: 503 if event["id"] == f"{chat}.1" else 204
     await alice.say(chat, "fails")

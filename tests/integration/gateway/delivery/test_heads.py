@@ -1,4 +1,4 @@
-"""A lost last push: the gateway finds the message without a later one (I18, F19)."""
+"""A lost last push: the gateway finds the message without a later push (I18, F19)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ async def test_lost_last_push_is_found_by_comparing_heads(
     stack: Stack, new_name: Callable[[str], str]
 ) -> None:
     """A message sent while the gateway stream is missing is delivered from the inbox."""
-    server = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="3")  # it compares heads each second
+    # The gateway compares heads each second.
+    server = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="3")
     alice = stack.chat_of(new_name("alice"))
     bob = stack.chat_of(new_name("bob"), port=server.port)
     async with alice, bob:

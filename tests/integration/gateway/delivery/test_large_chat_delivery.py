@@ -35,7 +35,8 @@ def large_chat_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack
     env = {
         **PATIENT,
         "CHAT_CHATS_FANOUT_MEMBERS_MAX": "5",
-        # Gateways compare heads each third of it; blocked for longer, they lose signals.
+        # A gateway compares heads after each third of this time. If it stalls longer, signals are
+        # lost.
         "CHAT_GATEWAY_ONLINE_TTL_S": "9",
         # A device can resume, however many messages are sent while it is disconnected.
         "CHAT_REDIS_LOG_MAX": "1000000",
@@ -83,7 +84,7 @@ async def say(device: RawChat, chat: str, body: str, ref: str | None = None, **e
 
 
 async def change_membership(owner: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Change the membership of a chat; return the chat's info after it."""
+    """Change the membership of a chat; return the chat's info after the change."""
     answer = await owner.ask(
         type_, chat=chat, ref=f"c{next(_refs)}", deadline_s=DEADLINE_S, **fields
     )
@@ -111,10 +112,10 @@ async def expect_entry(device: RawChat, chat: str, seq: int) -> None:
     await device.expect(lambda me: seq in get_seqs(me, chat), DEADLINE_S, f"entry {seq}")
 
 
-async def test_large_chat_created_over_http_is_in_user_state_before_the_answer(
+async def test_large_chat_created_over_http_is_in_user_state_before_the_response(
     large_chat_stack: Stack, devices: list[RawChat]
 ) -> None:
-    """Each member can read the chat at once, without a run of repair."""
+    """Each member can read the chat at once, before repair runs."""
     api = large_chat_stack.start_api()
     headers = {"Authorization": f"Bearer {large_chat_stack.token(devices[0].user)}"}
     async with httpx.AsyncClient(base_url=api.endpoint, headers=headers, timeout=30) as client:
@@ -204,7 +205,7 @@ async def test_resumed_device_of_a_large_chat_gets_the_current_state_of_messages
 async def test_new_member_of_a_large_chat_gets_no_text_from_before_joining(
     devices: list[RawChat],
 ) -> None:
-    """An edit of an earlier message has no text for them, live and after a resume."""
+    """An edit of an earlier message is delivered without text, live and after a resume."""
     alice, bob, carol, dave, erin, frank = devices
     chat = await create_group(alice, [bob, carol, dave, erin])
     before = (await say(alice, chat, "before"))["seq"]
@@ -281,7 +282,7 @@ class SendLoop:
         self._is_stopped = True
 
     async def wait_for_sends(self, messages: int) -> None:
-        """Wait until as many more messages have been sent."""
+        """Wait until `messages` more messages have been sent."""
         wanted = self.count + messages
         await eventually(lambda: self.count >= wanted, DEADLINE_S, "more messages are sent")
 
@@ -335,7 +336,7 @@ async def test_transitions_under_load_lose_and_repeat_no_entry(
     assert has_no_inbox_seq == {True, False}
 
 
-async def test_device_without_seqs_of_large_chats_gets_too_long_for_a_chat_that_was_large(
+async def test_device_without_large_chat_seqs_gets_too_long_for_a_former_large_chat(
     devices: list[RawChat],
 ) -> None:
     """The server cannot know which entries the device has, so it reports a gap (promise P5)."""
@@ -372,7 +373,7 @@ def split_by_membership(guest: RawChat, chat: str) -> list[list[tuple[int, str]]
 async def test_large_chat_is_delivered_after_redis_lost_its_data(
     large_chat_stack: Stack, devices: list[RawChat]
 ) -> None:
-    """Devices start from a snapshot and get all later entries once and in order."""
+    """Devices restart from a snapshot and get all later entries once and in order."""
     alice, bob, *_ = devices
     chat = await create_group(alice, devices[1:])
     for number in range(1, 6):
@@ -384,7 +385,7 @@ async def test_large_chat_is_delivered_after_redis_lost_its_data(
     for device in devices:
         await device.expect(lambda me: me.of_type("reset"), DEADLINE_S, "a reset")
 
-    # Devices start again one by one; each snapshot has the seq up to which the device must read.
+    # Devices restart one after another; each snapshot has the seq up to which the device must read.
     sent: set[int] = set()
     numbers = itertools.count(1)
     while not all(sent.intersection(get_seqs(device, chat)) for device in devices):
@@ -419,7 +420,7 @@ async def send_until_accepted(device: RawChat, chat: str, body: str) -> int:
 async def test_transition_interrupted_by_a_worker_crash_is_completed_by_repair(
     large_chat_stack: Stack, devices: list[RawChat]
 ) -> None:
-    """The worker crashes before it notifies the members; repair finds the pending propagation."""
+    """The worker crashes before it notifies the members; repair completes the propagation."""
     alice, bob, carol, *guests = devices
     chat = await create_group(alice, [bob, carol, *guests[:2]])
     await say(alice, chat, "small")

@@ -20,7 +20,7 @@ BODY = b',"kind":"chat","chat":"%s","info":{"name":"of the next epoch"}}'
 
 
 async def test_inbox_of_the_next_epoch_is_not_sent_before_the_reset(tmp_path: Path) -> None:
-    """Another process writes to the emptied Redis before this gateway notices the data loss."""
+    """Another process writes to the empty Redis before this gateway notices the data loss."""
     async with contextlib.AsyncExitStack() as exits:
         stack = exits.enter_context(open_stack(tmp_path, fsync="no", env=PATIENT))
         alice, bob = [

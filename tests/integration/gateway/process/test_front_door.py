@@ -172,7 +172,7 @@ def test_presigned_urls_reach_the_bucket_unchanged(proxy: Proxy, method: str, pa
 def test_other_paths_and_methods_of_the_s3_server_return_404(
     proxy: Proxy, method: str, path: str
 ) -> None:
-    """The emulator's admin API has no password, and only the server may write and delete."""
+    """The emulator's admin API has no password, and only the server may change objects."""
     proxy.requests.clear()
 
     status = proxy.request(proxy.files_port, method, path)

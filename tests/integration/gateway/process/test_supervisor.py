@@ -36,7 +36,7 @@ START_DEADLINE_S = 90.0  # several processes start one after another
 
 @pytest.fixture(scope="session")
 def metrics_port() -> int:
-    """The first of two ports; the one before it is unused."""
+    """The first of two ports. The port before it is unused."""
     return free_port(3) + 1
 
 
@@ -211,7 +211,7 @@ class ConnectionLoop:
 async def test_sighup_replaces_every_process_without_downtime(
     stack: Stack, fleet: Fleet, new_name: NewName
 ) -> None:
-    """The port always accepts connections, and clients get a bye with a reconnect delay."""
+    """The port accepts connections at all times, and clients get a bye with a reconnect delay."""
     alice = await stack.chat_of(new_name("alice"), port=fleet.port).start()
     bob = stack.chat_of(new_name("bob"), port=fleet.port)
     await connect_avoiding(bob, avoid=alice.gateway)
@@ -232,8 +232,8 @@ async def test_sighup_replaces_every_process_without_downtime(
     connecting.cancel()
     await asyncio.wait([connecting])
     assert connecting.cancelled(), connecting
-    # The kernel may queue one more connection after a process has accepted the last one, and
-    # reset it at the end of the process: during the connect or during the handshake.
+    # When a process ends, the kernel may reset one connection that was queued after the last
+    # accept, during the connect or the handshake.
     resets = ("ConnectionResetError", "Ended('reset')")
     assert all(any(reset in why for reset in resets) for why in connections.lost), connections.lost
     assert len(connections.lost) <= 2 and served_meanwhile > 0
@@ -250,7 +250,7 @@ async def test_sighup_replaces_every_process_without_downtime(
 async def test_rolling_restart_with_an_invalid_setting_keeps_the_running_processes(
     stack: Stack, tmp_path: Path
 ) -> None:
-    """The restart is given up; a killed process is replaced once the setting is corrected."""
+    """The restart is aborted. Once the setting is corrected, a killed process is replaced."""
     file = tmp_path / "settings.toml"
     file.write_text("[gateway]\nsessions_per_user_max = 30\n")
     fleet = stack.add_fleet(2, CHAT_CONFIG=str(file))
@@ -289,7 +289,7 @@ async def test_presence_at_a_killed_gateway_expires(stack: Stack, new_name: NewN
         async def is_known() -> bool:
             return await get_online_gateways() == (alice.gateway,)
 
-        # A gateway that was blocked for longer than the TTL is offline until its next heartbeat.
+        # A gateway that stalls longer than the TTL is offline until its next heartbeat.
         await eventually(is_known, what="alice is online at the gateway")
 
         killed.kill()
@@ -343,7 +343,7 @@ async def test_sigterm_under_traffic_stops_all_processes_and_loses_no_send(
 
 
 async def test_killed_supervisor_leaves_no_process_on_its_port(stack: Stack) -> None:
-    """Port 0 selects a free port, named in the ready event; `kill -9` also ends the children."""
+    """Port 0 selects a free port, which the ready event names. `kill -9` also ends the children."""
     fleet = stack.add_fleet(2, CHAT_GATEWAY_PORT="0")
     stack.gateways.remove(fleet)
     await bring_up(fleet)
@@ -377,7 +377,7 @@ async def run_until_exit(stack: Stack, **settings: str) -> tuple[int | None, str
 async def test_second_supervisor_on_a_shared_port_does_not_start(
     stack: Stack, fleet: Fleet
 ) -> None:
-    """It would silently get half of the first one's connections."""
+    """It would get half of the first one's connections without an error."""
     code, output = await run_until_exit(stack, CHAT_GATEWAY_PORT=str(fleet.port))
 
     assert code == 2
@@ -388,7 +388,7 @@ async def test_second_supervisor_on_a_shared_port_does_not_start(
 async def test_gateways_whose_metrics_port_is_taken_do_not_start(
     stack: Stack, fleet: Fleet, metrics_port: int
 ) -> None:
-    """Each process needs one; all are checked before the first start."""
+    """Each process needs its own port; all ports are checked before the first start."""
     code, output = await run_until_exit(stack, CHAT_TELEMETRY_METRICS_PORT=str(metrics_port - 1))
 
     assert code == 2
@@ -396,7 +396,7 @@ async def test_gateways_whose_metrics_port_is_taken_do_not_start(
 
 
 async def test_supervisor_with_an_invalid_setting_exits_at_once(stack: Stack) -> None:
-    """The error is detected by the processes; the output names it."""
+    """The processes detect the error, and the output names it."""
     code, output = await run_until_exit(stack, CHAT_REDIS_PARTITIONS="7")
 
     assert code == 1

@@ -32,7 +32,7 @@ async def error_for(ws: RawSocket, payload: bytes) -> dict[str, Any]:
 
 
 async def expect_connection_open(ws: RawSocket) -> None:
-    """Check that requests are still answered and that no other frame was received."""
+    """Check that requests are still answered and that no other frame arrived."""
     await ws.send_json({"type": "chats", "id": 999})
     answer = await ws.recv_json()
     assert (answer["type"], answer["id"]) == ("page", 999)
@@ -42,7 +42,7 @@ async def expect_connection_open(ws: RawSocket) -> None:
 async def test_field_above_its_bound_is_one_error_that_names_it(
     live: RawSocket, cls: type[msgspec.Struct]
 ) -> None:
-    """Every bound of every field of every frame: the error has the code, the field and the id."""
+    """Every bound of every field of every frame is tested: the error has code, field and id."""
     for edge in edges_of(cls):
         payload = frame_with(edge, edge.beyond)
 
@@ -61,7 +61,7 @@ async def test_field_above_its_bound_is_one_error_that_names_it(
 async def test_missing_field_is_one_error_that_names_it(
     live: RawSocket, cls: type[msgspec.Struct]
 ) -> None:
-    """Every required field of every frame."""
+    """Every required field of every frame is tested."""
     fields = sample_of(cls)
     for name in sorted(fields.keys() - {"type"}):
         partial = {key: value for key, value in fields.items() if key != name}
@@ -80,10 +80,10 @@ REFUSALS = {"bad_request", "not_found", "rate_limited", "unauthenticated"}
 
 
 @pytest.mark.parametrize("cls", REQUESTS, ids=tag_of)
-async def test_value_of_another_type_is_an_error_or_an_answer(
+async def test_value_of_another_type_gets_a_response(
     live: RawSocket, cls: type[msgspec.Struct]
 ) -> None:
-    """Any JSON value in any field gets an answer and never ends the connection."""
+    """Any JSON value in any field gets a response or an error and never ends the connection."""
     for name in cls.__struct_encode_fields__:
         for value in WRONG_TYPES:
             fields = sample_of(cls) | {name: value}
@@ -153,7 +153,7 @@ async def test_invalid_json_ends_the_connection(live: RawSocket, payload: bytes)
 async def test_lone_surrogate_is_one_error_and_the_connection_stays_open(
     live: RawSocket, field: str
 ) -> None:
-    """A text that was cut inside an emoji makes one request invalid, not the connection."""
+    """A text cut inside an emoji invalidates the request and not the connection."""
     fields = {"type": "send", "id": 5, "chat": "c", "ref": "r", "body": "b", field: "SURROGATE"}
 
     error = await error_for(live, msgspec.json.encode(fields).replace(b"SURROGATE", rb"\ud83d"))
@@ -163,7 +163,7 @@ async def test_lone_surrogate_is_one_error_and_the_connection_stays_open(
     await expect_connection_open(live)
 
 
-async def test_frame_without_id_gets_no_answer(live: RawSocket) -> None:
+async def test_frame_without_id_gets_no_response(live: RawSocket) -> None:
     """A mark without `id` and typing are not answered, even for a chat that does not exist."""
     for frame in ({"type": "mark", "read": 1}, {"type": "typing", "on": True}):
         await live.send_json({**frame, "chat": "no-such-chat"})
@@ -241,7 +241,7 @@ async def test_non_member_gets_not_found_for_any_chat(
     fields: dict[str, Any],
     chat: str,
 ) -> None:
-    """For every request, a error is that for a chat that does not exist."""
+    """For every request, the error is the same as for a chat that does not exist."""
     await alice.say(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
         with pytest.raises(Failed) as caught:
@@ -252,7 +252,7 @@ async def test_non_member_gets_not_found_for_any_chat(
         assert mallory.of_type("event") == []
 
 
-async def test_typing_of_a_non_member_reaches_nobody(
+async def test_typing_of_a_non_member_is_not_delivered(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
     """A non-member's signal is dropped and, like every signal, not answered."""
@@ -265,7 +265,7 @@ async def test_typing_of_a_non_member_reaches_nobody(
     assert alice.of_type("signal") == bob.of_type("signal") == []
 
 
-async def test_sync_reads_only_the_own_inbox(
+async def test_sync_reads_only_the_inbox_of_its_user(
     stack: Stack, alice: RawChat, pair: str, new_name: NewName
 ) -> None:
     """A cursor is a position in the inbox of the authenticated user."""

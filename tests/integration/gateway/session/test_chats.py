@@ -25,7 +25,7 @@ async def refusal(device: RawChat, type_: str, **fields: Any) -> Failed:
 
 
 async def read_list_entry(user: RawChat, chat: str) -> dict[str, Any]:
-    """Return a user's chat list entry of a chat, with 0 for omitted counters."""
+    """Return a user's chat list entry for a chat; omitted counters are 0."""
     line = (await user.read_list())[chat]
     return {"top": 0, "read": 0, "unread": 0} | line
 
@@ -81,7 +81,7 @@ async def test_direct_chat_without_a_message_is_listed_only_for_its_opener(
 async def test_direct_chat_that_both_opened_is_listed_for_both(
     alice: RawChat, bob: RawChat
 ) -> None:
-    """No message is needed."""
+    """It is listed without a message."""
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
 
     await bob.ask("open_direct", user=alice.user)
@@ -250,7 +250,7 @@ async def test_chats_are_listed_by_newest_activity_in_pages(
 async def test_chats_entry_has_the_newest_message_and_the_members(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """An entry has all that a chat list displays, without further requests."""
+    """An entry has everything that a chat list shows."""
     await alice.say(pair, "one")
     await bob.say(pair, "two")
     await alice.expect(lambda me: len(me.messages()) == 2)
@@ -285,7 +285,7 @@ async def test_unread_counts_what_others_sent_since_the_mark(
 async def test_unread_does_not_count_messages_that_the_user_cannot_see(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Deleted messages are not unread, whoever deleted them; each is subtracted once."""
+    """Deleted messages are not unread, whoever deleted them. Each is subtracted once."""
     for number in range(4):
         await alice.say(pair, f"m{number}")
     await alice.ask("delete", chat=pair, seq=1, ref="d1")
@@ -324,7 +324,7 @@ async def test_unread_and_last_ignore_changes_and_hidden_messages(
 async def test_mark_is_pushed_to_all_devices_of_all_members(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A read mark is an inbox event for the other user and for the own devices."""
+    """A read mark is an inbox event for the other user and for the user's own devices."""
     second = await stack.chat_of(bob.user, device="tablet").start()
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
@@ -342,7 +342,7 @@ async def test_mark_is_pushed_to_all_devices_of_all_members(
 async def test_mark_only_advances_and_not_beyond_the_head(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Late marks are ignored, and marks above the head are limited to it."""
+    """A lower mark is ignored, and a mark above the head is limited to the head."""
     for number in range(5):
         await alice.say(pair, f"m{number}")
     await bob.expect(lambda me: len(me.messages()) == 5)
@@ -446,7 +446,7 @@ async def test_typing_is_not_delivered_on_resume(
     assert bob.of_type("signal") == []
 
 
-async def test_state_gets_no_answer(alice: RawChat) -> None:
+async def test_state_gets_no_response(alice: RawChat) -> None:
     """A state change is accepted without an answer or an error."""
     await alice.tell("state", state="bg")
     await alice.tell("state", state="fg")

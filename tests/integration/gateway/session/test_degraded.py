@@ -24,7 +24,7 @@ LENGTH = 60
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack whose servers the tests stop: little data in Redis, short deadlines."""
+    """A stack whose servers the tests stop, with little data in Redis and short deadlines."""
     env = {
         "CHAT_REDIS_LOG_MAX": "20",
         "CHAT_REDIS_INBOX_MAX": "20",
@@ -41,7 +41,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 async def retry_temporary_errors(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Repeat a request until it gets no temporary error; return its answer.
+    """Repeat a request until it gets no temporary error; return its response.
 
     The deadlines of this stack are so short that a busy machine may exceed any of them.
     """
@@ -54,7 +54,7 @@ async def retry_temporary_errors(ask: Callable[[], Awaitable[Any]]) -> Any:
             if not exc.is_temporary:
                 raise
         except Ended:
-            pass  # a hello has the same deadlines and is closed with "reconnect later"
+            pass  # hello has the same deadlines and is closed with "reconnect later"
         return bool(answers)
 
     await eventually(is_answered)  # type: ignore[arg-type]  # mypy loses the type variable
@@ -105,7 +105,7 @@ async def restart_redis(stack: Stack) -> None:
 
 
 async def refusal_of(work: object, within_s: float) -> Failed:
-    """Return the error of a request; check that it came in time, times 4 for a slow machine."""
+    """Return the error of a request; check that it arrived within four times `within_s`."""
     start = time.monotonic()
     with pytest.raises(Failed) as caught:
         await work  # type: ignore[misc]  # an awaitable of any kind
@@ -119,7 +119,7 @@ async def refusal_of(work: object, within_s: float) -> Failed:
 async def test_dynamodb_down_does_not_affect_sends_and_recent_history(
     broken: Stack, long_chat: tuple[RawChat, RawChat, str]
 ) -> None:
-    """Requests that need DynamoDB get `unavailable`, and succeed when it is back."""
+    """Requests that need DynamoDB get `unavailable`, and succeed when it is up again."""
     alice, bob, chat = long_chat
     broken.dynamodb.kill()
     try:
@@ -146,7 +146,7 @@ async def test_dynamodb_down_does_not_affect_sends_and_recent_history(
 async def test_send_with_stored_durability_is_acked_after_an_outage_under_its_ref(
     broken: Stack, long_chat: tuple[RawChat, RawChat, str]
 ) -> None:
-    """The wait is bounded; a retry of the `ref` gets the ack, also at another gateway."""
+    """The wait has a limit; a retry of the `ref` gets the ack, also at another gateway."""
     alice, bob, chat = long_chat
     options = {"ref": "r-stored", "durability": "stored"}
     broken.dynamodb.kill()
@@ -181,7 +181,7 @@ async def test_send_with_stored_durability_is_acked_after_an_outage_under_its_re
 
 
 async def read_oldest_page(alice: RawChat, chat: str) -> dict[str, list[dict[str, int]]]:
-    """Return the oldest page of history as soon as it can be read."""
+    """Read the oldest page of history, retrying until it can be read."""
     pages: list[dict[str, list[dict[str, int]]]] = []
 
     async def is_read() -> bool:
@@ -348,7 +348,7 @@ async def test_token_that_expires_on_a_live_socket_closes_it(
     """A session ends when its token expires."""
     user = new_name("alice")
     alice = broken.chat_of(user)
-    for lifetime_s in (1, 5, 15):  # a longer one if the token expires before `welcome`
+    for lifetime_s in (1, 5, 15):  # the lifetime is longer if the token expires before `welcome`
         with contextlib.suppress(Ended):
             await alice.start(token=broken.token(user, lifetime_s=lifetime_s))
             break

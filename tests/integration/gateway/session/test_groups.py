@@ -23,7 +23,7 @@ _refs = itertools.count(1)
 
 
 async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Request a change of a chat; return the chat's info after it."""
+    """Request a change of a chat; return the chat's info after the change."""
     answer = await device.ask(type_, chat=chat, **{"ref": f"change-{next(_refs)}", **fields})
     info: dict[str, Any] = answer["chat"]
     return info
@@ -76,7 +76,7 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 async def test_invited_member_sees_later_entries_and_members_see_the_invitation(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
-    """For the new member, history and the unread count start with the invitation."""
+    """History and unread count of the new member start with the invitation."""
     await alice.say(group, "before")
 
     info = await change(alice, "invite", group, users=[carol.user])
@@ -105,7 +105,7 @@ async def test_invited_member_sees_later_entries_and_members_see_the_invitation(
 async def test_change_of_a_message_from_before_joining_is_delivered_without_text(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
-    """The entry keeps its seq and has no text: live, after a reconnect and in history."""
+    """The entry keeps its seq but has no text: live, after a reconnect and in history."""
     before = (await alice.say(group, "before"))["seq"]
     await change(alice, "invite", group, users=[carol.user])
     after = (await alice.say(group, "after"))["seq"]
@@ -139,7 +139,7 @@ async def test_change_of_a_message_from_before_joining_is_delivered_without_text
 async def test_history_open_to_all_members_starts_at_the_first_message(
     alice: RawChat, carol: RawChat, group: str
 ) -> None:
-    """The setting can be changed back; history then starts at joining again."""
+    """After the setting is changed back, history starts at joining again."""
     await alice.say(group, "before")
     await change(alice, "invite", group, users=[carol.user])
 
@@ -154,7 +154,7 @@ async def test_history_open_to_all_members_starts_at_the_first_message(
 async def test_removed_member_gets_the_removal_and_no_later_entry(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """No push, history, typing or list entry; `sync` still returns earlier entries."""
+    """There is no push, history, typing or list entry; `sync` still returns earlier entries."""
     await alice.say(group, "before")
     await bob.expect(lambda me: me.messages(group))
     await change(alice, "remove", group, user=bob.user)
@@ -180,7 +180,7 @@ async def test_removed_member_gets_the_removal_and_no_later_entry(
 async def test_member_who_left_and_is_invited_again_sees_only_later_entries(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """Messages sent in between are not readable; the user gets a new chat event."""
+    """Messages sent in between cannot be read. The user gets a new chat event."""
     left = await change(bob, "leave", group)
     await alice.say(group, "secret")
     await change(alice, "invite", group, users=[bob.user])
@@ -196,7 +196,7 @@ async def test_member_who_left_and_is_invited_again_sees_only_later_entries(
 async def test_join_is_allowed_only_if_the_chat_is_open(
     alice: RawChat, carol: RawChat, group: str
 ) -> None:
-    """Joining a closed group gets the error for a chat that does not exist."""
+    """Joining a closed group gets the same error as a chat that does not exist."""
     assert (await refusal(carol, "join", group)).code == "not_found"
 
     info = await change(alice, "update_chat", group, joining="open", name="  Open Trip  ")
@@ -248,10 +248,10 @@ async def test_direct_chat_refuses_group_changes(alice: RawChat, bob: RawChat, p
         assert "direct chat" in failed.message
 
 
-async def test_retry_of_a_membership_change_returns_the_first_answer(
+async def test_retry_of_a_membership_change_returns_the_first_response(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
-    """A retry under the same ref changes nothing; another change under it is a conflict."""
+    """A retry with the same ref changes nothing; another change with it is a conflict."""
     first = await change(alice, "invite", group, ref="r1", users=[carol.user])
     again = await change(alice, "invite", group, ref="r1", users=[carol.user])
 
@@ -264,7 +264,10 @@ async def test_retry_of_a_membership_change_returns_the_first_answer(
 async def test_removal_interrupted_by_a_worker_crash_is_completed_by_a_retry(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """The worker crashes after DynamoDB and before Redis. After the retry the user cannot send."""
+    """The worker crashes between the writes to DynamoDB and Redis.
+
+    The retry completes the removal.
+    """
     ref = f"change-{next(_refs)}"
     stack.workers["persist-repair-rpc"].kill()
     try:
@@ -296,12 +299,13 @@ PAUSE_S = 0.003  # between two sends of one member
 class Race:
     """Outcomes of one member's sends to one chat."""
 
-    acked: dict[str, int] = dataclasses.field(default_factory=dict)  # ref → seq
-    is_removed: bool = False  # the owner has received `ok`
-    after_ok: list[str] = dataclasses.field(default_factory=list)  # refs sent later and acked
+    acked: dict[str, int] = dataclasses.field(default_factory=dict)  # maps each ref to its seq
+    is_removed: bool = False  # set when the owner has received `ok`
+    # Refs of messages that were sent later and acked.
+    after_ok: list[str] = dataclasses.field(default_factory=list)
 
     def is_sending(self) -> bool:
-        """Return True once more than two sends were acked."""
+        """Return whether more than two sends were acked."""
         return len(self.acked) > 2
 
 
@@ -326,7 +330,7 @@ async def keep_sending(member: RawChat, chat: str, race: Race) -> None:
 async def test_no_send_is_committed_after_the_removal_of_its_sender(
     stack: Stack, second: Server, alice: RawChat, new_name: NewName
 ) -> None:
-    """200 removals during sends at another gateway that has the chat loaded (F44, P7)."""
+    """200 removals while another gateway, which has the chat loaded, accepts sends (F44, P7)."""
     names = [new_name("racer") for _ in range(SENDERS)]
     races: dict[tuple[str, str], Race] = {}
 

@@ -169,7 +169,7 @@ async def test_invalid_token_is_closed_as_unauthenticated(
 async def test_unchanged_token_of_the_forging_helper_is_accepted(
     stack: Stack, new_name: NewName
 ) -> None:
-    """The tokens of `test_invalid_token…` are refused because of the change alone."""
+    """The tokens of `test_invalid_token…` are refused only because of the change."""
     user = new_name("alice")
 
     async with await RawSocket.open(stack.port) as ws:
@@ -184,7 +184,7 @@ async def test_unchanged_token_of_the_forging_helper_is_accepted(
 async def test_second_connection_of_a_device_replaces_the_first(
     stack: Stack, new_name: NewName
 ) -> None:
-    """The newest connection of a device stays; the old one gets the reason of its close."""
+    """The newest connection of a device stays, and the old one gets a reason."""
     user = new_name("alice")
     old = await stack.chat_of(user, device="phone").start()
     new = await stack.chat_of(user, device="phone").start()
@@ -250,9 +250,7 @@ async def test_device_without_cursor_starts_at_the_head(
     await second.stop()
 
 
-async def test_cursor_at_the_head_gets_nothing_but_welcome(
-    stack: Stack, bob: RawChat, pair: str
-) -> None:
+async def test_cursor_at_the_head_gets_only_welcome(stack: Stack, bob: RawChat, pair: str) -> None:
     """A device that missed no events gets none after `welcome`."""
     await bob.abort()
     seen = len(bob.frames)
@@ -267,7 +265,7 @@ async def test_cursor_at_the_head_gets_nothing_but_welcome(
 async def test_invalid_cursor_is_reset(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, fault: str
 ) -> None:
-    """A cursor of another epoch, or ahead of the server, is answered with a snapshot."""
+    """A cursor of another epoch, or ahead of the server, gets a snapshot."""
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
     assert bob.cursor is not None
@@ -286,7 +284,7 @@ async def test_invalid_cursor_is_reset(
 async def test_cursor_before_the_start_of_the_inbox_gets_too_long(
     shallow: Stack, new_name: NewName
 ) -> None:
-    """A device that missed more events than the inbox keeps gets a snapshot, then new events."""
+    """A device that missed more events than the inbox holds gets a snapshot, then new events."""
     alice = await shallow.chat_of(new_name("alice")).start()
     bob = await shallow.chat_of(new_name("bob")).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]

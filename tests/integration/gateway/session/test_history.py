@@ -22,7 +22,7 @@ from tests.support.stack import Stack
 pytest_plugins = ["tests.support.stack_fixtures"]
 
 NewName = Callable[[str], str]
-LENGTH = 90  # of the long chat; the shallow hot tier keeps about 20 messages
+LENGTH = 90  # length of the long chat; the small hot tier keeps about 20 messages
 
 
 def seqs_of(page: dict[str, Any]) -> list[int]:
@@ -32,7 +32,7 @@ def seqs_of(page: dict[str, Any]) -> list[int]:
 
 @pytest.fixture
 async def long_chat(shallow: Stack, new_name: NewName) -> AsyncIterator[tuple[RawChat, str]]:
-    """A device and its chat of `LENGTH` messages, most of them in the warm tier only."""
+    """A device and its chat of `LENGTH` messages, most of them only in the warm tier."""
     bob = await shallow.chat_of(new_name("bob")).start()
     await bob.stop()
     async with shallow.chat_of(new_name("alice")) as alice:
@@ -85,7 +85,7 @@ async def test_history_window_is_exact(
     assert (seqs_of(page), page["more"], page["tier"]) == (seqs, more, "hot")
 
 
-async def test_history_returns_messages_as_they_were_pushed(
+async def test_history_returns_the_same_messages_as_pushes(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """A message is the same object in an event and on a page."""
@@ -173,7 +173,7 @@ async def test_history_paging_backward_returns_each_message_once_across_tiers(
         window = {"before": seen[0]["seq"]} | ({"ts": seen[0]["ts"]} if hint else {})
 
     assert [message["body"] for message in seen] == [f"m{n}" for n in range(1, LENGTH + 1)]
-    assert tiers == sorted(tiers)  # no hot page after a warm one
+    assert tiers == sorted(tiers)  # there is no hot page after a warm one
     assert "warm" in tiers
 
 
@@ -282,7 +282,7 @@ async def test_sync_at_the_head_is_empty(bob: RawChat, pair: str) -> None:
 
 @pytest.mark.parametrize("fault", ["epoch", "ahead"])
 async def test_sync_from_an_invalid_cursor_is_reset(bob: RawChat, pair: str, fault: str) -> None:
-    """A cursor of another epoch, or ahead of the server, is answered with a snapshot."""
+    """A cursor of another epoch, or ahead of the server, gets a snapshot."""
     epoch = bob.welcome["epoch"]
     cursor = {"epoch": "other", "seq": 0} if fault == "epoch" else {"epoch": epoch, "seq": 99}
 
@@ -296,13 +296,13 @@ async def test_sync_from_an_invalid_cursor_is_reset(bob: RawChat, pair: str, fau
 async def test_sync_before_the_start_of_the_inbox_gets_a_snapshot(
     long_chat: tuple[RawChat, str],
 ) -> None:
-    """Events that were trimmed from the inbox are not skipped silently."""
+    """The client is told that events were trimmed from the inbox."""
     alice, chat = long_chat
 
     answer = await alice.ask("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 1})
 
     assert answer["type"] == "too_long"
-    assert answer["cursor"]["seq"] == LENGTH + 1  # the first event is that of the new chat
+    assert answer["cursor"]["seq"] == LENGTH + 1  # the first event is the new chat
     assert [(line["chat"], line["top"]) for line in answer["chats"]] == [(chat, LENGTH)]
 
 

@@ -21,7 +21,7 @@ from tests.support.wire import TEXT, Ended, RawSocket, Refused, Response
 pytest_plugins = ["tests.support.stack_fixtures"]
 
 BURST, RATE = 20, 8.0
-BLOCK = 2  # tokens that a gateway reserves at once: a quarter of a second
+BLOCK = 2  # tokens that a gateway reserves at once: those of a quarter of a second
 REPLACED, OVERLOADED = 3004, 3002
 STRICT = {
     "CHAT_LIMITS_SENDS": f"{RATE}/s burst {BURST}",
@@ -56,15 +56,15 @@ async def connect(port: int, address: str) -> RawSocket:
 
 async def fail_hello(ws: RawSocket) -> None:
     """Send a hello with an invalid token and wait for the close."""
-    with contextlib.suppress(Ended):  # it may be closed already, above the connection limit
+    with contextlib.suppress(Ended):  # may be closed, above the connection limit
         await ws.send_json({"type": "hello", "v": 1, "token": "no", "device": "d"})
         await ws.drain_to_close()
     await ws.abort()
 
 
 async def is_accepted(ws: RawSocket, token: str) -> bool:
-    """Send hello; return whether it is answered with `welcome`, otherwise check the close code."""
-    with contextlib.suppress(Ended):  # it may be closed already
+    """Send hello; return whether it gets `welcome`, otherwise check the close code."""
+    with contextlib.suppress(Ended):  # may be closed
         await ws.send_json({"type": "hello", "v": 1, "token": token, "device": "d"})
     frame = await ws.recv()
     while frame.opcode == TEXT and b'"bye"' in frame.payload:
@@ -75,12 +75,12 @@ async def is_accepted(ws: RawSocket, token: str) -> bool:
 
 
 class Sender:
-    """A user who sends many frames without waiting for answers, on a raw socket."""
+    """A user who sends many frames on a raw socket without waiting for responses."""
 
     def __init__(self, stack: Stack, user: str, device: str) -> None:
         self.stack, self.user, self.device = stack, user, device
         self.ws: Any = None
-        self.refs: dict[int, str] = {}  # refs of the last `ask`, by number
+        self.refs: dict[int, str] = {}  # refs of the last call, by number
 
     async def start(self, server: Server) -> None:
         """Connect, send hello and wait for `welcome`."""
@@ -90,7 +90,7 @@ class Sender:
         assert (await self.ws.recv_json())["type"] == "welcome"
 
     async def ask(self, count: int, **fields: Any) -> list[Fields]:
-        """Send frames without waiting; return their answers, by number."""
+        """Send frames without waiting; return their responses by number."""
         for number in range(count):
             frame = {"id": number, **fields}
             if fields["type"] == "send":
@@ -106,7 +106,7 @@ class Sender:
         return [answers[number] for number in range(count)]
 
     async def ask_until_refused(self, count: int, **fields: Any) -> list[Fields]:
-        """Repeat until some are refused: on a slow machine the bucket refills meanwhile."""
+        """Repeat until some are refused, because on a slow machine the bucket refills meanwhile."""
         answers: list[Fields] = []
         while not any(answer["type"] == "error" for answer in answers):
             answers += await self.ask(count, **fields)
@@ -136,7 +136,7 @@ async def test_sends_beyond_the_burst_are_refused_until_retry_after(
     acks = [answer for answer in answers if answer["type"] == "ack"]
     errors = [answer for answer in answers if answer["type"] == "error"]
     assert BURST <= len(acks) <= BURST + RATE * (time.monotonic() - start) + BLOCK
-    assert answers[:BURST] == acks[:BURST], "the burst is accepted"
+    assert answers[:BURST] == acks[:BURST], "the burst must be accepted"
     assert [ack["seq"] for ack in acks] == sorted(ack["seq"] for ack in acks)
     assert {(error["code"], error["temporary"]) for error in errors} == {("rate_limited", True)}
     assert all(0 < error["retry_after_ms"] <= 1000 / RATE + 1 for error in errors)
@@ -187,7 +187,7 @@ async def test_sends_of_one_user_at_two_gateways_share_the_limit(
 async def test_requests_beyond_the_burst_are_refused(
     stack: Stack, east: Server, chat: tuple[str, str]
 ) -> None:
-    """A request takes tokens by its cost, here 6 of 64; sends are not affected."""
+    """A request takes as many tokens as it costs, here 6 of 64. Sends are not affected."""
     sender = Sender(stack, chat[0], "d1")
     await sender.start(east)
 
@@ -220,9 +220,12 @@ async def test_creating_large_groups_beyond_the_burst_is_refused(
 async def test_connections_beyond_the_burst_of_an_address_are_refused(
     stack: Stack, east: Server, west: Server
 ) -> None:
-    """With 429, or with 3002 if the gateway detects it later; other addresses are not affected."""
+    """The error is 429, or 3002 if the gateway detects it later.
+
+    Other addresses are not affected.
+    """
     address, accepted, refusals, start = next(_addresses), 0, 0, time.monotonic()
-    # At least ten, and until one is refused: on a slow machine the bucket refills meanwhile.
+    # At least ten, and more until one is refused: on a slow machine the bucket refills meanwhile.
     for number in itertools.count():
         if number >= 10 and refusals:
             break
@@ -278,7 +281,7 @@ async def test_body_and_page_limits_follow_the_settings(
 
 
 async def test_address_with_too_many_failed_hellos_gets_429(east: Server, west: Server) -> None:
-    """Guessing tokens is limited at all gateways; each detects it at its next failure."""
+    """Guessing tokens is limited at all gateways. Each gateway detects it at its next failure."""
     address = next(_addresses)
 
     async def fail_until_refused(server: Server) -> tuple[int, Response]:
@@ -302,10 +305,10 @@ async def test_address_with_too_many_failed_hellos_gets_429(east: Server, west: 
 
 
 async def test_forwarded_address_from_an_untrusted_hop_is_ignored(stack: Stack) -> None:
-    """Without trusted proxies the header is noise: the peer's own address counts."""
+    """Without trusted proxies the header is ignored; the address of the peer counts."""
     server = stack.start_gateway(**{**STRICT, "CHAT_GATEWAY_TRUSTED_PROXIES": "[]"})
     with pytest.raises(Refused) as refused:
-        for _ in range(50):  # as above: the number depends on the machine
+        for _ in range(50):  # the number depends on the machine, as above
             await fail_hello(await connect(server.port, next(_addresses)))
 
     assert refused.value.response.status == 429
@@ -317,7 +320,7 @@ async def test_forwarded_address_from_an_untrusted_hop_is_ignored(stack: Stack) 
 
 
 async def get_close_code(chat: RawChat) -> int | None:
-    """Return the code with which the server closed a device, None if it did not."""
+    """Return the code with which the server closed a device, or None if it did not."""
     if not chat.ended.is_set():
         return None
     return None if chat.close_frame is None else chat.close_frame.close_code
@@ -367,7 +370,7 @@ async def test_sessions_above_the_limit_close_the_oldest_at_any_gateway(
 
 
 async def connect_concurrently(stack: Stack, user: str, ports: tuple[int, int]) -> None:
-    """Connect one device to both gateways at the same time; check that one session stays."""
+    """Connect one device to both gateways at once; check that one session remains."""
     chats = [stack.chat_of(user, port=port, device=f"{user}-phone") for port in ports]
     await asyncio.gather(*(chat.start() for chat in chats), return_exceptions=True)
 
@@ -385,7 +388,7 @@ async def connect_concurrently(stack: Stack, user: str, ports: tuple[int, int]) 
 async def test_device_that_connects_to_two_gateways_at_once_has_one_session(
     stack: Stack, new_name: Callable[[str], str]
 ) -> None:
-    """Exactly one session stays in each of fifty races (F43)."""
+    """Exactly one session remains in each of fifty races (F43)."""
     ports = (stack.port, stack.start_gateway().port)
     for _ in range(10):
         await asyncio.gather(

@@ -1,4 +1,4 @@
-"""chat.v1: edit, delete and react, for two users: live, after a reconnect and in each tier."""
+"""chat.v1: edit, delete and react, seen by two users: live, after a reconnect and in each tier."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def replay(device: RawChat, chat: str) -> dict[int, frames.Message]:
 
 
 async def test_changes_reach_both_sides_live(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """An edit, a reaction and a delete are events with a seq of their own."""
+    """An edit, a reaction and a deletion are events with their own seq."""
     one, two = [(await alice.say(pair, text))["seq"] for text in ("one", "two")]
 
     edit = await change(alice, "edit", pair, one, body="uno")
@@ -80,7 +80,7 @@ async def test_changes_reach_both_sides_live(alice: RawChat, bob: RawChat, pair:
 async def test_missed_changes_are_delivered_on_resume(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A reconnected device has the same messages and never receives deleted text (I15)."""
+    """A reconnected device has the same messages as others and gets no deleted text (I15)."""
     one = (await alice.say(pair, "one"))["seq"]
     await bob.expect_bodies(pair, ["one"])
     await bob.abort()
@@ -104,7 +104,7 @@ async def test_missed_changes_are_delivered_on_resume(
 async def test_history_returns_the_current_state_of_messages(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """In the hot tier: with edits and reactions, and without deleted text."""
+    """History in the hot tier has edits and reactions, and no deleted text."""
     one, secret = [(await alice.say(pair, text))["seq"] for text in ("one", "secret-1")]
     edit = await change(alice, "edit", pair, secret, body="secret-2")
     await change(alice, "edit", pair, one, body="uno")
@@ -131,7 +131,7 @@ async def test_history_returns_the_current_state_of_messages(
 async def test_changes_of_others_messages_are_forbidden(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """In a direct chat users edit and delete only their own messages; both may react to all."""
+    """Users of a direct chat change only their own messages, but may react to all."""
     seq = (await alice.say(pair, "mine"))["seq"]
 
     assert (await refused(bob, "edit", pair, seq, body="yours")).code == "forbidden"
@@ -140,7 +140,7 @@ async def test_changes_of_others_messages_are_forbidden(
 
 
 async def test_owner_of_a_group_may_delete_messages_of_others(alice: RawChat, bob: RawChat) -> None:
-    """A member who is not the owner may not."""
+    """A member who is not the owner may not do so."""
     made = await alice.ask("create_chat", ref="g1", members=[bob.user], name="Team")
     chat = made["chat"]["chat"]
     mine, yours = (await alice.say(chat, "a"))["seq"], (await bob.say(chat, "b"))["seq"]
@@ -154,7 +154,7 @@ async def test_owner_of_a_group_may_delete_messages_of_others(alice: RawChat, bo
 async def test_changes_by_non_members_get_not_found(
     alice: RawChat, pair: str, stack: Stack, new_name: NewName
 ) -> None:
-    """The error is that for a chat that does not exist (promise P7)."""
+    """The error is the same as for a chat that does not exist (promise P7)."""
     seq = (await alice.say(pair, "mine"))["seq"]
     async with stack.chat_of(new_name("carol")) as carol:
         for type_, fields in (
@@ -205,7 +205,7 @@ async def test_send_of_a_reserved_kind_is_refused(alice: RawChat, pair: str, kin
 async def test_retry_of_a_change_returns_the_first_ack(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A retry under the same ref has the same seq and changes nothing (promise P2)."""
+    """A retry with the same ref returns the same seq and changes nothing (promise P2)."""
     seq = (await alice.say(pair, "one"))["seq"]
     for type_, fields in (
         ("edit", {"body": "two"}),
@@ -221,7 +221,7 @@ async def test_retry_of_a_change_returns_the_first_ack(
     assert sorted(await read(bob, pair)) == [1, 2, 3, 4]
 
 
-async def test_change_under_a_ref_in_use_is_a_conflict(alice: RawChat, pair: str) -> None:
+async def test_change_with_a_used_ref_is_a_conflict(alice: RawChat, pair: str) -> None:
     """Messages and changes of a sender in a chat share one namespace of refs."""
     seq = (await alice.say(pair, "one", ref="r1"))["seq"]
     await change(alice, "edit", pair, seq, ref="r2", body="two")
@@ -238,7 +238,7 @@ async def test_change_under_a_ref_in_use_is_a_conflict(alice: RawChat, pair: str
 # delete for oneself
 
 
-async def test_delete_for_me_hides_the_message_from_the_own_user_only(
+async def test_delete_for_me_hides_the_message_from_its_user_only(
     alice: RawChat, bob: RawChat, pair: str, stack: Stack
 ) -> None:
     """It is hidden on all devices of the user: live, in history and in `sync`."""
@@ -284,13 +284,13 @@ async def test_delete_for_me_is_stored_in_the_directory(
 
 
 async def fill(alice: RawChat, chat: str, count: int = 45) -> None:
-    """Send so many messages that earlier ones are only in the warm tier."""
+    """Send enough messages that earlier ones are only in the warm tier."""
     for number in range(count - 1):
         await alice.post(chat, f"filler {number}")
     await alice.say(chat, "last filler", durability="stored")
 
 
-async def test_changes_of_messages_in_the_warm_tier(shallow: Stack, new_name: NewName) -> None:
+async def test_messages_in_the_warm_tier_can_be_changed(shallow: Stack, new_name: NewName) -> None:
     """Messages that are no longer in Redis can be edited, reacted to and deleted."""
     bob = await shallow.chat_of(new_name("bob")).start()
     async with shallow.chat_of(new_name("alice")) as alice:
@@ -306,7 +306,7 @@ async def test_changes_of_messages_in_the_warm_tier(shallow: Stack, new_name: Ne
         await change(alice, "edit", chat, one, body="uno")
         await change(alice, "delete", chat, secret)
 
-        # First from the overlay, later from the items to which it was applied.
+        # First the overlay has the changes, later the items to which they were applied.
         rows = await read(bob, chat, after=0, limit=5)
         assert (rows[one]["body"], rows[one]["reactions"]) == ("uno", {bob.user: "👍"})
         assert (rows[secret]["body"], rows[secret]["deleted"]) == ("", True)
@@ -328,7 +328,7 @@ async def test_changes_of_messages_in_the_warm_tier(shallow: Stack, new_name: Ne
 async def test_chat_list_previews_the_current_state_of_the_newest_message(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Edits and reactions are no messages; an edited message has its new text."""
+    """Edits and reactions are not messages; an edited message shows its new text."""
     seq = (await alice.say(pair, "helo"))["seq"]
     await change(alice, "edit", pair, seq, body="hello")
     await change(bob, "react", pair, seq, emoji="👍")

@@ -15,7 +15,7 @@ from tests.support.stack import Stack, dynamodb_client
 pytest_plugins = ["tests.support.stack_fixtures"]
 
 NewName = Callable[[str], str]
-LENGTH = 30  # messages in a chat; the shallow hot tier keeps about 20 of them
+LENGTH = 30  # messages in a chat; the small hot tier keeps about 20 of them
 EXPIRING = {2, 3, 7, LENGTH}  # seqs of the messages that expire within two seconds
 
 
@@ -23,7 +23,7 @@ EXPIRING = {2, 3, 7, LENGTH}  # seqs of the messages that expire within two seco
 async def expiring_chat(
     shallow: Stack, new_name: NewName
 ) -> AsyncIterator[tuple[RawChat, RawChat, str]]:
-    """Two devices and their chat: in both tiers, with some messages that expire soon."""
+    """Two devices and their chat, which is in both tiers; some of its messages expire soon."""
     alice = await shallow.chat_of(new_name("alice")).start()
     bob = await shallow.chat_of(new_name("bob")).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
@@ -73,7 +73,7 @@ async def read_after_expiry(device: RawChat, chat: str) -> list[dict[str, Any]]:
 
 
 async def test_expiring_message_has_expires_at(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Until its expiry it is an ordinary message with `expires_at`, pushed and in history."""
+    """Until its expiry it is an ordinary message with `expires_at`, in pushes and in history."""
     before = time.time()
     await alice.say(pair, "expiring", expires_s=60)
     await bob.expect_bodies(pair, ["expiring"])
@@ -106,7 +106,7 @@ async def test_expired_messages_leave_tombstones_in_both_tiers(
 async def test_expired_message_has_no_text_in_sync_and_chat_list(
     expiring_chat: tuple[RawChat, RawChat, str],
 ) -> None:
-    """`sync` and the preview in the chat list return the tombstone, as history does."""
+    """`sync` and the preview in the chat list return the same tombstone as history."""
     alice, bob, chat = expiring_chat
     epoch, seq = bob.cursor or ("", 0)
     await read_after_expiry(alice, chat)
@@ -166,9 +166,9 @@ async def test_expiry_out_of_bounds_is_refused(
 
 
 async def test_messages_sent_after_retention_is_set_expire(alice: RawChat, bob: RawChat) -> None:
-    """After the answer every new message expires in time, whichever gateway accepts it.
+    """After the response every new message expires in time, whichever gateway accepts it.
 
-    Earlier messages stay. A shorter `expires_s` of the sender applies; a longer one does not.
+    Earlier messages do not. A shorter `expires_s` of the sender applies; a longer one does not.
     """
     made = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
     group = made["chat"]["chat"]

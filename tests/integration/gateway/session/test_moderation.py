@@ -23,7 +23,7 @@ _refs = itertools.count(1)
 
 
 async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Request a change of a chat; return the chat's info after it."""
+    """Request a change of a chat; return the chat's info after the change."""
     answer = await device.ask(type_, chat=chat, **{"ref": f"m-{next(_refs)}", **fields})
     info: dict[str, Any] = answer["chat"]
     return info
@@ -74,7 +74,7 @@ async def test_block_ends_direct_messages_both_ways_until_unblocked(
     assert [each["user"] for each in listed["blocked"]] == [bob.user]
     assert not listed["more"]
     assert ack["seq"] == 2
-    for device in (alice, bob):  # earlier events have arrived before these
+    for device in (alice, bob):  # earlier events arrived before these
         await device.expect_bodies(pair, ["before", "after"])
     # The user who blocks gets the change; the blocked user does not.
     flags = [event["info"].get("blocked", False) for event in alice.of_type("event", kind="chat")]
@@ -145,7 +145,7 @@ async def test_block_survives_the_loss_of_redis(
 async def test_block_hides_typing_marks_and_presence(
     alice: RawChat, bob: RawChat, pair: str, group: str
 ) -> None:
-    """Also in a group that both are in (security list, row 19)."""
+    """This also holds in a group that both are in (security list, row 19)."""
     await alice.ask("block", user=bob.user)
     await alice.say(group, "to all")
     await bob.expect(lambda me: me.messages(group))
@@ -221,7 +221,7 @@ async def test_muted_member_can_read_but_not_write_until_unmuted(
 async def test_timed_mute_survives_the_loss_of_redis_and_a_role_change(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """DynamoDB keeps the mute; it does not apply while the member is an admin."""
+    """DynamoDB stores the mute. It has no effect while the member is an admin."""
     info = await change(alice, "mute_member", group, user=bob.user, mute_s=3600)
     with redis_client(stack.redis_url) as client:
         head = f"{{p0}}:chat:{group}"
@@ -264,7 +264,7 @@ async def test_slow_mode_limits_members_but_not_the_owner(
 async def test_banned_member_cannot_return_until_unbanned(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """Neither joining an open group nor an invitation works."""
+    """The member can neither join an open group nor be invited."""
     await change(alice, "update_chat", group, joining="open")
 
     await change(alice, "ban_member", group, user=bob.user)
@@ -281,7 +281,7 @@ async def test_banned_member_cannot_return_until_unbanned(
     assert (entry["user"], entry["role"], entry["banned"]) == (bob.user, "", True)
 
 
-async def test_ban_of_a_non_member_sends_them_nothing(
+async def test_banned_non_member_gets_no_event(
     stack: Stack, alice: RawChat, bob: RawChat, group: str, new_name: NewName
 ) -> None:
     """A user who was never a member gets no event of the chat (promise P7)."""
@@ -342,10 +342,10 @@ async def test_report_of_a_message_is_stored_once_and_can_be_resolved(
     assert missing[0] == non_member[0] == "not_found"
 
 
-async def test_messages_sent_during_a_block_are_before_it_or_refused(
+async def test_message_sent_during_a_block_is_delivered_before_it_or_refused(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """After the answer to `block` no message of the other user is delivered."""
+    """After the response to `block`, no message of the other user is delivered."""
 
     async def send_until_refused() -> AsyncIterator[Any]:
         for number in itertools.count():

@@ -32,7 +32,7 @@ class MsgpackDevice:
         """Return the next frame of a type."""
         while True:
             data = await self.ws.recv()
-            assert isinstance(data, bytes), "every frame is binary"
+            assert isinstance(data, bytes), "every frame must be binary"
             frame: dict[str, Any] = msgspec.msgpack.decode(data)
             if frame["type"] == type_:
                 return frame
@@ -55,11 +55,13 @@ async def log_in(packed: MsgpackDevice, stack: Stack, alice: RawChat) -> dict[st
 async def test_msgpack_device_gets_the_same_objects_as_a_json_device(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, packed: MsgpackDevice
 ) -> None:
-    """Ack, events and history decode to the objects that a JSON device gets."""
+    """Ack, events and history are decoded to the same objects that a JSON device gets."""
     welcome = await log_in(packed, stack, alice)
     assert welcome["user"] == alice.user
 
-    body = "Grüße, 你好 \U0001f600\n" + "x" * 3000  # longer than the precomputed frame headers
+    body = (
+        "Grüße, 你好 \U0001f600\n" + "x" * 3000
+    )  # longer than the precomputed frame headers allow
     await packed.send("send", id=7, chat=pair, ref="p-1", body=body)
     ack = await packed.receive("ack")
     own, other = await packed.receive("event"), await bob.expect_frame("event", kind="message")
@@ -77,7 +79,7 @@ async def test_msgpack_device_gets_the_same_objects_as_a_json_device(
 async def test_invalid_msgpack_frame_gets_an_error_that_names_the_field(
     stack: Stack, alice: RawChat, packed: MsgpackDevice
 ) -> None:
-    """Errors are those of JSON frames, and the connection stays open."""
+    """Errors are the same as for JSON frames, and the connection stays open."""
     await log_in(packed, stack, alice)
 
     await packed.send("send", id=3, chat="a b", ref="r", body="x")
@@ -91,7 +93,7 @@ async def test_invalid_msgpack_frame_gets_an_error_that_names_the_field(
 async def test_frame_that_is_not_msgpack_closes_the_connection(
     packed: MsgpackDevice, data: bytes | str
 ) -> None:
-    """A client that sends another encoding is closed with 3501, as with invalid JSON."""
+    """Another encoding is closed with 3501, as invalid JSON is."""
     await packed.ws.send(data)
 
     with pytest.raises(ConnectionClosed) as caught:

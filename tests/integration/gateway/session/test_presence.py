@@ -1,4 +1,4 @@
-"""Presence signals: which subscribers get which changes, at one gateway and at several."""
+"""Presence signals: which subscribers get which changes, at one and at several gateways."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
-GRACE_S = 6.0  # long enough to reconnect in time on a slow machine
+GRACE_S = 6.0  # long enough to reconnect on a slow machine
 AWAY_S = 1.0
 TTL_S = 3
 DEADLINE_S = 45.0  # for slow machines
 FAST = {
     "CHAT_PRESENCE_OFFLINE_GRACE_S": str(GRACE_S),
     "chatserver.service.presence.subscriptions.SUBSCRIBED_USERS_MAX": "5",
-    # A gateway that is blocked for longer counts as dead, and its users as offline.
+    # A gateway that stalls longer counts as dead and its users as offline.
     "CHAT_GATEWAY_ONLINE_TTL_S": "15",
 }
 
 
 @pytest.fixture(scope="module")
 def east(stack: Stack) -> Iterator[Server]:
-    """A gateway with a short grace period before a user is offline."""
+    """A gateway with a short grace period before a user becomes offline."""
     yield stack.start_gateway(**FAST)
 
 
@@ -40,7 +40,7 @@ def west(stack: Stack) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def away_gateway(stack: Stack) -> Iterator[Server]:
-    """A gateway at which users are also away after a second without activity."""
+    """A gateway that also sets users to away after a second without activity."""
     yield stack.start_gateway(**FAST, CHAT_PRESENCE_AWAY_AFTER_S=str(AWAY_S))
 
 
@@ -54,7 +54,7 @@ def no_grace_gateway(stack: Stack) -> Iterator[Server]:
 async def alice(
     stack: Stack, east: Server, new_name: Callable[[str], str]
 ) -> AsyncIterator[RawChat]:
-    """A connected device of the subscriber, on the east gateway."""
+    """The subscriber's connected device, at the east gateway."""
     async with stack.chat_of(new_name("alice"), port=east.port) as chat:
         yield chat
 
@@ -75,7 +75,7 @@ def states_of(alice: RawChat, user: str) -> list[str]:
 async def bob(
     stack: Stack, alice: RawChat, no_grace_gateway: Server, new_name: Callable[[str], str]
 ) -> str:
-    """A user who has written to alice and is not connected; the chat is in alice's list."""
+    """A user who has written to alice and is not connected. Alice has the chat in her list."""
     name = new_name("bob")
     await stack.add_users([name])
     async with stack.chat_of(name, port=no_grace_gateway.port) as phone:
@@ -175,17 +175,17 @@ async def test_idle_user_is_away_until_the_next_message(
         await alice.expect(lambda me: states_of(me, bob)[-1:] == ["away"], DEADLINE_S)
         count = len(states_of(alice, bob))
 
-        while len(states_of(alice, bob)) == count:  # the test's own timeout is the deadline
+        while len(states_of(alice, bob)) == count:  # the timeout of the test is the deadline
             await phone.say(chat, "still here")
             await asyncio.sleep(0.2)  # a change that reverts within a second is not sent
 
         assert states_of(alice, bob)[count] == "online"
 
 
-async def test_frequent_changes_send_one_signal_a_second_and_the_last_is_right(
+async def test_frequent_changes_send_one_signal_a_second_and_the_final_state(
     stack: Stack, alice: RawChat, bob: str, east: Server
 ) -> None:
-    """However often a device changes, subscribers get few signals and the final state."""
+    """However often a device changes, subscribers get few signals and the correct final state."""
     async with device(stack, bob, east) as phone:
         await alice.tell("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
@@ -209,11 +209,11 @@ async def test_unwatch_ends_the_subscription(
     count = len(states_of(alice, bob))
 
     await alice.tell("unwatch", users=[bob])
-    await alice.ask("chats")  # its answer comes after the signals that precede it
+    await alice.ask("chats")  # its response comes after the signals that precede it
     async with device(stack, bob, east) as phone:
         await phone.tell("state", state="bg")
         await alice.ask("chats")
-        await asyncio.sleep(0.2)  # no condition to wait for: no signal may come
+        await asyncio.sleep(0.2)  # there is no condition to wait for, because no signal may arrive
 
     assert len(states_of(alice, bob)) == count
 

@@ -51,7 +51,7 @@ async def test_send_is_acked_and_pushed_to_every_device(
 
 
 async def test_sends_of_both_sides_have_one_order(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Both users get the same messages at the same seqs."""
+    """Both users get the same messages with the same seqs."""
     await asyncio.gather(
         *(side.say(pair, f"{side.user} {n}") for n in range(20) for side in (alice, bob))
     )
@@ -90,7 +90,7 @@ async def test_retry_with_the_same_ref_returns_the_first_ack(
 
 
 async def test_concurrent_retries_are_one_message(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Concurrent sends under one ref are committed once."""
+    """Concurrent sends with one ref are committed once."""
     answers = await asyncio.gather(*(alice.ask_send(pair, "r-1", "once") for _ in range(10)))
 
     assert {answer["seq"] for answer in answers} == {1}
@@ -210,7 +210,7 @@ async def test_reply_to_a_missing_message_is_refused(
         "separators",
     ],
 )
-async def test_body_arrives_as_it_was_sent(
+async def test_body_arrives_unchanged(
     alice: RawChat, bob: RawChat, pair: str, body: str, stored: str | None
 ) -> None:
     """Any valid text is delivered unchanged, except for NFC and line breaks."""
@@ -267,7 +267,7 @@ async def test_send_to_a_foreign_chat_gets_the_error_for_a_missing_chat(
     assert [message["body"] for message in page["messages"]] == ["secret"]
 
 
-async def test_send_of_a_non_member_reaches_nobody(
+async def test_send_of_a_non_member_is_not_delivered(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
     """A refused send consumes no seq and is not delivered."""
@@ -299,7 +299,7 @@ async def test_sends_above_the_limit_in_flight_are_refused_temporarily(
     )
     acks, errors = answers
     assert len(acks) >= 4
-    assert errors, "all 40 sends were accepted"
+    assert errors, "some of the 40 sends must be refused"
     for error in errors:
         assert (error["code"], error["temporary"]) == ("rate_limited", True)
         assert error["retry_after_ms"] > 0
@@ -315,7 +315,7 @@ async def test_sends_above_the_limit_in_flight_are_refused_temporarily(
 async def test_send_with_stored_durability_is_acked_after_dynamodb_has_it(
     stack: Stack, alice: RawChat, pair: str
 ) -> None:
-    """`stored` in an ack means that DynamoDB already has the message."""
+    """An ack with `stored` means that DynamoDB has the message."""
     ack = await alice.say(pair, "keep this", durability="stored")
 
     assert ack["durability"] == "stored"
@@ -352,7 +352,7 @@ async def test_stored_watermark_follows_every_ack(
 async def test_dynamodb_items_equal_the_pushed_messages(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """All messages of both users are stored with the seq, ts, mid and body that were pushed."""
+    """All messages of both users are stored with the pushed seq, ts, mid and body."""
     await asyncio.gather(
         *(side.say(pair, f"{side.user} {n}") for n in range(30) for side in (alice, bob))
     )

@@ -30,7 +30,7 @@ async def test_peer_that_answers_pings_stays_connected(
     """Pongs are enough to stay connected, even if the peer sends nothing else."""
 
     async def stays_connected() -> bool:
-        """Return False if the connection was closed because this test's own pong was late."""
+        """Return False if the connection was closed because this test sent its own pong late."""
         with contextlib.suppress(Ended):
             async with await stack.open_live(pinging.port, new_name("alice")) as ws:
                 pongs, ponged_at = 0, time.monotonic()
@@ -42,8 +42,8 @@ async def test_peer_that_answers_pings_stays_connected(
                 if frame.opcode == TEXT:
                     assert b'"id":1' in frame.payload
                     return True
-                # The close may be right only if this test was blocked after its last pong.
-                assert time.monotonic() - ponged_at < 1.0, "closed although it answered in time"
+                # The close may be correct only if this test stalled after its last pong.
+                assert time.monotonic() - ponged_at < 1.0, "closed a peer that answered in time"
         return False
 
     for _ in range(5):
@@ -71,12 +71,12 @@ async def test_peer_that_sends_frames_but_no_pongs_is_closed(
         async def keep_sending() -> None:
             while True:
                 await ws.send_json({"type": "state", "state": "fg"})
-                await asyncio.sleep(0.05)  # simulates a busy peer
+                await asyncio.sleep(0.05)  # this simulates a busy peer
 
         sending = asyncio.create_task(keep_sending())
         try:
             frames, close = await ws.drain_to_close()
-            await ws.expect_end()  # although this peer never answers the close
+            await ws.expect_end()  # the close comes although this peer never answers it
         finally:
             sending.cancel()
 
@@ -115,12 +115,12 @@ async def test_peer_that_does_not_read_is_closed_and_others_are_not_affected(
     welcome = await slow.recv_json()
 
     body = "\U0001f600" * 4000  # 16 KB
-    count = 120  # 2 MB: more than the send queue and the kernel's buffers hold
+    count = 120  # 2 MB: more than the send queue and the kernel's buffers can hold
     for _ in range(count):
         await alice.say(chat, body)
 
     while await read_metric(metrics_port, f'closes_total{{code="{SLOW}"}}') == 0:
-        await asyncio.sleep(0.05)  # the test's own timeout is the deadline
+        await asyncio.sleep(0.05)  # the timeout of the test is the deadline
     await bob.expect(lambda me: len(me.messages(chat)) == count)
     with pytest.raises(Ended):
         while True:
@@ -143,11 +143,11 @@ async def test_drain_answers_accepted_sends_then_sends_bye_and_exits(
     stack: Stack, new_name: NewName
 ) -> None:
     """SIGTERM: all accepted sends are acked before the close, and none is lost."""
-    server = stack.start_gateway(CHAT_GATEWAY_DRAIN_S="60")  # enough for all answers
+    server = stack.start_gateway(CHAT_GATEWAY_DRAIN_S="60")  # enough for all responses
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-    bodies = [f"m{number}" for number in range(60)]  # fewer than the limit in flight
+    bodies = [f"m{number}" for number in range(60)]  # fewer than the limit of unanswered sends
     for body in bodies:
         await alice.post(chat, body)
     process = server.process
@@ -160,9 +160,7 @@ async def test_drain_answers_accepted_sends_then_sends_bye_and_exits(
     assert bye["code"] == SHUTDOWN
     assert 0 < bye["retry_after_ms"] <= 10_000
     assert alice.of_type("error") == []
-    assert len(alice.of_type("ack")) == 60, (
-        "sends accepted before the drain are acked before the bye"
-    )
+    assert len(alice.of_type("ack")) == 60, "accepted sends must be acked before the bye"
     assert await asyncio.to_thread(process.wait, 30) == 0
     await alice.reconnect(port=stack.port)
     await alice.expect(lambda me: not me.pending)

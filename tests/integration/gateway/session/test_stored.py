@@ -33,14 +33,14 @@ def stop_persist(stack: Stack) -> None:
 
 
 def stored_upto(device: RawChat, chat: str) -> int:
-    """The highest `stored` position that the device received for a chat."""
+    """Return the highest `stored` position that the device received for a chat."""
     return max((frame["upto"] for frame in device.of_type("stored", chat=chat)), default=0)
 
 
 async def test_device_that_resumes_at_another_gateway_gets_stored(
     resumable: Stack, new_name: NewName
 ) -> None:
-    """It gets `stored` without a request, whether persisted before or after the reconnect."""
+    """It gets `stored` without a request, if persisted before or after the reconnect."""
     east, west = resumable.ports()
     bob, mallory = new_name("bob"), new_name("mallory")
     await resumable.add_users([bob])
@@ -72,7 +72,7 @@ async def test_device_that_resumes_at_another_gateway_gets_stored(
 async def test_retry_of_a_stored_send_is_followed_by_stored(
     resumable: Stack, new_name: NewName
 ) -> None:
-    """The first `stored` may have been lost: a retry under the same ref repeats it."""
+    """The first `stored` may have been lost; a retry with the same ref repeats it."""
     bob = new_name("bob")
     await resumable.add_users([bob])
     if not resumable.workers.get("persist"):

@@ -24,7 +24,7 @@ async def admission(hot: HotClient) -> Admission:
 
 
 async def test_concurrent_failures_all_count(admission: Admission) -> None:
-    """An address that guesses tokens faster than Redis responds is blocked, too."""
+    """An address that guesses tokens faster than Redis responds is blocked too."""
     for _ in range(FAILURES):
         admission.charge_failure(ATTACKER)
 

@@ -17,7 +17,7 @@ from tests.support.autobahn_cases import CASES, GROUP_SIZES, MESSAGE_BYTES_MAX, 
 from tests.support.constants import constants
 from tests.support.wire import CLOSE, RawSocket, close_payload, describe
 
-# Case → why it may fail. The Autobahn suite itself, run against the gateway, reports one failure.
+# Maps each case to the reason why it may fail. The Autobahn suite itself reports one failure.
 KNOWN_FAILURES = {
     "7.1.5": "`websockets` answers a close inside a fragmented message with 1002, not 1000"
 }
@@ -75,7 +75,7 @@ def _param(case: Case) -> Any:
 
 @pytest.mark.parametrize("case", map(_param, CASES))
 async def test_autobahn_case_gets_the_expected_frames(echo_port: int, case: Case) -> None:
-    """Echoes, pongs, failures and closes are those that RFC 6455 requires."""
+    """Echoes, pongs, failures and closes are as RFC 6455 requires."""
     await run_case(echo_port, case)
 
 

@@ -51,7 +51,7 @@ async def test_pings_in_one_packet_are_all_answered_in_order(live: RawSocket) ->
 
 @pytest.mark.parametrize("opcode", [PING, PONG])
 async def test_flood_of_pings_or_pongs_is_closed(live: RawSocket, opcode: int) -> None:
-    """A hundred at once are accepted; a flood is closed after the frames before it are answered."""
+    """A hundred at once are accepted. A flood is closed after the frames before it are answered."""
     await live.write(build_frame(opcode, b"x") * 100 + build_frame(TEXT, question()))
     pongs = [await live.recv() for _ in range(100 if opcode == PING else 0)]
     await expect_answer(live)
@@ -63,7 +63,7 @@ async def test_flood_of_pings_or_pongs_is_closed(live: RawSocket, opcode: int) -
     assert len(before) < 500
 
 
-async def test_ping_that_comes_byte_by_byte_is_answered(live: RawSocket) -> None:
+async def test_ping_received_byte_by_byte_is_answered(live: RawSocket) -> None:
     """TCP may split a control frame like any other."""
     for byte in build_frame(PING, b"x" * 125):
         await live.write(bytes([byte]))
@@ -87,7 +87,7 @@ INVALID_CODES = [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 6
 @pytest.mark.parametrize("code", VALID_CODES)
 @pytest.mark.parametrize("reason", [b"", "gr\u00fc\u00dfe".encode(), b"x" * 123])
 async def test_close_with_a_valid_code_is_echoed(live: RawSocket, code: int, reason: bytes) -> None:
-    """A close is answered with its code; then the server ends the connection."""
+    """A close is answered with its code. Then the server ends the connection."""
     await live.send(CLOSE, close_payload(code, reason))
 
     before, frame = await live.drain_to_close()
@@ -105,7 +105,7 @@ async def test_close_with_an_invalid_code_is_a_protocol_error(live: RawSocket, c
 
 
 async def test_close_without_a_code_is_answered_without_one(live: RawSocket) -> None:
-    """A close may be empty; so is the answer."""
+    """A close may be empty, and so is its response."""
     await live.send(CLOSE)
 
     before, frame = await live.drain_to_close()

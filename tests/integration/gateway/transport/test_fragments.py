@@ -33,7 +33,7 @@ PROTOCOL_ERROR, POLICY, TOO_BIG, NOT_CHAT = 1002, 1008, 1009, 3501
 async def test_fragments_of_any_size_are_joined(
     live: RawSocket, sizes: list[int], joined: bool
 ) -> None:
-    """Fragments may be empty, short or long, in one packet or in one packet each."""
+    """Fragments may be empty, short or long, in one packet or in separate packets."""
     frames = fragments(question(size=400), sizes)
     for part in [b"".join(frames)] if joined else frames:
         await live.write(part)
@@ -66,7 +66,7 @@ async def test_close_between_fragments_ends_the_connection(live: RawSocket) -> N
 async def test_continuation_without_a_first_fragment_is_a_protocol_error(
     live: RawSocket, fin: bool
 ) -> None:
-    """A continuation frame continues a message that has begun."""
+    """A continuation frame needs a message that has begun."""
     await live.send(CONTINUATION, question(), fin=fin)
 
     await live.expect_close(PROTOCOL_ERROR)
@@ -113,7 +113,7 @@ async def test_binary_message_in_fragments_is_closed_as_not_chat(live: RawSocket
 
 
 async def test_message_of_as_many_fragments_as_allowed_is_accepted(live: RawSocket) -> None:
-    """The limit itself is allowed."""
+    """The limit is inclusive."""
     await live.write(b"".join(fragments(question(size=100), [0] * (FRAGMENTS_MAX - 1))))
 
     await expect_answer(live)

@@ -1,7 +1,7 @@
 """WebSocket framing (RFC 6455 section 5): lengths, masks, reserved bits, opcodes, packets.
 
-Each test sends raw bytes. The answer proves that the server accepted a message: a frame of an
-unknown type is answered with an `error` that carries its id.
+Each test sends raw bytes. The response proves that the server accepted a message: a frame of an
+unknown type is answered with an `error` that has its id.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ async def test_many_frames_in_one_packet_are_answered_in_order(live: RawSocket) 
 
 
 async def test_frame_and_a_half_in_one_packet_waits_for_the_rest(live: RawSocket) -> None:
-    """The part of a frame that came with the previous packet is kept."""
+    """The part of a frame in the previous packet is kept."""
     first, second = build_frame(TEXT, question(1)), build_frame(TEXT, question(2, 300))
     for cut in (1, 3, 5, 100):
         await live.write(first + second[:cut])

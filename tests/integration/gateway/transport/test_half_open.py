@@ -36,7 +36,7 @@ def gateway(stack: Stack) -> Server:
 async def open_sockets(
     gateway: Server, data: bytes, addresses: list[str]
 ) -> AsyncIterator[list[asyncio.StreamReader]]:
-    """Open a socket from each address, send `data` on it and keep it open."""
+    """Open a socket from each address, send `data`, and keep it open."""
     streams = []
     try:
         for address in addresses:
@@ -72,7 +72,7 @@ async def count_open(readers: list[asyncio.StreamReader]) -> int:
 async def test_unauthenticated_sockets_of_one_address_displace_only_each_other(
     stack: Stack, gateway: Server, new_name: Callable[[str], str], data: bytes
 ) -> None:
-    """Above the limit per address its oldest socket is closed, and never a live session."""
+    """Above the limit of an address its oldest socket is closed, never an authenticated session."""
     live = await stack.open_live(gateway.port, new_name("live"))
     async with open_sockets(gateway, data, ["127.0.6.1"] * 100) as readers:
 

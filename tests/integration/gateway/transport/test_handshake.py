@@ -28,14 +28,14 @@ NO_HELLO, NOT_CHAT = 3500, 3501
 
 
 async def refusal(stack: Stack, **request: Any) -> Response:
-    """Return the HTTP response to a refused handshake."""
+    """Return the HTTP response of a refused handshake."""
     with pytest.raises(Refused) as caught:
         await RawSocket.open(stack.port, **request)
     return caught.value.response
 
 
 async def get_response(stack: Stack, data: bytes) -> Response | None:
-    """Send raw bytes; return the HTTP response, or None if the connection was just closed."""
+    """Send raw bytes; return the HTTP response, or None if the connection was closed instead."""
     async with await RawSocket.connect(stack.port) as ws:
         try:
             await ws.write(data)
@@ -83,7 +83,7 @@ async def test_request_with_one_valid_host_is_accepted(stack: Stack, host: str) 
 
 @pytest.mark.parametrize("offer", [("chat.v1",), ("other", "chat.v1"), ("chat.v1", "chat.v9")])
 async def test_handshake_that_offers_chat_v1_gets_it(stack: Stack, offer: tuple[str, ...]) -> None:
-    """The server chooses chat.v1 at any position in the offer."""
+    """The server chooses chat.v1 at any position in the list."""
     async with await RawSocket.open(stack.port, subprotocols=offer) as ws:
         assert ws.response is not None
         assert ws.response.headers["sec-websocket-protocol"] == "chat.v1"
@@ -346,8 +346,9 @@ async def test_pings_do_not_extend_the_hello_deadline(stack: Stack, curt: Server
         async def keep_pinging() -> None:
             while True:
                 await ws.send(PING, b"x")
-                await ws.send(PONG)  # to the server's own pings
-                # Often enough for a busy peer, and below the limit of pings even if sent late.
+                await ws.send(PONG)  # to the pings of the server
+                # Often enough for a busy peer, and below the limit of pings even if some are sent
+                # late.
                 await asyncio.sleep(0.25)
 
         pings = asyncio.create_task(keep_pinging())

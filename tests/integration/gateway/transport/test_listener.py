@@ -76,7 +76,7 @@ async def test_closed_listener_ignores_queued_connections_that_were_reset(
     listener = Listener(open_socket(HOST, 0), GreetingProtocol)
     listener.open()
     first, second = connect(clients, listener.port, 2)
-    linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # close with a reset
+    linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # this closes with a reset
     first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     first.close()
 
@@ -86,7 +86,7 @@ async def test_closed_listener_ignores_queued_connections_that_were_reset(
     assert await asyncio.to_thread(second.recv, 10) == b"hello"
 
 
-async def test_connections_after_a_listener_of_a_shared_port_closed_reach_the_other(
+async def test_closed_listener_of_a_shared_port_leaves_new_connections_to_the_other(
     clients: contextlib.ExitStack,
 ) -> None:
     """When one process stops listening on a shared port, the others get its connections."""
@@ -119,7 +119,7 @@ def test_reserved_port_refuses_connections(clients: contextlib.ExitStack) -> Non
 def test_reserve_port_in_use_raises_config_error(
     clients: contextlib.ExitStack, is_shared: bool
 ) -> None:
-    """Also if the listener shares the port: it belongs to another gateway."""
+    """It also fails if the other listener shares the port, which belongs to another gateway."""
     port = free_port()
     other = clients.enter_context(open_socket(HOST, port, is_shared=is_shared))
     other.listen()

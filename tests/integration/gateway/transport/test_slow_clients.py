@@ -1,4 +1,4 @@
-"""A thousand clients that stop reading: all are closed, memory is bounded, others can chat."""
+"""A thousand clients that stop reading: all are closed, memory is bounded, and others can chat."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def say(device: RawChat, chat: str, body: str) -> None:
 async def chat_until_stopped(
     alice: RawChat, bob: RawChat, chat: str, is_stopped: asyncio.Event
 ) -> int:
-    """Exchange messages one by one until the event is set; return their number."""
+    """Exchange messages one at a time until the event is set; return their number."""
     count = 0
     while not is_stopped.is_set():
         await say(alice, chat, f"n{count}")
@@ -61,14 +61,14 @@ async def test_thousand_clients_that_stop_reading_are_closed_and_others_are_not_
     new_name: Callable[[str], str],
     record_testsuite_property: Callable[[str, object], None],
 ) -> None:
-    """Each is closed with `slow`; memory grows by no more than the bounds of the queues."""
+    """Each is closed with `slow`, and memory grows by at most the bounds of the queues."""
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 2 * USERS * DEVICES
     metrics_port = free_port()
     gateway = stack.start_gateway(
         CHAT_GATEWAY_SEND_QUEUE_BYTES_MAX=str(QUEUE_BYTES_MAX),
         CHAT_GATEWAY_SESSIONS_PER_USER_MAX=str(DEVICES),
         CHAT_TELEMETRY_METRICS_PORT=str(metrics_port),
-        # Stalled clients answer no pings either, and to open them all may take long.
+        # Stalled clients do not answer pings either, and opening all of them may take long.
         CHAT_GATEWAY_PING_INTERVAL_S="600",
         CHAT_GATEWAY_PONG_TIMEOUT_S="300",
     )
@@ -105,7 +105,7 @@ async def test_thousand_clients_that_stop_reading_are_closed_and_others_are_not_
             nonlocal peak
             peak = max(peak, process.memory_info().rss)
             closed = await count_closed()
-            assert closed == len(stalled), f"{closed:g} of {len(stalled)} are closed"
+            assert closed == len(stalled), f"{closed:g} of {len(stalled)} were closed"
             return True
 
         await eventually(are_all_closed, DEADLINE_S, "all slow clients are closed")

@@ -41,7 +41,7 @@ INVALID = {
 
 
 def echo_request(pad: bytes) -> bytes:
-    """Return a message that gets an answer and contains these bytes."""
+    """Return a message that gets a response and contains these bytes."""
     return b'{"type":"nosuch","id":1,"pad":"' + pad + b'"}'
 
 
@@ -92,7 +92,7 @@ async def test_invalid_text_at_the_end_of_a_message_is_closed(live: RawSocket) -
 async def test_invalid_text_in_the_first_fragment_is_closed_at_the_end_of_the_message(
     live: RawSocket,
 ) -> None:
-    """An invalid byte in an early fragment is detected at the end of the message at the latest."""
+    """An invalid byte in an early fragment is detected by the end of the message."""
     await live.write(build_frame(TEXT, echo_request(b"\xff")[:-2], fin=False))
 
     await live.send(CONTINUATION, b'"}')

@@ -1,4 +1,4 @@
-"""Gateway streams: many records per entry, nothing kept for dead gateways, losses reported."""
+"""Gateway streams: many records per entry, no data for dead gateways, reported losses."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def reading(hot: HotClient) -> AsyncIterator[Owner]:
 
 
 async def test_records_of_one_tick_share_an_entry(hot: HotClient) -> None:
-    """A message of a group needs one call for all its members on a gateway."""
+    """A group message needs one call for all its members on a gateway."""
     async with reading(hot) as owner:
         writer = GatewayStreamWriter(hot)
         before = await hot.call("XLEN", KEY)
@@ -79,7 +79,7 @@ async def test_records_of_one_tick_share_an_entry(hot: HotClient) -> None:
 
 
 async def test_records_of_many_ticks_keep_their_order(hot: HotClient) -> None:
-    """Records are read in the order of posting, each once."""
+    """Records are read once and in the order of sending."""
     async with reading(hot) as owner:
         writer = GatewayStreamWriter(hot)
         for seq in range(1_000):
@@ -94,7 +94,7 @@ async def test_records_of_many_ticks_keep_their_order(hot: HotClient) -> None:
 
 
 async def test_reader_starts_with_a_loss(hot: HotClient) -> None:
-    """Earlier records are unknown, so the gateway compares every inbox once."""
+    """The gateway does not know earlier records, so it compares every inbox once."""
     owner = GatewayStream(hot, GATEWAY)
     await owner.renew()
     GatewayStreamWriter(hot).send(GATEWAY, NewSeq("alice", 1))
@@ -107,7 +107,7 @@ async def test_reader_starts_with_a_loss(hot: HotClient) -> None:
 
 
 async def test_records_for_a_dead_gateway_are_reported_and_not_written(hot: HotClient) -> None:
-    """A dead gateway uses no memory; users with notifications are reported once."""
+    """A dead gateway uses no memory. Users with notifications are reported once."""
     writer, reported = GatewayStreamWriter(hot), list[set[UserId]]()
     writer.on_dead_gateway = reported.append
 
@@ -183,11 +183,11 @@ async def test_bursts_of_records_are_no_loss_while_the_reader_keeps_up(redis_url
 async def test_gateway_stream_is_bounded_and_a_slow_reader_gets_a_loss(
     redis_url: str,
 ) -> None:
-    """Dropped records are not skipped silently: the gateway compares every inbox."""
+    """Dropped records are reported, so the gateway compares every inbox."""
     async with open_hot(redis_settings(redis_url)) as hot:
         owner = Owner(hot)
         records = owner.gateway_stream.iter_records()
-        assert await anext(records) is None  # it reads once, and then not for a while
+        assert await anext(records) is None  # the reader reads once, then pauses
 
         await post_raw(hot, 3_000)
 
@@ -226,7 +226,7 @@ async def test_records_sent_while_the_reader_was_disconnected_are_read(hot: HotC
 
 
 async def test_records_written_while_redis_is_full_are_delivered(start_redis: StartRedis) -> None:
-    """A full Redis accepts responses and `stored`; a lost stream is created again (F10, F45)."""
+    """A full Redis accepts responses and `stored`. A lost stream is created again (F10, F45)."""
     server = start_redis("no")
     async with open_hot(redis_settings(redis_url_of(server))) as hot, reading(hot) as owner:
         await hot.call("CONFIG", "SET", "maxmemory", 1)
@@ -262,11 +262,11 @@ async def test_gateway_stream_reader_cancelled_at_any_moment_ends(
     done, _ = await asyncio.wait([task], timeout=20)
     await cancel_task(task)
 
-    assert done, "the reader ignored its cancellation"
+    assert done, "the reader did not end after its cancellation"
 
 
 async def kill_readers(hot: HotClient) -> None:
-    """Kill every blocked connection, once there is one."""
+    """Kill every blocked connection, once there is at least one."""
 
     async def kill() -> int:
         killed = 0
@@ -277,5 +277,5 @@ async def kill_readers(hot: HotClient) -> None:
                 killed += await hot.call("CLIENT", "KILL", "ID", fields["id"])
         return killed
 
-    # Between two reads the connection of a reader is not blocked.
+    # A reader's connection is not blocked between two reads.
     await eventually(kill)

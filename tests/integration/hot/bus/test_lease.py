@@ -42,7 +42,7 @@ def test_lease_has_one_holder(scripts: Scripts) -> None:
 
 
 def test_lease_renewed_by_its_holder_keeps_the_token(scripts: Scripts) -> None:
-    """A renewal does not fence off its own holder."""
+    """A renewal does not fence its own holder."""
     claim(scripts, "a", ttl_ms=60_000)
     first = int(scripts.hash(scripts.keys.lease(0, "w"))["until_ms"])
 
@@ -58,8 +58,8 @@ def test_lease_that_expired_goes_to_another_owner_with_a_higher_token(scripts: S
     assert claim(scripts, "a") == 0
 
 
-def test_lease_that_expired_gives_its_holder_a_new_token(scripts: Scripts) -> None:
-    """Another owner may have held it in between."""
+def test_expired_lease_has_a_new_token_for_the_same_owner(scripts: Scripts) -> None:
+    """Another owner may have held it meanwhile."""
     claim(scripts, "a", ttl_ms=0)
 
     assert claim(scripts, "a") == 2
@@ -74,7 +74,7 @@ def test_lease_that_is_released_is_free_at_once(scripts: Scripts) -> None:
 
 
 def test_lease_is_released_by_its_holder_only(scripts: Scripts) -> None:
-    """A late release does not take the lease from the next holder."""
+    """A late release does not release the lease of the next holder."""
     claim(scripts, "a", ttl_ms=0)
     claim(scripts, "b")
 
@@ -96,7 +96,7 @@ class ManualClock:
 
 
 async def test_lease_holder_knows_its_remaining_time(hot: HotClient) -> None:
-    """A holder that was paused sees by its own clock that it may no longer write."""
+    """A paused holder sees by its own clock that it may no longer write."""
     clock = ManualClock()
     lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=10.0, clock=clock)
     assert lease.left_s() <= 0
@@ -109,7 +109,7 @@ async def test_lease_holder_knows_its_remaining_time(hot: HotClient) -> None:
 
 
 async def test_lease_that_was_refused_or_released_is_not_held(hot: HotClient) -> None:
-    """A refused claimant knows at once."""
+    """A refused claimant knows this at once."""
     clock = ManualClock()
     one, two = (
         Lease(hot=hot, partition=0, work="w", owner=owner, ttl_s=10.0, clock=clock)
@@ -160,7 +160,7 @@ async def test_lease_that_is_held_is_renewed_after_a_third_of_its_time(
 
 
 async def test_lease_is_released_on_exit_also_after_an_error(hot: HotClient) -> None:
-    """Another process need not wait; a lease held by another is not released."""
+    """Another process need not wait. A lease held by another owner is not released."""
     clock = ManualClock()
     one, two = (
         Lease(hot=hot, partition=0, work="w", owner=owner, ttl_s=10.0, clock=clock)

@@ -1,4 +1,4 @@
-"""Calls to the warm tier through Redis: each is answered once, or fails by its deadline."""
+"""Calls to the warm tier through Redis: each gets one response or fails by its deadline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Perform = Callable[[Call, CallQueue], Awaitable[None]]
 
 
 class Caller:
-    """A gateway: its calls, and the stream from which it reads the answers."""
+    """A gateway: its calls, and the stream from which it reads the responses."""
 
     def __init__(self, hot: HotClient, timeout_s: float) -> None:
         self.calls = WarmCalls(hot, GATEWAY, timeout_s)
@@ -55,7 +55,7 @@ class Caller:
         self.is_listening = asyncio.Event()
 
     async def listen(self) -> None:
-        """Read answers from the stream until cancelled."""
+        """Read responses from the stream until canceled."""
         async for records in self._gateway_stream.iter_records():
             self.is_listening.set()
             for record in records or ():
@@ -93,7 +93,7 @@ async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> Asy
 
 
 def answering(payload: Any) -> Perform:
-    """Return a function that answers every call with this payload."""
+    """Return a function that responds to every call with this payload."""
 
     async def perform(call: Call, queue: CallQueue) -> None:
         queue.send_result(call, _encode(payload))
@@ -101,8 +101,8 @@ def answering(payload: Any) -> Perform:
     return perform
 
 
-async def test_call_returns_the_answer_of_the_worker(hot: HotClient) -> None:
-    """Operations and answers are not changed on their way through Redis."""
+async def test_call_returns_the_response_of_the_worker(hot: HotClient) -> None:
+    """Operations and responses pass through Redis unchanged."""
     seen: list[Any] = []
 
     async def perform(call: Call, queue: CallQueue) -> None:
@@ -135,8 +135,8 @@ async def test_call_for_history_returns_messages(hot: HotClient) -> None:
         assert (await caller.calls.read_run(CHAT, None, 3, 50, None)).messages == [message]
 
 
-async def test_concurrent_calls_each_get_their_own_answer(hot: HotClient) -> None:
-    """Answers may come in any order, and many of them in one entry of the gateway stream."""
+async def test_concurrent_calls_each_get_their_own_response(hot: HotClient) -> None:
+    """Responses may arrive in any order, and many of them in one entry of the gateway stream."""
     held: list[tuple[Call, CallQueue]] = []
 
     async def perform(call: Call, queue: CallQueue) -> None:
@@ -187,8 +187,8 @@ async def test_call_that_fails_raises_the_error_of_the_worker(
     assert caught.value.retry_after_ms == error.retry_after_ms
 
 
-async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClient) -> None:
-    """The client may retry, and gets the time to wait."""
+async def test_write_conflict_at_the_worker_is_temporary_at_the_gateway(hot: HotClient) -> None:
+    """The client may retry and gets the time to wait."""
 
     async def perform(call: Call, queue: CallQueue) -> None:
         queue.fail(call, LostRace("session: changed by a concurrent request; try again"))
@@ -201,7 +201,7 @@ async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClien
 
 
 async def test_call_without_a_worker_fails_at_its_deadline(hot: HotClient) -> None:
-    """The error says what to start."""
+    """The error names the worker to start."""
     async with open_caller(hot, timeout_s=0.1) as caller:
         with pytest.raises(
             Unavailable, match=r"0\.1 s; check that `chatserver worker rpc` is running"
@@ -286,7 +286,7 @@ async def test_call_that_is_too_old_fails_and_is_not_performed(hot: HotClient) -
 async def test_calls_beyond_the_limit_are_overloaded_until_others_end(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Waiting calls are bounded; ended ones do not count, however they ended."""
+    """Waiting calls are limited. Ended calls do not count, however they ended."""
     monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
     async with open_caller(hot, timeout_s=0.3) as caller:
         waiting = [asyncio.create_task(caller.calls.load_chat(CHAT)) for _ in range(5)]
@@ -300,7 +300,7 @@ async def test_calls_beyond_the_limit_are_overloaded_until_others_end(
             await caller.calls.load_chat(CHAT)
 
 
-async def test_call_that_is_cancelled_is_not_counted(
+async def test_canceled_call_is_not_counted(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session that ends cancels its calls."""
@@ -405,4 +405,4 @@ async def test_worker_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: 
     await cancel_task(task)
     await cancel_task(calling)
 
-    assert done, "the worker ignored its cancellation"
+    assert done, "the worker did not end after its cancellation"

@@ -25,7 +25,7 @@ async def append(hot: HotClient, key: str) -> str:
 
 
 async def test_wait_returns_an_entry_appended_during_the_wait(hot: HotClient) -> None:
-    """The wait ends with the entry, not at its deadline."""
+    """The wait ends when the entry arrives and not at its deadline."""
     waiter = StreamWaiter(hot, "s")
     waiting = asyncio.create_task(waiter.wait_after(FIRST, LONG_MS))
     entry = await append(hot, "s")
@@ -52,7 +52,7 @@ async def test_wait_fails_when_redis_goes_down(start_redis: StartRedis) -> None:
     server = start_redis()
     async with open_hot(redis_settings(redis_url_of(server))) as hot:
         waiter = StreamWaiter(hot, "s")
-        assert await waiter.wait_after(FIRST, 1) is None  # it is connected
+        assert await waiter.wait_after(FIRST, 1) is None  # the waiter is connected
         waiting = asyncio.create_task(waiter.wait_after(FIRST, LONG_MS))
         await asyncio.sleep(0)
         server.kill()

@@ -1,4 +1,4 @@
-"""A sender for tests of group commit: submits drafts, and records the outcome of each."""
+"""A sender for tests of group commit: it submits drafts and records the outcome of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
 
 class Sender:
-    """Submits drafts and records their outcomes, one each."""
+    """Submits drafts and records one outcome for each."""
 
     def __init__(self, hot: HotClient, commits: PartitionedCommit) -> None:
         self.hot = hot
@@ -58,7 +58,7 @@ class Sender:
         )
 
     def _record(self, outcome: Outcome) -> None:
-        assert outcome.ref not in self.outcomes, f"{outcome.ref} was answered twice"
+        assert outcome.ref not in self.outcomes, f"{outcome.ref} got two outcomes"
         self.outcomes[outcome.ref] = outcome
         self.order.append(outcome.ref)
         self.on_outcome(outcome)
@@ -94,7 +94,7 @@ class Sender:
         self._record(Outcome("failed", draft.ref, error=error))
 
     async def wait_for_outcomes(self, count: int, deadline_s: float = 30) -> list[Outcome]:
-        """Wait until this many drafts are answered; return the outcomes in order of arrival."""
+        """Wait until `count` drafts have outcomes; return these in order of arrival."""
         await eventually(lambda: len(self.outcomes) == count, deadline_s)
         return [self.outcomes[ref] for ref in self.order]
 

@@ -37,7 +37,7 @@ OTHER = ChatId("c2")
 
 
 def test_commit_first_messages_number_from_one_without_gap(scripts: Scripts) -> None:
-    """A chat's seqs are 1, 2, 3 over batches of any size."""
+    """A chat's seqs are 1, 2, 3 in batches of any size."""
     scripts.open_chat(ALICE, BOB)
 
     answers = scripts.accept(*sends(3)) + scripts.accept(*sends(2, BOB))
@@ -80,7 +80,7 @@ def test_commit_timestamps_rise_and_follow_the_clock(scripts: Scripts) -> None:
 
 
 def test_commit_clock_behind_the_chat_still_gives_rising_timestamps(scripts: Scripts) -> None:
-    """If the clock of Redis is behind, timestamps continue one microsecond above the last one."""
+    """Timestamps then continue one microsecond above the last one."""
     ahead = int((time.time() + 86_400) * 1e6)
     scripts.open_chat(ALICE, BOB, ts=ahead)
 
@@ -90,7 +90,7 @@ def test_commit_clock_behind_the_chat_still_gives_rising_timestamps(scripts: Scr
 
 
 def test_commit_keeps_blob_under_seq_and_timestamp(scripts: Scripts) -> None:
-    """The log holds the message byte for byte."""
+    """The log contains the message byte for byte."""
     scripts.open_chat(ALICE, BOB)
 
     (answer,) = scripts.accept(Sending(ALICE, "r", receiver="bob", tail='"body":"näive 🙂\\n"}'))
@@ -99,7 +99,7 @@ def test_commit_keeps_blob_under_seq_and_timestamp(scripts: Scripts) -> None:
 
 
 def test_commit_batch_adds_one_backlog_entry_of_its_committed_messages(scripts: Scripts) -> None:
-    """The entry has the new messages in order, and the gateway; a retry is not in it."""
+    """The entry has the new messages in order and the gateway, but no retries."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1", tail="one"))
 
@@ -169,7 +169,7 @@ def test_commit_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scr
 
 
 def test_commit_ref_of_the_previous_generation_is_known(scripts: Scripts) -> None:
-    """A retry is recognized in the next generation of refs, too."""
+    """A retry is recognized in the next generation of refs too."""
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r"))
     (refs,) = [key.decode() for key in scripts.redis.keys("{p0}:refs-*:c1")]
@@ -196,7 +196,7 @@ def test_commit_ref_expires_after_its_time(scripts: Scripts) -> None:
 
 
 def test_commit_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
-    """A chat that is not in Redis must be loaded; nothing is written for it."""
+    """The chat must be loaded first; nothing is written for it."""
     answers = scripts.accept(*sends(2))
 
     assert answers == [Answer(CLOSED), Answer(CLOSED)]
@@ -206,7 +206,7 @@ def test_commit_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
 
 @pytest.mark.parametrize("gate", [GATE, "E2:1"])
 def test_commit_chat_of_another_epoch_is_closed(scripts: Scripts, gate: str) -> None:
-    """A chat must be loaded again in each epoch, whichever version the sender knows."""
+    """A chat must be loaded again in each epoch, whatever version the sender has."""
     scripts.open_chat(ALICE, BOB, epoch=EPOCH)
 
     answers = scripts.accept(Sending(ALICE, "r", gate=gate), epoch="E2")
@@ -216,7 +216,7 @@ def test_commit_chat_of_another_epoch_is_closed(scripts: Scripts, gate: str) -> 
 
 
 def test_commit_epoch_with_the_same_prefix_is_closed(scripts: Scripts) -> None:
-    """E1 is not E10."""
+    """E1 and E10 are different epochs."""
     scripts.open_chat(ALICE, BOB, epoch="E10")
 
     assert scripts.accept(Sending(ALICE, "r"), epoch="E1") == [Answer(CLOSED)]
@@ -225,7 +225,7 @@ def test_commit_epoch_with_the_same_prefix_is_closed(scripts: Scripts) -> None:
 def test_commit_member_with_stale_audience_is_committed_and_left_undelivered(
     scripts: Scripts,
 ) -> None:
-    """With outdated recipients nothing is delivered, and the chat is listed as undelivered."""
+    """With outdated recipients nothing is delivered; the chat is listed as undelivered."""
     scripts.open_chat(ALICE, BOB, version=2)
     before_ms = time.time() * 1000
 
@@ -263,7 +263,7 @@ def test_commit_sender_outside_the_audience_is_checked(scripts: Scripts) -> None
 
 
 def test_commit_retry_of_a_former_member_finds_the_committed_message(scripts: Scripts) -> None:
-    """The ack was lost before the sender left: refusing the retry would deny a message (P2)."""
+    """The ack was lost before the sender left. Refusing the retry would deny the message (P2)."""
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r"))
     scripts.redis.hdel(scripts.keys.members(CHAT), ALICE)
@@ -291,7 +291,7 @@ def test_commit_full_backlog_refuses_and_counts_correctly_afterwards(scripts: Sc
 
 
 def test_commit_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
-    """One chat cannot fill the backlog; its sends continue when some messages are stored."""
+    """One chat cannot fill the backlog. Its sends continue when some messages are stored."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
 
