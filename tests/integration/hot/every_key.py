@@ -72,7 +72,7 @@ TTL_S = 600  # keys must not expire before the test has read them
 
 
 class Listener:
-    """Accepts any outcome of a draft."""
+    """Accepts every outcome of a draft."""
 
     def __init__(self) -> None:
         self.answers: asyncio.Queue[str] = asyncio.Queue()
@@ -106,7 +106,7 @@ def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> PendingDraft:
 
 
 async def use_everything(hot: HotClient) -> None:
-    """Write every kind of key and run every script, with all kinds of arguments."""
+    """Write every kind of key, and run every script with all kinds of arguments."""
     keys = hot.keys
     listener = Listener()
     audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # all chats are open
@@ -155,7 +155,7 @@ async def use_everything(hot: HotClient) -> None:
 
 
 async def use_companions(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
-    """Start a companion's response and stop it; another session waits."""
+    """Start and stop a response of a companion while another session waits."""
     lease = Lease(
         hot=hot, partition=partition, work="assistant", owner="me", ttl_s=TTL_S, clock=SystemClock()
     )
@@ -214,7 +214,7 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
 
 
 async def use_sessions(hot: HotClient, users: list[UserId]) -> None:
-    """Act as a gateway whose users connect, subscribe to presence, and use up rate limits."""
+    """Act as a gateway whose users connect, subscribe to presence and use up rate limits."""
     seen = PresenceStates(hot=hot, gateway=GATEWAY, online_ttl_s=TTL_S, keep_s=TTL_S)
     await seen.extend_expiry()
     claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
@@ -332,7 +332,7 @@ async def measure_backlogs(hot: HotClient) -> FullBacklog:
 
 
 async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
-    """Scan the backlog for pushes, and finish one; another chat is still due."""
+    """Scan the backlog for pushes and finish one; another chat is still due."""
     partition = hot.keys.get_partition(chat)
     lease = Lease(
         hot=hot, partition=partition, work="notify", owner="me", ttl_s=TTL_S, clock=SystemClock()
@@ -364,7 +364,7 @@ async def use_search(hot: HotClient, partition: int) -> None:
 
 
 async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
-    """Persist one entry of the backlog, and make its message a dead letter."""
+    """Persist one entry of the backlog and make its message a dead letter."""
     lease = Lease(
         hot=hot, partition=partition, work="persist", owner="me", ttl_s=TTL_S, clock=SystemClock()
     )

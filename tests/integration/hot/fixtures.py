@@ -1,4 +1,4 @@
-"""Fixtures of the hot tier's tests, on an empty Redis: the scripts, and a connected client."""
+"""Fixtures of the hot tier's tests on an empty Redis: the scripts and a connected client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference model of accept, deliver and settle, in plain Python."""
+"""Reference model of accept, deliver and settle in plain Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.hot.support import (
 
 @dataclasses.dataclass
 class ChatModel:
-    """A chat: its members with the seq of their join, and its state."""
+    """A chat: its members with the seqs of their joins, and its state."""
 
     joined: dict[UserId, int]
     seq: int = 0
@@ -35,7 +35,7 @@ class ChatModel:
 
     @property
     def gate(self) -> str:
-        """Return the `gate` field in the head of the chat."""
+        """Return the `gate` field of the chat's head."""
         return f"{self.epoch}:{self.version}" + (":p" if self.is_pending else "")
 
     def get_shards_min(self, user: UserId) -> int:
@@ -57,7 +57,7 @@ class UserModel:
 
 
 class HotModel:
-    """Chats and users; each method does the same as the script of that name."""
+    """Chats and users. Each method does the same as the script of that name."""
 
     def __init__(self, users: Sequence[UserId], chats: Sequence[ChatId]) -> None:
         self.epoch = "E1"
@@ -69,7 +69,7 @@ class HotModel:
         return self.chats[chat].epoch == self.epoch
 
     def open_chat(self, chat: ChatId) -> None:
-        """Open a chat: pending entries are not delivered, because devices start again."""
+        """Open a chat. Pending entries are not delivered, because devices restart."""
         state = self.chats[chat]
         state.epoch, state.is_pending = self.epoch, False
         state.base = state.done = state.seq
@@ -131,7 +131,7 @@ class HotModel:
         return int(was_listed)
 
     def change_members(self, chat: ChatId, user: UserId) -> None:
-        """Add a user who is not a member, or remove a member."""
+        """Add a user who is not a member, or remove one who is."""
         state = self.chats[chat]
         if user in state.joined:
             del state.joined[user]

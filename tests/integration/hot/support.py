@@ -1,7 +1,7 @@
-"""Support of the hot tier's tests: Redis settings, and Lua scripts with parsed answers.
+"""Support of the hot tier's tests: Redis settings, and Lua scripts with parsed replies.
 
-Scripts are run directly on a real Redis, without the product's callers, so that a test controls
-each argument. Names are checked against the script's header, as in the product.
+Tests run scripts directly on a real Redis, without the product's callers, so that they control each
+argument. Names are checked against the script's header, as in the product.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OTHER_EPOCH = 3  # code of load_chat.lua
 
 
 def redis_settings(url: str, **changes: Any) -> config.Redis:
-    """Return settings with a long timeout, so that a Redis that is slow for seconds is not down.
+    """Return settings with a timeout that is long enough for a slow Redis.
 
     Tests of timeouts set their own.
     """
@@ -47,7 +47,7 @@ def redis_settings(url: str, **changes: Any) -> config.Redis:
 
 
 async def cancel_task(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it has ended."""
+    """Cancel a task and wait until it ends."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=0.2)
@@ -70,9 +70,10 @@ class Notifications:
 
 @dataclasses.dataclass(frozen=True)
 class Sending:
-    """One message of a batch. `to` are the recipients to whose inboxes `accept` may deliver.
+    """One message of a batch.
 
-    `to` and `gate` belong to a chat: `accept` uses those of the chat's last message in the batch.
+    `to` are the recipients to whose inboxes `accept` may deliver. `to` and `gate` belong to the
+    chat: `accept` uses those of its last message in the batch.
     """
 
     sender: UserId
@@ -81,7 +82,7 @@ class Sending:
     to: tuple[UserId, ...] = (ALICE, BOB)
     gate: str = GATE
     is_large: bool = False
-    is_member: bool = True  # according to the caller
+    is_member: bool = True  # as known to the caller
     mid: str = "M1"
     digest: str = "d1"
     receiver: str = ""
@@ -94,7 +95,7 @@ def sends(count: int, sender: UserId = ALICE, stem: str = "r") -> list[Sending]:
 
 
 class Inboxed(NamedTuple):
-    """The seq in a recipient's inbox, and the other gateways where the user is online."""
+    """A recipient's inbox seq, and the other gateways where the recipient is online."""
 
     seq: int
     far: str
@@ -109,7 +110,7 @@ class Answer(NamedTuple):
     place: str = ""
     inboxes: tuple[Inboxed, ...] = ()
     watching: str = ""  # subscribed gateways of a large chat
-    why: int = 0  # the restraint of a sender who may not write
+    why: int = 0  # the restriction of a sender who may not write
     wait_ms: int = 0
 
 
@@ -127,13 +128,13 @@ class Scripts:
         args: Mapping[str, Value] | None = None,
         items: Iterable[Mapping[str, Value]] = (),
     ) -> Any:
-        """Run a script by the names of its header."""
+        """Run a script with the names of its header."""
         script = load_script(name)
         key_list, arg_list = script.bind(keys, args, items)
         return self.evaluate(script, key_list, arg_list)
 
     def evaluate(self, script: Script, keys: Sequence[Value], args: Sequence[Value]) -> Any:
-        """Run a script with keys and arguments in its order."""
+        """Run a script with keys and arguments in its own order."""
         return self.redis.eval(script.source, len(keys), *keys, *args)
 
     def accept(
@@ -147,7 +148,7 @@ class Scripts:
         inbox_max: int = 1000,
         partition: int = 0,
     ) -> list[Answer]:
-        """Commit a batch; return the answer for each message."""
+        """Commit a batch; return the result of each message."""
         script, names = load_script("commit_messages"), self.keys
         key_list, arg_list = script.bind(
             {
@@ -261,7 +262,7 @@ class Scripts:
             key = reference_key(members[0], f"d{place.split(':')[0]}")
             arg_list += [key, packed(place), f"#{members[0]}"]
         for (sender, ref), place in (newest or {}).items():
-            author = "" if ref.startswith("change-") else sender  # a membership change's entry
+            author = "" if ref.startswith("change-") else sender  # the entry of a membership change
             arg_list += [reference_key(sender, ref), packed(place), author]
         for place in asides:
             arg_list += [reference_key("any", f"a{place.split(':')[0]}"), packed(place), ""]
@@ -298,7 +299,7 @@ class Scripts:
         return appended, seq, gateways.decode()
 
     def settle(self, *done: tuple[ChatId, int]) -> int:
-        """Remove chats from the list of unfinished fan-outs; return how many were removed."""
+        """Remove chats from the list of unfinished fan-outs; return the number removed."""
         removed: int = self.run(
             "finish_fan_outs",
             {"undelivered": self.keys.undelivered(0)},
@@ -373,7 +374,7 @@ def packed(place: str) -> bytes:
 
 
 def group_by_chat(batch: Sequence[Sending]) -> dict[ChatId, list[Sending]]:
-    """Return the messages of a batch by chat, as one call has them."""
+    """Return the messages of a batch grouped by chat, as in one call."""
     chats: dict[ChatId, list[Sending]] = {}
     for sending in batch:
         chats.setdefault(sending.chat, []).append(sending)

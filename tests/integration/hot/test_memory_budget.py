@@ -1,4 +1,4 @@
-"""Daily memory budget of one user in Redis: bounded by bytes for every kind of request."""
+"""Daily memory budget of one user in Redis: every kind of request is bounded by bytes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from tests.benchmarks.memory_budget import DAY_BYTES_MAX, WAYS, day_budget, meas
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
 BUDGET = 300_000
-FIXED_BYTES = 200_000  # keys that exist once per user or partition, and growth of Redis's tables
+# Keys that exist once per user or partition, and growth of the tables of Redis.
+FIXED_BYTES = 200_000
 STRICT = config.Limits().model_copy(update={"memory": config.RateLimit(0.001, 100_000)})
 
 
 def test_day_budget_of_default_settings_is_below_20_mb() -> None:
-    """One user can be charged the burst and a day's refill."""
+    """One user can be charged at most the burst and a day's refill."""
     assert day_budget(config.Limits()) <= DAY_BYTES_MAX
 
 
@@ -30,8 +31,8 @@ async def test_memory_used_by_requests_is_at_most_their_charge(redis_url: str, w
     assert used <= charged + FIXED_BYTES
 
 
-async def test_memory_charged_afterwards_is_kept_when_the_user_disconnects(hot: HotClient) -> None:
-    """Memory that is charged after a request is subtracted before the next one is accepted."""
+async def test_memory_charge_after_a_request_remains_after_disconnect(hot: HotClient) -> None:
+    """Memory charged after a request is subtracted before the next one is accepted."""
     one, two = Limits(hot, STRICT), Limits(hot, STRICT)
     await one.find("memory", "alice").pay("much data", 50_000)
 
@@ -46,8 +47,8 @@ async def test_memory_charged_afterwards_is_kept_when_the_user_disconnects(hot: 
     assert refused.value.retry_after_ms > 49_000_000  # 50,000 bytes at 0.001 per second
 
 
-async def test_memory_bucket_that_is_empty_refuses_and_names_the_limit(hot: HotClient) -> None:
-    """A request beyond the budget is `rate_limited` with the time until it is refilled."""
+async def test_empty_memory_bucket_refuses_and_names_the_limit(hot: HotClient) -> None:
+    """A request beyond the budget is `rate_limited` with the time until the refill."""
     one, two = Limits(hot, STRICT), Limits(hot, STRICT)
     spent = 0
 

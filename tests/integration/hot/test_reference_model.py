@@ -1,6 +1,6 @@
 """Model-based test of accept, deliver and settle in any order.
 
-The steps are sends, retries, batches over two chats, membership changes, outdated audiences,
+The steps are sends, retries, batches for two chats, membership changes, outdated audiences,
 concurrent fan-outs that are delayed, repeated or stopped at any point, and new epochs. Redis must
 agree with the model, and no inbox may miss, repeat or reorder a message.
 """
@@ -50,7 +50,7 @@ any_user, any_chat = st.sampled_from(USERS), st.sampled_from(CHATS)
 
 @dataclasses.dataclass
 class FanOut:
-    """A running fan-out: the audience that it read, and the users it has not delivered to."""
+    """A running fan-out: the audience that it read, and the users without a delivery."""
 
     audience: Audience
     upto: int
@@ -68,9 +68,10 @@ class HotMachine(RuleBasedStateMachine):
         self._committed = 0
         self._epochs = 1
         self._fan_outs: list[FanOut] = []
-        # Answers that gateways may act on at any later time.
-        self._undelivered: list[tuple[ChatId, int]] = []  # left to a fan-out
-        self._notified: list[tuple[ChatId, int]] = []  # delivered; other gateways are notified
+        # Results that gateways may use at any later time:
+        self._undelivered: list[tuple[ChatId, int]] = []  # messages left to a fan-out
+        # Delivered messages; other gateways are notified.
+        self._notified: list[tuple[ChatId, int]] = []
 
     @initialize()
     def open(self) -> None:
@@ -128,7 +129,7 @@ class HotMachine(RuleBasedStateMachine):
                     self._notified.append((chat, seq))
 
     def _draw_batch(self, data: st.DataObject) -> list[Sending]:
-        # The caller's audience of each chat: mostly the current one, sometimes an earlier one.
+        # The caller's audience of each chat is mostly the current one, sometimes an earlier one.
         views = {}
         for chat, state in self._model.chats.items():
             back = data.draw(st.sampled_from((1, 1, 1, 2, 3)))
@@ -149,7 +150,7 @@ class HotMachine(RuleBasedStateMachine):
     def _fan_out(self, data: st.DataObject) -> None:
         """Continue a fan-out: read a chat, deliver to members, and settle.
 
-        It may stop anywhere, and continue or repeat its steps at any later time, or never.
+        It may stop at any point, and continue or repeat its steps later or never.
         """
         work = self._draw_work(data)
         if work is None:
@@ -170,7 +171,7 @@ class HotMachine(RuleBasedStateMachine):
             self._settle(chat, work.upto)
 
     def _draw_work(self, data: st.DataObject) -> FanOut | None:
-        """Return a running fan-out, a gateway's new one, or a repair."""
+        """Return a running fan-out, a new one of a gateway, or a repair."""
         kind = data.draw(st.sampled_from(("running", "gateway", "gateway", "repair")))
         listed = [chat for chat, state in self._model.chats.items() if state.is_listed]
         if kind == "running" and self._fan_outs:
@@ -179,7 +180,7 @@ class HotMachine(RuleBasedStateMachine):
             audience = self._read_audience(data.draw(st.sampled_from(listed)))
             upto = audience.top
         elif self._undelivered:
-            # Mostly the newest message; an older one stands for a slow gateway.
+            # Mostly the newest message; an older one is as from a slow gateway.
             chat, seq = self._undelivered[
                 -data.draw(st.integers(1, min(3, len(self._undelivered))))
             ]
@@ -210,10 +211,10 @@ class HotMachine(RuleBasedStateMachine):
         elif what == "move":
             self._move(user, data.draw(st.sampled_from(("", GATEWAY, "gw-far"))))
         elif what == "settle" and self._notified:
-            # The committing gateway has notified the other gateways, maybe long ago.
+            # The committing gateway may have notified the others long ago.
             self._settle(*data.draw(st.sampled_from(self._notified[-3:])))
         elif what == "epoch" and data.draw(st.integers(0, 4)) == 0:
-            # The data is the same; pending calls have failed.
+            # The data is the same, but pending calls have failed.
             self._epochs += 1
             self._model.epoch = f"E1{self._epochs:03}"
             self._fan_outs.clear()
@@ -272,9 +273,10 @@ class HotMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_member_misses_or_repeats_a_message(self) -> None:
-        """The inbox has each message of the chat since the join once, in order.
+        """Check that each inbox has each message since the join once and in order.
 
-        If nothing is pending, up to the newest message; otherwise at least up to `done`.
+        Without a pending fan-out, it has messages up to the newest, otherwise at least up to
+        `done`.
         """
         for chat, state in self._model.chats.items():
             for user in state.joined:

@@ -1,4 +1,4 @@
-"""`chatserver load bench` from the command line, with short runs; speed is not checked."""
+"""`chatserver load bench` with short runs; the speed is not checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLI = [sys.executable, "-m", "tests.support.cli", "load", "bench"]
 SHORT = ["--seconds", "0.3", "--warmup", "0.1", "--runs", "1", "--calm", "0"]
 DIRECT = ["direct", "--pairs", "2", "--window", "2", "--open-rate", "50", "--retries", "0"]
 CONSTANTS = {
-    # No rate is sustained: the search for the maximum ends after its first rate.
+    # No rate is sustained, so the search for the maximum ends after its first rate.
     "chatserver.loadtest.bench.direct_pairs.SUSTAINED_P99_MS": "0",
     "chatserver.loadtest.bench.direct_pairs.SEARCH_ATTEMPTS": "1",
 }
@@ -47,7 +47,7 @@ async def run_bench(
 
 
 async def test_bench_direct_reports_rates_latency_and_versions(tmp_path: Path) -> None:
-    """All parts of a run with the real gateway and Redis: idle memory, loops, CPU, echo."""
+    """All parts of a run with a real gateway and Redis: idle memory, loops, CPU and echo."""
     result, output = await run_bench(tmp_path, *DIRECT, "--idle-sessions", "20")
 
     (run,) = result["runs"]
@@ -59,10 +59,10 @@ async def test_bench_direct_reports_rates_latency_and_versions(tmp_path: Path) -
 
 
 async def test_bench_direct_with_lost_messages_fails(tmp_path: Path) -> None:
-    """A faulty server is not a fast server: exit code 1, with examples."""
+    """Lost messages cause exit code 1, with examples."""
     args = [*DIRECT, "--idle-sessions", "0", "--target", "stub", "--fault", "lose"]
 
-    short = {"chatserver.loadtest.bench.direct_pairs.DRAIN_S": "1"}  # it waits in vain
+    short = {"chatserver.loadtest.bench.direct_pairs.DRAIN_S": "1"}  # waits in vain
     result, _ = await run_bench(tmp_path, *args, code=1, **short)
 
     assert result["violations"]["lost"] > 0
@@ -71,7 +71,7 @@ async def test_bench_direct_with_lost_messages_fails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["--inboxes", "--large"])
 async def test_bench_groups_reports_deliveries_and_latency(kind: str, tmp_path: Path) -> None:
-    """All parts of a run with a small group: closed loop, open loop, minimal fan-out server."""
+    """All parts of a run with a small group: closed loop, open loop and minimal fan-out server."""
     result, _ = await run_bench(tmp_path, "groups", "--members", "10", "--senders", "2", kind)
 
     (run,) = result["runs"]

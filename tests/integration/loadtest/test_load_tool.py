@@ -77,7 +77,7 @@ def fault(change: Callable[[bytes], list[bytes]]) -> Callable[[str, int, bytes],
 
 @pytest.fixture
 def without_waiting_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End the run without waiting for the injected losses; wait for all other messages."""
+    """End the run without waiting for the injected losses, but wait for all other messages."""
 
     def has_not_received_the_newest(self: Device) -> bool:
         records = self.state.records
@@ -88,7 +88,7 @@ def without_waiting_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["direct", "small-groups", "history", "mixed"])
 async def test_load_of_a_correct_server_reports_no_findings(name: str) -> None:
-    """Each message is delivered to all members, and is counted."""
+    """Each message is delivered to all members and counted."""
     shape = msgspec.structs.replace(SCENARIOS[name].shape, small_members=4, large_members=8)
 
     result = await run_load(StubState(), name, users=8, shape=shape)
@@ -111,7 +111,7 @@ async def test_load_of_a_correct_server_reports_no_findings(name: str) -> None:
 async def test_load_with_a_lost_repeated_or_changed_message_reports_it(
     without_waiting_for_losses: None, change: Callable[[bytes], list[bytes]], found: dict[str, int]
 ) -> None:
-    """Each fault injected for one user is counted once, by its kind."""
+    """Each fault injected for one user is counted once by its kind."""
     state = StubState()
     state.fault = fault(change)
 
@@ -124,7 +124,7 @@ async def test_load_with_a_lost_repeated_or_changed_message_reports_it(
 async def test_load_with_two_swapped_messages_reports_both(
     without_waiting_for_losses: None,
 ) -> None:
-    """The later message is a jump, the earlier one is out of order; none is lost."""
+    """The later message is a gap and the earlier one is out of order; none is lost."""
     state = StubState()
     held: list[bytes] = []
 
@@ -145,7 +145,7 @@ async def test_load_with_two_swapped_messages_reports_both(
 async def test_load_reads_messages_without_push_from_inbox_or_history(
     monkeypatch: pytest.MonkeyPatch, inbox_max: int
 ) -> None:
-    """A push may fail at the end of a load; a message found in the inbox or history is not lost."""
+    """A push may fail at the end of a load. A message in the inbox or history is not lost."""
     monkeypatch.setattr(load_users, "PUSH_S", 0.1)
     state = StubState()
     state.inbox_max = inbox_max
@@ -159,7 +159,7 @@ async def test_load_reads_messages_without_push_from_inbox_or_history(
 
 
 async def test_load_with_reconnect_storms_loses_nothing() -> None:
-    """All users are disconnected repeatedly, and resend unacknowledged messages."""
+    """All users are disconnected repeatedly and resend messages without an ack."""
     mix = Mix(send=0.9, reconnect=0.1)
 
     result = await run_load(StubState(), "resume", users=8, mix=mix, duration_s=0.8, storm_s=0.3)
@@ -182,7 +182,7 @@ async def test_load_without_server_fails() -> None:
 async def test_ceiling_is_measured_with_the_same_users_and_chats(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The load tool is measured in separate processes; the server of the plan is not used."""
+    """The load tool is measured in separate processes. The server of the plan is not used."""
     monkeypatch.setattr(generator_limits, "SETTLE_S", 60.0)  # messages in flight may arrive late
     shape = Shape(direct=0.5, small=0.5, small_members=4)
 
@@ -209,8 +209,8 @@ async def test_load_with_a_killed_process_reports_it() -> None:
 
 
 async def test_load_stopped_before_its_start_reports_that() -> None:
-    """The error names the stop, not the processes that were killed for it."""
-    run = Coordinator([plan_of(free_port(), duration_s=60)])  # no server: it keeps connecting
+    """The error names the stop and not the processes that were killed for it."""
+    run = Coordinator([plan_of(free_port(), duration_s=60)])  # no server, so it keeps connecting
     loading = asyncio.create_task(run.run(), name="load")
     await eventually(lambda: len(run._workers) == 1)
     run.stop()
@@ -221,7 +221,7 @@ async def test_load_stopped_before_its_start_reports_that() -> None:
 
 async def test_load_with_a_failing_process_reports_its_exit_code() -> None:
     """If a process fails before the load starts, nothing is measured."""
-    run = Coordinator([plan_of(1, shape=None)])  # a plan that no process can read
+    run = Coordinator([plan_of(1, shape=None)])  # no process can read this plan
 
     with pytest.raises(LoadFailed, match="ended early: exit code 1"):
         await run.run()

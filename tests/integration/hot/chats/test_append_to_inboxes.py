@@ -43,7 +43,7 @@ def test_deliver_continues_after_the_delivery_of_the_commit(scripts: Scripts) ->
 
 
 def test_deliver_skips_entries_up_to_the_floor(scripts: Scripts) -> None:
-    """A new member gets nothing from before their join."""
+    """A new member gets nothing from before the join."""
     assert scripts.deliver(ALICE, 7, after=5) == (2, 2, "")
     assert [cs for _, _, cs in scripts.inbox(ALICE)] == ["6", "7"]
 
@@ -55,7 +55,7 @@ def test_deliver_floor_beyond_the_chat_appends_nothing(scripts: Scripts) -> None
 
 
 def test_deliver_after_a_later_commit_appends_nothing(scripts: Scripts) -> None:
-    """A delivery that is late, after another fan-out and a later commit, changes nothing."""
+    """A late delivery, after another fan-out and a later commit, changes nothing."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1", to=()))
     scripts.deliver(ALICE, 1)
@@ -68,7 +68,7 @@ def test_deliver_after_a_later_commit_appends_nothing(scripts: Scripts) -> None:
 
 
 def test_deliver_adds_a_missing_chat_to_the_list(scripts: Scripts) -> None:
-    """The creator may have failed before it listed the chat; a listed chat keeps its time."""
+    """The creator may have failed before listing the chat. A listed chat keeps its time."""
     scripts.redis.hset(scripts.keys.box(BOB), f"c:{CHAT}", "77")
 
     scripts.deliver(ALICE, 1)
@@ -92,21 +92,21 @@ def test_deliver_numbers_an_inbox_over_all_chats(scripts: Scripts) -> None:
     ]
 
 
-def test_deliver_names_the_gateways_of_the_user(scripts: Scripts) -> None:
-    """The caller gets the gateways to notify."""
+def test_deliver_returns_the_gateways_of_the_user(scripts: Scripts) -> None:
+    """The caller notifies these gateways."""
     scripts.place(ALICE, "gw1,gw2")
 
     assert scripts.deliver(ALICE, 1) == (1, 1, "gw1,gw2")
 
 
 def test_deliver_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
-    """The newest events stay, with the other messages of the oldest entry."""
+    """The newest events stay, plus the other messages of the oldest entry."""
     assert scripts.deliver(ALICE, 50, inbox_max=20) == (50, 50, "")
     assert [seq for seq, _, _ in scripts.inbox(ALICE)] == list(range(17, 51))
 
 
-def test_deliver_of_several_inboxes_in_one_call_answers_each(scripts: Scripts) -> None:
-    """One call delivers to many inboxes, also twice to one of them."""
+def test_deliver_to_several_inboxes_in_one_call_returns_each_result(scripts: Scripts) -> None:
+    """One call delivers to many inboxes, including twice to one of them."""
 
     def item(user: str, upto: int) -> dict[str, str | int]:
         return {
@@ -131,7 +131,7 @@ def test_deliver_of_several_inboxes_in_one_call_answers_each(scripts: Scripts) -
 
 
 def test_deliver_in_a_new_epoch_of_the_chat_delivers_its_seqs_again(scripts: Scripts) -> None:
-    """A chat that lost its tail reuses seqs; deliveries of the old epoch must not hide them."""
+    """A chat that lost its end reuses seqs. Deliveries of the old epoch must not hide them."""
     scripts.open_chat(ALICE, BOB)
     for number in range(3):
         scripts.accept(Sending(ALICE, f"r{number}", to=()))

@@ -22,7 +22,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 class Loader:
-    """Loads chats as from the warm tier, and counts its calls."""
+    """Loads chats in place of the warm tier, and counts its calls."""
 
     def __init__(self, hot: HotClient, *users: UserId, kind: str = "group") -> None:
         self.calls = 0
@@ -51,7 +51,7 @@ async def test_audience_of_chat_that_is_not_open_is_loaded_first(hot: HotClient)
     assert (found.top, found.done) == (0, 0)
 
 
-async def test_audience_is_packed_as_the_commit_sends_it(hot: HotClient) -> None:
+async def test_audience_has_encoded_keys_and_arguments_of_a_commit(hot: HotClient) -> None:
     """Keys and arguments that all messages of the chat share are encoded once."""
     found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
@@ -64,8 +64,8 @@ async def test_audience_is_packed_as_the_commit_sends_it(hot: HotClient) -> None
     assert found.sender_packed == {ALICE: pack(b"alice", b"1"), BOB: pack(b"bob", b"1")}
 
 
-async def test_audience_of_open_chat_needs_no_loading(hot: HotClient) -> None:
-    """It is read from Redis alone."""
+async def test_audience_of_open_chat_is_not_loaded(hot: HotClient) -> None:
+    """It is read from Redis."""
     load = Loader(hot, ALICE, BOB)
     await load(CHAT)
 
@@ -106,7 +106,7 @@ async def test_audience_of_direct_chat_has_the_receiver(hot: HotClient) -> None:
 
 
 async def test_audience_floors_are_the_load_or_the_join(hot: HotClient, scripts: Scripts) -> None:
-    """No entry from before the load in this epoch or from before the join is delivered."""
+    """Entries from before the load in this epoch or before the join are not delivered."""
     scripts.open_chat(ALICE, BOB, epoch=hot.epochs[0], seq=10)
     scripts.redis.hset(scripts.keys.members(CHAT), BOB, "member:15")
 
@@ -120,7 +120,7 @@ async def test_audience_floors_are_the_load_or_the_join(hot: HotClient, scripts:
 async def test_audience_of_chat_with_a_pending_fan_out_has_the_plain_version(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """So it matches again once the fan-out is finished."""
+    """The version matches again once the fan-out is finished."""
     epoch = hot.epochs[0]
     scripts.open_chat(ALICE, BOB, epoch=epoch)
     scripts.accept(Sending(ALICE, "r", gate=f"{epoch}:0"), epoch=epoch)
@@ -134,7 +134,7 @@ async def test_audience_of_chat_with_a_pending_fan_out_has_the_plain_version(
 async def test_audience_read_with_get_fresh_does_not_join_a_pending_read(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """The pending read may be older than the call: a fan-out would repeat entries."""
+    """The pending read may be older than the call, so a fan-out would repeat entries."""
     epoch, is_loading, is_released = hot.epochs[0], asyncio.Event(), asyncio.Event()
 
     async def load(_: ChatId) -> None:
@@ -159,7 +159,7 @@ async def test_audience_read_with_get_fresh_does_not_join_a_pending_read(
 async def test_audience_with_members_in_other_partitions_has_no_inline_users(
     redis_url: str,
 ) -> None:
-    """The commit delivers to all members or none, and cannot write to other partitions."""
+    """The commit delivers to all members or to none, and cannot write to other partitions."""
     async with open_hot(redis_settings(redis_url, partitions=64)) as hot:
         found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
@@ -192,7 +192,7 @@ async def test_audience_that_could_not_be_loaded_is_loaded_again(hot: HotClient)
 
 
 async def test_audience_of_a_chat_that_stays_closed_is_unavailable(hot: HotClient) -> None:
-    """A loader that loads nothing is not called forever."""
+    """If the loader loads nothing, it is not called forever."""
     calls = 0
 
     async def load_nothing(_: ChatId) -> None:
@@ -214,7 +214,7 @@ async def test_audience_is_for_members_only(hot: HotClient) -> None:
 
 
 async def test_audience_cache_is_bounded(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The audience that was loaded first is removed."""
+    """The audience that was loaded first is evicted."""
     monkeypatch.setattr(audience, "CACHE_MAX", 3)
     audiences = Audiences(hot, Loader(hot, ALICE))
     chats = [ChatId(f"c{n}") for n in range(5)]
@@ -226,7 +226,7 @@ async def test_audience_cache_is_bounded(hot: HotClient, monkeypatch: pytest.Mon
 
 
 async def test_audience_that_was_dropped_is_read_again(hot: HotClient, scripts: Scripts) -> None:
-    """An outdated audience is not used again."""
+    """An invalidated audience is not used again."""
     audiences = Audiences(hot, Loader(hot, ALICE, BOB))
     await audiences.get(CHAT)
     scripts.redis.hset(scripts.keys.members(CHAT), CAROL, "member:0")
@@ -257,7 +257,7 @@ async def test_audience_of_an_earlier_epoch_is_not_used(start_redis: StartRedis)
 async def test_audience_of_large_chat_does_not_read_its_members(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """There may be 100,000 members; a lookup of one returns that one."""
+    """There may be 100,000 members. A lookup of one member returns that member."""
     members = {user: ("member", n) for n, user in enumerate((ALICE, BOB), 1)}
     await HotChatLoader(hot).open_chat(CHAT, "group", None, 3, members, (0, 0), [], large=2)
     audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # it is open

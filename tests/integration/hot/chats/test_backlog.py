@@ -26,7 +26,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 @pytest.fixture
 def gate(hot: HotClient, scripts: Scripts) -> str:
-    """Open a chat; return its gate."""
+    """Open a chat; return its `gate` field."""
     scripts.open_chat(ALICE, BOB, epoch=hot.epochs[0])
     return f"{hot.epochs[0]}:1"
 
@@ -40,7 +40,7 @@ def commit(scripts: Scripts, gate: str, *refs: str, receiver: str = "") -> None:
 async def test_backlog_entries_are_read_as_they_were_written(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """Commits with all their messages, and marks, in order."""
+    """Pages have commits with all their messages, and marks, in order."""
     commit(scripts, gate, "r1", "r2", receiver="bob")
     scripts.list_chat(BOB)
     await Inboxes(hot).mark(BOB, CHAT, Seq(1), Seq(2))
@@ -104,7 +104,7 @@ async def test_backlog_checkpoint_of_the_lease_holder_trims_and_counts(
 async def test_backlog_dead_letters_keep_the_message_and_the_reason(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """Operators have all fields that are needed to requeue the message."""
+    """Operators get all fields that are needed to requeue the message."""
     commit(scripts, gate, "r1", receiver="bob")
     backlog = Backlog(hot, 0)
     (entry,) = await backlog.list_after("0-0", 10)
@@ -124,8 +124,8 @@ async def test_backlog_dead_letters_keep_the_message_and_the_reason(
 
 
 @given(st.integers(0, 2**63), st.integers(0, 2**63 - 1))
-def test_following_id_is_the_very_next_one(ms: int, number: int) -> None:
-    """Trimming up to it keeps everything that came later."""
+def test_following_id_is_the_next_possible_id(ms: int, number: int) -> None:
+    """Trimming up to it keeps all later entries."""
     assert next_entry_id(f"{ms}-{number}") == f"{ms}-{number + 1}"
 
 
@@ -135,7 +135,7 @@ def test_following_id_is_the_very_next_one(ms: int, number: int) -> None:
 async def test_settle_soon_is_called_after_the_notifications_of_the_tick(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """A chat is removed from the list only after the notifications of other gateways were sent."""
+    """A chat is removed from the list only after the notifications to other gateways are sent."""
     gateway = GatewayId("gw1")
     await GatewayStream(hot, gateway).renew()
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})

@@ -1,4 +1,4 @@
-"""change_members.lua: members, chat version and entries change together, once."""
+"""change_members.lua: members, chat version and entries change together and once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 CLOSED, MADE, OVERTAKEN = 0, 1, 2
 DAVE = UserId("dave")
-Entry = tuple[str, str, bool]  # user, role, is new
+Entry = tuple[str, str, bool]  # user, role, whether the member is new
 
 
 def change(
@@ -39,7 +39,7 @@ def change(
     large: int = 0,
     turn: str = "",
 ) -> list[int]:
-    """Make a change as the worker does; return the script's reply."""
+    """Make a change like the worker; return the script's reply."""
     keys = scripts.keys
     reply: list[int] = scripts.run(
         "change_members",
@@ -89,13 +89,13 @@ def turnover(scripts: Scripts) -> dict[str, str]:
 
 
 def send(scripts: Scripts, sender: UserId, ref: str, gate: str = GATE) -> int:
-    """Send a message with an audience of `gate`; return the code of the answer."""
+    """Send a message with an audience of `gate`; return the result code."""
     (answer,) = scripts.accept(Sending(sender, ref, gate=gate))
     return answer.code
 
 
 def test_change_members_removed_user_cannot_send_with_any_version(scripts: Scripts) -> None:
-    """Neither with the previous audience nor with the current one (promise P7)."""
+    """Neither the previous audience nor the current one allows it (promise P7)."""
     scripts.open_chat(ALICE, BOB)
 
     assert change(scripts, (BOB, "", False)) == [MADE, 1, 1]
@@ -107,7 +107,7 @@ def test_change_members_removed_user_cannot_send_with_any_version(scripts: Scrip
 
 
 def test_change_members_new_member_joins_at_the_seq_of_their_entry(scripts: Scripts) -> None:
-    """Each new member has their own entry; a member with a new role keeps their seq."""
+    """Each new member has an entry. A member with a new role keeps the seq of the join."""
     scripts.open_chat(ALICE, BOB, seq=7, ts=700)
 
     reply = change(
@@ -125,7 +125,7 @@ def test_change_members_new_member_joins_at_the_seq_of_their_entry(scripts: Scri
 
 
 def test_change_members_entries_are_in_log_and_backlog_like_messages(scripts: Scripts) -> None:
-    """Each has a seq and a rising timestamp, is counted, and is pending until delivered."""
+    """Each has a seq and an increasing timestamp, is counted, and is pending until delivered."""
     scripts.open_chat(ALICE, BOB, seq=7, ts=2**52)
 
     change(scripts, (CAROL, "member", True), (DAVE, "member", True))
@@ -145,7 +145,7 @@ def test_change_members_entries_are_in_log_and_backlog_like_messages(scripts: Sc
     assert (head["seq"], head["ts"], head["gate"]) == ("9", str(times[1]), f"{EPOCH}:2:p")
 
 
-def test_change_members_again_changes_nothing(scripts: Scripts) -> None:
+def test_change_members_repeated_changes_nothing(scripts: Scripts) -> None:
     """The reply is that of the first call, whatever was committed since."""
     scripts.open_chat(ALICE, BOB)
     first = change(scripts, (BOB, "", False))
@@ -172,7 +172,7 @@ def test_change_members_with_an_older_version_changes_nothing(scripts: Scripts) 
 
 
 def test_change_members_of_a_chat_of_another_epoch_is_closed(scripts: Scripts) -> None:
-    """The chat must be loaded: its state may be from before a loss."""
+    """The chat must be loaded, because its state may be from before a loss."""
     scripts.open_chat(ALICE, BOB, epoch="E0")
 
     assert change(scripts, (BOB, "", False)) == [CLOSED]
@@ -180,7 +180,7 @@ def test_change_members_of_a_chat_of_another_epoch_is_closed(scripts: Scripts) -
 
 
 def test_change_members_loaded_from_the_directory_gets_its_entries(scripts: Scripts) -> None:
-    """The directory had the change already, so only the entries are missing."""
+    """The directory already has the change, so only the entries are missing."""
     scripts.open_chat(ALICE, CAROL, version=2)
 
     reply = change(scripts, (CAROL, "member", True), (BOB, "", False))
@@ -191,7 +191,7 @@ def test_change_members_loaded_from_the_directory_gets_its_entries(scripts: Scri
 
 
 def test_change_members_loaded_with_its_entries_gets_no_new_ones(scripts: Scripts) -> None:
-    """The loader supplies the seqs."""
+    """The loader provides the seqs."""
     scripts.open_chat(ALICE, CAROL, version=2, seq=9, changed="2:5,1:3")
 
     reply = change(scripts, (CAROL, "member", True))
@@ -202,8 +202,8 @@ def test_change_members_loaded_with_its_entries_gets_no_new_ones(scripts: Script
     assert scripts.head()["gate"] == f"{EPOCH}:2"
 
 
-def test_change_members_with_the_ref_of_a_message_is_made(scripts: Scripts) -> None:
-    """A message with the same ref cannot keep a change out of the log."""
+def test_change_members_with_the_ref_of_a_message_succeeds(scripts: Scripts) -> None:
+    """A message with the same ref does not keep the change out of the log."""
     scripts.open_chat(ALICE, BOB)
     send(scripts, ALICE, "change-1")
 
@@ -212,7 +212,7 @@ def test_change_members_with_the_ref_of_a_message_is_made(scripts: Scripts) -> N
 
 
 def test_change_members_of_settings_only_changes_the_version(scripts: Scripts) -> None:
-    """Name and history are new, earlier audiences are outdated, members are the same."""
+    """Name and history change, earlier audiences become outdated, and members stay the same."""
     scripts.open_chat(ALICE, BOB, name="Old")
 
     change(scripts, ("", "", False), name="New", history="all")
@@ -224,7 +224,7 @@ def test_change_members_of_settings_only_changes_the_version(scripts: Scripts) -
 
 
 def test_change_members_user_who_left_gets_pending_entries(scripts: Scripts) -> None:
-    """From the last delivered entry to the entry of the leave."""
+    """The entries are from the last delivered one to the entry of the leave."""
     scripts.open_chat(ALICE, BOB, seq=4)
     change(scripts, (CAROL, "member", True), version=2)
     change(scripts, (CAROL, "", False), (BOB, "", False), version=3, ref="r2", mid="M2")
@@ -256,7 +256,7 @@ def test_open_chat_of_10_000_members_has_them_all(scripts: Scripts) -> None:
 
 
 def test_change_that_makes_a_chat_large_records_its_seq(scripts: Scripts) -> None:
-    """The change's own entries are still delivered to inboxes; members must be notified."""
+    """The entries of the change are still delivered to inboxes, and members must be notified."""
     scripts.open_chat(ALICE, BOB, seq=7)
 
     assert change(scripts, ("carol", "member", True), large=2, turn="up") == [MADE, 8, 8]
@@ -268,7 +268,7 @@ def test_change_that_makes_a_chat_large_records_its_seq(scripts: Scripts) -> Non
 def test_change_of_a_large_chat_records_that_it_is_large_for_notifications(
     scripts: Scripts,
 ) -> None:
-    """Notifications of joins and leaves depend on the chat's size at that time."""
+    """Notifications of joins and leaves depend on the size of the chat at that time."""
     scripts.open_chat(ALICE, BOB, large=1)
 
     change(scripts, ("bob", "", False), ("carol", "member", True), large=1)
@@ -278,7 +278,7 @@ def test_change_of_a_large_chat_records_that_it_is_large_for_notifications(
 
 
 def test_change_that_makes_a_chat_small_keeps_unfinished_transitions(scripts: Scripts) -> None:
-    """Transitions are kept until all entries before them are delivered."""
+    """Transitions remain until all entries before them are delivered."""
     scripts.open_chat(ALICE, BOB, CAROL)
     change(scripts, ("dave", "member", True), large=2, turn="up")
 
@@ -293,7 +293,7 @@ def test_change_that_makes_a_chat_small_keeps_unfinished_transitions(scripts: Sc
 
 
 def test_change_without_entries_makes_a_new_chat_large(scripts: Scripts) -> None:
-    """Its members must be notified when it is created; no entry is committed for that."""
+    """Its members are notified when it is created, and no entry is committed for this."""
     scripts.open_chat(ALICE, BOB, large=1)
 
     assert change(scripts, version=1, large=1, turn="up") == [MADE, 1, 0]

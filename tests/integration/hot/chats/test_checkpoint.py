@@ -20,7 +20,7 @@ def entries(scripts: Scripts) -> list[str]:
 
 
 def checkpoint(scripts: Scripts, entry_id: str, count: int, token: int = 3) -> int:
-    """Move the checkpoint; 0 means that the lease is lost."""
+    """Move the checkpoint; a result of 0 means that the lease is lost."""
     ms, _, number = entry_id.partition("-")
     moved: int = scripts.run(
         "move_checkpoint",
@@ -52,7 +52,7 @@ def test_checkpoint_moves_trims_and_counts(scripts: Scripts, entries: list[str])
 def test_checkpoint_with_another_token_changes_nothing(
     scripts: Scripts, entries: list[str], token: int
 ) -> None:
-    """A holder that was paused past the end of its lease is fenced off."""
+    """A holder that paused beyond the end of its lease is fenced."""
     before = scripts.hash(scripts.keys.checkpoint(0))
 
     assert checkpoint(scripts, entries[1], 6, token=token) == 0
@@ -68,8 +68,8 @@ def test_checkpoint_without_a_lease_changes_nothing(scripts: Scripts, entries: l
     assert backlog_ids(scripts) == entries
 
 
-def test_checkpoint_repeat_counts_once(scripts: Scripts, entries: list[str]) -> None:
-    """A call whose answer was lost may be retried."""
+def test_checkpoint_repeated_counts_once(scripts: Scripts, entries: list[str]) -> None:
+    """A call whose reply was lost may be retried."""
     checkpoint(scripts, entries[1], 6)
 
     assert checkpoint(scripts, entries[1], 6) == 1
@@ -83,10 +83,10 @@ def test_checkpoint_count_never_falls_below_zero(scripts: Scripts, entries: list
     assert scripts.waiting() == 0
 
 
-def test_checkpoint_clears_the_progress_of_chats_once_it_passes_it(
+def test_checkpoint_deletes_the_progress_of_chats_that_it_has_passed(
     scripts: Scripts, entries: list[str]
 ) -> None:
-    """Persisted entries past the checkpoint stay recorded until the checkpoint passes them."""
+    """Entries persisted beyond the checkpoint stay recorded until the checkpoint passes them."""
     keys = scripts.keys
     lease = {"lease": keys.lease(0, "persist")}
     ahead = {**lease, "checkpoint": keys.checkpoint(0)}

@@ -1,4 +1,4 @@
-"""commit_change.lua: edits, reactions, pins and deletes: permission, log entry and overlay."""
+"""commit_change.lua: edits, reactions, pins and deletions, with permission, log entry and overlay."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def chat(scripts: Scripts) -> Chat:
 
 
 def test_change_edit_has_a_log_entry_and_an_overlay(chat: Chat) -> None:
-    """The log has the edit, and the overlay the changed message."""
+    """The log has the edit and the overlay the changed message."""
     target = chat.say(body="one")
 
     code, seq, ts, _ = chat.commit_change(ALICE, "edit", target, "two")
@@ -75,7 +75,7 @@ def test_change_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
 
 
 def test_change_timestamps_are_exact(chat: Chat) -> None:
-    """Lua's number format does not round a timestamp."""
+    """Lua's number format does not round the timestamp."""
     target = chat.say()
     _, first, edited_ts, _ = chat.commit_change(ALICE, "edit", target, "two")
     chat.commit_change(BOB, "reaction", target, "👍")
@@ -91,7 +91,7 @@ def test_change_timestamps_are_exact(chat: Chat) -> None:
     "body", ['"quoted" \\ /', "line\nbreak\ttab", "\U0001f600 ünï", "x" * 4000]
 )
 def test_change_keeps_the_body_unchanged(chat: Chat, body: str) -> None:
-    """The script encodes the body again without changing it."""
+    """The script encodes the body again without changes."""
     target = chat.say(body=body)
     chat.commit_change(BOB, "reaction", target, "👍")
     over = chat.over(target)
@@ -104,7 +104,7 @@ def test_change_keeps_the_body_unchanged(chat: Chat, body: str) -> None:
 
 
 def test_change_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -> None:
-    """After a loss of Redis another entry may have the seq of a lost edit; its ts differs."""
+    """After a loss of Redis, another entry may have the seq of a lost edit. Its ts differs."""
     target = chat.say(body="one")
     other = chat.say(BOB, body="other")
     chat.commit_change(ALICE, "edit", target, "two")
@@ -121,7 +121,7 @@ def test_change_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -
 
 
 def test_change_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
-    """No text of a deleted message or its edits is left in the log or the overlay (I15)."""
+    """Neither log nor overlay has text of a deleted message or its edits (I15)."""
     target = chat.say(body="secret one")
     chat.commit_change(ALICE, "edit", target, "secret two")
     edit = chat.commit_change(ALICE, "edit", target, "secret three")[1]
@@ -149,7 +149,7 @@ def test_change_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
 
 
 def test_change_second_edit_removes_the_text_of_the_first(chat: Chat) -> None:
-    """Only the newest edit has text; the backlog entry refers to the older one."""
+    """Only the newest edit has text. The backlog entry refers to the older one."""
     target = chat.say()
     _, first, first_ts, _ = chat.commit_change(ALICE, "edit", target, "two")
 
@@ -179,7 +179,7 @@ def test_change_reaction_replaces_the_user_s_earlier_one(chat: Chat) -> None:
 
 
 def test_change_pin_adds_an_entry_and_does_not_change_the_message(chat: Chat) -> None:
-    """The overlay is not written again; a pin itself cannot be pinned."""
+    """The overlay is not written. A pin entry cannot be pinned itself."""
     target = chat.say()
     chat.commit_change(ALICE, "edit", target, "two")
     over = chat.over(target)
@@ -228,7 +228,7 @@ def test_change_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
 def test_change_is_allowed_by_role_and_sender(
     chat: Chat, sender: UserId, kind: str, role: str, outcome: Outcome
 ) -> None:
-    """The sender edits; sender, owner or admin deletes; owner or admin pins; members react."""
+    """Edit: the sender. Delete: the sender, owner or admin. Pin: owner or admin. React: members."""
     target = chat.say(ALICE)
     chat.set_role(sender, role, 0)
 
@@ -236,7 +236,7 @@ def test_change_is_allowed_by_role_and_sender(
 
 
 def test_change_that_is_refused_changes_nothing(chat: Chat) -> None:
-    """It uses no seq, and writes no overlay, ref or backlog entry."""
+    """It uses no seq and writes no overlay, ref or backlog entry."""
     target = chat.say(ALICE)
     before = (chat.scripts.head(), chat.scripts.log(), chat.scripts.waiting(), chat.backlog())
 
@@ -297,7 +297,7 @@ def test_change_of_a_message_before_the_join_needs_full_history(
 
 
 def test_change_reactions_are_bounded(chat: Chat) -> None:
-    """One more user is refused; users with a reaction may change it."""
+    """One more user is refused, but users with a reaction may change it."""
     target = chat.say()
     for user in (ALICE, BOB):
         chat.commit_change(user, "reaction", target, "1", reactions_max=2)
@@ -308,7 +308,7 @@ def test_change_reactions_are_bounded(chat: Chat) -> None:
 
 
 def test_change_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
-    """As for a send."""
+    """It is refused like a send."""
     target = chat.say()
 
     assert chat.commit_change(ALICE, "edit", target, "x", epoch="E2") == [Outcome.CLOSED.value]
@@ -331,7 +331,7 @@ def test_change_again_with_the_same_ref_returns_the_first_change(chat: Chat) -> 
 
 def test_change_and_send_share_refs(chat: Chat) -> None:
     """The ref of a message is known to a later change, and vice versa."""
-    target = chat.say()  # its ref is s1
+    target = chat.say()  # the ref of the message is s1
 
     assert chat.commit_change(ALICE, "edit", target, "x", ref="s1")[0] == Outcome.KNOWN.value
     chat.commit_change(ALICE, "edit", target, "x", ref="taken")
@@ -362,7 +362,7 @@ def test_change_of_an_old_message_requests_it_from_the_warm_tier(chat: Chat) -> 
 
 
 def test_change_prefers_the_overlay_to_the_base(chat: Chat) -> None:
-    """The message read in the warm tier may be older than the overlay."""
+    """The message read from the warm tier may be older than the overlay."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
@@ -376,7 +376,7 @@ def test_change_prefers_the_overlay_to_the_base(chat: Chat) -> None:
 
 
 def test_change_base_that_may_be_outdated_is_requested_again(chat: Chat) -> None:
-    """A change that was applied and trimmed between two calls is not undone."""
+    """A change that was applied and trimmed between two calls is not lost."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
@@ -407,7 +407,7 @@ def test_change_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
 
 
 def test_change_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> None:
-    """The overlay has only the rev of such an edit, but it is still not a message."""
+    """The overlay has only the rev of such an edit, but an edit is not a message."""
     target = chat.say()
     _, edit, *_ = chat.commit_change(ALICE, "edit", target, "two")
     chat.scripts.redis.xdel(chat.scripts.keys.log(CHAT), f"{edit}-0")
@@ -419,7 +419,7 @@ def test_change_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) ->
 
 
 def test_overlay_stays_until_its_last_change_is_trimmed_from_the_log(chat: Chat) -> None:
-    """Persisted is not enough: a reader may have read the warm tier before the change."""
+    """It stays after it is persisted: a reader may have read the warm tier before the change."""
     target = chat.say()
     edit = chat.commit_change(ALICE, "edit", target, "two")[1]
     for _ in range(8):

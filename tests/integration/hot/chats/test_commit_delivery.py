@@ -1,4 +1,4 @@
-"""commit_messages.lua: inboxes, gateways to notify, and deliveries left to a fan-out."""
+"""commit_messages.lua: inboxes, gateways to notify, and deliveries left to a later fan-out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHER = ChatId("c2")
 
 
 def test_commit_puts_reference_into_every_inbox(scripts: Scripts) -> None:
-    """Each member's inbox has its own seqs, and refers to chat and seq."""
+    """Each inbox has its own seqs; an entry refers to the chat and its seq."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(BOB, chat=OTHER)
     scripts.accept(Sending(BOB, "alone", chat=OTHER, to=(BOB,)))
@@ -48,7 +48,7 @@ def test_commit_puts_reference_into_every_inbox(scripts: Scripts) -> None:
 
 
 def test_commit_records_the_delivered_seq_and_the_last_seq_of_each_sender(scripts: Scripts) -> None:
-    """Sending moves the sender's read mark; user states are not changed."""
+    """Sending moves the sender's read mark. User states do not change."""
     scripts.open_chat(ALICE, BOB)
 
     scripts.accept(*sends(2), Sending(BOB, "r"))
@@ -62,7 +62,7 @@ def test_commit_records_the_delivered_seq_and_the_last_seq_of_each_sender(script
 def test_commit_left_undelivered_records_the_sender_and_no_delivery(
     scripts: Scripts,
 ) -> None:
-    """`done` waits for the fan-out; the sender's own message is read at once."""
+    """`done` waits for the fan-out, but the sender's own message is read at once."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"))
 
@@ -73,7 +73,7 @@ def test_commit_left_undelivered_records_the_sender_and_no_delivery(
 
 
 def test_commit_alternating_chats_reach_inboxes_chat_by_chat(scripts: Scripts) -> None:
-    """Chats that alternate within a batch keep their order and their own state."""
+    """Chats that alternate within a batch keep their order and state."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
     batch = [
@@ -101,7 +101,7 @@ def test_commit_alternating_chats_reach_inboxes_chat_by_chat(scripts: Scripts) -
 
 
 def test_commit_chats_that_share_some_recipients_reach_all_inboxes(scripts: Scripts) -> None:
-    """Retries and non-members between them shift no seq; other inboxes are not changed."""
+    """Retries and non-members in the batch do not shift a seq; other inboxes do not change."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(BOB, CAROL, chat=OTHER)
     scripts.accept(Sending(BOB, "early", chat=OTHER, to=(BOB, CAROL)))
@@ -161,7 +161,7 @@ def test_commit_more_recipients_than_lua_unpacks_at_once_reaches_each(scripts: S
     answers = scripts.accept(*batch)
 
     assert {answer.code for answer in answers} == {COMMITTED}
-    # The last 50 of a chat are the first 50 of the next.
+    # The last 50 members of a chat are the first 50 of the next one.
     expected: dict[UserId, list[tuple[str, str]]] = {user: [] for user in users}
     for chat, members in chats.items():
         for user in members:
@@ -179,9 +179,9 @@ def test_commit_more_recipients_than_lua_unpacks_at_once_reaches_each(scripts: S
 
 
 def test_commit_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
-    """An inbox holds its newest events, and never fewer than its limit.
+    """An inbox holds its newest events and never fewer than its limit.
 
-    It holds at most 15 more, and the other messages of the oldest entry.
+    It has at most 15 more, plus the other messages of the oldest entry.
     """
     scripts.open_chat(ALICE, BOB)
 
@@ -209,7 +209,7 @@ def test_commit_names_other_gateways_and_lists_the_chat_as_undelivered(scripts: 
 def test_commit_with_all_recipients_here_or_offline_does_not_list_the_chat(
     scripts: Scripts,
 ) -> None:
-    """The caller notifies its own sessions; no other gateway needs a notification."""
+    """The caller notifies its own sessions, and no other gateway needs a notification."""
     scripts.open_chat(ALICE, BOB)
     scripts.place(ALICE, GATEWAY)
 
@@ -219,7 +219,7 @@ def test_commit_with_all_recipients_here_or_offline_does_not_list_the_chat(
 
 
 def test_commit_pending_fan_out_blocks_delivery_until_settled(scripts: Scripts) -> None:
-    """No inbox may get a later message before an earlier undelivered one."""
+    """No inbox may get a message before an earlier undelivered one."""
     scripts.open_chat(ALICE, BOB, version=2)
     fresh = f"{EPOCH}:2"
     scripts.accept(Sending(ALICE, "r1", gate=f"{EPOCH}:1"))
@@ -236,7 +236,7 @@ def test_commit_pending_fan_out_blocks_delivery_until_settled(scripts: Scripts) 
 
 
 def test_commit_pending_fan_out_blocks_all_of_a_later_batch(scripts: Scripts) -> None:
-    """The chat is marked as pending once, for any number of messages; other chats continue."""
+    """The chat is marked as pending once, for any number of messages. Other chats continue."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
     scripts.accept(*[dataclasses.replace(each, to=()) for each in sends(2)])
@@ -250,7 +250,7 @@ def test_commit_pending_fan_out_blocks_all_of_a_later_batch(scripts: Scripts) ->
 
 
 def test_commit_pending_fan_out_delivers_later_messages_too(scripts: Scripts) -> None:
-    """A late delivery appends all missing entries, and none that the commit delivered."""
+    """A late delivery appends all missing entries and none that the commit delivered."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"))
     scripts.accept(Sending(ALICE, "r2", to=()))
@@ -274,7 +274,7 @@ def test_commit_chat_that_is_listed_as_undelivered_keeps_its_time(scripts: Scrip
 
 
 def test_commit_batch_of_the_largest_size_is_committed(scripts: Scripts) -> None:
-    """1,024 messages, the maximum of the setting, fit into one call."""
+    """A call may have 1,024 messages, the maximum of the setting."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
     batch = [Sending(ALICE, f"r{n}", chat=(CHAT, OTHER)[n % 2]) for n in range(1024)]
@@ -293,7 +293,7 @@ def test_commit_batch_of_the_largest_size_is_committed(scripts: Scripts) -> None
 def test_commit_in_large_chat_reaches_no_inbox_and_names_subscribed_gateways(
     scripts: Scripts,
 ) -> None:
-    """Members read the chat's log; it is listed until other gateways are notified."""
+    """Members read the chat's log. The chat is listed until other gateways are notified."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
     later, before = time.time() * 1000 + 60_000, time.time() * 1000 - 1

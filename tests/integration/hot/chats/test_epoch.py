@@ -1,4 +1,4 @@
-"""ensure_epoch.lua: a Redis that may have lost data gets a new epoch."""
+"""ensure_epoch.lua: a Redis that may have lost data starts a new epoch."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_epoch_of_empty_redis_is_a_ulid_of_its_time(scripts: Scripts) -> None:
 
 
 def test_epoch_of_the_same_redis_stays(scripts: Scripts) -> None:
-    """Processes that connect later, or again, get the same epoch."""
+    """Processes that connect later, or reconnect, get the same epoch."""
     first = ensure_epoch(scripts, "r1", 1)
 
     assert ensure_epoch(scripts, "r1", 2) == first
 
 
-def test_epoch_of_another_redis_is_a_later_one(scripts: Scripts) -> None:
-    """A Redis with another replication id may have gone back in time (promise P5)."""
+def test_epoch_of_another_redis_is_later(scripts: Scripts) -> None:
+    """A Redis with another replication id may have an older state (promise P5)."""
     first = ensure_epoch(scripts, "r1", 1)
 
     second = ensure_epoch(scripts, "r2", 2)
@@ -88,22 +88,22 @@ def test_epoch_of_a_partition_that_moved_without_loss_stays(scripts: Scripts) ->
     assert ensure_epoch(scripts, "r1", 4) > first
 
 
-def test_epoch_of_a_partition_from_an_unknown_server_is_a_later_one(scripts: Scripts) -> None:
-    """The slot did not come from the server that was recorded last."""
+def test_epoch_of_a_partition_from_an_unknown_server_is_later(scripts: Scripts) -> None:
+    """The slot did not move from the server that was recorded last."""
     first = ensure_epoch(scripts, "r1", 1)
 
     assert ensure_epoch(scripts, "r3", 2, came_from="r2") > first
 
 
-def test_epoch_of_a_partition_that_lost_its_data_is_a_new_one(scripts: Scripts) -> None:
-    """No epoch is left to keep."""
+def test_epoch_of_a_partition_that_lost_its_data_is_new(scripts: Scripts) -> None:
+    """There is no stored epoch."""
     epoch, _ = ensure_epoch(scripts, "r2", 2, came_from="r1")
 
     assert epoch.endswith("2")
 
 
-def test_hashes_of_users_are_hash_tables_from_the_start(scripts: Scripts) -> None:
-    """As listpacks, Redis would scan hundreds of users for each message."""
+def test_user_hashes_are_never_listpacks(scripts: Scripts) -> None:
+    """In a listpack, Redis would scan hundreds of users for each message."""
     ensure_epoch(scripts, "r1", 1)
 
     for key in (scripts.keys.seqs(0), scripts.keys.where(0)):

@@ -38,19 +38,19 @@ def evict(scripts: Scripts, idle_s: int = 0) -> int:
 
 
 def persist(scripts: Scripts, upto: int) -> None:
-    """Record up to which seq the chat is persisted."""
+    """Record the seq up to which the chat is persisted."""
     scripts.redis.hset(scripts.keys.chat(CHAT), "stored", upto)
 
 
 def listed(scripts: Scripts) -> dict[str, float]:
-    """Return the chats that may be idle, and since when."""
+    """Return the chats that may be idle, and since when they are idle."""
     found = scripts.redis.zrange(scripts.keys.idle(0), 0, -1, withscores=True)
     return {name.decode(): since for name, since in found}
 
 
 @pytest.fixture
 def idle(scripts: Scripts) -> Scripts:
-    """A chat with two persisted messages that has been idle for long."""
+    """A chat with two persisted messages that has been idle for a long time."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"), Sending(BOB, "r2"))
     persist(scripts, 2)
@@ -59,7 +59,7 @@ def idle(scripts: Scripts) -> Scripts:
 
 
 def test_evict_removes_an_idle_chat_with_all_its_keys(idle: Scripts) -> None:
-    """Only refs, which expire, and the state of users are left."""
+    """Only refs, which expire, and user states remain."""
     idle.redis.hset(idle.keys.over(CHAT), "1", "{}")
     idle.redis.zadd(idle.keys.revs(CHAT), {"1": 2})
 
@@ -72,7 +72,7 @@ def test_evict_removes_an_idle_chat_with_all_its_keys(idle: Scripts) -> None:
 
 
 def test_evicted_chat_is_closed_and_continues_after_a_load(idle: Scripts) -> None:
-    """The next commit is refused; after a load, seq and ts continue and retries are known."""
+    """The next commit is refused. After a load, seq and ts continue and retries are recognized."""
     ts = int(idle.head()["ts"])
     evict(idle)
 
@@ -89,7 +89,10 @@ def test_evicted_chat_is_closed_and_continues_after_a_load(idle: Scripts) -> Non
 
 
 def test_evict_keeps_a_chat_that_is_not_completely_persisted(idle: Scripts) -> None:
-    """Data that the warm tier lacks exists nowhere else (promise P1); it is checked later."""
+    """Data that the warm tier does not have exists only in Redis (P1).
+
+    It is checked again later.
+    """
     persist(idle, 1)
     before = time.time()
 
@@ -108,7 +111,7 @@ def test_evict_keeps_a_chat_that_was_used_since(idle: Scripts) -> None:
 
 @pytest.mark.parametrize("what", ["undelivered", "gate", "turnover"])
 def test_evict_keeps_a_chat_with_unfinished_work(idle: Scripts, what: str) -> None:
-    """Fan-outs and membership changes are finished first: they need the log and the members."""
+    """Fan-outs and membership changes need the log and the members, so they finish first."""
     match what:
         case "undelivered":
             idle.redis.zadd(idle.keys.undelivered(0), {CHAT: 1})

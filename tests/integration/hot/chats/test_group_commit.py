@@ -1,4 +1,4 @@
-"""Group commit: the drafts of one tick share a call, keep their order, and get one answer each."""
+"""Group commit: drafts of one tick share a call, keep their order, and each has one outcome."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ async def test_group_commit_single_message_is_committed_at_once(redis_url: str) 
         assert sender.outcomes["r1"].kind == "committed"
 
 
-async def test_group_commit_next_call_has_messages_that_arrive_with_the_pushes(
+async def test_group_commit_next_call_includes_messages_that_arrive_during_pushes(
     redis_url: str,
 ) -> None:
-    """The next call is sent one tick after a reply, so it has what arrives in the meantime."""
+    """The next call is sent one tick after a reply and includes messages that arrive meanwhile."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         loop = asyncio.get_running_loop()
@@ -129,8 +129,8 @@ async def test_group_commit_keeps_the_order_of_thousands_over_many_ticks(redis_u
             assert {(entry.chat, entry.cs): entry.seq for entry in inbox} == reported
 
 
-async def test_group_commit_answers_each_draft_of_a_mixed_batch(redis_url: str) -> None:
-    """Every draft gets its own answer, whatever the others in the batch get."""
+async def test_group_commit_has_an_outcome_for_each_draft_of_a_mixed_batch(redis_url: str) -> None:
+    """Every draft has its own outcome, independent of the others in the batch."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         third = await open_chat(sender.hot, ChatId("c3"), ALICE, BOB)
@@ -166,14 +166,14 @@ async def test_group_commit_answers_each_draft_of_a_mixed_batch(redis_url: str) 
             "r4": "committed",
             "r5": "undelivered",
             "r6": "committed",
-            "r7": "undelivered",  # after a pending one
+            "r7": "undelivered",  # after a pending fan-out
             "first": "known",
         }
         assert [sender.places[ref][BOB] for ref in ("r1", "r4", "r6")] == [2, 3, 4]
 
 
 async def test_group_commit_with_audiences_of_two_versions_uses_the_newest(redis_url: str) -> None:
-    """Drafts of a chat share a call: the newest audience has the current members."""
+    """Drafts of a chat share a call. The newest audience has the current members."""
     async with open_sender(redis_url) as sender:
         fresh = await open_chat(sender.hot, CHAT, ALICE, BOB)
         stale = dataclasses.replace(
@@ -211,7 +211,7 @@ async def test_group_commit_members_in_other_partitions_are_left_to_a_fan_out(
 
 @pytest.mark.constants({"chatserver.hot.chats.group_commit.QUEUE_MAX": 10})
 async def test_group_commit_with_a_full_queue_is_overloaded(redis_url: str) -> None:
-    """Queued drafts are answered, and then there is space again."""
+    """Queued drafts get outcomes, and then there is space again."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         for number in range(10):
@@ -228,7 +228,7 @@ async def test_group_commit_with_a_full_queue_is_overloaded(redis_url: str) -> N
 
 
 async def test_group_commit_with_a_full_backlog_is_overloaded(redis_url: str) -> None:
-    """While the warm tier is down messages wait up to a limit, then sends are refused (F24)."""
+    """While the warm tier is down, messages wait up to a limit; then sends are refused (F24)."""
     async with open_sender(redis_url, backlog_max=1000) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         await sender.hot.call("HSET", sender.hot.keys.checkpoint(0), "waiting", 1000)
@@ -243,7 +243,7 @@ async def test_group_commit_with_a_full_backlog_is_overloaded(redis_url: str) ->
 async def test_group_commit_of_full_redis_is_overloaded_and_nothing_is_committed(
     start_redis: StartRedis,
 ) -> None:
-    """Out of memory within a batch leaves no part of it (fault F10)."""
+    """If memory runs out within a batch, no part of it is committed (F10)."""
     server = start_redis("no")
     async with open_sender(redis_url_of(server)) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
@@ -321,10 +321,10 @@ async def test_group_commit_over_breaking_connections_is_exact_after_retries(
 
 
 @pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 8})
-async def test_group_commit_without_redis_answers_all_queued_drafts(
+async def test_group_commit_without_redis_fails_all_queued_drafts_in_order(
     start_redis: StartRedis,
 ) -> None:
-    """Every draft that was queued when Redis died is answered, in order (P9)."""
+    """Every draft that was queued when Redis stopped gets an outcome, in order (P9)."""
     server = start_redis("no")
     async with open_sender(redis_url_of(server)) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
@@ -343,7 +343,7 @@ async def test_group_commit_without_redis_answers_all_queued_drafts(
 async def test_group_commit_after_a_restart_of_redis_finds_the_chat_closed(
     start_redis: StartRedis,
 ) -> None:
-    """An audience of an earlier epoch is not valid in the new one."""
+    """An audience of an earlier epoch is invalid in the new one."""
     server = start_redis("always")
     async with open_sender(redis_url_of(server)) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
@@ -387,7 +387,7 @@ class OpeningSender(Sender):
     def on_chat_closed(self, draft: PendingDraft) -> None:
         super().on_chat_closed(draft)
         if self.opening is None:
-            # Sent before the next batch on the same connection, so Redis runs it first.
+            # This is sent before the next batch on the same connection, so Redis runs it first.
             self.opening = asyncio.create_task(open_chat(self.hot, draft.chat, ALICE, BOB))
 
 
@@ -395,7 +395,7 @@ class OpeningSender(Sender):
 async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_its_drafts(
     redis_url: str,
 ) -> None:
-    """Drafts after a returned draft are returned, too (invariant I7)."""
+    """Drafts after a returned draft are returned too (invariant I7)."""
     async with open_hot(redis_settings(redis_url)) as hot:
         sender = OpeningSender(hot, PartitionedCommit(hot, GATEWAY))
         team = await open_chat(hot, CHAT, ALICE, BOB)

@@ -80,7 +80,7 @@ def test_transition_is_in_the_inbox_and_the_list_of_large_chats(scripts: Scripts
 def test_transition_of_a_later_epoch_is_notified_again(
     scripts: Scripts,
 ) -> None:
-    """After a loss of Redis the chat becomes large at another seq; the old one is invalid."""
+    """After a loss of Redis, the chat becomes large at another seq, and the old one is invalid."""
     notify(scripts, ALICE, version=4, since=9)
     notify(scripts, ALICE, version=4, since=5, epoch="E2")
     assert scripts.inbox(ALICE) == [(1, "!", "v4"), (2, "!", "v4")]
@@ -90,7 +90,7 @@ def test_transition_of_a_later_epoch_is_notified_again(
     assert notify(scripts, ALICE, version=6, since=9)[0] == 0
 
 
-def test_transition_that_is_repeated_or_outdated_changes_nothing(scripts: Scripts) -> None:
+def test_repeated_or_outdated_transition_changes_nothing(scripts: Scripts) -> None:
     """Two processes may notify the same transition, one of them late."""
     notify(scripts, ALICE, version=4, since=5)
 
@@ -99,7 +99,7 @@ def test_transition_that_is_repeated_or_outdated_changes_nothing(scripts: Script
     assert scripts.hash(scripts.keys.large(ALICE)) == {CHAT: "1:5"}
 
 
-def test_transition_back_keeps_the_seqs_of_both(scripts: Scripts) -> None:
+def test_transition_to_small_keeps_the_seqs_of_both(scripts: Scripts) -> None:
     """A device that was offline needs the entries between both transitions."""
     notify(scripts, ALICE, version=2, since=5)
 
@@ -110,7 +110,7 @@ def test_transition_back_keeps_the_seqs_of_both(scripts: Scripts) -> None:
 
 
 def test_earlier_transitions_are_kept_up_to_a_limit(scripts: Scripts) -> None:
-    """A device that missed several transitions finds its own; beyond the limit it resets."""
+    """A device that missed several transitions finds its own. Beyond the limit it is reset."""
     for version in range(1, 9, 2):
         notify(scripts, ALICE, version=version, since=10 * version)
         notify(scripts, ALICE, version=version + 1, since=10 * version + 5, is_large=False)
@@ -126,7 +126,7 @@ def test_earlier_transitions_are_kept_up_to_a_limit(scripts: Scripts) -> None:
 
 
 async def test_ended_range_is_found_by_its_inbox_seq(scripts: Scripts, hot: HotClient) -> None:
-    """Each range has its own inbox seq; a current one has no end."""
+    """Each range has its own inbox seq; the current range has no end."""
     notify(scripts, ALICE, version=1, since=10)
     notify(scripts, ALICE, version=2, since=15, is_large=False)
     notify(scripts, ALICE, version=3, since=20)
@@ -147,7 +147,7 @@ def test_transition_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
 
 
 def test_subscribe_returns_the_head_of_the_chat_and_the_member_s_join(scripts: Scripts) -> None:
-    """Both are read atomically: a later removal of the member has a seq above that head."""
+    """Both are read atomically. A later removal of the member has a seq above that head."""
     assert subscribe(scripts, ALICE) == [0, 0, 0, 0]
     scripts.open_chat(ALICE, seq=7, large=3)
     scripts.redis.hset(scripts.keys.members(CHAT), "carol", "member:4:0m")
@@ -160,7 +160,7 @@ def test_subscribe_returns_the_head_of_the_chat_and_the_member_s_join(scripts: S
 
 
 def test_subscribe_with_zero_ttl_removes_the_gateway(scripts: Scripts) -> None:
-    """Nothing is sent to the gateway any more."""
+    """Nothing more is sent to the gateway."""
     scripts.open_chat(ALICE)
     subscribe(scripts)
 

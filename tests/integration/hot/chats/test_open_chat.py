@@ -58,8 +58,8 @@ def test_open_chat_again_in_the_same_epoch_changes_nothing(scripts: Scripts) -> 
     assert "bob" in scripts.hash(scripts.keys.members(CHAT))
 
 
-def test_open_chat_in_next_epoch_takes_the_higher_of_both_tiers(scripts: Scripts) -> None:
-    """Neither a seq nor a timestamp is given out twice (promise P3)."""
+def test_open_chat_in_next_epoch_uses_the_higher_position_of_both_tiers(scripts: Scripts) -> None:
+    """No seq or timestamp is assigned twice (promise P3)."""
     scripts.open_chat(ALICE, BOB)
     (last,) = scripts.accept(Sending(ALICE, "r"))
 
@@ -71,7 +71,7 @@ def test_open_chat_in_next_epoch_takes_the_higher_of_both_tiers(scripts: Scripts
 
 
 def test_open_chat_in_next_epoch_keeps_a_head_ahead_of_the_warm_tier(scripts: Scripts) -> None:
-    """The head includes unpersisted messages; the persisted position is separate."""
+    """The head includes unpersisted messages. The persisted position is separate."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(4)])
     ahead = 2**52
@@ -84,7 +84,7 @@ def test_open_chat_in_next_epoch_keeps_a_head_ahead_of_the_warm_tier(scripts: Sc
 
 
 def test_open_chat_large_numbers_stay_exact(scripts: Scripts) -> None:
-    """Lua prints large numbers as 1.7e+15 by default."""
+    """By default Lua prints large numbers as 1.7e+15."""
     scripts.open_chat(ALICE, BOB, seq=123_456_789_012_345, ts=1_795_250_730_558_301)
 
     assert scripts.head()["seq"] == "123456789012345"
@@ -138,8 +138,8 @@ def test_open_chat_keeps_a_ref_that_redis_has(scripts: Scripts) -> None:
     assert again.place == f"1:{first.ts}:M1:d1"
 
 
-def test_open_chat_clears_a_pending_gate_of_the_epoch_before(scripts: Scripts) -> None:
-    """Inboxes start again at `base`, so nothing before it is pending."""
+def test_open_chat_clears_a_pending_gate_of_the_previous_epoch(scripts: Scripts) -> None:
+    """Inboxes restart at `base`, so no earlier entry is pending."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r", to=()))
 
@@ -155,8 +155,8 @@ def test_open_chat_without_members_or_messages_opens(scripts: Scripts) -> None:
     assert scripts.redis.exists(scripts.keys.members(CHAT)) == 0
 
 
-def test_open_chat_with_the_largest_number_of_members(scripts: Scripts) -> None:
-    """256 members and 100 newest messages fit into one call."""
+def test_open_chat_with_the_largest_number_of_members_succeeds(scripts: Scripts) -> None:
+    """One call may have 256 members and the 100 newest messages."""
     members = [f"u{n}" for n in range(256)]
     now = int(time.time() * 1e6)
     newest = {(ALICE, f"r{n}"): f"{n}:{now + n}:m:dd" for n in range(1, 101)}
@@ -169,7 +169,7 @@ def test_open_chat_with_the_largest_number_of_members(scripts: Scripts) -> None:
 
 
 def test_open_chat_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> None:
-    """Redis was emptied or is in another epoch: nothing is loaded in the caller's epoch."""
+    """Redis is empty or in another epoch, so nothing is loaded in the caller's epoch."""
     scripts.open_chat(ALICE, BOB)
     scripts.redis.flushall()
 
@@ -179,7 +179,7 @@ def test_open_chat_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> None:
 
 
 def test_open_chat_in_next_epoch_drops_entries_that_the_warm_tier_has(scripts: Scripts) -> None:
-    """Redis may have an outdated text that was deleted; the warm tier has the current one (I15)."""
+    """Redis may have a text that was deleted; the warm tier has the current one (I15)."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(1, 5)])
     keys = scripts.keys
@@ -196,7 +196,7 @@ def test_open_chat_in_next_epoch_drops_entries_that_the_warm_tier_has(scripts: S
 def test_open_chat_restores_read_marks_and_non_messages_of_newest_entries(
     scripts: Scripts,
 ) -> None:
-    """After a loss, own messages count as read, and reactions do not count as unread."""
+    """After a loss, own messages count as read and reactions do not count as unread."""
     scripts.open_chat(
         ALICE,
         BOB,
@@ -224,7 +224,7 @@ def test_open_chat_in_next_epoch_drops_asides_above_the_head(scripts: Scripts) -
 def test_open_chat_in_next_epoch_drops_transitions_and_keeps_joins_and_leaves(
     scripts: Scripts,
 ) -> None:
-    """The directory has whether the chat is large; until then it is small."""
+    """The directory knows whether the chat is large; until then it is small."""
     turnover = scripts.keys.turnover(CHAT)
     old = {"2:+": "up:4", "3:carol": "in:5:0:1", "4:bob": "out:6:2:1", "5:dave": "in:7"}
     scripts.redis.hset(turnover, mapping=old)

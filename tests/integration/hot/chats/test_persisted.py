@@ -1,4 +1,4 @@
-"""trim_persisted.lua: logs are trimmed up to the persisted position, and never past it."""
+"""trim_persisted.lua: logs are trimmed up to the persisted position and never beyond it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def item_of(scripts: Scripts) -> dict[str, Value]:
 
 
 def fill(scripts: Scripts, count: int) -> None:
-    """Commit this many messages."""
+    """Commit `count` messages."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(count)])
 
@@ -41,7 +41,7 @@ def log_seqs(scripts: Scripts) -> list[int]:
 
 
 def test_persisted_keeps_the_newest_messages(scripts: Scripts) -> None:
-    """The newest `log_max` persisted messages stay for readers."""
+    """The newest `log_max` persisted messages remain for readers."""
     fill(scripts, 30)
 
     assert persisted(scripts, 30, log_max=10) == 20
@@ -49,14 +49,14 @@ def test_persisted_keeps_the_newest_messages(scripts: Scripts) -> None:
 
 
 def test_persisted_never_trims_unpersisted_messages(scripts: Scripts) -> None:
-    """The log may grow beyond its limit with messages that no other tier has (promise P1)."""
+    """The log may exceed its limit with messages that no other tier has (promise P1)."""
     fill(scripts, 30)
 
     assert persisted(scripts, 5, log_max=10) == 5
     assert log_seqs(scripts) == list(range(6, 31))
 
 
-def test_persisted_short_log_is_not_trimmed(scripts: Scripts) -> None:
+def test_persisted_does_not_trim_a_short_log(scripts: Scripts) -> None:
     """A log within the limit keeps all its messages."""
     fill(scripts, 8)
 
@@ -84,8 +84,8 @@ def test_persisted_late_call_does_not_move_the_position_back(scripts: Scripts) -
     assert log_seqs(scripts) == list(range(21, 31))
 
 
-def test_persisted_several_chats_add_up(scripts: Scripts) -> None:
-    """One call trims many logs."""
+def test_persisted_trims_several_chats_in_one_call(scripts: Scripts) -> None:
+    """The result is the total number of trimmed entries."""
     fill(scripts, 30)
     item = item_of(scripts)
 

@@ -62,8 +62,8 @@ def test_restrict_invalidates_audiences_of_earlier_versions(scripts: Scripts) ->
     assert scripts.head()["seq"] == "0"
 
 
-def test_restrict_older_version_changes_nothing(scripts: Scripts) -> None:
-    """A late repetition of a block does not undo a later change."""
+def test_restrict_with_an_older_version_changes_nothing(scripts: Scripts) -> None:
+    """A late repeat of a block does not undo a later change."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, "", version=3)
 
@@ -72,7 +72,7 @@ def test_restrict_older_version_changes_nothing(scripts: Scripts) -> None:
 
 
 def test_restrict_chat_with_pending_fan_out_stays_pending(scripts: Scripts) -> None:
-    """The fan-out is not lost."""
+    """The pending fan-out is not lost."""
     scripts.open_chat(ALICE, BOB)
     scripts.redis.hset(scripts.keys.chat(CHAT), "gate", f"{EPOCH}:1:p")
 
@@ -81,7 +81,7 @@ def test_restrict_chat_with_pending_fan_out_stays_pending(scripts: Scripts) -> N
 
 
 def test_restrict_chat_of_another_epoch_is_closed(scripts: Scripts) -> None:
-    """It must be loaded with the state of the directory."""
+    """The chat must be loaded with the state of the directory."""
     scripts.open_chat(ALICE, BOB)
 
     assert restrict(scripts, ":b", epoch="E2") == CLOSED
@@ -102,7 +102,7 @@ def test_commit_retry_of_a_message_from_before_the_block_is_known(scripts: Scrip
 
 @pytest.mark.parametrize("until", [0, FAR_FUTURE_S])
 def test_commit_muted_member_is_refused_and_others_are_not(scripts: Scripts, until: int) -> None:
-    """For a time or permanently; the answer has the remaining time."""
+    """The mute is temporary or permanent, and the result has the remaining time."""
     scripts.open_chat(ALICE, BOB)
     set_member(scripts, BOB, f"member:0:{until}m")
 
@@ -138,7 +138,7 @@ def test_commit_muted_member_with_stale_audience_is_refused(scripts: Scripts) ->
 
 
 def test_commit_slow_mode_limits_members_to_one_message_per_interval(scripts: Scripts) -> None:
-    """The second message gets the time to wait; other members and moderators are not affected."""
+    """The second message gets the time to wait. Other members and moderators are not affected."""
     scripts.open_chat(ALICE, BOB)
     set_member(scripts, ALICE, "owner:0")
     restrict(scripts, ":s600")
@@ -182,7 +182,7 @@ def test_commit_slow_mode_accepts_the_next_message_after_the_interval(scripts: S
 
 
 def test_commit_slow_mode_applies_during_a_pending_fan_out(scripts: Scripts) -> None:
-    """The second message is refused, too."""
+    """The second message is refused then too."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":s600")
     scripts.redis.hset(scripts.keys.chat(CHAT), "gate", f"{EPOCH}:1:s600:p")
@@ -205,7 +205,7 @@ def test_change_by_a_muted_member_is_refused(scripts: Scripts, kind: str) -> Non
 
 
 def test_change_in_a_blocked_chat_allows_only_deletes(scripts: Scripts) -> None:
-    """Neither user may edit or react; both may still delete their own messages."""
+    """Neither user may edit or react, but both may delete their own messages."""
     chat = Chat(scripts)
     chat.say(BOB)
     restrict(scripts, ":b", version=int(scripts.head()["gate"].split(":")[1]) + 1)
@@ -224,7 +224,7 @@ def test_change_in_a_blocked_chat_allows_only_deletes(scripts: Scripts) -> None:
 def test_commit_message_with_another_retention_is_returned(
     scripts: Scripts, known: str, now: str
 ) -> None:
-    """A gateway that does not know about the change cannot commit a message with another expiry."""
+    """A gateway without the change cannot commit a message with another expiry."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, now, version=2)
 
@@ -235,7 +235,7 @@ def test_commit_message_with_another_retention_is_returned(
 
 
 def test_commit_older_version_with_the_same_retention_is_committed(scripts: Scripts) -> None:
-    """Only the members have changed: the message is left to a fan-out, as always."""
+    """If only the members changed, the message is left to a fan-out as usual."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":r60", version=2)
 

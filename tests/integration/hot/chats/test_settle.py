@@ -31,7 +31,7 @@ def test_settle_chat_with_a_later_message_keeps_it_listed(scripts: Scripts) -> N
     assert (scripts.head()["gate"], scripts.head()["done"]) == (f"{GATE}:p", "1")
 
 
-def test_settle_again_changes_nothing(scripts: Scripts) -> None:
+def test_settle_repeated_changes_nothing(scripts: Scripts) -> None:
     """Gateway and repair may both finish the same fan-out."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r", gate=STALE))
@@ -55,7 +55,7 @@ def test_settle_several_chats_returns_the_number_removed(scripts: Scripts) -> No
 
 
 def test_settle_chat_that_does_not_exist_removes_it_from_the_list(scripts: Scripts) -> None:
-    """A chat in no tier has nothing to deliver, and gets no head."""
+    """A chat in no tier has nothing to deliver and gets no head."""
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
 
     assert scripts.settle((CHAT, NEVER)) == 1

@@ -1,4 +1,4 @@
-"""Reads of a log with deleted messages: their tombstones are returned in seq."""
+"""Reads of a log with deleted messages return tombstones at their seqs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOP = 10 + len(DELETED)
 
 
 async def delete(hot: HotClient, target: int) -> None:
-    """Delete a message for all."""
+    """Delete a message for everyone."""
     ref, mid = Ref(f"d{target}"), Mid("M")
     tail = codec.encode_entry_tail(CHAT, mid, ALICE, ref, "delete", "", target)
     made = MessageChange(CHAT, ALICE, ref, mid, "dd", "delete", Seq(target), "", tail)
@@ -33,7 +33,7 @@ async def delete(hot: HotClient, target: int) -> None:
 
 @pytest.fixture
 async def log(hot: HotClient) -> ChatLog:
-    """A chat of ten messages, some of them deleted: the first, a range, and one more."""
+    """A chat of ten messages: the first one, a range and another one are deleted."""
     keys = hot.keys
     await HotChatLoader(hot).open_chat(
         CHAT, "group", None, 1, {ALICE: ("owner", 0)}, (0, 0), [], epoch=Epoch(hot.get_epoch(0))
@@ -74,7 +74,7 @@ async def test_log_with_deleted_messages_is_read_without_gaps(log: ChatLog, limi
 
 
 async def test_log_below_its_first_entry_has_only_tombstones(redis_url: str, log: ChatLog) -> None:
-    """Tombstones stay as long as the deletes; the reader detects the missing messages."""
+    """Tombstones remain as long as the deletions. The reader detects the missing messages."""
     async with open_hot(redis_settings(redis_url, log_max=10, inbox_max=10)) as other:
         await Backlog(other, 0).record_persisted({CHAT: Seq(TOP)})
 

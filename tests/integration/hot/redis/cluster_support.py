@@ -36,13 +36,13 @@ class Traffic:
         self._hot = hot
         self._key = key
         self.sent = 0
-        self.answered: list[int] = []  # in the order of the answers
+        self.answered: list[int] = []  # in the order of the replies
         self.failed: list[tuple[int, str]] = []
 
     async def run(self) -> None:
-        """Append numbers until cancelled."""
+        """Append numbers until canceled."""
         while True:
-            # Fewer than may wait for a slot, even if a slow machine takes long to move it.
+            # Fewer than may wait for a slot, even if a slow machine moves it slowly.
             if self.sent - len(self.answered) - len(self.failed) < HELD_MAX // 4:
                 for _ in range(5):
                     self._send(self.sent)

@@ -34,12 +34,12 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 def settings_of(server: Server, **changes: Any) -> config.Redis:
-    """Return settings for a Redis of the test's own."""
+    """Return the settings of a Redis that only this test uses."""
     return redis_settings(redis_url_of(server), **changes)
 
 
 def through(proxy: TcpProxy, **changes: Any) -> config.Redis:
-    """Return settings for a Redis behind a proxy."""
+    """Return the settings of a Redis behind a proxy."""
     return redis_settings(f"redis://127.0.0.1:{proxy.port}/0", **changes)
 
 
@@ -72,7 +72,7 @@ async def test_client_without_redis_names_its_address_and_how_to_start_it() -> N
     assert "CHAT_REDIS_URL" in caught.value.message
 
 
-async def test_client_of_a_server_that_does_not_answer_fails_at_the_deadline() -> None:
+async def test_client_of_a_silent_server_fails_at_the_deadline() -> None:
     """The server accepts the connection and sends nothing."""
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -91,7 +91,7 @@ async def test_client_of_a_server_that_does_not_answer_fails_at_the_deadline() -
 async def test_client_refuses_a_redis_that_evicts_keys(
     own: Server, admin: Any, policy: str
 ) -> None:
-    """A Redis that evicts keys loses messages (fault F10)."""
+    """A Redis that evicts keys loses messages (F10)."""
     admin.config_set("maxmemory-policy", policy)
 
     with pytest.raises(ConfigError, match=f"maxmemory-policy is {policy}; set it to noeviction"):
@@ -100,7 +100,7 @@ async def test_client_refuses_a_redis_that_evicts_keys(
 
 
 async def test_client_with_another_partition_count_is_refused(own: Server) -> None:
-    """Keys would be in other partitions; the first count is kept."""
+    """Keys would be in other partitions. The first count remains."""
     async with open_hot(settings_of(own, partitions=4)):
         pass
 
@@ -150,7 +150,7 @@ async def test_clients_of_one_redis_share_its_epochs(own: Server) -> None:
 
 
 async def test_client_reconnects_after_a_reset_in_the_same_epoch(own: Server) -> None:
-    """A broken connection is not a data loss: only a reload is reported."""
+    """A broken connection is not a data loss, so only a reload is reported."""
     async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
         notifications, epochs = Notifications(hot), list(hot.epochs)
 
@@ -164,7 +164,7 @@ async def test_client_reconnects_after_a_reset_in_the_same_epoch(own: Server) ->
 async def test_client_of_killed_redis_fails_calls_and_reconnects_in_a_new_epoch(
     own: Server,
 ) -> None:
-    """A Redis that was restarted may have lost data (promises P1, P5)."""
+    """A restarted Redis may have lost data (promises P1, P5)."""
     async with open_hot(settings_of(own, partitions=2)) as hot:
         notifications, before = Notifications(hot), list(hot.epochs)
         calls = [asyncio.ensure_future(hot.call("BLPOP", f"q{n}", 0)) for n in range(3)]
@@ -184,7 +184,7 @@ async def test_client_of_killed_redis_fails_calls_and_reconnects_in_a_new_epoch(
 
 
 async def test_client_reports_a_new_epoch_before_it_accepts_calls(own: Server) -> None:
-    """No caller uses state of the old epoch."""
+    """No caller uses state of the previous epoch."""
     async with open_hot(settings_of(own)) as hot:
         seen: list[tuple[bool, str]] = []
         hot.on_epoch.append(lambda: seen.append((hot.is_up, hot.epochs[0])))
@@ -198,10 +198,10 @@ async def test_client_reports_a_new_epoch_before_it_accepts_calls(own: Server) -
 
 
 async def test_client_of_a_blackholed_connection_times_out_and_reconnects(own: Server) -> None:
-    """A connection that drops all data is detected at the deadline (faults F14, F15)."""
+    """A connection that drops all data is detected at the deadline (F14, F15)."""
     async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
         notifications = Notifications(hot)
-        # It applies from the next connection on, which may take several attempts.
+        # It applies from the next connection on, which may need several attempts.
         hot.settings = through(proxy, call_timeout_s=1.0)
         proxy.reset()
         await eventually(lambda: notifications.reloads > 0 and hot.is_up)
@@ -234,7 +234,7 @@ async def test_client_that_redis_refuses_temporarily_keeps_reconnecting(
 
 
 async def test_client_loads_a_flushed_script_again(hot: HotClient) -> None:
-    """SCRIPT FLUSH and failover cost only a round trip (fault F20)."""
+    """SCRIPT FLUSH and failover cost only one round trip (F20)."""
     await hot.call("SCRIPT", "FLUSH")
 
     args: dict[str, Value] = {"owner": "me", "ttl_ms": 60_000}
@@ -247,7 +247,7 @@ async def test_client_loads_a_flushed_script_again(hot: HotClient) -> None:
 
 
 async def test_client_snapshot_is_atomic(hot: HotClient) -> None:
-    """No other command runs between its reads."""
+    """No other command runs between the reads."""
     await hot.call("SET", "{p0}:n", 1)
 
     async def bump() -> None:
@@ -262,7 +262,7 @@ async def test_client_snapshot_is_atomic(hot: HotClient) -> None:
 
 
 async def test_client_of_full_redis_is_overloaded_and_still_reads(own: Server, admin: Any) -> None:
-    """New data is refused; reads, leases and transactions continue (faults F10, F45)."""
+    """New data is refused; reads, leases and transactions continue (F10, F45)."""
     async with open_hot(settings_of(own)) as hot:
         await hot.call("SET", "{p0}:k", "v")
         admin.config_set("maxmemory", 1)
@@ -287,7 +287,7 @@ async def test_client_that_waits_for_replicas_fails_commits_without_them(own: Se
     """Data on a single server may be lost with it, so the sender must retry (P1)."""
     bump = ("INCR", "{p0}:n")
     async with (
-        # It waits for a quarter of the call timeout.
+        # The call waits for a quarter of the call timeout.
         open_hot(settings_of(own, wait_replicas=1, call_timeout_s=8.0)) as careful,
         open_hot(settings_of(own)) as plain,
     ):
@@ -298,12 +298,12 @@ async def test_client_that_waits_for_replicas_fails_commits_without_them(own: Se
 
         refusal = next(reply for reply in replies if isinstance(reply, Unavailable))
         assert "0 of 1 replicas" in refusal.message
-        assert 2 in replies or 1 in replies  # the reply to the other client
+        assert 2 in replies or 1 in replies  # this is the reply to the other client
         assert await careful.call("GET", "{p0}:n") == b"2"
 
 
 async def test_client_that_waits_for_the_disk_refuses_a_redis_that_cannot(own: Server) -> None:
-    """Redis 7.0 has no WAITAOF, and a Redis without an append-only file does not write to disk."""
+    """Redis 7.0 has no WAITAOF, and a Redis without an append-only file writes nothing to disk."""
     with redis_client(redis_url_of(own)) as admin:
         admin.config_set("appendonly", "no")
     with pytest.raises(ConfigError, match=r"CHAT_REDIS_WAIT_FSYNC\): needs Redis 7\.2 or Valkey"):
@@ -322,7 +322,7 @@ async def test_client_that_waits_for_the_disk_fails_commits_that_are_not_on_disk
     bump, replies = ("INCR", "{p0}:n"), list[Any]()
     try:
         with redis_client(redis_url_of(server)) as admin:
-            # The file is written but not synced: that is left to the kernel.
+            # The file is written but not synced, which is left to the kernel.
             admin.config_set("appendfsync", "no")
             admin.config_set("appendonly", "yes")
             await eventually(lambda: not admin.info("persistence")["aof_rewrite_in_progress"])
@@ -344,7 +344,7 @@ async def test_client_that_waits_for_the_disk_fails_commits_that_are_not_on_disk
 async def test_client_of_a_redis_that_refuses_writes_reports_the_reason(
     own: Server, admin: Any
 ) -> None:
-    """Such a Redis answers reads, but readiness must fail."""
+    """Such a Redis still serves reads, but readiness must fail."""
     async with open_hot(settings_of(own)) as hot:
         admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "1")
         why = await eventually(lambda: hot.refusal)
@@ -354,7 +354,7 @@ async def test_client_of_a_redis_that_refuses_writes_reports_the_reason(
 
 
 async def test_client_call_that_breaks_an_invariant_is_corrupt_data(hot: HotClient) -> None:
-    """The error pages an operator and is not retried."""
+    """The error alerts an operator and is not retried."""
     await hot.call("SET", "{p0}:box:alice", "not a hash")
 
     with pytest.raises(CorruptData, match="WRONGTYPE"):
@@ -362,7 +362,7 @@ async def test_client_call_that_breaks_an_invariant_is_corrupt_data(hot: HotClie
 
 
 async def test_client_that_is_closed_leaves_no_connection(own: Server, admin: Any) -> None:
-    """The connection is closed at once, not when Redis detects it."""
+    """The connection is closed at once and not when Redis detects it."""
     async with open_hot(settings_of(own)):
         pass
 

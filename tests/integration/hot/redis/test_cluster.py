@@ -1,4 +1,4 @@
-"""The client on a Redis Cluster: routing, order, moving slots, dead nodes, and epochs.
+"""The client on a Redis Cluster: routing, order, moving slots, failed nodes, and epochs.
 
 The tests are in one file because they share a cluster of six nodes, which takes seconds to form.
 """
@@ -113,13 +113,13 @@ async def test_cluster_client_runs_all_scripts_and_uses_all_keys(
 
     await use_everything(hot)
 
-    # A node has a script again only if it ran it, and it refuses keys of several slots.
+    # A node has a script again only if it ran it. It refuses keys of several slots.
     ran = {
         script.name
         for script in all_scripts()
         if any(node.ask("SCRIPT", "EXISTS", script.sha) == [1] for node in empty.masters())
     }
-    ran.add("ensure_epoch")  # run when the client was opened
+    ran.add("ensure_epoch")  # these ran when the client was opened
     assert ran == {script.name for script in all_scripts()}
 
 
@@ -140,7 +140,7 @@ async def test_clients_of_one_cluster_share_its_epochs(hot: HotClient, empty: Re
 async def test_cluster_client_with_wrong_settings_is_refused(
     hot: HotClient, empty: RedisCluster, changes: dict[str, Any], problem: str
 ) -> None:
-    """Keys would be in other partitions, or on other nodes."""
+    """Keys would be in other partitions or on other nodes."""
     with pytest.raises(ConfigError, match=problem):
         async with open_hot(settings_of(empty, **changes)):
             pass
@@ -154,7 +154,7 @@ async def test_cluster_client_of_a_single_server_is_refused(redis_url: str) -> N
 
 
 async def test_cluster_client_refuses_a_node_that_evicts_keys(empty: RedisCluster) -> None:
-    """A single such node is enough (fault F10)."""
+    """One such node is enough to refuse (F10)."""
     node = empty.masters()[-1]
     node.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     try:
@@ -171,7 +171,7 @@ async def test_cluster_client_refuses_a_node_that_evicts_keys(empty: RedisCluste
 async def test_cluster_client_keeps_order_and_loses_no_call_while_a_slot_moves(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """Refused calls wait and are retried before later calls (fault F13)."""
+    """Refused calls wait and are retried before later calls (F13)."""
     key = "{p7}:list"
     traffic = Traffic(hot, key)
     async with running(traffic.run()):
@@ -192,7 +192,7 @@ async def test_cluster_client_keeps_order_and_loses_no_call_while_a_slot_moves(
 async def test_epoch_of_a_slot_that_moved_while_a_client_was_connected_stays(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """Nothing was lost, so no device is reset; later clients read the same epoch."""
+    """No data was lost, so no device is reset. Later clients read the same epoch."""
     notifications, before = Notifications(hot), list(hot.epochs)
     key = hot.keys.epoch(3)
     target = find_other_master(empty, key)
@@ -210,7 +210,7 @@ async def test_epoch_of_a_slot_that_moved_while_a_client_was_connected_stays(
 async def test_epoch_of_a_slot_that_moved_without_connected_clients_is_new(
     empty: RedisCluster,
 ) -> None:
-    """Nothing proves that no data was lost, so devices start from a snapshot (promise P5)."""
+    """Data may have been lost, so devices start from a snapshot (promise P5)."""
     async with open_hot(settings_of(empty)) as hot:
         before = list(hot.epochs)
     key = hot.keys.epoch(3)
@@ -225,7 +225,10 @@ async def test_epoch_of_a_slot_that_moved_without_connected_clients_is_new(
 async def test_calls_of_a_moving_slot_run_on_the_node_that_has_the_key(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """A single key is found on both nodes (ASK); calls with several keys need all of them."""
+    """A single key is found on both nodes (ASK).
+
+    Calls with several keys need all keys on one node.
+    """
     key, new = "{p9}:old", "{p9}:new"
     await hot.call("SET", key, "v")
     target = find_other_master(empty, key)
@@ -247,7 +250,7 @@ async def test_calls_of_a_moving_slot_run_on_the_node_that_has_the_key(
 async def test_calls_with_several_keys_run_when_their_slot_has_moved(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """A short move causes only a pause; waiting calls are answered in order."""
+    """A short move causes only a pause, and waiting calls get replies in order."""
     key = "{p9}:old"
     await hot.call("SET", key, "v")
     target = find_other_master(empty, key)
@@ -283,7 +286,7 @@ async def test_transaction_of_a_slot_that_moved_runs_once_on_its_new_node(
 async def test_node_with_flushed_scripts_gets_them_again(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """SCRIPT FLUSH on one node costs a round trip, and SCRIPT LOAD is sent to all nodes (F20)."""
+    """SCRIPT FLUSH on one node costs a round trip, and SCRIPT LOAD goes to all nodes (F20)."""
     for node in empty.masters():
         node.ask("SCRIPT", "FLUSH")
     script = load_script("acquire_lease")
@@ -301,10 +304,10 @@ async def test_node_with_flushed_scripts_gets_them_again(
 async def test_commit_that_waits_for_replicas_fails_without_them(
     empty: RedisCluster,
 ) -> None:
-    """An acked message survives the loss of the master; others are unavailable (P1)."""
+    """An acked message survives the loss of the master; other sends are unavailable (P1)."""
     script, keys = load_script("acquire_lease"), {"lease": "{p5}:l"}
     master = empty.owner_of("{p5}:l")
-    # They wait for a quarter of the call timeout.
+    # The calls wait for a quarter of the call timeout.
     long, short = (settings_of(empty, wait_replicas=1, call_timeout_s=s) for s in (60.0, 6.0))
 
     async def claim(hot: HotClient) -> Any:
@@ -328,7 +331,7 @@ async def test_commit_that_waits_for_replicas_fails_without_them(
 async def test_gateway_stream_is_read_after_its_slot_moved(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """No record is lost or repeated over several moves."""
+    """No record is lost or repeated during several moves."""
     gateway_stream, received = GatewayStream(hot, GATEWAY), list[AnyRecord]()
     writer, is_reading = GatewayStreamWriter(hot), asyncio.Event()
 
@@ -365,7 +368,7 @@ async def test_calls_to_the_warm_tier_are_read_after_their_slot_moved(
 
     async with running(work()):
         for number in range(1, 4):
-            # no worker answers the call
+            # No worker responds to the call.
             async with running(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c"))):
                 await eventually(lambda number=number: len(taken) == number)  # type: ignore[misc]  # bound in this iteration
             key = hot.keys.rpc_calls()
@@ -375,7 +378,7 @@ async def test_calls_to_the_warm_tier_are_read_after_their_slot_moved(
 async def test_settle_on_a_cluster_waits_for_notifications(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """Gateway streams are on other nodes: a chat is removed from the list only after the write."""
+    """Gateway streams are on other nodes: a chat leaves the list only after the notifications."""
     chat, key = ChatId("c1"), hot.keys.gateway_stream(GATEWAY)
     listed = hot.keys.undelivered(hot.keys.get_partition(chat))
     await GatewayStream(hot, GATEWAY).renew()
@@ -383,7 +386,7 @@ async def test_settle_on_a_cluster_waits_for_notifications(
     writer = GatewayStreamWriter(hot)
     undelivered = UndeliveredChats(hot, writer)
     owner = empty.owner_of(key)
-    owner.ask("CONFIG", "SET", "min-replicas-to-write", 5)  # notifications are refused
+    owner.ask("CONFIG", "SET", "min-replicas-to-write", 5)  # notifications are refused now
     try:
         writer.send(GATEWAY, NewSeq("alice", 1))
         undelivered.finish_soon(chat, Seq(1))
@@ -409,10 +412,10 @@ async def test_settle_on_a_cluster_waits_for_notifications(
 # dead nodes
 
 
-async def test_killed_node_affects_only_its_partitions_which_get_a_new_epoch(
+async def test_killed_node_affects_only_its_partitions_and_changes_their_epoch(
     empty: RedisCluster,
 ) -> None:
-    """Its calls fail, others continue, and its replica has a new epoch (F12, P1, P5)."""
+    """Its calls fail and others continue. Its replica has a new epoch (F12, P1, P5)."""
     async with open_hot(settings_of(empty)) as hot:
         notifications, before = Notifications(hot), list(hot.epochs)
         victim = empty.owner_of("{p0}:x")

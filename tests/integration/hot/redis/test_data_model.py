@@ -1,4 +1,4 @@
-"""The keys in Redis match docs/data-model.md, down to types and fields."""
+"""The keys in Redis match docs/data-model.md, including types and fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FREE = (
 
 
 def matcher(key: str) -> re.Pattern[str]:
-    """Return a pattern of all keys that match a documented key."""
+    """Return a pattern for all keys that match a documented key."""
     pattern = re.escape(key).replace(re.escape("{pN}"), r"\{p\d+\}")
     return re.compile(re.sub(r"<\w+>", _ID, pattern))
 
@@ -64,7 +64,7 @@ async def test_redis_keys_match_the_documentation(redis_url: str) -> None:
                 known = described | set(re.findall(r"`([^`]+)`", holds))
                 assert fields_of(client, name, kind) <= known, name
 
-    # Refs are in one of the two hashes, depending on the time.
+    # Refs are in one of two hashes, depending on the time.
     unseen = {row.pattern.partition(":")[2] for row in set(rows) - seen}
     assert {name.partition(":")[0] for name in unseen} <= {r"refs\-even", r"refs\-odd"}
     assert len(unseen) < 2

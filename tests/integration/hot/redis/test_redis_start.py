@@ -1,4 +1,4 @@
-"""Redis killed while it wrote a transaction to its append-only file: later writes are durable.
+"""Redis killed during a transaction in its append-only file: later writes must be durable.
 
 The tests append the beginning of a transaction to the append-only file of a real Redis. Writes
 acknowledged after its next start must survive the next kill.
@@ -43,7 +43,7 @@ OPEN_TRANSACTIONS = {
 
 @pytest.fixture
 def server(start_redis: StartRedis, tmp_path: Path) -> Server:
-    """A Redis that has acknowledged an entry and was killed."""
+    """A Redis that acknowledged an entry and was then killed."""
     server = start_redis("always", tmp_path / "data of redis")
     with redis_client(redis_url_of(server)) as client:
         client.xadd(LOG, {"body": "first"}, id="0-1")
@@ -52,13 +52,13 @@ def server(start_redis: StartRedis, tmp_path: Path) -> Server:
 
 
 def tail_of(server: Server) -> Path:
-    """Return the file that Redis appends to."""
+    """Return the path of the file to which Redis appends."""
     folder = server.launch.folder
     return next(iter(folder.glob("appendonlydir/*.incr.aof")), folder / "appendonly.aof")
 
 
 def add_to(path: Path, data: bytes) -> bytes:
-    """Append data to a file; return its content."""
+    """Append data to a file; return its new content."""
     path.write_bytes(path.read_bytes() + data)
     return path.read_bytes()
 
@@ -67,7 +67,7 @@ def add_to(path: Path, data: bytes) -> bytes:
 def test_entry_acknowledged_after_an_open_transaction_survives_the_next_kill(
     server: Server, ending: bytes
 ) -> None:
-    """Otherwise it would be read as a part of the open transaction, and fail: its id is used."""
+    """Otherwise it would become part of the open transaction and fail, because its id is used."""
     add_to(tail_of(server), ending)
     server.start()
     with redis_client(redis_url_of(server)) as client:
@@ -85,7 +85,7 @@ def test_entry_acknowledged_after_an_open_transaction_survives_the_next_kill(
 
 
 def test_file_with_other_damage_is_not_changed(server: Server) -> None:
-    """No write that may have been acknowledged is removed: Redis refuses to start, as usual."""
+    """Redis refuses to start, so that no acknowledged write is removed."""
     complete = command("MULTI") + SECOND + command("EXEC")
     damaged = add_to(tail_of(server), command("MULTI") + b"?" + SECOND + complete)
 
@@ -96,7 +96,7 @@ def test_file_with_other_damage_is_not_changed(server: Server) -> None:
 
 
 def test_complete_file_is_not_changed(server: Server) -> None:
-    """Finished transactions are kept."""
+    """Complete transactions are kept."""
     complete = add_to(tail_of(server), command("MULTI") + SECOND + command("EXEC"))
     server.start()
     with redis_client(redis_url_of(server)) as client:
@@ -108,7 +108,7 @@ def test_complete_file_is_not_changed(server: Server) -> None:
 def test_redis_without_redis_check_aof_starts_with_a_warning(
     server: Server, tmp_path: Path
 ) -> None:
-    """Without `redis-check-aof` the file is not repaired."""
+    """Without `redis-check-aof`, the file is not repaired."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("dirname", "sed", "tail"):

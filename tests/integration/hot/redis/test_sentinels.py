@@ -30,12 +30,15 @@ class SentinelSetup:
 
     @property
     def settings(self) -> config.Redis:
-        """Return settings with the addresses of the Sentinels only."""
+        """Return settings that have only the addresses of the Sentinels."""
         urls = [redis_url_of(sentinel).rpartition("/")[0] for sentinel in self.sentinels]
         return redis_settings("redis://nowhere:1/0", sentinels=urls)
 
     def enable_failover(self) -> None:
-        """Detect a dead master soon; until now, a slow server must not cause a failover."""
+        """Detect a dead master quickly.
+
+        Before this call, a slow server does not cause a failover.
+        """
         for sentinel in self.sentinels:
             words = ("SENTINEL", "SET", "mymaster", "down-after-milliseconds", "700")
             self.admin(sentinel).execute_command(*words)
@@ -79,7 +82,7 @@ def setup(tmp_path: Path) -> Iterator[SentinelSetup]:
 
 
 async def is_ready(setup: SentinelSetup) -> bool:
-    """Return whether every Sentinel knows the replica and the other two."""
+    """Return whether every Sentinel has found the replica and the other two Sentinels."""
     for sentinel in setup.sentinels:
         client = setup.admin(sentinel)
         client.response_callbacks.clear()
@@ -92,7 +95,7 @@ async def is_ready(setup: SentinelSetup) -> bool:
 
 
 async def write(hot: HotClient) -> bool:
-    """Write through the client; return False while it is unavailable."""
+    """Write with the client; return False while it is unavailable."""
     try:
         await hot.call("SET", "{p0}:limit:x", "1")
     except Unavailable:
@@ -101,7 +104,7 @@ async def write(hot: HotClient) -> bool:
 
 
 async def test_client_uses_the_master_that_the_sentinels_promote(setup: SentinelSetup) -> None:
-    """Calls are unavailable during the failover; the epoch is new, since data may be lost."""
+    """Calls are unavailable during the failover. The epoch is new, because data may be lost."""
     await eventually(lambda: is_ready(setup), FAILOVER_S)
     first, second = setup.servers
     async with open_hot(setup.settings) as hot:
@@ -118,12 +121,12 @@ async def test_client_uses_the_master_that_the_sentinels_promote(setup: Sentinel
 
 
 async def test_client_leaves_a_master_that_became_a_replica(setup: SentinelSetup) -> None:
-    """The old master still answers, and refuses writes (READONLY); no restart is needed."""
+    """The old master still responds but refuses writes (READONLY). No restart is needed."""
     first, second = setup.servers
     async with open_hot(setup.settings) as hot:
         assert await write(hot)
         for sentinel in setup.sentinels:
-            sentinel.kill()  # they would promote it again
+            sentinel.kill()  # the Sentinels would promote it again
 
         setup.admin(second).replicaof("NO", "ONE")
         setup.admin(first).replicaof(HOST, second.port)

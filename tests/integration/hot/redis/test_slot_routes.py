@@ -16,12 +16,12 @@ from chatserver.hot.redis.slot_routes import Route
 from chatserver.hot.redis.wire import Wire
 from tests.support.servers.processes import eventually
 
-TIMEOUT_S = 60.0  # of calls, unless a test is about timeouts
+TIMEOUT_S = 60.0  # timeout of calls, except in tests of timeouts
 MOVED, ASK, TRYAGAIN = "-MOVED 7 h:2\r\n", "-ASK 7 h:2\r\n", "-TRYAGAIN keys are apart\r\n"
 
 
 class Node:
-    """A server that sends the given replies one after the other, then OK."""
+    """A server that sends the given replies one after another, then OK."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Node:
         self.ended = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer until the connection ends."""
+        """Reply until the connection ends."""
         parser = hiredis.Reader()
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65_536):
@@ -62,7 +62,7 @@ async def open_node(name: str) -> AsyncIterator[Node]:
 
 
 class Cluster:
-    """Counts refreshes of the slot map; the test settles routes itself."""
+    """Counts refreshes of the slot map; the test sets the new routes itself."""
 
     def __init__(self) -> None:
         self.refreshes = 0
@@ -73,12 +73,12 @@ class Cluster:
         self.refreshes += 1
 
     def find_wire(self, address: str) -> Wire | None:
-        """Return the wire that the test set for an address."""
+        """Return the connection that the test set for an address."""
         return self.wires.get(address)
 
 
 def make_route(cluster: Cluster, timeout_s: float) -> Route:
-    """Return the route of a slot without partitions."""
+    """Return the route of a slot that has no partitions."""
     return Route(
         slot=7,
         partitions=(),
@@ -105,24 +105,24 @@ class World:
 
     def _send(self, name: str) -> None:
         def on_reply(reply: Any) -> None:
-            assert name not in self.replies, f"{name} was answered twice"
+            assert name not in self.replies, f"{name} got two replies"
             self.replies[name] = reply
             self.order.append(name)
 
         self.route.send(on_reply, ((name,),))
 
     def failed(self) -> list[str]:
-        """Return the calls that were unavailable."""
+        """Return the calls that failed as unavailable."""
         return [name for name, reply in self.replies.items() if isinstance(reply, Unavailable)]
 
     async def wait_for_replies(self, count: int) -> None:
-        """Wait for this number of replies."""
+        """Wait for `count` replies."""
         await eventually(lambda: len(self.replies) == count)
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """Two nodes; the slot is on the first."""
+    """Two nodes; the first one has the slot."""
     async with open_node("old") as old, open_node("new") as new:
         made = World(old, new, TIMEOUT_S)
         yield made
@@ -139,7 +139,7 @@ async def test_calls_without_a_move_keep_their_order(world: World) -> None:
 
 
 async def test_calls_refused_by_a_move_run_on_the_new_node_before_later_ones(world: World) -> None:
-    """MOVED means that they did not run; calls made during the move wait after them."""
+    """MOVED means that they did not run. Calls made during the move wait after them."""
     world.old.answers = [MOVED] * 3
     world.send("a", "b", "c")
     await eventually(lambda: world.cluster.refreshes > 0)
@@ -154,7 +154,7 @@ async def test_calls_refused_by_a_move_run_on_the_new_node_before_later_ones(wor
 
 
 async def test_call_that_a_later_one_overtook_fails(world: World) -> None:
-    """It was refused while a later one ran, so a retry would be out of order."""
+    """It was refused while a later call ran, so a retry would be out of order."""
     world.old.answers = [TRYAGAIN, "+OK\r\n"]
     world.send("first", "second")
     await world.wait_for_replies(2)
@@ -190,7 +190,7 @@ async def test_call_of_a_slot_that_moves_too_long_fails(
 
 
 async def test_calls_of_an_earlier_epoch_never_reach_another_node(world: World) -> None:
-    """The new node may have lost data: waiting calls and calls in flight fail."""
+    """The new node may have lost data, so waiting calls and calls in flight fail."""
     world.old.may_answer.clear()
     world.old.answers = [MOVED]
     world.send("in flight")
@@ -225,7 +225,7 @@ async def test_calls_that_wait_too_long_or_exceed_the_limit_fail(
 
 
 async def test_calls_to_a_node_that_is_down_fail_at_once(world: World) -> None:
-    """Calls in flight may have run; later ones did not."""
+    """Calls in flight may have run. Later calls did not."""
     world.old.may_answer.clear()
     world.send("in flight")
     assert world.old.wire is not None
@@ -240,7 +240,7 @@ async def test_calls_to_a_node_that_is_down_fail_at_once(world: World) -> None:
 async def test_route_that_is_closed_fails_all_calls(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A closing process answers every waiting call."""
+    """A route that closes ends every waiting call with an error."""
     monkeypatch.setattr(slot_routes, "MOVING_S_MAX", TIMEOUT_S)
     world.old.answers = [TRYAGAIN] * 50
     world.send("a", "b")

@@ -1,4 +1,4 @@
-"""Scripts use keys of one slot, and declare all of them, as Redis Cluster requires.
+"""Scripts use keys of one slot and declare all of them, as Redis Cluster requires.
 
 Everything that runs scripts is used once with 64 partitions, while a second connection records
 (MONITOR) the commands that Redis receives and those that scripts call.
@@ -42,7 +42,7 @@ class Monitor:
         assert self._socket.recv(5) == b"+OK\r\n"
 
     def runs(self, end: bytes) -> list[Run]:
-        """Return all scripts that ran until a command with `end` in it."""
+        """Return all scripts that ran before a command that contains `end`."""
         seen = b""
         while end not in seen:
             seen += self._socket.recv(1 << 20)
@@ -83,7 +83,7 @@ async def test_scripts_use_only_declared_keys_of_one_slot(runs: list[Run]) -> No
     """A script never crosses slots, and declares its keys."""
     assert {run.script for run in runs} == {script.name for script in all_scripts()}
     for run in runs:
-        # The hash tag must be the same, not only the slot.
+        # The hash tags must be equal, not only the slots.
         assert len({_TAG.match(key)[1] for key in run.keys}) == 1, run  # type: ignore[index]  # it has one
         assert len({key_slot(key) for key in run.keys}) == 1, run
         assert run.used <= set(run.keys), run

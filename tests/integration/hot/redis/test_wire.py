@@ -1,4 +1,4 @@
-"""The pipelined connection: replies are matched to calls by order (fault F16)."""
+"""The pipelined connection: replies are matched to calls by their order (F16)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Answers:
         """Return the callback of call `number`."""
 
         def on_reply(reply: Reply) -> None:
-            assert number not in self.by_call, f"call {number} was answered twice"
+            assert number not in self.by_call, f"call {number} got two replies"
             self.by_call[number] = reply
 
         return on_reply
@@ -67,10 +67,10 @@ async def scripted() -> AsyncIterator[Callable[[Script], Awaitable[int]]]:
 # order
 
 
-async def test_wire_ten_thousand_pipelined_calls_are_answered_in_order(
+async def test_wire_ten_thousand_pipelined_calls_get_replies_in_order(
     redis_server: Server, redis_url: str
 ) -> None:
-    """Each call gets its own answer, and Redis runs the calls in order."""
+    """Each call gets its own reply, and Redis runs the calls in order."""
     wire, answers = await open_wire(redis_server.port), Answers()
 
     for number in range(10_000):
@@ -125,7 +125,7 @@ async def test_wire_calls_over_many_ticks_keep_their_order(
 async def test_wire_large_and_binary_arguments_arrive_unchanged(
     redis_server: Server, redis_url: str
 ) -> None:
-    """Also bytes that look like protocol syntax."""
+    """This includes bytes that look like protocol syntax."""
     wire, answers = await open_wire(redis_server.port), Answers()
     values = [b"", b"\r\n$3\r\nx\r\n", bytes(range(256)), b"x" * 3_000_000, "näive 🙂".encode()]
 
@@ -137,9 +137,7 @@ async def test_wire_large_and_binary_arguments_arrive_unchanged(
     wire.abort("done")
 
 
-async def test_wire_error_reply_is_an_answer_like_others(
-    redis_server: Server, redis_url: str
-) -> None:
+async def test_wire_error_reply_affects_its_call_only(redis_server: Server, redis_url: str) -> None:
     """A refused call does not affect others."""
     wire, answers = await open_wire(redis_server.port), Answers()
 
@@ -163,7 +161,7 @@ def assert_all_unknown(answers: Answers, count: int) -> None:
         assert isinstance(reply, Unavailable)
 
 
-async def test_wire_without_answer_at_the_deadline_closes_and_fails_all_calls(
+async def test_wire_without_reply_at_the_deadline_closes_and_fails_all_calls(
     scripted: Callable[[Script], Awaitable[int]],
 ) -> None:
     """The connection is not used again."""
@@ -189,7 +187,7 @@ async def test_wire_without_answer_at_the_deadline_closes_and_fails_all_calls(
 def test_wire_of_a_paused_process_does_not_time_out(
     run: Callable[..., None],
 ) -> None:
-    """After a pause of the process, pending calls have their full timeout."""
+    """After a pause of the process, pending calls have their full timeout again."""
 
     async def pong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1_000):
@@ -202,7 +200,7 @@ def test_wire_of_a_paused_process_does_not_time_out(
             wire, answers = await open_wire(port, timeout_s=0.2), Answers()
             for number in range(3):
                 wire.send(answers.of(number), "PING")
-            time.sleep(0.5)  # as if the process was stopped
+            time.sleep(0.5)  # as if the process had been stopped
 
             await eventually(lambda: len(answers.by_call) == 3)
 
@@ -213,10 +211,10 @@ def test_wire_of_a_paused_process_does_not_time_out(
     run(main())
 
 
-async def test_wire_late_answer_is_dropped(
+async def test_wire_late_reply_is_dropped(
     scripted: Callable[[Script], Awaitable[int]],
 ) -> None:
-    """An answer after its deadline must not be used for the next call."""
+    """A reply after its deadline must not be used for the next call."""
     may_answer = asyncio.Event()
 
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -242,7 +240,7 @@ async def test_wire_late_answer_is_dropped(
 async def test_wire_truncated_reply_fails_pending_calls(
     scripted: Callable[[Script], Awaitable[int]], truncated: bytes
 ) -> None:
-    """Complete answers before it are valid."""
+    """Complete replies before it are valid."""
 
     async def tear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
@@ -282,10 +280,10 @@ async def test_wire_to_another_protocol_closes(
     assert "invalid reply" in str(answers.by_call[1])
 
 
-async def test_wire_unexpected_answer_closes(
+async def test_wire_unexpected_reply_closes(
     scripted: Callable[[Script], Awaitable[int]],
 ) -> None:
-    """After an extra answer, every later one would go to the wrong call."""
+    """After an extra reply, every later one would go to the wrong call."""
 
     async def chatty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
@@ -317,7 +315,7 @@ async def test_wire_that_is_closed_fails_later_calls(redis_server: Server, redis
 # cancelled callers
 
 
-async def test_calls_cancelled_at_random_never_get_the_answer_of_another(redis_url: str) -> None:
+async def test_calls_canceled_at_random_never_get_the_reply_of_another(redis_url: str) -> None:
     """A canceled caller does not shift the order of replies (CVE-2023-28858)."""
     rng = random.Random(7)
 
@@ -343,10 +341,10 @@ async def test_calls_cancelled_at_random_never_get_the_answer_of_another(redis_u
     assert 100 < cancelled < 900
 
 
-async def test_calls_over_a_connection_that_breaks_repeatedly_get_their_own_answers(
+async def test_calls_over_a_connection_that_breaks_repeatedly_get_their_own_replies(
     redis_server: Server, redis_url: str
 ) -> None:
-    """Each break is followed by a new connection; every answer is for its call."""
+    """A new connection follows each break, and every reply is for its call."""
     async with (
         TcpProxy(redis_server.port) as proxy,
         open_hot(redis_settings(f"redis://127.0.0.1:{proxy.port}/0")) as hot,

@@ -1,4 +1,4 @@
-"""append_event.lua: events that are not messages, and new chats in the list."""
+"""append_event.lua: events that are not messages, and new chats in the chat list."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_append_event_of_new_chat_lists_it_once(scripts: Scripts) -> None:
 
 
 def test_append_event_of_chat_with_messages_does_not_list_it_again(scripts: Scripts) -> None:
-    """A fan-out has listed the chat already, and its position is kept."""
+    """A fan-out has already listed the chat, and its position is kept."""
     scripts.deliver(ALICE, 4)
 
     assert append(scripts, ALICE, listed=True) == [(0, 4, "")]
@@ -76,15 +76,15 @@ def test_append_event_of_chat_with_messages_does_not_list_it_again(scripts: Scri
 
 
 def test_append_event_without_listing_is_appended_every_time(scripts: Scripts) -> None:
-    """For example, each move of a read mark is an event, and lists no chat."""
+    """For example, each move of a read mark is an event that lists no chat."""
     append(scripts, ALICE)
 
     assert append(scripts, ALICE) == [(1, 2, "")]
     assert scripts.box(ALICE) == {}
 
 
-def test_append_event_names_the_gateways_of_the_user(scripts: Scripts) -> None:
-    """Even if nothing was appended."""
+def test_append_event_returns_the_gateways_of_the_user(scripts: Scripts) -> None:
+    """They are returned even if nothing was appended."""
     scripts.place(ALICE, "gw1,gw2")
 
     assert append(scripts, ALICE, listed=True) == [(1, 1, "gw1,gw2")]
@@ -100,7 +100,7 @@ def test_append_event_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
 
 
 def test_append_event_of_a_mark_skips_an_older_one_after_a_newer(scripts: Scripts) -> None:
-    """Two devices that mark concurrently on two gateways do not move a mark back for others."""
+    """Two devices that mark at once on two gateways do not move a mark back for others."""
     mark = f"m:{CHAT}:{BOB}"
 
     newer = append(scripts, ALICE, mark=mark, level=14)

@@ -34,7 +34,7 @@ def hide(scripts: Scripts, seq: int, *, hidden_max: int = 3, backlog_max: int = 
 
 
 def test_hide_is_stored_once_and_in_the_backlog(scripts: Scripts) -> None:
-    """A repetition changes nothing."""
+    """A repeat changes nothing."""
     assert [hide(scripts, 12), hide(scripts, 2), hide(scripts, 12), hide(scripts, 2)] == [
         1,
         1,
@@ -47,7 +47,7 @@ def test_hide_is_stored_once_and_in_the_backlog(scripts: Scripts) -> None:
 
 
 def test_hide_distinguishes_seqs_with_common_digits(scripts: Scripts) -> None:
-    """1 is not 12, nor 2, nor 112."""
+    """1 is not 12, 2 or 112."""
     assert [hide(scripts, seq, hidden_max=9) for seq in (112, 12, 1, 2, 11)] == [1] * 5
 
 
@@ -58,13 +58,13 @@ def test_hide_beyond_the_limit_is_refused(scripts: Scripts) -> None:
 
 
 def test_hide_with_a_full_backlog_is_refused(scripts: Scripts) -> None:
-    """Otherwise the hide would not reach the directory."""
+    """Otherwise the hidden message would not reach the directory."""
     assert hide(scripts, 1, backlog_max=0) == 6
     assert scripts.hash(scripts.keys.hidden(ALICE)) == {}
 
 
-def test_hide_again_reports_when_the_first_one_is_persisted(scripts: Scripts) -> None:
-    """The code is 3 once the user's newest hide is persisted."""
+def test_hide_repeated_reports_whether_the_first_one_is_persisted(scripts: Scripts) -> None:
+    """The code is 3 once the user's newest hidden message is persisted."""
     backlog, checkpoint = scripts.keys.backlog(0), scripts.keys.checkpoint(0)
     hide(scripts, 1)
     hide(scripts, 2)
@@ -76,8 +76,8 @@ def test_hide_again_reports_when_the_first_one_is_persisted(scripts: Scripts) ->
     assert hide(scripts, 1) == 3
 
 
-async def test_hidden_is_read_back_by_chat(hot: HotClient, scripts: Scripts) -> None:
-    """Both those loaded from the directory and newer ones, of this user only."""
+async def test_hidden_messages_are_read_by_chat(hot: HotClient, scripts: Scripts) -> None:
+    """The result has those loaded from the directory and newer ones, of this user only."""
     hidden = Hidden(hot)
     assert await hidden.hide(ALICE, CHAT, Seq(5)) is Hide.NEW
     for _ in range(2):

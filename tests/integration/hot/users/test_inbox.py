@@ -1,4 +1,4 @@
-"""Inboxes, user states and chat logs, through `Inboxes` and `ChatLog`."""
+"""Inboxes, user states and chat logs, with `Inboxes` and `ChatLog`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_inbox_page_has_the_events_after_a_seq(hot: HotClient) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 64])
 async def test_inbox_deliveries_to_many_users_all_arrive(redis_url: str, partitions: int) -> None:
-    """Users of all partitions are served and reported."""
+    """Users of all partitions get their deliveries and are reported."""
     users = [UserId(f"u{n}") for n in range(50)]
     async with open_hot(redis_settings(redis_url, partitions=partitions)) as hot:
         inboxes = Inboxes(hot)
@@ -93,7 +93,7 @@ async def test_inbox_deliveries_to_many_users_all_arrive(redis_url: str, partiti
 async def test_user_state_lists_chats_by_their_newest_activity(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """Each has its newest seq and the user's marks; sending moves the sender's read mark."""
+    """Each chat has its newest seq and the user's marks. Sending moves the sender's read mark."""
     inboxes = Inboxes(hot)
     names = [ChatId("quiet"), OTHER, CHAT]
     await inboxes.open_user_state(
@@ -131,7 +131,7 @@ async def test_user_state_lists_a_new_chat_by_the_time_of_its_event(
 
 
 async def test_user_state_has_the_moved_marks(hot: HotClient, scripts: Scripts) -> None:
-    """The result says whether the mark moved."""
+    """The result is whether the mark moved."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
     commit(scripts, hot, CHAT, BOB, BOB, BOB, BOB, BOB)
@@ -145,7 +145,7 @@ async def test_user_state_has_the_moved_marks(hot: HotClient, scripts: Scripts) 
 
 
 async def test_mark_beyond_the_newest_message_stops_there(hot: HotClient, scripts: Scripts) -> None:
-    """A mark beyond the sent messages is limited; a chat without messages has none."""
+    """A chat without messages has no mark."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
     assert await inboxes.mark(ALICE, CHAT, Seq(9), Seq(9)) == MarkResult(False, *seqs(0, 0))
@@ -157,7 +157,7 @@ async def test_mark_beyond_the_newest_message_stops_there(hot: HotClient, script
 async def test_marks_of_a_sender_are_never_behind_their_own_message(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """Also if a device of the sender marks an earlier message afterwards."""
+    """This also holds if a device of the sender marks an earlier message afterwards."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
     commit(scripts, hot, CHAT, BOB, BOB, ALICE, BOB)
@@ -169,7 +169,7 @@ async def test_marks_of_a_sender_are_never_behind_their_own_message(
 
 
 async def test_mark_in_a_chat_of_others_is_not_found(hot: HotClient) -> None:
-    """A user cannot mark a chat that they do not have."""
+    """Users cannot mark a chat that they do not have."""
     with pytest.raises(NotFound, match="no such chat, or you are not a member"):
         await Inboxes(hot).mark(ALICE, CHAT, Seq(1), Seq(1))
 
@@ -201,7 +201,7 @@ def filled(hot: HotClient, scripts: Scripts) -> ChatLog:
 
 
 async def test_log_pages_before_and_after_a_seq(filled: ChatLog) -> None:
-    """Each page is in rising order, next to the seq."""
+    """Each page is in increasing order, next to the given seq."""
 
     async def before(place: int | None, limit: int) -> list[int]:
         at = None if place is None else Seq(place)
@@ -234,8 +234,8 @@ LOG_READS: dict[str, tuple[Seq | int | None, ...]] = {
 async def test_log_of_a_later_epoch_is_not_read(
     redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
-    """Sessions got no `reset` yet, and would confuse new entries with lost ones."""
-    monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read reports the loss
+    """Sessions have no `reset` yet and would mix new entries with lost ones."""
+    monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read detects the loss
     async with open_hot(redis_settings(redis_url)) as hot:
         commit(scripts, hot, CHAT, ALICE)
         log = ChatLog(hot)
@@ -253,8 +253,8 @@ async def test_log_of_a_later_epoch_is_not_read(
 async def test_inbox_of_a_later_epoch_is_not_read(
     redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, *, has_new_epoch: bool
 ) -> None:
-    """A session in the earlier epoch would send its events before the `reset` (promise P4)."""
-    monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read reports the loss
+    """A session of the earlier epoch would send its events before the `reset` (promise P4)."""
+    monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read detects the loss
     async with open_hot(redis_settings(redis_url)) as hot:
         inboxes = Inboxes(hot)
         await inboxes.append_event([ALICE], CHAT, b"earlier")
@@ -275,7 +275,7 @@ async def test_inbox_of_a_later_epoch_is_not_read(
 
 
 async def eventually_epoch_after(hot: HotClient, epoch: Epoch) -> None:
-    """Wait until the client knows a later epoch."""
+    """Wait until the client has a later epoch."""
 
     async def is_later() -> bool:
         return hot.epochs[0] > epoch
@@ -284,7 +284,7 @@ async def eventually_epoch_after(hot: HotClient, epoch: Epoch) -> None:
 
 
 async def test_log_range_has_the_entries_in_redis(filled: ChatLog, scripts: Scripts) -> None:
-    """Each has the message's bytes, without the receiver in front."""
+    """Each entry has the message's bytes without the receiver in front."""
     scripts.redis.xtrim(scripts.keys.log(CHAT), minid="4-0", approximate=False)
 
     found = await filled.list_range(CHAT, Seq(2), Seq(5))
@@ -293,7 +293,7 @@ async def test_log_range_has_the_entries_in_redis(filled: ChatLog, scripts: Scri
     assert found[0].ts < found[1].ts
 
 
-async def test_log_head_has_whether_the_chat_is_open(
+async def test_log_head_reports_whether_the_chat_is_open(
     filled: ChatLog, hot: HotClient, scripts: Scripts
 ) -> None:
     """A chat of an earlier epoch, or one that is not in Redis, is not open."""

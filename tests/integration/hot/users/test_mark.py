@@ -40,7 +40,9 @@ def test_mark_forward_moves_and_is_in_the_backlog(scripts: Scripts) -> None:
 
 
 @pytest.mark.parametrize(("read", "received"), [(4, 6), (3, 0), (0, 6), (0, 0), (0, 5)])
-def test_mark_that_is_not_ahead_moves_nothing(scripts: Scripts, read: int, received: int) -> None:
+def test_mark_at_or_below_the_position_moves_nothing(
+    scripts: Scripts, read: int, received: int
+) -> None:
     """A repeated or late call changes nothing and adds no backlog entry (invariant I14)."""
     mark(scripts, read=4, received=6)
     before = scripts.box(ALICE)
@@ -51,26 +53,26 @@ def test_mark_that_is_not_ahead_moves_nothing(scripts: Scripts, read: int, recei
 
 
 def test_mark_behind_an_own_message_returns_its_seq(scripts: Scripts) -> None:
-    """Sending moves the sender's read mark: no older position is sent afterward."""
+    """Sending moves the sender's read mark, so no older position is sent afterward."""
     assert mark(scripts, read=4, received=9, own=6) == [1, 6, 9]
     assert scripts.box(ALICE)[f"r:{CHAT}"] == "6"
 
 
 def test_mark_that_only_follows_an_own_message_moves_nothing(scripts: Scripts) -> None:
-    """The message itself reports it; a repeat adds nothing to the backlog."""
+    """The message itself reports it. A repeat adds nothing to the backlog."""
     mark(scripts, read=4, received=9, own=4)
 
     assert mark(scripts, read=5, received=9, own=6) == [0, 6, 9]
     assert scripts.waiting() == 1
 
 
-def test_mark_is_written_in_full(scripts: Scripts) -> None:
-    """Large seqs are written as digits, without an exponent."""
+def test_mark_is_written_with_all_digits(scripts: Scripts) -> None:
+    """Large seqs are written without an exponent."""
     assert mark(scripts, read=NEVER - 1) == [1, NEVER - 1, NEVER - 1]
     assert scripts.box(ALICE)[f"r:{CHAT}"] == str(NEVER - 1)
 
 
-def test_mark_read_is_received_too(scripts: Scripts) -> None:
+def test_mark_read_also_marks_as_received(scripts: Scripts) -> None:
     """A read message is also received."""
     assert mark(scripts, read=7, received=2) == [1, 7, 7]
 

@@ -89,7 +89,7 @@ def test_open_user_state_keeps_the_time_of_a_listed_chat(scripts: Scripts) -> No
 
 
 def test_open_user_state_in_next_epoch_adds_new_chats(scripts: Scripts) -> None:
-    """The user was added to a chat since the last load."""
+    """The user has joined a chat since the last load."""
     open_user_state(scripts, ("c1", 3, 5))
 
     assert open_user_state(scripts, ("c1", 4, 5), ("c2", 1, 1), epoch="E2") == 1
@@ -104,7 +104,7 @@ def test_open_user_state_without_chats_is_recorded_as_loaded(scripts: Scripts) -
     assert open_user_state(scripts) == 0
 
 
-def test_open_user_state_with_the_largest_number_of_chats(scripts: Scripts) -> None:
+def test_open_user_state_with_the_largest_number_of_chats_succeeds(scripts: Scripts) -> None:
     """2,000 chats, the maximum, fit into one call."""
     open_user_state(scripts, *((f"c{n}", n, n) for n in range(2000)))
 
@@ -112,7 +112,7 @@ def test_open_user_state_with_the_largest_number_of_chats(scripts: Scripts) -> N
 
 
 def test_open_user_state_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> None:
-    """Redis was emptied or is in another epoch: nothing is loaded in the caller's epoch."""
+    """Redis is empty or in another epoch, so nothing is loaded in the caller's epoch."""
     assert load(scripts, ("c1", 3, 5)) == 3
     scripts.set_epoch("E2")
     assert load(scripts, ("c1", 3, 5)) == 3
@@ -122,7 +122,7 @@ def test_open_user_state_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> 
 def test_open_user_state_adds_large_chats_unless_a_newer_transition_was_recorded(
     scripts: Scripts,
 ) -> None:
-    """The directory was read earlier; later transitions are kept."""
+    """The directory was read earlier, so later transitions are kept."""
     scripts.set_epoch(EPOCH)
     large = scripts.keys.large(ALICE)
     scripts.redis.hset(scripts.keys.box(ALICE), "l:c2", f"2 {EPOCH}")

@@ -34,7 +34,7 @@ async def test_presence_of_announced_user_is_on_that_gateway(hot: HotClient) -> 
     assert await gateways_of(hot, BOB) == set()
 
 
-async def test_presence_of_several_gateways_adds_up(hot: HotClient) -> None:
+async def test_presence_includes_several_gateways(hot: HotClient) -> None:
     """A user may have devices on many gateways."""
     await presence(hot, ONE).set_online([ALICE])
     await presence(hot, TWO).set_online([ALICE])
@@ -96,7 +96,7 @@ async def test_presence_of_dead_gateway_is_removed_by_a_live_one(hot: HotClient)
 
 
 async def test_presence_after_prune_has_live_gateways_only(hot: HotClient) -> None:
-    """`prune` removes the dead gateway, and no live one."""
+    """`prune` removes the dead gateway but no live one."""
     await presence(hot, ONE, ttl_s=0.05).set_online([ALICE])
     await presence(hot, TWO).set_online([ALICE])
     finder = presence(hot, GatewayId("gw3"))
@@ -109,7 +109,7 @@ async def test_presence_after_prune_has_live_gateways_only(hot: HotClient) -> No
 
 
 async def test_presence_expires_by_the_clock_of_redis(hot: HotClient, scripts: Scripts) -> None:
-    """Gateways whose clocks differ agree on the expiry (fault F33)."""
+    """Gateways with different clocks agree on the expiry (F33)."""
 
     def now_ms() -> int:
         seconds, micros = scripts.redis.time()
@@ -126,7 +126,7 @@ async def test_presence_expires_by_the_clock_of_redis(hot: HotClient, scripts: S
 
 
 async def test_presence_returns_the_inbox_state(hot: HotClient, scripts: Scripts) -> None:
-    """The head, the oldest event, and whether the user state was loaded in this epoch."""
+    """It has the head, the oldest event, and whether the user state was loaded in this epoch."""
     epoch = hot.get_epoch(0)
     scripts.deliver(ALICE, 30, inbox_max=10)
     await Inboxes(hot).open_user_state(ALICE, [], epoch)
@@ -158,8 +158,8 @@ async def test_presence_of_user_state_of_earlier_epoch_is_not_known(
     assert not state.is_known
 
 
-async def test_presence_of_many_users_is_answered_in_their_order(hot: HotClient) -> None:
-    """More users than fit into one call are announced in several."""
+async def test_presence_of_many_users_is_returned_in_their_order(hot: HotClient) -> None:
+    """Users who do not fit into one call are announced in several."""
     users = [UserId(f"u{n}") for n in range(REFRESH_BATCH_MAX + 20)]
     inboxes = Inboxes(hot)
     for n in (0, REFRESH_BATCH_MAX - 1, REFRESH_BATCH_MAX, len(users) - 1):

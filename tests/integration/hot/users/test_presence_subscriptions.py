@@ -48,7 +48,7 @@ async def watch(seen: PresenceStates, user: UserId = ALICE) -> PresenceRecord:
 async def test_announce_uses_the_highest_presence_of_all_gateways(
     one: PresenceStates, two: PresenceStates
 ) -> None:
-    """It is a change only if the highest presence changes."""
+    """The presence changes only if the highest presence changes."""
     assert (await announce(one, State.AWAY)).is_changed
     assert (await announce(two, State.ONLINE)).is_changed
     assert not (await announce(one, State.OFFLINE)).is_changed
@@ -61,7 +61,7 @@ async def test_announce_uses_the_highest_presence_of_all_gateways(
 
 
 async def test_announce_again_changes_nothing(one: PresenceStates) -> None:
-    """A gateway may publish its whole state again at any time."""
+    """A gateway may publish its complete state again at any time."""
     await announce(one, State.ONLINE)
     before = await watch(one)
 
@@ -69,8 +69,10 @@ async def test_announce_again_changes_nothing(one: PresenceStates) -> None:
     assert (await watch(one)).version == before.version
 
 
-async def test_announce_names_subscribed_gateways(one: PresenceStates, two: PresenceStates) -> None:
-    """Until they unsubscribe."""
+async def test_announce_returns_subscribed_gateways(
+    one: PresenceStates, two: PresenceStates
+) -> None:
+    """They are returned until they unsubscribe."""
     await one.subscribe([ALICE])
     await two.subscribe([ALICE, BOB])
 
@@ -81,8 +83,8 @@ async def test_announce_names_subscribed_gateways(one: PresenceStates, two: Pres
     assert (await announce(one, State.AWAY)).subscribers == (TWO,)
 
 
-async def test_versions_rise_with_each_change(one: PresenceStates, two: PresenceStates) -> None:
-    """Versions order concurrent notifications, even within a millisecond."""
+async def test_versions_increase_with_each_change(one: PresenceStates, two: PresenceStates) -> None:
+    """Versions order concurrent notifications, even in the same millisecond."""
     versions = []
     for seen, state in [(one, State.ONLINE), (one, State.AWAY), (two, State.AWAY)] * 5:
         news = await announce(seen, state)
@@ -123,7 +125,7 @@ async def test_users_of_a_dead_gateway_are_offline(
 
     assert (await watch(two)).last_ms > 0
     assert not await dying.extend_expiry(), (
-        "the gateway did not learn that others treated it as dead"
+        "the gateway was not notified that others considered it dead"
     )
 
 
@@ -146,7 +148,7 @@ async def test_leave_changes_presence_after_the_grace_period(
 
 
 async def test_presence_data_of_a_user_expires(one: PresenceStates, scripts: Scripts) -> None:
-    """Last seen expires, and so do subscriptions."""
+    """The last seen time and the subscriptions expire."""
     await announce(one, State.ONLINE)
     await one.subscribe([ALICE])
 

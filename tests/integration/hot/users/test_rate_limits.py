@@ -1,4 +1,4 @@
-"""Rate limits: exact in Redis, with blocks of tokens at gateways."""
+"""Rate limits: exact in Redis, with blocks of tokens at the gateways."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULES = config.Limits(
 
 
 async def take(allowance: Allowance) -> bool:
-    """Take a token as a session does: wait while tokens are requested from Redis."""
+    """Take a token like a session: wait while tokens are requested from Redis."""
     while not allowance.spend():
         if allowance.wait_ms():
             return False
@@ -67,9 +67,9 @@ async def test_burst_is_allowed_at_once_and_no_more(one: Limits) -> None:
 
 
 async def test_two_gateways_allow_the_rate_of_one(one: Limits, two: Limits) -> None:
-    """At most rate x time + burst and a block per gateway, and at least half of the rate."""
+    """They allow at most rate x time + burst + a block per gateway, and at least half the rate."""
     start = time.monotonic()
-    taken, late_s = 0, 0.0  # `late_s`: time in which no token was requested
+    taken, late_s = 0, 0.0  # `late_s` is the time in which no token was requested.
 
     async def request_tokens(limits: Limits) -> None:
         nonlocal taken, late_s
@@ -92,14 +92,14 @@ async def test_two_gateways_allow_the_rate_of_one(one: Limits, two: Limits) -> N
 async def test_wait_ms_is_the_time_until_the_next_token(
     one: Limits, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After this time one request succeeds, and the next one does not."""
+    """After this time one request succeeds and the next one does not."""
     allowance = one.find("failures", "4-7f000001")
     assert await take_all(allowance) == 3
 
     wait_ms = allowance.wait_ms()
     assert 25_000 < wait_ms <= 50_000  # one token in fifty seconds
 
-    # Advance the time here, and in Redis, where the bucket has the time of its last update.
+    # Advance the time here and in Redis, where the bucket has the time of its last update.
     now = one.now
     monkeypatch.setattr(one, "now", lambda: now() + wait_ms / 1000)
     scripts.redis.hincrby(scripts.keys.limit("failures", "4-7f000001"), "at", -wait_ms)
@@ -111,7 +111,7 @@ async def test_messages_do_not_need_a_call_each(one: Limits, scripts: Scripts) -
     """Tokens are requested in blocks."""
     before = scripts.redis.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
 
-    # Not until none is left: on a slow machine the refill would come in small blocks.
+    # A limited number: on a slow machine the refill would come in small blocks.
     taken = await take_all(one.find("sends", "alice"), BURST)
 
     after = scripts.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
@@ -128,7 +128,7 @@ async def test_return_tokens_returns_unused_tokens(one: Limits, two: Limits) -> 
 
 
 async def test_return_tokens_during_a_request_returns_its_tokens(one: Limits, two: Limits) -> None:
-    """A user who disconnects before the answer leaves no tokens at the gateway."""
+    """A user who disconnects before the reply leaves no tokens at the gateway."""
     one.find("sends", "alice").request()
     await asyncio.sleep(0)
     one.return_tokens("sends", "alice")
@@ -150,7 +150,7 @@ async def test_bucket_expires_when_it_is_full(hot: HotClient, scripts: Scripts) 
     slow = Limits(hot, config.Limits(sends=config.RateLimit(0.05, 5)))
     assert await take_all(slow.find("sends", "alice")) == 5
 
-    # It is full after a hundred seconds, and expires a second later.
+    # It is full after a hundred seconds and expires a second later.
     assert 50_000 < scripts.redis.pttl(scripts.keys.limit("sends", "alice")) <= 101_000
 
 
@@ -182,7 +182,7 @@ async def test_allowances_of_inactive_addresses_are_removed(
     sweeper.cancel()
 
 
-async def test_cost_of_a_request_is_taken_completely_or_not_at_all(
+async def test_cost_of_a_request_is_charged_completely_or_not_at_all(
     one: Limits, two: Limits
 ) -> None:
     """The error of an expensive request has the time until there are enough tokens."""

@@ -52,7 +52,7 @@ async def world(hot: HotClient) -> World:
 
 
 async def test_claim_of_a_device_replaces_its_session_on_another_gateway(world: World) -> None:
-    """The claim names the older session and its gateway."""
+    """The result has the older session and its gateway."""
     first = await world.claim(ONE, "s1", "phone")
     second = await world.claim(TWO, "s2", "phone")
 
@@ -133,7 +133,7 @@ async def test_concurrent_claims_of_one_device_leave_one(world: World) -> None:
         assert set(names) - replaced == {max(starts, key=starts.__getitem__)}
 
 
-async def test_claims_in_one_call_are_each_answered(world: World) -> None:
+async def test_claims_in_one_call_each_get_a_result(world: World) -> None:
     """A gateway repeats all its claims in few calls; users do not affect each other."""
     claims = [
         Claim(user, SessionId(f"{user}-{n}"), DeviceId(f"d{n}"), 0)

@@ -16,7 +16,7 @@ from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 from tests.integration.workers.archive.support import World
 from tests.support.constants import constants
 
-NOW_TS = 4_000_000_000_000_000  # timestamp of messages too new to archive
+NOW_TS = 4_000_000_000_000_000  # timestamp of messages that are too new for the archive
 
 
 async def on_progress() -> None:
@@ -24,7 +24,7 @@ async def on_progress() -> None:
 
 
 def audit_of(world: World, *, orphan_age_s: int = 0, confirm_s: float = 0.0) -> Audit:
-    """Return an audit that confirms findings after `confirm_s`, for objects of any age."""
+    """Return an audit that checks objects of any age, and confirms findings after `confirm_s`."""
     container = world.container
     with constants(
         {
@@ -48,7 +48,7 @@ async def audited(world: World, **settings: Any) -> Tally:
 
 
 def summary(tally: Tally) -> list[tuple[str, int, int]]:
-    """Return the findings as kind, first and last seq."""
+    """Return the findings as (kind, first seq, last seq)."""
     return [(each.kind, each.first, each.last) for each in tally.findings]
 
 

@@ -1,4 +1,4 @@
-"""The audit reports each injected fault, and nothing in a consistent chat."""
+"""The audit reports each injected fault, and nothing for a consistent chat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.workers.archive.support import World
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ARCHIVED, ALL = 9, 16  # seqs 1 to 9 in segments of 4 entries, 10 to 16 in items
+ARCHIVED, ALL = 9, 16  # seqs 1 to 9 are in segments of 4 entries, 10 to 16 in items
 
 
 async def make_chat(aging: World) -> list[Message]:
@@ -27,7 +27,7 @@ async def make_chat(aging: World) -> list[Message]:
 
 
 async def test_consistent_chat_has_no_findings(aging: World) -> None:
-    """Segments, items, an edit of an archived message, and a message that expired."""
+    """The chat has segments, items, an edit of an archived message, and an expired message."""
     sent = await make_chat(aging)
     expired_at = int(aging.container.clock.time()) - 10
     expired = aging.old(ALL + 1, ts=NOW_TS + ALL + 1, expires_at=expired_at)
@@ -45,7 +45,7 @@ async def test_consistent_chat_has_no_findings(aging: World) -> None:
 
 
 async def test_messages_on_a_day_without_record_are_found(aging: World) -> None:
-    """Both in items and in segments; the list of a user's messages would lack them."""
+    """They are found in items and segments; the list of a user's messages would not have them."""
     sent = await make_chat(aging)
     day, later = get_day(sent[0].ts), get_day(NOW_TS)
     days = aging.container.active_days

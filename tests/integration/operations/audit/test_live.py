@@ -1,4 +1,4 @@
-"""The audit during writes, of messages only in Redis, as a worker and as a command."""
+"""The audit during writes, for messages only in Redis, as a worker and as a command."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, User
 
 
 async def persist(aging: World) -> None:
-    """Run a persister until the backlog is empty."""
+    """Run a persist worker until the backlog is empty."""
     async with running(persister_of(aging.container).run()):
         await eventually(lambda: is_drained(aging.container))
 
 
 async def test_audit_during_sends_edits_and_archiving_has_no_findings(aging: World) -> None:
-    """Messages move through all tiers, and change, while they are audited."""
+    """Messages move through all tiers and change while they are audited."""
     container, dice, sent, ends = aging.container, random.Random(5), 0, time.monotonic() + SOAK_S
     seen = {"hot": 0, "warm": 0, "cold": 0}
     async with live_chat(aging) as (pair, gateway, ann):
@@ -86,7 +86,7 @@ async def test_audit_during_sends_edits_and_archiving_has_no_findings(aging: Wor
                 )
                 for kind in ("edit", "reaction", "delete", "edit"):
                     target = dice.randint(1, head) if sent % 3 else dice.randint(1, 10)
-                    with contextlib.suppress(ClientError):  # the target is an edit, or is deleted
+                    with contextlib.suppress(ClientError):  # the target is an edit or is deleted
                         await commit_change(
                             container, pair.chat, ann, kind, target, dice.choice("xyz")
                         )
@@ -94,7 +94,7 @@ async def test_audit_during_sends_edits_and_archiving_has_no_findings(aging: Wor
                 await asyncio.sleep(0.02)
 
         async def archive() -> None:
-            worker = ArchiveWorker(container, 0, "w1")  # as the archive tests do
+            worker = ArchiveWorker(container, 0, "w1")  # as in the archive tests
             while True:
                 with contextlib.suppress(Unavailable):
                     await worker.sweep()
@@ -115,7 +115,7 @@ async def test_audit_during_sends_edits_and_archiving_has_no_findings(aging: Wor
 
 
 async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(aging: World) -> None:
-    """An unpersisted message, an item that was lost later, and an item with another text."""
+    """Tested are an unpersisted message, an item lost later, and an item with another text."""
     container = aging.container
     async with live_chat(aging) as (pair, gateway, ann):
         await gateway.send(pair, *(f"text {n}" for n in range(1, 9)), sender=ann)
@@ -129,7 +129,7 @@ async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(aging:
         await container.hot.call("XDEL", container.hot.keys.log(pair.chat), "11-0")
         await container.hot.call(
             "XDEL", container.hot.keys.log(pair.chat), "6-0"
-        )  # persisted: no loss
+        )  # persisted, so it is not a loss
         changed = msgspec.structs.replace(stored[7], body="another")
         await aging.put(changed)
 
@@ -146,7 +146,7 @@ async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(aging:
 
 
 async def test_worker_audits_all_chats_and_counts_its_findings(aging: World) -> None:
-    """Findings are counted by category; objects of a chat without directory rows are audited."""
+    """Findings are counted by kind. Objects of a chat without directory rows are audited too."""
     container = aging.container
     async with live_chat(aging) as (pair, gateway, ann):
         await gateway.send(pair, "one", "two", "three", sender=ann)
@@ -225,7 +225,7 @@ async def test_continuous_audit_runs_a_round_and_serves_metrics(aging: World) ->
         return False
 
     try:
-        await eventually(has_finished_a_round, 200)  # it audits the chats of all tests of this run
+        await eventually(has_finished_a_round, 200)  # audits the chats of all tests of this run
         process.send_signal(signal.SIGTERM)
         code = await asyncio.wait_for(process.wait(), 60)
     finally:
@@ -238,7 +238,7 @@ async def test_continuous_audit_runs_a_round_and_serves_metrics(aging: World) ->
 
 
 async def test_audit_command_prints_findings_and_advice(aging: World) -> None:
-    """As text or JSON; the exit code is 1 with findings, and 2 without `--chat` or another mode."""
+    """The output is text or JSON; exit code 1 with findings, 2 without `--chat` or another mode."""
     sent = [aging.old(seq, ts=NOW_TS + seq) for seq in range(1, 5)]
     await aging.put(*sent)
     good = await command(aging, "audit", "--chat", aging.chat)

@@ -1,4 +1,4 @@
-"""The audit of the social graph: finds and repairs faults, and ignores changes in progress."""
+"""The audit of the social graph: it finds and repairs faults and ignores changes in progress."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def put(rows: SocialRows, partition: str, sort: str, **numbers: int) -> No
 async def test_social_audit_finds_and_repairs_injected_faults(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Wrong counts, and edges and favorites without their other half; then nothing is left."""
+    """Wrong counts, and edges and favorites with one missing row, are found; then none is left."""
     rows = social_rows_of(tables)
     alice, bob = UserId("alice"), UserId("bob")
     await make_users(container, alice, bob)

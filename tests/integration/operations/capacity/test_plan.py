@@ -1,8 +1,8 @@
 """The capacity model predicts what a real run used: units, entries, items, objects, bytes.
 
-Messages are committed, persisted and archived on real servers; the model gets the same numbers as
-inputs. Counts are equal. Bytes in Redis depend on its version and allocator, and compressed bytes
-on the texts: they are equal within a factor.
+Messages are committed, persisted and archived on real servers, and the model gets the same numbers
+as inputs. Counts are equal. Bytes in Redis depend on its version and allocator, and compressed
+bytes on the texts, so these are equal within a factor.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def test_plan_predicts_what_a_run_used(
     assert plan["entries_per_message"] * messages == held.entries["inbox"] - events
     assert held.entries["refs"] == messages
     assert plan["items"] == pytest.approx(sum(map(len, items)))
-    # By feature: each process also writes its process record now and then.
+    # By feature, because each process also writes its process record sometimes.
     counted = persisted["persist", "messages", "write"]
     of_marks = marked["directory", "directory", "write"]
     assert plan["write_units_message"] * messages == counted
@@ -179,7 +179,7 @@ async def mark_all(container: StorageContainer, chats: list[Audience]) -> int:
 
 
 async def archive_all(container: StorageContainer, chats: list[Audience]) -> None:
-    """Archive all messages, once the newest is a second old, in one visit of each chat."""
+    """Archive all messages in one visit of each chat, once the newest is a second old."""
     now = container.clock.time()
     await eventually(lambda: container.clock.time() > now + 1.5)
     for chat in chats:

@@ -69,7 +69,7 @@ def today() -> str:
 
 
 class Tap:
-    """Sums the units that the server reports for a process, independently of our meter."""
+    """Sums the units that the server reports for a process, without the product's meter."""
 
     def __init__(self, client: DynamoClient) -> None:
         self.units: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -116,7 +116,7 @@ def run_cost(*options: str, **variables: str) -> subprocess.CompletedProcess[str
 async def test_report_has_the_units_that_the_server_counted(
     redis_url: str, tables: Tables, s3: str, tmp_path: Path
 ) -> None:
-    """The totals in Redis and the report equal the server's count, for writes and reads."""
+    """The totals in Redis and in the report equal the server's count, for writes and reads."""
     await be_on_one_day()
     async with open_container(redis_url, tables.settings) as container:
         tap = Tap(container.messages._client)
@@ -140,7 +140,7 @@ async def test_report_has_the_units_that_the_server_counted(
     report = json.loads(ran.stdout)
 
     server = {key: amount for key, amount in tap.units.items() if amount}
-    # The tap was set after the process record was written, and counts its deletion.
+    # The tap was set after the process record was written; it counts the deletion of the record.
     assert by_table(found) == server
     assert found.messages == 61
     assert found.units["persist", "messages", "write"] == 60 * 4 + 7
@@ -157,7 +157,7 @@ async def test_report_has_the_units_that_the_server_counted(
     (stored,) = [each for each in report["tiers"] if each["name"] == "messages"]
     assert stored["items"] == 61
     assert next(each for each in report["tiers"] if each["tier"] == "redis")["bytes"] > 100_000
-    # The missing bucket is an error; the rest is reported.
+    # The missing bucket is an error. The rest is reported.
     assert ran.returncode == 1
     assert "no S3 sizes" in ran.stderr
     assert "missing-bucket" in ran.stderr or "NoSuchBucket" in ran.stderr
@@ -206,8 +206,8 @@ async def test_text_report_names_the_store_that_is_down(redis_url: str, tables: 
     assert "/nowhere.toml" in no_prices.stderr
 
 
-async def test_usage_part_that_is_repeated_is_added_once(redis_url: str) -> None:
-    """A repeated or late part changes nothing; other processes and days have their own parts."""
+async def test_repeated_usage_part_is_added_once(redis_url: str) -> None:
+    """A repeated or late part changes nothing. Other processes and days have their own parts."""
     usage = UsageAccumulator()
     usage.record_units("persist", "messages", "write", 2.5)
     spending = usage.drain()
@@ -231,7 +231,7 @@ async def test_usage_part_that_is_repeated_is_added_once(redis_url: str) -> None
 
 
 async def test_usage_by_chat_is_bounded_and_within_its_error(redis_url: str) -> None:
-    """Of thousands of chats the most expensive are listed, and never overestimated."""
+    """The most expensive of thousands of chats are listed, and no cost is overestimated."""
     day = today()
     async with open_hot(patient_redis(redis_url)) as hot:
         totals = UsageTotals(hot)
@@ -270,7 +270,7 @@ async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[StorageContain
 
 
 def clients_without_feature() -> Iterator[str]:
-    """Yield the types of our objects that hold a DynamoDB client without a feature."""
+    """Yield the types of the product's objects that hold a DynamoDB client without a feature."""
     for thing in gc.get_objects():
         name = str(type(thing).__module__)
         if not name.startswith(("chatserver.", "workers.")) or isinstance(thing, StorageContainer):
@@ -311,8 +311,8 @@ async def test_every_repository_has_a_client_with_a_feature(redis_url: str, tabl
 
 
 def test_dynamodb_client_is_passed_on_with_a_feature_only() -> None:
-    """The result of `open_dynamodb` is called `dynamodb` and passed on only by `for_feature`."""
-    # These choose features themselves; the test above checks them.
+    """The result of `open_dynamodb` is named `dynamodb` and passed on only by `for_feature`."""
+    # These choose features themselves, which the test above checks.
     exceptions = {"Connections", "make_api_keys"}
     folders = (ROOT / "chatserver", ROOT / "workers")
     for path in (path for folder in folders for path in folder.rglob("*.py")):
@@ -340,7 +340,7 @@ def total_of(metric: Any, **labels: str) -> float:
 async def test_failures_and_retries_are_counted_by_feature(
     tables: Tables, no_backoff: None
 ) -> None:
-    """A throttled call, its retry, and a failed condition."""
+    """Tested are a throttled call, its retry, and a failed condition."""
     client = tables.client.for_feature("patterns")
     counted = (metrics.DYNAMODB_CALLS, metrics.DYNAMODB_RETRIES)
 
@@ -373,7 +373,7 @@ async def test_batch_with_unprocessed_items_costs_each_item_once(tables: Tables)
     await MessageRepository(client, tables.settings).put_batch(items, 20)
 
     spent = client.meter.usage.drain()
-    # The write shards of chats are read from `directory`, too.
+    # The write shards of chats are read from `directory` too.
     messages = {key: units for key, units in spent.units.items() if key[1] == "messages"}
     assert messages == {("persist", "messages", "write"): 30.0}
     assert (spent.messages, spent.chats["write"]) == (10, {"d-1": 30.0})

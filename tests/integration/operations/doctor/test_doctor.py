@@ -39,7 +39,7 @@ class LateClock(SystemClock):
 
 
 class PausedClock(SystemClock):
-    """The clock of a process that is paused for three seconds before and after a call."""
+    """The clock of a process that pauses for three seconds before and after a call."""
 
     def __init__(self) -> None:
         self.offset_s = -3.0
@@ -51,7 +51,7 @@ class PausedClock(SystemClock):
 
 
 def text_of(findings: Sequence[Finding], level: str) -> str:
-    """Return the findings of a level, with their fixes, as text."""
+    """Return the findings of a level with their fixes as text."""
     return "\n".join(f"{each.what} → {each.fix}" for each in findings if each.level == level)
 
 
@@ -70,7 +70,7 @@ async def test_redis_that_is_down_is_a_problem_with_its_address() -> None:
 
 
 async def test_redis_without_workers_replica_and_memory_limit_is_reported(redis_url: str) -> None:
-    """Missing workers and a full backlog are problems; a missing replica and limit are notes."""
+    """Missing workers and a full backlog are problems; a missing replica or limit is a note."""
     settings, clock = Redis(url=redis_url), SystemClock()
     before = await check_redis(settings, clock)
     async with open_hot(settings) as hot:
@@ -96,7 +96,7 @@ async def test_redis_without_workers_replica_and_memory_limit_is_reported(redis_
 async def test_redis_that_evicts_keys_or_has_clock_skew_is_reported(
     start_redis: StartRedis,
 ) -> None:
-    """A policy that evicts keys prevents every start; clock skew affects expiry."""
+    """An eviction policy prevents every start. Clock skew affects expiry."""
     server = start_redis()
     url = redis_url_of(server)
     began = time.monotonic()
@@ -114,7 +114,7 @@ async def test_redis_that_evicts_keys_or_has_clock_skew_is_reported(
 
 
 async def test_redis_that_responds_late_has_no_clock_skew(redis_url: str) -> None:
-    """A delayed response is not taken for clock skew."""
+    """A late response is not reported as clock skew."""
     findings = await check_redis(Redis(url=redis_url), PausedClock())
 
     assert "clock" in text_of(findings, "ok")
@@ -151,7 +151,7 @@ async def test_missing_table_and_unreachable_dynamodb_are_problems(tables: Table
 
 
 async def test_missing_or_incomplete_bucket_is_reported(s3: str) -> None:
-    """Without the bucket, without its rules, as `tables apply` creates it, and unreachable."""
+    """The bucket is missing, without rules, as created by `tables apply`, or unreachable."""
     settings = cold_settings(s3)
     absent = await check_s3(settings)
     async with open_s3(settings) as store:
@@ -179,7 +179,7 @@ async def test_missing_or_incomplete_bucket_is_reported(s3: str) -> None:
 async def test_doctor_reports_all_findings_of_all_stores(
     redis_url: str, tables: Tables, is_json: bool
 ) -> None:
-    """Exit code 1 with a problem; passed checks are printed only on request."""
+    """A problem causes exit code 1. Passed checks are printed only on request."""
     warm = tables.settings
     process = await asyncio.create_subprocess_exec(
         *CLI,

@@ -41,7 +41,7 @@ async def aws(dynamodb: str, s3: str) -> AsyncIterator[tuple[Any, Any]]:
 
 @pytest.fixture
 def variables(dynamodb: str, s3: str, redis_url: str) -> dict[str, str]:
-    """The settings of the command."""
+    """The environment of the command."""
     return {
         "CHAT_REDIS_URL": redis_url,
         "CHAT_REDIS_CALL_TIMEOUT_S": "20",
@@ -71,7 +71,7 @@ async def start(variables: dict[str, str], *options: str) -> asyncio.subprocess.
 
 
 async def list_left(aws: tuple[Any, Any], redis_url: str) -> list[str]:
-    """Return the tables, objects and keys of self-tests.
+    """Return the tables, objects and keys that self-tests left.
 
     The epochs that any connection creates do not count.
     """
@@ -95,7 +95,7 @@ async def list_left(aws: tuple[Any, Any], redis_url: str) -> list[str]:
 async def test_all_checks_pass_and_nothing_is_left(
     variables: dict[str, str], aws: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """Every store and guarantee; both reports agree."""
+    """Every store and guarantee is checked, and both reports agree."""
     process = await start(variables, "--out", str(tmp_path))
     output, _ = await process.communicate()
 
@@ -132,7 +132,7 @@ async def test_interrupted_run_deletes_what_it_created(
 async def test_redis_that_is_in_use_is_not_changed(
     variables: dict[str, str], aws: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """The chat checks are skipped; the others run."""
+    """The chat checks are skipped, and the others run."""
     with redis_client(variables["CHAT_REDIS_URL"]) as client:
         client.set("{p0}:somebody", "data")
     process = await start(variables, "--out", str(tmp_path))
@@ -149,7 +149,7 @@ async def test_redis_that_is_in_use_is_not_changed(
 async def test_failed_checks_and_undeleted_tables_are_reported(
     dynamodb: str, s3: str, redis_url: str, aws: tuple[Any, Any]
 ) -> None:
-    """Without some permissions one check fails, the others run, and remaining tables are named."""
+    """Without some permissions one check fails, others run, and remaining tables are named."""
     names = Names.choose()
     async with DynamoProxy(dynamodb) as proxy:
         denied = Refuse("AccessDeniedException")
