@@ -1,4 +1,4 @@
-"""The HTTP/2 client against a test server: which failed requests the server has not processed."""
+"""The HTTP/2 client with a test server: which failed requests may have been processed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_http2_requests_beyond_the_stream_limit_wait(
 
     requests = [asyncio.create_task(post(client)) for _ in range(5)]
     await eventually(lambda: len(service.taken) == 2, 60)
-    with pytest.raises(NotReached):  # it was not sent, and will not be
+    with pytest.raises(NotReached):  # the request was not sent and will not be sent
         await post(client, "/late", timeout_s=0.2)
     assert len(service.taken) == 2
     gate.set()
@@ -101,7 +101,7 @@ async def test_http2_body_larger_than_the_window_is_sent_as_the_window_opens(
 async def test_http2_request_after_goaway_or_disconnect_uses_a_new_connection(
     client: Http2, service: ApnsService
 ) -> None:
-    """Servers close idle connections; the next request does not fail."""
+    """Servers close idle connections, but the next request does not fail."""
     await post(client)
 
     service.go_away(1, '{"reason":"IdleTimeout"}')
@@ -115,16 +115,16 @@ async def test_http2_request_after_goaway_or_disconnect_uses_a_new_connection(
     assert service.connected == 3
 
 
-async def test_http2_request_after_the_last_stream_of_goaway_is_not_reached(
+async def test_http2_request_after_the_last_stream_of_goaway_raises_not_reached(
     client: Http2, service: ApnsService
 ) -> None:
-    """GOAWAY names the last processed stream: later requests fail, earlier ones are answered."""
+    """GOAWAY names the last processed stream. Later requests fail, earlier ones get responses."""
     gate = asyncio.Event()
     service.replies["/x"] = [Reply(200, gate=gate)]
     requests = [asyncio.create_task(post(client)) for _ in range(3)]
     await eventually(lambda: len(service.taken) == 3, 60)
 
-    # h2's server side does not answer requests after GOAWAY; the restored state makes it do so.
+    # h2's server does not respond after GOAWAY; the restored state makes it do so.
     (connection,) = service.connections
     state = connection.core.state_machine.state
     service.go_away(3, "maintenance", is_over=False)
@@ -140,10 +140,10 @@ async def test_http2_request_after_the_last_stream_of_goaway_is_not_reached(
     await eventually(lambda: len(service.connections) == 1, 60, "the old connection is closed")
 
 
-async def test_http2_goaway_and_answer_in_one_write_are_both_handled(
+async def test_http2_goaway_and_response_in_one_write_are_both_handled(
     client: Http2, service: ApnsService
 ) -> None:
-    """h2 stops at a GOAWAY; frames received together with it must not be lost."""
+    """h2 stops at a GOAWAY. Frames received together with it must not be lost."""
     gate = asyncio.Event()
     service.replies["/x"] = [Reply(200, gate=gate)]
     requests = [asyncio.create_task(post(client)) for _ in range(2)]
@@ -167,7 +167,7 @@ async def test_http2_goaway_and_answer_in_one_write_are_both_handled(
 async def test_http2_stream_that_is_reset_fails_alone(
     client: Http2, service: ApnsService, code: str, kind: type[Exception]
 ) -> None:
-    """A refused stream was not processed; any other may have been."""
+    """A refused stream was not processed. Any other may have been."""
     service.replies["/x"] = [Reply(RESET, body=code, times=1)]
 
     with pytest.raises(Unavailable, match=code) as failed:
@@ -181,7 +181,7 @@ async def test_http2_stream_that_is_reset_fails_alone(
 async def test_http2_request_whose_connection_breaks_may_have_been_processed(
     client: Http2, service: ApnsService
 ) -> None:
-    """The error is not `NotReached`: a retry could process the request twice."""
+    """The error is not `NotReached`, because a retry could process the request twice."""
     service.replies["/x"] = [Reply(200, gate=asyncio.Event())]
     request = asyncio.create_task(post(client))
     await eventually(lambda: service.taken, 60)
@@ -196,7 +196,7 @@ async def test_http2_request_whose_connection_breaks_may_have_been_processed(
 async def test_http2_dead_connection_is_detected_before_the_next_request(
     service: ApnsService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a request timed out, a ping checks the connection before it is used again."""
+    """After a request timed out, a ping checks the connection before the next request."""
     monkeypatch.setattr("chatserver.outbound.http2_connection.PING_S", 0.2)
     async with open_http2(service.url, SETTINGS) as client:
         await post(client)
@@ -215,7 +215,7 @@ async def test_http2_idle_connection_that_answers_a_ping_is_kept(
     """A ping costs less than a handshake."""
     monkeypatch.setattr(
         "chatserver.outbound.http2_connection.PING_S", 60.0
-    )  # a slow answer is accepted
+    )  # a slow response is accepted
     async with open_http2(service.url, SETTINGS, ping_after_s=0.0) as client:
         assert [(await post(client)).status for _ in range(3)] == [200] * 3
     assert service.connected == 1
@@ -236,7 +236,7 @@ async def test_http2_idle_connection_that_answers_a_ping_is_kept(
 async def test_http2_protocol_error_of_the_server_closes_the_connection(
     client: Http2, service: ApnsService, invalid: bytes
 ) -> None:
-    """Requests in flight have an unknown outcome; the next one uses a new connection."""
+    """Requests in flight have an unknown outcome. The next one uses a new connection."""
     service.replies["/x"] = [Reply(200, gate=asyncio.Event(), times=1)]
     request = asyncio.create_task(post(client))
     await eventually(lambda: service.taken, 60)
@@ -250,10 +250,10 @@ async def test_http2_protocol_error_of_the_server_closes_the_connection(
     assert service.connected == 2
 
 
-async def test_http2_answer_at_the_limit_is_accepted_and_over_it_refused(
+async def test_http2_response_at_the_limit_is_accepted_and_over_it_refused(
     client: Http2, service: ApnsService
 ) -> None:
-    """The server does not decide how much is buffered."""
+    """The server does not decide how much memory the client uses."""
     service.replies["/x"] = [Reply(400, body="x" * 200, times=1), Reply(400, body="x" * 201)]
 
     assert len((await post(client)).body) == 200
@@ -264,7 +264,7 @@ async def test_http2_answer_at_the_limit_is_accepted_and_over_it_refused(
 async def test_http2_untrusted_or_http1_server_gets_no_request(
     service: ApnsService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does a server with the certificate of another name, or a closed port."""
+    """A server with a certificate for another name, or a closed port, gets no request either."""
     (tmp_path / "other").mkdir()
     async with open_apns_service(tmp_path / "other", "http/1.1") as other:
         closed = f"https://127.0.0.1:{free_port()}"

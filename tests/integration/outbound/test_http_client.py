@@ -99,8 +99,8 @@ async def fetch(outbound: Outbound, url: str) -> Answer:
 # allowed calls
 
 
-async def test_outbound_post_to_allowed_address_returns_the_answer() -> None:
-    """Body, status and headers of an answer arrive."""
+async def test_outbound_post_to_allowed_address_returns_the_response() -> None:
+    """The response has its body, status and headers."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
         answer = await outbound.post(
             world.url(), body=b"hello", timeout_s=TIMEOUT_S, response_bytes_max=1000
@@ -167,7 +167,7 @@ async def test_outbound_proxy_of_the_environment_is_not_used(
     ],
 )
 async def test_outbound_private_address_in_any_spelling_is_refused(host: str) -> None:
-    """No spelling of this machine's or the cloud's own addresses is called."""
+    """No spelling of an address of this machine or of the cloud is called."""
     async with running() as world, opened() as outbound:
         with pytest.raises((BadRequest, Unavailable)):
             await fetch(outbound, world.url(host=host))
@@ -177,7 +177,7 @@ async def test_outbound_private_address_in_any_spelling_is_refused(host: str) ->
 
 @pytest.mark.parametrize("answers", [["127.0.0.1"], ["127.0.0.2", "127.0.0.1"], ["::1"]])
 async def test_outbound_name_with_a_private_address_is_refused(answers: list[str]) -> None:
-    """A name is as private as the most private of its addresses."""
+    """A name is refused if one of its addresses is private."""
     lookup = names(evil_example=answers)
     async with running() as world, opened("127.0.0.2", lookup=lookup) as outbound:
         with pytest.raises(BadRequest, match="is not allowed"):
@@ -187,7 +187,7 @@ async def test_outbound_name_with_a_private_address_is_refused(answers: list[str
 
 
 async def test_outbound_name_that_changes_its_address_uses_the_checked_address() -> None:
-    """DNS rebinding: no second lookup between the check and the connection."""
+    """DNS rebinding: there is no second lookup between the check and the connection."""
     answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.1"]])
 
     async def lookup(host: str, port: int) -> Sequence[str]:
@@ -222,7 +222,7 @@ async def test_outbound_header_with_a_line_break_is_refused() -> None:
 
 
 @pytest.mark.parametrize("path", ["/silent", "/dribble"])
-async def test_outbound_slow_answer_ends_at_the_deadline(path: str) -> None:
+async def test_outbound_slow_response_ends_at_the_deadline(path: str) -> None:
     """The deadline limits the whole call, even while bytes keep arriving."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
         started = time.monotonic()
@@ -232,7 +232,7 @@ async def test_outbound_slow_answer_ends_at_the_deadline(path: str) -> None:
     assert time.monotonic() - started < 15
 
 
-async def test_outbound_answer_at_the_limit_is_accepted_and_over_it_refused() -> None:
+async def test_outbound_response_at_the_limit_is_accepted_and_over_it_refused() -> None:
     """A response uses no more memory than the caller allows."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
 
@@ -248,8 +248,8 @@ async def test_outbound_answer_at_the_limit_is_accepted_and_over_it_refused() ->
             await fetch(outbound, world.url("/endless"))
 
 
-async def test_outbound_compressed_answer_is_refused() -> None:
-    """A small answer cannot become a large one."""
+async def test_outbound_compressed_response_is_refused() -> None:
+    """A small response cannot become a large one."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
         with pytest.raises(Unavailable, match="compressed"):
             await fetch(outbound, world.url("/packed"))

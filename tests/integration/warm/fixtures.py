@@ -16,7 +16,7 @@ from tests.support.constants import constants
 
 @pytest.fixture
 def warm_settings(dynamodb: str) -> Warm:
-    """Settings for the DynamoDB of the test run, with a table prefix for each test."""
+    """Settings for the DynamoDB of the test run, with a new table prefix for each test."""
     return settings_for(dynamodb)
 
 
@@ -29,7 +29,7 @@ async def bare(warm_settings: Warm) -> AsyncIterator[Tables]:
 
 @pytest.fixture
 async def tables(bare: Tables) -> Tables:
-    """A client with the four tables, empty."""
+    """A client with the four tables, which are empty."""
     await apply_tables(bare.client, bare.settings, poll_s=0.01)
     bare.faults.requests.clear()
     return bare
@@ -37,7 +37,7 @@ async def tables(bare: Tables) -> Tables:
 
 @pytest.fixture
 def no_backoff() -> Iterator[None]:
-    """Retry without a pause; the number of attempts is unchanged."""
+    """Retry without a pause. The number of attempts is unchanged."""
     with (
         constants({"chatserver.warm.dynamo.client.RETRY_WAIT_S": 0}),
         stamina.set_testing(True, attempts=100, cap=True),

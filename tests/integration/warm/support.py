@@ -1,6 +1,6 @@
 """Helpers of the warm tier's tests: settings, items, and faults of DynamoDB calls.
 
-Faults are injected between the product's client and its HTTP connections, so that nearly all of the
+Faults are injected between the product's client and its HTTP connections, so that most of the
 client runs and most calls reach the real server.
 """
 
@@ -99,7 +99,7 @@ class Faults:
         cast(Any, client._sdk.meta.events).register("before-send.dynamodb", self._before_send)
 
     def add(self, operation: str, *faults: Fault) -> None:
-        """Inject these faults into the next calls of an operation (``"Query"``), one each.
+        """Inject these faults into the next calls of an operation (``"Query"``), one per call.
 
         A fault gets the request body and may change it. It returns status and body of a response,
         or an exception, or None to send the call to the server.
@@ -107,7 +107,7 @@ class Faults:
         self._faults.setdefault(operation, []).extend(faults)
 
     def lose_answers(self, operation: str, times: int) -> None:
-        """Drop the responses to the next calls of an operation, which the server executes."""
+        """Drop the responses to the next calls of an operation that the server executes."""
         left = times
 
         def drop(answer: dict[str, Any]) -> dict[str, Any]:
@@ -120,8 +120,8 @@ class Faults:
         self._answer_faults[operation] = drop
 
     def leave_unprocessed(self, *counts: int) -> None:
-        """Make the next BatchWriteItem calls write `counts` items and return the rest."""
-        # By task: several calls may be in flight, and each task gets the response to its own.
+        """Make the next BatchWriteItem calls write `counts` items and return the others."""
+        # By task: several calls may be in flight, and each task gets its own response.
         left: dict[Any, dict[str, Any]] = {}
 
         def write_first(count: int) -> Fault:
@@ -187,12 +187,12 @@ def _headers_of(reply: Reply) -> dict[str, str]:
 
 
 def refuse(code: str, status: int = 400) -> Fault:
-    """Answer with an error; the operation is not executed."""
+    """Respond with an error without executing the operation."""
     return lambda _: (status, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}"})
 
 
 def reply(body: dict[str, Any]) -> Fault:
-    """Answer with this body; the operation is not executed."""
+    """Respond with this body without executing the operation."""
     return lambda _: (200, body)
 
 
@@ -210,7 +210,7 @@ class FixedClock:
 
 
 def message(seq: int, chat: str = "d-1", sender: str = "alice", **changes: Any) -> Message:
-    """Create a message; the ts of consecutive seqs differ by one second."""
+    """Create a message; the ts of consecutive seqs differ by a second."""
     fields = {
         "seq": seq,
         "ts": START_TS + seq * STEP_US,

@@ -1,4 +1,4 @@
-"""Helper of the change tests: a group on the Redis scripts alone."""
+"""Helper of the change tests: a group that uses only the Redis scripts."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from chatserver.warm.dynamo.client import Item, open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SOCIAL
 
-# Nothing calls the stores in these tests, so a deletion need not wait for calls in progress.
+# No process calls the stores in these tests, so a deletion need not wait for calls in progress.
 QUICK: Final = {
     "chatserver.operations.tenants.block.POLL_S": 0.05,
     "chatserver.operations.tenants.block.CALL_TIMEOUTS": 0.0,
@@ -59,7 +59,7 @@ def ignore(store: str, count: int) -> None:
 
 
 async def fill(work: OpenTenant, mark: str, messages: int = 30, objects: int = 5) -> None:
-    """Write items into three tables, and objects; each contains the mark."""
+    """Write items into three tables, and objects. Each contains the mark."""
     await work.items.put(MESSAGES, [message_item(number, mark) for number in range(messages)])
     rows = [
         {"PK": {"S": f"u#{mark}"}, "SK": {"S": f"u#{mark}"}, "name": {"S": mark}},

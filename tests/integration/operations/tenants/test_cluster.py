@@ -14,7 +14,7 @@ from tests.support.servers.processes import eventually
 from tests.support.servers.redis_cluster import RedisCluster, open_redis_cluster
 
 PARTITIONS = 64
-# A block takes this long, and so does a call that no master answers.
+# A block takes this long, and so does a call that no master responds to.
 CALL_TIMEOUT_S = 5.0
 
 
@@ -27,7 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 
 
 async def test_block_and_deletion_reach_all_masters(cluster: RedisCluster) -> None:
-    """A running process finds the block on its own; keys of every node are deleted."""
+    """A running process detects the block, and keys are deleted on every node."""
     settings = Redis.model_validate(
         {
             "url": cluster.url,

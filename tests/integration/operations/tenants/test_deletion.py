@@ -64,7 +64,7 @@ async def delete(work: OpenTenant) -> dict[str, Any]:
 
 
 async def test_deletion_counts_what_it_deleted_and_keeps_other_tenants(settings: Settings) -> None:
-    """The receipt has the numbers and a digest; the other tenant keeps everything."""
+    """The receipt has the numbers and a digest. Other tenants keep everything."""
     async with (
         opened(settings, "acme") as acme,
         opened(settings, "acme-2", has_redis=False) as other,
@@ -98,10 +98,10 @@ async def test_deletion_counts_what_it_deleted_and_keeps_other_tenants(settings:
         assert await delete(acme) == receipt
 
 
-async def test_write_that_arrives_after_a_store_was_deleted_is_deleted_too(
+async def test_late_write_to_a_deleted_store_is_deleted_too(
     settings: Settings,
 ) -> None:
-    """A worker that was blocked too late wrote an item and an object: the check finds both."""
+    """A worker that was blocked too late wrote an item and an object, and the check finds both."""
     async with opened(settings, "acme") as acme:
         await fill(acme, "mark-a")
 
@@ -124,8 +124,8 @@ async def test_write_that_arrives_after_a_store_was_deleted_is_deleted_too(
         assert receipt["deleted"]["dynamodb:messages"] == 33
 
 
-async def test_data_that_keeps_appearing_fails_and_names_the_place(settings: Settings) -> None:
-    """A process that keeps writing is reported; the deletion does not repeat without end."""
+async def test_deletion_with_endless_writes_fails_and_names_the_store(settings: Settings) -> None:
+    """A process that keeps writing is reported, and the deletion does not repeat forever."""
     async with opened(settings, "acme") as acme:
         await fill(acme, "mark-a")
         work = acme.items
@@ -149,7 +149,7 @@ async def test_data_that_keeps_appearing_fails_and_names_the_place(settings: Set
 
 
 class FakeIndex:
-    """A feature's store, which is one file."""
+    """A feature's store that consists of one file."""
 
     name = "search"
 
@@ -189,7 +189,7 @@ async def test_store_that_a_feature_registered_is_deleted_and_audited(
 
 
 async def test_audit_finds_texts_in_the_data_of_other_tenants(settings: Settings) -> None:
-    """Compressed segments, keys and attributes of another tenant are searched, too."""
+    """Compressed segments, keys and attributes of other tenants are searched too."""
     async with (
         opened(settings, "acme") as acme,
         opened(settings, "globex", has_redis=False) as other,
@@ -212,7 +212,7 @@ async def test_audit_finds_texts_in_the_data_of_other_tenants(settings: Settings
 async def test_redis_of_another_tenant_is_refused_by_commands_and_processes(
     settings: Settings,
 ) -> None:
-    """With a wrong CHAT_REDIS_URL nothing is deleted, and no data of two tenants is mixed."""
+    """With a wrong CHAT_REDIS_URL nothing is deleted, and data of two tenants is not mixed."""
     globex = get_tenant_settings(settings, "globex")
     async with open_hot(globex.redis) as hot:
         await hot.call("SET", "{p0}:pushing:zoe", "1")
@@ -230,7 +230,10 @@ async def test_redis_of_another_tenant_is_refused_by_commands_and_processes(
 async def test_blocked_redis_refuses_running_processes_until_it_is_unblocked(
     settings: Settings,
 ) -> None:
-    """Connections end at once, new ones find the block; processes continue in the same epoch."""
+    """Connections end at once and new ones detect the block.
+
+    The processes continue in the same epoch.
+    """
     acme = get_tenant_settings(settings, "acme")
     async with open_hot(acme.redis) as hot, opened(settings, "acme") as work:
         reasons: list[str] = []
@@ -258,7 +261,7 @@ async def test_blocked_redis_refuses_running_processes_until_it_is_unblocked(
 
 @pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 0.5, **QUICK})
 async def test_running_process_stops_its_calls_and_removes_its_item(settings: Settings) -> None:
-    """The schema item alone blocks a process whose Redis is not reachable."""
+    """The schema item alone blocks a process whose Redis is unreachable."""
     warm = get_tenant_settings(settings, "acme").warm
     request = {"TableName": DIRECTORY.name_in(warm), "Key": build_key("schema")}
     async with opened(settings, "acme") as work, open_dynamodb(warm) as client:
@@ -297,7 +300,7 @@ async def test_running_process_stops_its_calls_and_removes_its_item(settings: Se
 
 @pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 3600.0, **QUICK})
 async def test_process_continues_when_redis_reports_the_end_of_a_block(settings: Settings) -> None:
-    """It reads the schema item at once, long before its next periodic check."""
+    """The process reads the schema item at once, long before its next periodic check."""
     acme = get_tenant_settings(settings, "acme")
     async with (
         opened(settings, "acme") as work,
@@ -324,8 +327,8 @@ async def test_process_continues_when_redis_reports_the_end_of_a_block(settings:
 
 
 @pytest.mark.constants({"chatserver.operations.tenants.block.PROCESSES_WAIT_S": 0.2, **QUICK})
-async def test_process_that_does_not_stop_is_named(settings: Settings) -> None:
-    """It may write items at any time, so nothing is deleted."""
+async def test_deletion_with_a_running_process_fails_and_names_it(settings: Settings) -> None:
+    """The process may write items at any time, so nothing is deleted."""
     async with opened(settings, "acme") as work:
         await fill(work, "mark-a")
         await work.schema.put_process("worker-host-1", 1, SystemClock().time() + 60)
@@ -337,7 +340,7 @@ async def test_process_that_does_not_stop_is_named(settings: Settings) -> None:
 
 
 async def test_tenants_are_listed_and_measured_by_tier(settings: Settings) -> None:
-    """Names from the bucket, DynamoDB, Redis and records; sizes add up per tenant."""
+    """The names come from the bucket, DynamoDB, Redis and records. Sizes are summed per tenant."""
     async with (
         opened(settings, "acme") as acme,
         opened(settings, "globex", has_redis=False) as other,

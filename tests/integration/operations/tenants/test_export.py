@@ -46,7 +46,7 @@ async def settings(redis_url: str, dynamodb: str, s3: str) -> Settings:
 
 
 class Crash(Exception):
-    """A crash at a failpoint."""
+    """Stands for a crash at a failpoint."""
 
 
 def by_key(items: list[Any]) -> list[str]:
@@ -62,7 +62,7 @@ async def run(work: OpenTenant, target: Target) -> Any:
 async def test_export_restores_all_data_after_a_deletion(
     settings: Settings, tmp_path: Path, is_bucket: bool
 ) -> None:
-    """Items, objects and their types are the same, and the tenant is not blocked."""
+    """Items, objects and their types are equal, and the tenant is not blocked."""
     place = f"s3://{settings.cold.bucket}/backups/acme" if is_bucket else str(tmp_path)
     async with opened(settings, "acme") as work, open_target(place, settings.cold) as target:
         await fill(work, "mark-a")
@@ -93,11 +93,11 @@ async def test_export_restores_all_data_after_a_deletion(
 async def test_export_killed_after_each_file_is_complete_when_repeated(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repeat continues after the last file: nothing is missing or twice."""
+    """A repeat continues after the last file, so that nothing is missing or duplicated."""
     done: list[str] = []
 
     def crash_once(name: str) -> None:
-        """Crash at every other failpoint, so that each repeat gets a little further."""
+        """Crash at every other failpoint, so that each repeat makes progress."""
         done.append(name)
         if len(done) % 2:
             raise Crash(name)
@@ -128,7 +128,7 @@ async def test_export_killed_after_each_file_is_complete_when_repeated(
 async def test_restore_killed_after_each_file_is_complete_when_repeated(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tenant stays blocked until everything is there; other commands refuse it meanwhile."""
+    """The tenant stays blocked until everything is restored. Other commands refuse it meanwhile."""
 
     def crash(name: str) -> None:
         raise Crash(name)
@@ -208,7 +208,7 @@ async def test_restore_into_a_tenant_with_data_is_refused(
 async def test_export_with_messages_that_are_only_in_redis_is_refused(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """The export would lack acknowledged messages, unless a partial export is allowed."""
+    """The export would lack acked messages, unless a partial export is allowed."""
     async with (
         opened(settings, "acme") as work,
         open_target(str(tmp_path), settings.cold) as target,

@@ -1,4 +1,4 @@
-"""`chatserver trace`: a message in all tiers, also while one of them is down."""
+"""`chatserver trace` finds a message in all tiers, also while one of them is down."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TracedMessage:
     async def trace(
         self, *, chat: bool = False, user: bool = False, settings: Settings | None = None
     ) -> Trace:
-        """Trace the message by its mid alone, or also by its chat or user; it must be found."""
+        """Trace the message by its mid alone, or also by its chat or user. It must be found."""
         found, why, problems = await self.find(chat=chat, user=user, settings=settings)
         assert found is not None, (why, problems)
         return found
@@ -60,20 +60,20 @@ class TracedMessage:
     async def find(
         self, *, chat: bool = False, user: bool = False, settings: Settings | None = None
     ) -> tuple[Trace | None, str, list[str]]:
-        """Return the trace or None, the reason if there is none, and the problems."""
+        """Return the trace or None, the reason for None, and the problems."""
         scope = (self.chat if chat else None, self.bob if user else None)
         used = settings or self.world.container.settings
         return await command._trace(used, self.mid, scope, 10_000, 50)
 
     async def mark(self, *, read: int, received: int) -> None:
-        """Move bob's read and received marks, as a device does."""
+        """Move bob's read and received marks like a device."""
         hot, inboxes = self.world.container.hot, Inboxes(self.world.container.hot)
         epoch = hot.get_epoch(hot.keys.get_partition(self.bob))
         await inboxes.open_user_state(self.bob, [ListedChat(self.chat, Seq(0), Seq(0))], epoch)
         await inboxes.mark(self.bob, self.chat, Seq(read), Seq(received))
 
     async def persist(self) -> None:
-        """Run a persister until the backlog is empty."""
+        """Run a persist worker until the backlog is empty."""
         async with running(persister_of(self.world.container).run()):
             await eventually(lambda: is_drained(self.world.container), deadline_s=30)
 
@@ -85,7 +85,7 @@ class TracedMessage:
         await hot.call("ZREM", keys.idle(keys.get_partition(chat)), chat)
 
     async def archive(self) -> None:
-        """Archive the chat's messages; in these tests one second is old enough."""
+        """Archive the chat's messages, which in these tests may be one second old."""
         world = dataclasses.replace(self.world, chat=self.chat)
 
         async def is_archived() -> bool:
@@ -97,7 +97,7 @@ class TracedMessage:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def message(aging: World) -> TracedMessage:
-    """Commit two messages as a gateway does; the second is the one to trace."""
+    """Commit two messages like a gateway; the second one is traced."""
     alice, bob = (UserId(f"{stem}-{secrets.token_hex(4)}") for stem in ("alice", "bob"))
     container, mids = aging.container, MidSource()
     audience = await make_direct(container, alice, bob)
@@ -122,7 +122,7 @@ def with_tier_down(settings: Settings, section: str) -> Settings:
 async def test_trace_follows_a_message_from_the_backlog_to_the_archive(
     message: TracedMessage,
 ) -> None:
-    """By its mid alone: committed, persisted, received, read, archived, with its checksum."""
+    """The mid alone finds the commit, persistence, receipt, reading, archive and checksum."""
     waiting = await message.trace()
     await message.persist()
     stored = await message.trace()
@@ -155,7 +155,8 @@ async def test_trace_follows_a_message_from_the_backlog_to_the_archive(
     people = {each.user: each for each in marked.recipients}
     assert marked.members == 2 and people[message.alice].is_sender
     bob = people[message.bob]
-    # No inbox: the first messages of a direct chat wait for a fan-out, which does not run here.
+    # There is no inbox: the first messages of a direct chat wait for a fan-out, which does not run
+    # here.
     assert (bob.inbox, bob.has_received, bob.has_read) == (None, True, False)
     assert (hot.found.source, archived.found.source) == ("hot", "cold")
     assert archived.warm is None and archived.cold is not None
@@ -191,8 +192,8 @@ async def test_trace_with_a_tier_down_names_it_and_reads_the_others(
     assert found.problems[0] in text and BODY not in text
 
 
-async def test_trace_of_an_unknown_mid_says_where_it_searched(message: TracedMessage) -> None:
-    """The reason names the searched places; no other message is returned."""
+async def test_trace_of_an_unknown_mid_reports_where_it_searched(message: TracedMessage) -> None:
+    """The reason names the searched stores, and no other message is returned."""
     message.mid = MidSource().next()
 
     anywhere = await message.find()

@@ -1,7 +1,7 @@
 """Cost of read marks when all members of a group read a message: measurements and a limit.
 
-Up to 32 members receive each other's marks. In a larger chat a mark is sent to the devices of the
-reader only, and others query it. So N readers write N inbox entries, not N x N.
+Up to 32 members receive each other's marks. In a larger chat, a mark is sent only to the devices of
+the reader, and others query it. So N readers write N inbox entries, not N x N.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.support.stack import Stack
 pytest_plugins = ["tests.support.stack_fixtures"]
 
 MEMBERS = 200
-AT_ONCE = 25  # connections opened at a time
+AT_ONCE = 25  # connections that are opened at once
 DEADLINE_S = 60.0
 POLLS_PER_S = 300  # Redis commands of idle workers, and of this test while it waits
 
 
 class Counters(NamedTuple):
-    """Inbox entries of the users, and commands and bytes of Redis."""
+    """The inbox entries of the users, and the commands and bytes of Redis."""
 
     inbox_entries: int
     commands: int
@@ -42,7 +42,7 @@ class Counters(NamedTuple):
 
 
 def read_counters(client: redis.Redis, users: list[str]) -> Counters:
-    """Read the counters. The cost of this is included in the next call, and is always the same."""
+    """Read the counters. The next call includes the cost of this one, which is always the same."""
     wanted = {user.encode() for user in users}
     keys = client.scan_iter("*:inbox:*", count=10_000)
     inboxes = [key for key in keys if key.rsplit(b":", 1)[1] in wanted]
@@ -73,13 +73,13 @@ async def open_all(stack: Stack, users: list[str], exits: AsyncExitStack) -> lis
     return await asyncio.gather(*map(open_one, users))
 
 
-@pytest.mark.timeout(400)  # two hundred devices, and whole processes before that
+@pytest.mark.timeout(400)  # two hundred devices, after the processes have started
 async def test_group_of_200_reading_one_message_writes_one_inbox_entry_per_reader(
     stack: Stack,
     new_name: Callable[[str], str],
     record_property: Callable[[str, object], None],
 ) -> None:
-    """DynamoDB has all marks, and each reader's devices receive their own."""
+    """DynamoDB has all marks, and each reader's devices receive their own mark."""
     stem = new_name("reader")
     users = [f"{stem}-{number}" for number in range(MEMBERS)]
     async with AsyncExitStack() as exits:
@@ -94,7 +94,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_per_reade
             functools.partial(is_persisted, client), DEADLINE_S, "the message is persisted"
         )
         idle = read_counters(client, users)
-        overhead = read_counters(client, users).since(idle)  # of reading the counters
+        overhead = read_counters(client, users).since(idle)  # the cost of reading the counters
         before, start = read_counters(client, users), time.monotonic()
 
         await asyncio.gather(
@@ -126,7 +126,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_per_reade
     assert total.inbox_entries == readers
     assert [len(events) for events in received] == [0] + [1] * readers
     assert {user: marks[user][0] for user in users[1:]} == dict.fromkeys(users[1:], 1)
-    # Proportional to the readers, not to the pairs of members.
+    # Proportional to the number of readers and not to the pairs of members.
     assert figures["redis_commands"] < 50 * MEMBERS + POLLS_PER_S * took_s
 
 
@@ -151,5 +151,6 @@ async def test_marks_are_sent_to_all_members_up_to_32(
         if members <= 32:
             await writer.expect_frame("event", kind="read", chat=chat)
         else:
-            # The fan-out of a mark begins before its answer: the event would have arrived by now.
+            # The fan-out of a mark begins before its response, so the event would have arrived by
+            # now.
             assert not writer.of_type("event", kind="read", chat=chat)

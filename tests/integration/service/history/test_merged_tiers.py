@@ -1,4 +1,4 @@
-"""The list of all messages of a user over Redis, DynamoDB and S3, while messages move."""
+"""The list of all messages of a user in Redis, DynamoDB and S3, while messages move."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PersistingQueries:
 
 @dataclasses.dataclass
 class Chats:
-    """Direct chats of one user, in all tiers."""
+    """Direct chats of one user in all tiers."""
 
     world: World
     random: random.Random
@@ -76,7 +76,7 @@ class Chats:
         return direct_chat_id(self.user, other)
 
     async def prepare(self) -> None:
-        """Write old messages on random days; some at the same time in several chats."""
+        """Write old messages on random days, some at the same time in several chats."""
         core = self.world.container
         for user in (self.user, *self.others):
             await core.directory.put_user_if_absent(user, None, 1.0)
@@ -100,7 +100,7 @@ class Chats:
             await self._record_days(chat, [get_day(ts) for ts in found])
 
     async def _record_days(self, chat: ChatId, days: list[int]) -> None:
-        """Record all active days, only the later ones, or none, as earlier releases did."""
+        """Record all active days, only the later ones, or none, like earlier releases."""
         known = self.random.choice([days, days[len(days) // 2 :], []])
         if not known:
             return
@@ -161,7 +161,7 @@ class Chats:
         await archiver.archive_chat(chat)
 
     def lists(self) -> MergedMessages:
-        """Create the use case, as another process does."""
+        """Create the use case with an empty cache, like another process."""
         core = self.world.container
         return MergedMessages(
             chats=core.chats,
@@ -201,7 +201,7 @@ async def test_pages_lose_and_repeat_nothing_in_any_tier(
     aging: World, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any range, order, direction and page size; messages are stored and archived meanwhile."""
-    # Small limits, so that a few messages exercise them.
+    # Small limits, so that a few messages reach them.
     monkeypatch.setattr(merged_messages, "READS_MAX", 5)
     monkeypatch.setattr(merged_messages, "ENTRIES_MAX", 12)
     monkeypatch.setattr(merged_messages, "_WAVE_MIN", 1)
@@ -244,7 +244,7 @@ async def test_page_of_a_user_with_many_chats_reads_few_of_them(
     chats = await make_chats(aging, 1)
     core, other = aging.container, chats.others[0]
     day = get_day(OLD_TS) + 2 * DAYS
-    for each in chats.others:  # all on one day, and one chat on the next
+    for each in chats.others:  # all messages are on one day, and those of one chat on the next day
         entry = message(100, chats.chat_of(each), each, ts=day * DAY_US)
         await core.messages.put_batch([PersistItem(entry, chats.user)], 20)
         await core.active_days.put_many({entry.chat: ActiveDays(day, 1, has_earlier=True)})

@@ -35,7 +35,7 @@ async def is_evicted(container: StorageContainer) -> bool:
 async def test_history_is_complete_in_both_directions_while_workers_move_it(
     redis_url: str, tables: Tables, s3: str
 ) -> None:
-    """Each seq is read once, with its own text; the pages come from all three tiers."""
+    """Each seq is read once with its own text, and the pages come from all three tiers."""
     cold = cold_settings(s3)
     archive = config.Archive(
         retention_s=3600, sweep_interval_s=0.05, segment_entries_min=1, segment_entries_max=100,

@@ -1,4 +1,4 @@
-"""These tests run behind the limits of AWS."""
+"""Runs these tests with the throughput limits of AWS."""
 
 from tests.support.servers.limits import dynamodb
 

@@ -1,4 +1,4 @@
-"""Invitations: no user becomes a member of a stranger's group without consent."""
+"""Invitations: strangers cannot make a user a member of a group without consent."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def chats_of(container: StorageContainer, user: UserId) -> list[str]:
 
 @pytest.fixture
 async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
-    """A worker's container with low limits on chats and invitations per user."""
+    """The container of a worker with low limits on chats and invitations per user."""
     chats = config.Chats(per_user_max=4)
     with constants({"chatserver.service.membership.invitations.PENDING_MAX": 7}):
         async with open_container(redis_url, tables.settings, chats=chats) as made:
@@ -80,7 +80,7 @@ async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageCont
 async def test_user_invited_by_a_stranger_is_a_member_only_after_they_accept(
     container: StorageContainer,
 ) -> None:
-    """Until then they have an invitation to new and existing groups, and no chat or event."""
+    """Until then the user has an invitation to new and existing groups, and no chat or event."""
     made = await create(container, BOB, ref="one")
     other = await create(container, CAROL, ref="two")
     info = await container.membership.change(ALICE, request(frames.Invite, other.chat, users=[BOB]))
@@ -106,7 +106,7 @@ async def test_user_invited_by_a_stranger_is_a_member_only_after_they_accept(
 
 
 async def test_declined_invitation_is_not_sent_again(container: StorageContainer) -> None:
-    """The inviter does not see the refusal, and the user gets no second invitation."""
+    """The inviter does not see that it was declined, and the user gets no second invitation."""
     chat = (await create(container, BOB)).chat
 
     await container.invitations.decline(BOB, ChatId(chat))
@@ -117,10 +117,10 @@ async def test_declined_invitation_is_not_sent_again(container: StorageContainer
         await container.membership.change(BOB, request(frames.AcceptInvitation, chat))
 
 
-async def test_inviter_whom_the_user_wrote_to_is_not_a_stranger(
+async def test_inviter_to_whom_the_user_wrote_is_not_a_stranger(
     container: StorageContainer,
 ) -> None:
-    """Nor is a user they follow; a user who only opened a direct chat is a stranger."""
+    """A followed user is not a stranger either. A user who only opened a direct chat is one."""
     info = await container.chat_creator.open_direct(ALICE, BOB)
     assert (await create(container, BOB)).invited == [BOB]
 
@@ -131,10 +131,10 @@ async def test_inviter_whom_the_user_wrote_to_is_not_a_stranger(
     assert set((await create(container, BOB, CAROL)).members) == {ALICE, BOB, CAROL}
 
 
-async def test_strangers_without_a_direct_chat_cause_no_chat_load(
+async def test_strangers_without_a_direct_chat_cause_no_load_of_chats(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large group of strangers does not try to load a direct chat for each of them."""
+    """A large group of strangers does not load a direct chat for each of them."""
     strangers = [UserId(f"stranger-{number}") for number in range(50)]
     loaded: list[str] = []
 
@@ -188,7 +188,7 @@ async def test_invitation_is_invalid_once_its_inviter_may_not_invite(
 async def test_user_at_the_chat_limit_joins_no_other_and_loses_none(
     container: StorageContainer,
 ) -> None:
-    """The next join is refused with the name of the limit; all existing chats stay listed."""
+    """The next join is refused with the name of the limit. All existing chats stay listed."""
     made = [(await create(container)).chat for _ in range(4)]
 
     with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
@@ -202,7 +202,7 @@ async def test_user_at_the_chat_limit_joins_no_other_and_loses_none(
 async def test_chats_of_members_are_counted_once_for_many_groups(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new group needs no query per member, and the limit still holds."""
+    """A new group needs no query per member, and the limit still applies."""
     counted: list[str] = []
     count_chats = InvitationRows.count_chats
 
@@ -228,7 +228,7 @@ async def test_chats_of_members_are_counted_once_for_many_groups(
 async def test_strangers_who_open_direct_chats_do_not_fill_the_list(
     container: StorageContainer,
 ) -> None:
-    """Empty ones are listed for their openers only; others do not count toward the group limit."""
+    """Empty chats are listed only for their openers. Others do not count toward the group limit."""
     strangers = [UserId(f"s{number}") for number in range(6)]
     await make_users(container, *strangers)
     mine = [(await container.chat_creator.create_chat(BOB, Ref("mine"), [], "Mine")).chat]
@@ -255,7 +255,7 @@ async def test_strangers_who_open_direct_chats_do_not_fill_the_list(
 
 
 async def test_direct_chats_that_a_user_opens_are_limited(container: StorageContainer) -> None:
-    """The error names the limit; existing direct chats can still be opened."""
+    """The error names the limit. Existing direct chats can still be opened."""
     others = [UserId(f"o{number}") for number in range(5)]
     await make_users(container, *others)
     made = [(await container.chat_creator.open_direct(ALICE, other)).chat for other in others[:4]]
@@ -270,7 +270,7 @@ async def test_direct_chats_that_a_user_opens_are_limited(container: StorageCont
 async def test_new_direct_chats_with_strangers_are_limited_per_day(
     redis_url: str, tables: Tables
 ) -> None:
-    """Users who follow the user do not count, nor do existing chats."""
+    """Chats with followers of the user and existing chats do not count."""
     chats = config.Chats(new_contacts_per_day=2)
     async with open_container(redis_url, tables.settings, chats=chats) as container:
         others = [UserId(f"c{number}") for number in range(5)]
@@ -305,7 +305,7 @@ async def test_host_application_adds_members_without_invitation(
 async def test_member_who_rejoins_has_their_earlier_settings(
     redis_url: str, tables: Tables
 ) -> None:
-    """Messages hidden for oneself and mutes are kept; earlier messages do not count as unread."""
+    """Hidden messages and mutes are kept. Earlier messages do not count as unread."""
     async with open_container(redis_url, tables.settings) as container:
         chat = (await make_group(container, ALICE, BOB)).chat
         await Gateway(container.hot).send(await container.audiences.get(chat), "one", "two")

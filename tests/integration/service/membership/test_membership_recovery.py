@@ -68,24 +68,24 @@ async def begin_epoch(container: StorageContainer) -> None:
 
 
 async def history(container: StorageContainer, chat: ChatId) -> list[tuple[str | None, str | None]]:
-    """Return user and role of each stored entry."""
+    """Return the user and role of each stored entry."""
     return [(entry.user, entry.role) for entry in await stored_of(container, chat)]
 
 
 async def joined(container: StorageContainer, chat: ChatId) -> int:
-    """Return the seq at which Dave joined, from the directory."""
+    """Return the seq of Dave's join from the directory."""
     members = await container.directory.list_members(chat)
     return next(each.joined for each in members if each.user == DAVE)
 
 
 async def periods_of(container: StorageContainer, chat: ChatId) -> Periods:
-    """Return Dave's earlier periods, from the directory."""
+    """Return Dave's earlier periods from the directory."""
     members = await container.directory.list_members(chat)
     return next(each.periods for each in members if each.user == DAVE)
 
 
 async def send_one_stored_and_two_not(container: StorageContainer, group: Audience) -> Gateway:
-    """Send three messages of which Redis can lose the last two; return their gateway."""
+    """Send three messages of which Redis can lose the last two; return the gateway."""
     gateway = Gateway(container.hot)
     await gateway.send(group, "one")
     await persist(container)
@@ -104,7 +104,10 @@ async def change_three_times(container: StorageContainer, chat: ChatId) -> None:
 async def test_lost_entries_are_repeated_and_no_others(
     container: StorageContainer, group: Audience, stored: int
 ) -> None:
-    """After two losses each is in the history once, in order; the row drops them when stored."""
+    """After two losses, each entry is in the history once and in order.
+
+    The row drops stored ones.
+    """
     chat = group.chat
     made = [INVITED, LEFT, NAMED]
     if stored == 1:
@@ -135,7 +138,7 @@ async def test_lost_entries_are_repeated_and_no_others(
 async def test_entries_that_redis_kept_are_not_repeated(
     container: StorageContainer, group: Audience
 ) -> None:
-    """After a restart without loss, changes are recognized even without their refs."""
+    """After a restart without a loss, changes are recognized even without their refs."""
     chat, keys = group.chat, container.hot.keys
     await change_three_times(container, chat)
     await container.hot.call("DEL", keys.refs_even(chat), keys.refs_odd(chat))
@@ -150,7 +153,7 @@ async def test_entries_that_redis_kept_are_not_repeated(
 async def test_entries_older_than_the_newest_messages_are_found(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More messages were stored since than a chat load reads."""
+    """Since then, more messages were stored than a chat load reads."""
     chat = group.chat
     monkeypatch.setattr("chatserver.service.history.newest_messages.RECENT_MESSAGES", 2)
     monkeypatch.setattr("chatserver.service.membership.membership_recovery._PAGE", 3)
@@ -191,7 +194,7 @@ async def test_member_whose_join_is_repeated_reads_from_its_new_seq(
 async def test_member_who_left_is_notified_when_the_leave_is_repeated(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The leave is the last event in their inbox, like the first time."""
+    """The leave is the last event in their inbox, as it was the first time."""
     chat = group.chat
     await change_three_times(container, chat)
 
@@ -209,7 +212,7 @@ async def test_member_who_left_is_notified_when_the_leave_is_repeated(
 async def test_member_reads_a_period_whose_join_and_leave_were_repeated(
     container: StorageContainer, group: Audience, is_finished: bool
 ) -> None:
-    """Redis lost the join and the leave. A user who rejoins reads the whole period, and no more."""
+    """Redis lost the join and the leave. A user who rejoins reads exactly that period."""
     chat = group.chat
     gateway = await send_one_stored_and_two_not(container, group)
     await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
@@ -241,12 +244,12 @@ async def test_period_begins_at_the_repeated_join(
     assert await periods_of(container, chat) == ((2, 3),)
 
 
-async def test_member_who_rejoins_between_two_losses_reads_nothing_from_between(
+async def test_member_who_rejoins_between_two_losses_does_not_read_the_gap(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The row drops changes oldest first: a later load finds no join without the leave after it.
+    """The row drops the oldest changes first, so a later load finds no join without its leave.
 
-    The first loss makes the directory check the seq of Dave's first join; the changes after it are
+    The first loss makes the directory check the seq of Dave's first join. The changes after it are
     stored before that.
     """
     chat, gateway = group.chat, Gateway(container.hot)
@@ -287,7 +290,7 @@ async def test_change_retried_after_a_loss_of_redis_is_not_made_twice(
 async def test_change_beyond_the_limit_of_unstored_changes_is_unavailable(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row holds a limited number; a retry succeeds once earlier changes are stored."""
+    """The row holds a limited number. A retry succeeds once earlier changes are stored."""
     chat = group.chat
     monkeypatch.setattr(change_records, "UNSTORED_MAX", 3)
     monkeypatch.setattr(membership, "ATTEMPTS_MAX", 2)
@@ -306,9 +309,10 @@ async def test_change_beyond_the_limit_of_unstored_changes_is_unavailable(
 async def test_redis_drops_the_seqs_of_the_oldest_changes_first(
     container: StorageContainer, group: Audience
 ) -> None:
-    """A load finds as many as Redis keeps; as many again are made before those are stored.
+    """A load finds as many changes as Redis keeps.
 
-    A change whose seq Redis dropped too early would never count as stored.
+    The same number is made before those are stored. A change whose seq Redis dropped too early
+    would never count as stored.
     """
     chat = group.chat
 
@@ -335,7 +339,7 @@ async def test_redis_drops_the_seqs_of_the_oldest_changes_first(
 async def test_repair_retries_until_changes_are_stored(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chat has one repair record for all its changes; it is deleted when all are stored."""
+    """A chat has one repair record for all its changes. It is deleted when all are stored."""
     chat, key = group.chat, container.hot.keys.changing(0)
     monkeypatch.setattr("chatserver.hot.chats.membership.UNSTORED_S", 0.0)
     repair = RepairWorker(container, 0, "w1")

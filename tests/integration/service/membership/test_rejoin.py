@@ -27,7 +27,7 @@ async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[
 
 
 async def walk(device: RawChat, chat: str, limit: int, *, is_upwards: bool = False) -> list[int]:
-    """Page through history as clients do, and return all seqs."""
+    """Read history page by page like a client; return all seqs."""
     seen: list[int] = []
     window = {"after": 0} if is_upwards else {}
     while True:
@@ -42,7 +42,7 @@ async def walk(device: RawChat, chat: str, limit: int, *, is_upwards: bool = Fal
 
 @pytest.fixture
 async def group(alice: RawChat, bob: RawChat) -> str:
-    """A group that alice owns and bob is in."""
+    """A group of alice, the owner, and bob."""
     answer = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
     chat: str = answer["chat"]["chat"]
     await bob.expect_frame("event", kind="chat", chat=chat)
@@ -51,7 +51,7 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 
 @pytest.fixture
 async def rejoined(alice: RawChat, bob: RawChat, group: str) -> str:
-    """The group after bob rejoined: bob may read 1 to 3 and 6 to 7; 4 and 5 are the gap."""
+    """The group after bob rejoined. Bob may read 1 to 3 and 6 to 7; 4 and 5 are the gap."""
     await alice.say(group, "one")
     await bob.say(group, "two")
     await change(bob, "leave", group)
@@ -66,7 +66,7 @@ async def rejoined(alice: RawChat, bob: RawChat, group: str) -> str:
 async def test_history_of_a_rejoined_member_has_both_periods_without_the_gap(
     bob: RawChat, rejoined: str, limit: int
 ) -> None:
-    """In both directions, for any page size; only messages since the rejoin are unread."""
+    """Tested in both directions with any page size. Only messages since the rejoin are unread."""
     assert await walk(bob, rejoined, limit) == [1, 2, 3, 6, 7]
     assert await walk(bob, rejoined, limit, is_upwards=True) == [1, 2, 3, 6, 7]
     below = await bob.ask("history", chat=rejoined, before=5, limit=limit)
@@ -91,7 +91,7 @@ async def test_periods_survive_the_loss_of_redis(
 async def test_lists_and_lookups_of_a_rejoined_member_leave_out_the_gap(
     caller: Caller, bob: RawChat, rejoined: str
 ) -> None:
-    """Lists by time, context of a message, lookup by seq and by mid, and reports."""
+    """Tested are lists by time, message context, lookup by seq and by mid, and reports."""
     client, path = caller(bob.user), f"/v1/chats/{rejoined}/messages"
     page = await bob.ask("history", chat=rejoined, before=4)
     own = page["messages"][1]
@@ -117,7 +117,7 @@ async def test_lists_and_lookups_of_a_rejoined_member_leave_out_the_gap(
 async def test_changes_of_earlier_messages_reach_a_rejoined_member_with_their_text(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
-    """Live, after a reconnect and in history; changes of messages in the gap have no text."""
+    """They arrive live, after a reconnect and in history. Changes in the gap have no text."""
     await bob.ask("edit", chat=rejoined, seq=2, ref="e1", body="two, edited")
     await alice.ask("edit", chat=rejoined, seq=4, ref="e2", body="still secret")
     live = await bob.expect(
@@ -169,7 +169,7 @@ async def test_each_period_is_readable_and_nothing_between_them(
 async def test_rejoined_member_of_a_chat_with_full_history_reads_the_gap(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
-    """The gap is left out again when the setting is changed back."""
+    """The gap is hidden again when the setting is changed back."""
     await change(alice, "update_chat", rejoined, history="all")
     assert await walk(bob, rejoined, 3) == list(range(1, 9))
 
@@ -177,10 +177,10 @@ async def test_rejoined_member_of_a_chat_with_full_history_reads_the_gap(
     assert await walk(bob, rejoined, 3) == [1, 2, 3, 6, 7, 8, 9]
 
 
-async def test_former_member_does_not_read_even_their_own_periods(
+async def test_former_member_cannot_read_their_own_periods(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
-    """While banned, and after the ban until they are a member again."""
+    """They cannot read them while banned, and after the ban until they are a member again."""
     await change(alice, "ban_member", rejoined, user=bob.user)
     for is_lifted in (False, True):
         if is_lifted:
@@ -195,7 +195,7 @@ async def test_former_member_does_not_read_even_their_own_periods(
 async def test_chat_list_shows_no_message_of_the_gap_as_preview(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """The preview is of an earlier period, if there is no message in the gap."""
+    """If there is no message after the gap, the preview is from an earlier period."""
     await alice.say(group, "seen")
     await change(bob, "leave", group)
     await change(alice, "invite", group, users=[bob.user])
@@ -212,7 +212,7 @@ async def test_chat_list_shows_no_message_of_the_gap_as_preview(
 async def test_muted_member_of_an_open_group_is_still_muted_after_rejoining(
     stack: Stack, alice: RawChat, bob: RawChat, group: str, mute_s: int | None
 ) -> None:
-    """The chat and the entry contain the mute; it survives a loss of Redis and can be lifted."""
+    """The chat and the entry have the mute. It survives a loss of Redis and can be lifted."""
     await change(alice, "update_chat", group, joining="open")
     info = await change(alice, "mute_member", group, user=bob.user, mute_s=mute_s)
     await change(bob, "leave", group)

@@ -1,4 +1,4 @@
-"""These tests use a DynamoDB that enforces the limits of AWS."""
+"""Runs these tests with the throughput limits of AWS."""
 
 from tests.support.servers.limits import dynamodb
 

@@ -28,12 +28,12 @@ def directory(tables: Tables) -> Directory:
 
 @pytest.fixture
 def state(tables: Tables, directory: Directory) -> MemberState:
-    """The member state of the same tables."""
+    """The member state in the same tables."""
     return MemberState(tables.client, tables.settings, directory)
 
 
 async def list_chat_pages(directory: Directory, user: str, limit: int = 50) -> list[list[str]]:
-    """Return the ids of a user's chats by page."""
+    """Return the ids of a user's chats, one list per page."""
     page = await directory.list_memberships(user, limit=limit)
     found = [[each.chat.chat for each in page.items]]
     while page.next is not None:
@@ -121,7 +121,7 @@ async def test_concurrently_put_user_is_created_once(directory: Directory) -> No
 
 
 async def test_unknown_user_is_not_found(directory: Directory) -> None:
-    """The id that was asked for is named."""
+    """The error names the requested id."""
     with pytest.raises(NotFound, match="nobody"):
         await directory.get_user("nobody")
 
@@ -132,7 +132,7 @@ async def test_unknown_user_is_not_found(directory: Directory) -> None:
 async def test_direct_chat_has_two_members_and_is_listed_for_its_opener(
     directory: Directory, tables: Tables
 ) -> None:
-    """It is created in one transaction; the other user's list has it after `add_to_chat_list`."""
+    """One transaction creates it. The other user's list has it after `add_to_chat_list`."""
     tables.faults.requests.clear()
 
     chat = await directory.create_direct("d-1", "alice", "bob", NOW)
@@ -171,7 +171,7 @@ async def test_group_has_its_owner_and_name(directory: Directory) -> None:
 
 
 async def test_group_created_again_returns_the_first_record(directory: Directory) -> None:
-    """A retry may differ in time and in the order of members."""
+    """A retry may have another time and another order of members."""
     first = await directory.create_group("g-1", "alice", ["bob", "carol"], "x", NOW)
 
     again = await directory.create_group("g-1", "alice", ["carol", "bob"], "x", NOW + 60)
@@ -208,7 +208,7 @@ async def test_direct_chat_with_the_id_of_a_group_is_a_conflict(directory: Direc
 async def test_group_of_256_members_is_created_in_small_transactions(
     directory: Directory, tables: Tables
 ) -> None:
-    """Small transactions block the requests of others only briefly."""
+    """Small transactions block other requests only briefly."""
     tables.faults.requests.clear()
 
     await directory.create_group("g-1", "alice", MEMBERS, "All", NOW)
@@ -308,7 +308,7 @@ async def test_creation_is_retried_after_a_transaction_conflict(
 
 
 async def test_unknown_chat_is_not_found(directory: Directory) -> None:
-    """The id that was asked for is named."""
+    """The error names the requested id."""
     for read in (directory.get_chat, directory.list_members):
         with pytest.raises(NotFound, match="none"):
             await read("none")

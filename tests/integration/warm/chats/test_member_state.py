@@ -57,7 +57,7 @@ async def marks_of(directory: Directory, user: str) -> tuple[int, int]:
 async def test_mark_only_advances(
     state: MemberState, directory: Directory, read: int, received: int, expected: tuple[int, int]
 ) -> None:
-    """Read and received advance independently and never move back."""
+    """Read and received marks advance independently and never move back."""
     await state.put_marks([("d-1", "alice", read, received)])
 
     assert await marks_of(directory, "alice") == expected
@@ -114,7 +114,7 @@ async def test_mark_of_a_non_member_is_dropped(
 async def test_marks_during_an_outage_are_unavailable_and_can_be_retried(
     state: MemberState, directory: Directory, tables: Tables, no_backoff: None
 ) -> None:
-    """The whole call fails; a retry writes all marks."""
+    """The whole call fails, and a retry writes all marks."""
     wanted = [("d-1", "alice", 20, 20), ("d-1", "bob", 20, 20)]
     failing: Any = refuse("InternalServerError", 500)
     tables.faults.add("UpdateItem", *[failing] * (2 * ATTEMPTS_MAX))

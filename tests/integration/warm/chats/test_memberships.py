@@ -45,7 +45,7 @@ async def memberships(tables: Tables, directory: Directory) -> Memberships:
 async def test_commit_writes_members_settings_and_change_at_once(
     memberships: Memberships, directory: Directory, tables: Tables
 ) -> None:
-    """In one transaction; the version increases and the count matches the members."""
+    """One transaction writes them. The version increases, and the count matches the members."""
     chat, found = await memberships.read(CHAT, ["alice", "nobody"])
     tables.faults.requests.clear()
 
@@ -116,7 +116,7 @@ async def test_concurrent_commits_are_serialized(
 async def test_commit_accepts_the_maximum_number_of_members(
     memberships: Memberships, directory: Directory
 ) -> None:
-    """With the chat's item they fill the largest transaction."""
+    """Together with the chat's item they are the largest possible transaction."""
     added = {f"user-{n:03}": ("member", 1) for n in range(CHANGED_MAX)}
     chat, _ = await memberships.read(CHAT, list(added))
 
@@ -128,7 +128,7 @@ async def test_commit_accepts_the_maximum_number_of_members(
 async def test_fix_joined_only_increases_and_ignores_former_members(
     memberships: Memberships, directory: Directory
 ) -> None:
-    """A late fix, after the member left and rejoined, must not change the new membership."""
+    """A late call, after the member left and rejoined, must not change the new membership."""
     chat, _ = await memberships.read(CHAT, [])
     await memberships.commit(chat, "what", {"dave": ("member", 8)}, {}, [], {})
 
@@ -143,7 +143,10 @@ async def test_fix_joined_only_increases_and_ignores_former_members(
 async def test_rejoining_member_gets_the_state_of_the_former_membership(
     memberships: Memberships, state: MemberState
 ) -> None:
-    """Periods, settings and mute; only the entry that ended a membership may fix its end."""
+    """They get periods, settings and mute.
+
+    Only the entry that ended a membership may set its end.
+    """
     await state.add_hidden(CHAT, "bob", [4, 5])
     former = FormerMember(Period(20, 27), "m2", 25, (Period(3, 9),), (4, 5), 7, 0)
     chat, _ = await memberships.read(CHAT, [])
@@ -170,7 +173,7 @@ async def test_rejoining_member_gets_the_state_of_the_former_membership(
 async def test_message_hidden_shortly_before_leaving_stays_hidden(
     memberships: Memberships, state: MemberState
 ) -> None:
-    """The write may come before or after the removal of the member."""
+    """The write may happen before or after the removal of the member."""
     former = FormerMember(Period(1, 9), "m1", 9)
     chat, _ = await memberships.read(CHAT, [])
     await state.add_hidden(CHAT, "bob", [4])
@@ -202,7 +205,7 @@ async def test_clear_change_keeps_a_later_change(memberships: Memberships) -> No
 
 
 async def test_list_first_is_bounded_and_sorted_by_id(memberships: Memberships) -> None:
-    """It takes one read for any number of members."""
+    """It takes one read, whatever the number of members."""
     chat, members = await memberships.list_first(CHAT, 2)
 
     assert chat == Chat(CHAT, "group", "Climbing", 1, int(NOW * 1000))

@@ -46,7 +46,7 @@ async def list_pages(rows: Moderation, limit: int, *, is_newest_first: bool) -> 
 async def test_open_reports_are_listed_once_by_time_in_both_directions(
     rows: Moderation, limit: int, is_newest_first: bool
 ) -> None:
-    """Pages are full except for the last, and no report is missing or repeated."""
+    """Pages are full except for the last. No report is missing or repeated."""
     pages = await list_pages(rows, limit, is_newest_first=is_newest_first)
 
     found = [get_list_key(report) for page in pages for report in page]
@@ -61,11 +61,11 @@ async def test_resolved_report_is_not_listed_and_pages_stay_full(
 ) -> None:
     """Reports may be resolved between two pages or during a read."""
     first, after = await rows.list_open_reports(None, 10, is_newest_first=is_newest_first)
-    await rows.resolve(first[-1], "host", 1_800_000_001)  # the report that `after` refers to
+    await rows.resolve(first[-1], "host", 1_800_000_001)  # `after` refers to this report.
     meanwhile, _ = await rows.list_open_reports(after, 3, is_newest_first=is_newest_first)
     key = {"PK": {"S": f"c#{meanwhile[1].chat}"}, "SK": {"S": meanwhile[1].sort_key}}
     table = tables.settings.table_prefix + "directory"
-    # As if it was resolved during a read: the report is deleted, its list entry is not.
+    # As if it was resolved during a read: the report is deleted, but its list entry is not.
     await tables.client.call("delete_item", {"TableName": table, "Key": key})
     rest = list[Report]()
     while after is not None:

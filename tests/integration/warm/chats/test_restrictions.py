@@ -45,7 +45,7 @@ async def rows(tables: Tables) -> Rows:
     return made
 
 
-async def test_restrictions_are_ended_logins_and_blocks_of_both_directions(rows: Rows) -> None:
+async def test_restrictions_are_ended_logins_and_blocks_in_both_directions(rows: Rows) -> None:
     """Valid logins and other items of the user are not restrictions."""
     for login in ("laptop", "phone", "tablet"):
         await rows.add_login("alice", login)

@@ -269,7 +269,7 @@ async def archive(world: World, dice: random.Random) -> Any:
 
 
 async def scan_due(world: World, dice: random.Random) -> Any:
-    """Scan the due chats; the Scan reads items of all tenants and returns only the own ones."""
+    """Scan the due chats. The Scan reads items of all tenants but returns only the tenant's own."""
     await world.manifests.record_due(dice.choice(CHATS), START_TS)
     found: set[str] = set()
     for part in range(2):

@@ -30,7 +30,7 @@ from tests.support.servers.processes import free_port
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
 LIST: dict[str, Any] = {"Limit": 1}
-# One call by the AWS SDK, one by the product's own transport.
+# One call uses the AWS SDK, the other the product's own transport.
 both_transports = pytest.mark.parametrize(
     ("operation", "request_of"),
     [
@@ -43,7 +43,7 @@ both_transports = pytest.mark.parametrize(
 
 @contextlib.asynccontextmanager
 async def serve_response(answer: bytes | None) -> AsyncIterator[str]:
-    """Start a server that sends `answer` to each request and closes; None: it never answers."""
+    """Start a server that sends `answer` to each request and closes; with None it sends nothing."""
     is_stopped = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -104,7 +104,7 @@ async def test_call_to_a_hanging_server_ends_at_the_deadline(
 async def test_call_with_a_truncated_response_is_unavailable(
     answer: bytes, no_backoff: None, operation: str, request_of: dict[str, Any]
 ) -> None:
-    """The outcome is unknown; the response is not interpreted."""
+    """The outcome is unknown, and the response is not interpreted."""
     async with serve_response(answer) as endpoint, open_dynamodb(settings_for(endpoint)) as client:
         with pytest.raises(Unavailable, match=endpoint):
             await client.call(operation, request_of)
@@ -169,7 +169,7 @@ async def test_call_with_temporary_errors_succeeds(
     assert len(bare.faults.requests) == 3
 
 
-async def test_call_that_keeps_failing_is_attempted_a_fixed_number_of_times(
+async def test_failing_call_is_attempted_a_fixed_number_of_times(
     bare: Tables, no_backoff: None
 ) -> None:
     """There is one layer of retries: the AWS SDK adds none."""
@@ -209,7 +209,7 @@ async def test_call_waits_between_attempts_within_its_deadline(dynamodb: str) ->
         faults = Faults(client)
         faults.add("ListTables", *[refuse("ThrottlingException")] * 1000)
         give_up = loop.time() + 30
-        # On a slow machine the deadline may end before the second attempt.
+        # On a slow machine, the deadline may come before the second attempt.
         while len(faults.requests) < 2 and loop.time() < give_up:
             faults.requests.clear()
             began = loop.time()
@@ -223,8 +223,8 @@ async def test_call_waits_between_attempts_within_its_deadline(dynamodb: str) ->
     assert re.search(r"0\.4 s; last error: .*ThrottlingException", message)
 
 
-async def test_client_is_usable_after_a_cancelled_call(bare: Tables) -> None:
-    """A cancelled call closes its connection, not the pool."""
+async def test_client_is_usable_after_a_canceled_call(bare: Tables) -> None:
+    """A canceled call closes its connection but not the pool."""
     for _ in range(5):
         call = asyncio.ensure_future(bare.client.call("list_tables", LIST))
         await asyncio.sleep(0)

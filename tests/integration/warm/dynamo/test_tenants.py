@@ -1,4 +1,4 @@
-"""Tenants on the same tables and bucket: none can see the data of another."""
+"""Tenants on the same tables and bucket: no tenant can see the data of another."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def open_tenant(settings: Warm, tenant: str) -> AsyncIterator[World]:
 
 
 async def scan_raw(client: DynamoClient, settings: Warm, index: bool) -> list[tuple[str, Item]]:
-    """Return every item of every table, or every row of every index, as it is stored."""
+    """Return every item of every table, or every row of every index, as stored."""
     found: list[tuple[str, Item]] = []
     for table in TABLES:
         names: list[str | None] = [each.name for each in table.indexes] if index else [None]
@@ -63,7 +63,7 @@ async def scan_raw(client: DynamoClient, settings: Warm, index: bool) -> list[tu
 async def test_tenants_never_see_each_other_in_random_operations(
     dynamodb: str, tables: Tables, seed: int
 ) -> None:
-    """With the same ids on shared tables, each gets the results of separate tables."""
+    """With the same ids on shared tables, each tenant gets the results of separate tables."""
     dice = random.Random(seed)
     async with contextlib.AsyncExitStack() as stack:
         pairs: list[tuple[World, World]] = []
@@ -98,7 +98,7 @@ async def test_tenants_never_see_each_other_in_random_operations(
 
 
 async def test_item_of_another_tenant_is_not_readable_by_its_key(tables: Tables) -> None:
-    """A stored key of another tenant is interpreted within the own tenant."""
+    """A stored key of another tenant is interpreted as a key of the own tenant."""
     async with (
         open_tenant(tables.settings, "acme") as acme,
         open_tenant(tables.settings, "zeta") as zeta,
@@ -163,7 +163,7 @@ async def test_tables_created_by_a_tenant_are_at_the_newest_schema(bare: Tables)
 async def test_failed_condition_returns_the_item_without_the_tenant_prefix(
     tables: Tables,
 ) -> None:
-    """For single writes and for transactions."""
+    """This holds for single writes and transactions."""
     async with open_tenant(tables.settings, "acme") as acme:
         made = await acme.directory.create_group("g-1", "ann", ["ben"], "n", 1.0)
         assert await acme.directory.create_group("g-1", "ann", ["ben"], "n", 2.0) == made
@@ -208,7 +208,7 @@ async def use_objects(store: ObjectStore) -> list[Any]:
 
 
 async def test_objects_of_tenants_are_below_their_prefixes(s3: str) -> None:
-    """Keys, copies, listings, links and bucket rules, in one shared bucket."""
+    """Keys, copies, listings, links and bucket rules are separate in a shared bucket."""
     bucket = f"t{secrets.token_hex(8)}"
     async with contextlib.AsyncExitStack() as stack:
         stores = {}

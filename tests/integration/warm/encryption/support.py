@@ -62,7 +62,7 @@ class Vault:
         archive = config.Archive(
             retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0
         )
-        # Each tenant has its own Redis.
+        # Each tenant has a separate Redis.
         url = self.redis_url if tenant != "zeta" else f"{self.redis_url.rpartition('/')[0]}/1"
         async with open_container(
             url,
@@ -83,7 +83,7 @@ class Vault:
         return KeyRows(self.raw, self.warm)
 
     async def scan(self) -> list[tuple[str, Item]]:
-        """Return every item of every table as it is stored, with the table name."""
+        """Return every item of every table as stored, with the table name."""
         found: list[tuple[str, Item]] = []
         for table in TABLES:
             request: dict[str, Any] = {"TableName": table.name_in(self.warm)}
@@ -96,7 +96,7 @@ class Vault:
         return found
 
     async def item(self, chat: str, ts: int) -> Item:
-        """Return an item as it is stored."""
+        """Return an item as stored."""
         table = f"{self.warm.table_prefix}messages"
         key = {"chatid": {"S": chat}, "ts": {"N": str(ts)}}
         answer = await self.raw.call(
@@ -106,7 +106,7 @@ class Vault:
         return item
 
     async def put(self, item: Item) -> None:
-        """Write an item without the product, as an intruder would."""
+        """Write an item without the product, like an intruder."""
         await self.raw.call(
             "put_item", {"TableName": f"{self.warm.table_prefix}messages", "Item": item}
         )
@@ -147,7 +147,7 @@ class Process:
     chat: str = dataclasses.field(default_factory=lambda: f"d-{secrets.token_hex(6)}")
 
     async def write(self, *seqs: int, chat: str | None = None, **changes: Any) -> None:
-        """Persist messages of 2020 whose bodies contain the secret word."""
+        """Persist messages of 2020 with bodies that contain the secret word."""
         await _until_available(lambda: self.write_once(*seqs, chat=chat, **changes))
 
     async def write_once(self, *seqs: int, chat: str | None = None, **changes: Any) -> None:
@@ -177,7 +177,7 @@ class Process:
 
 
 async def _until_available(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Retry while KMS exceeds the deadline of a call, as on a slow machine."""
+    """Retry while KMS exceeds the deadline of a call, which happens on a slow machine."""
 
     async def once() -> tuple[T] | None:
         try:

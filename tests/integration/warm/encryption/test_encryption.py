@@ -1,4 +1,4 @@
-"""Encryption of bodies in DynamoDB and S3: no plain text, no swaps, rotation and deletion."""
+"""Encryption of bodies in DynamoDB and S3: no plain text, no swaps, key rotation and deletion."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_no_text_is_in_any_table_or_object(vault: Vault) -> None:
         copies = await process.container.holds.list_copies(chat, 10)
         assert [each.body for each in copies.items] == [text_of(3)]
 
-    async with vault.process() as other:  # with caches of its own
+    async with vault.process() as other:  # with separate caches
         assert (await other.bodies(chat))[10] == LONG
         assert await other.bodies(cold) == [text_of(seq) for seq in TEN]
 
@@ -97,7 +97,7 @@ async def put_named_files(process: Process) -> Attachments:
 
 
 async def test_file_names_are_encrypted_like_bodies(vault: Vault) -> None:
-    """In messages with and without a text, copies, archive segments, and file items."""
+    """They are encrypted in messages with and without a text, copies, segments and file items."""
     async with vault.process() as process:
         chat, cold = process.chat, f"{process.chat}c"
         rows = await put_named_files(process)
@@ -122,7 +122,7 @@ async def test_file_names_are_encrypted_like_bodies(vault: Vault) -> None:
 
 
 async def test_find_word_finds_file_names_without_encryption(vault: Vault) -> None:
-    """The check of the encryption tests detects plain file names in every place."""
+    """This proves that the check of the encryption tests detects plain file names everywhere."""
     async with vault.process(vault.off) as process:
         await put_named_files(process)
 
@@ -132,7 +132,7 @@ async def test_find_word_finds_file_names_without_encryption(vault: Vault) -> No
 
 
 async def test_find_word_finds_bodies_without_encryption(vault: Vault) -> None:
-    """The check of the encryption tests detects plain bodies in every place."""
+    """This proves that the check of the encryption tests detects plain bodies everywhere."""
     async with vault.process(vault.off) as process:
         cold = f"{process.chat}c"
         await process.write(1)
@@ -168,7 +168,7 @@ async def test_value_moved_to_another_item_or_object_is_refused(vault: Vault) ->
         with pytest.raises(CorruptData, match="cannot be decrypted"):
             await messages.list_after(chat, 2, 1)
         (found, *_) = await process.container.archivable.list_checked(chat, 0, OLD_TS + 1500)
-        assert (found.message, found.verdict) == (None, "wrong"), "the audit names the item"
+        assert (found.message, found.verdict) == (None, "wrong"), "the audit must name the item"
 
 
 async def test_changed_value_is_refused(vault: Vault) -> None:
@@ -185,7 +185,7 @@ async def test_changed_value_is_refused(vault: Vault) -> None:
 
 
 async def test_history_may_have_plain_and_encrypted_messages(vault: Vault) -> None:
-    """Messages from before encryption stay readable and can be changed."""
+    """Messages from before encryption remain readable and can be changed."""
     async with vault.process(vault.off) as process:
         chat, cold = process.chat, f"{process.chat}c"
         await process.write(1, 2, 3)
@@ -205,7 +205,7 @@ async def test_history_may_have_plain_and_encrypted_messages(vault: Vault) -> No
         ]  # fmt: skip
         assert await process.bodies(cold) == [text_of(seq) for seq in TEN]
         assert "S" in (await vault.item(chat, OLD_TS + 1000))["body"]
-        assert "B" in (await vault.item(chat, OLD_TS + 2000))["body"], "a change encrypts the body"
+        assert "B" in (await vault.item(chat, OLD_TS + 2000))["body"], "must be encrypted"
 
 
 async def test_reaction_keeps_the_encrypted_body(vault: Vault) -> None:
@@ -293,7 +293,7 @@ async def test_rotation_under_load_loses_nothing(vault: Vault) -> None:
 
 
 async def test_wrong_key_file_makes_messages_unavailable(vault: Vault, tmp_path: Path) -> None:
-    """Reads and writes fail until the right keys are restored; nothing is lost."""
+    """Reads and writes fail until the right keys are restored. Nothing is lost."""
     from chatserver.encryption.key_file import new_line
 
     async with vault.process() as process:
@@ -312,7 +312,7 @@ async def test_wrong_key_file_makes_messages_unavailable(vault: Vault, tmp_path:
 
 
 async def test_deleted_keys_leave_tombstones_everywhere(vault: Vault) -> None:
-    """Readers get tombstones with `shredded`; workers continue; new messages are readable."""
+    """Readers get tombstones with `shredded`. Workers continue, and new messages are readable."""
     async with vault.process() as process:
         chat, cold = process.chat, f"{process.chat}c"
         await process.write(*TEN)
@@ -329,13 +329,13 @@ async def test_deleted_keys_leave_tombstones_everywhere(vault: Vault) -> None:
     async with vault.process() as process:
         for each in [*await process.read(chat), *await process.read(cold)]:
             assert (each.body, each.deleted, each.shredded) == ("", True, True)
-            assert each.sender == "alice", "the sender is not encrypted"
+            assert each.sender == "alice", "the sender must not be encrypted"
         assert len(await process.read(chat)) == 11 and len(await process.read(cold)) == 10
         copies = await process.container.holds.list_copies(chat, 10)
         assert [(each.body, each.shredded) for each in copies.items] == [("", True)]
         checked = await process.container.archivable.list_checked(chat, 0, OLD_TS * 2)
         assert {each.verdict for each in checked} == {"unverified"}
-        # Changes of unreadable messages have no effect; new messages have a new key.
+        # Changes of unreadable messages have no effect. New messages have a new key.
         await process.container.message_changes.apply(chat, OLD_TS + 1000, [edit(chat, 13, 1, "x")])
         await process.write(14, chat=f"{chat}n")
         await process.archive(chat)
@@ -397,7 +397,7 @@ async def test_audit_compares_decrypted_texts(vault: Vault) -> None:
 
 
 async def test_replayed_and_late_entries_are_encrypted(vault: Vault) -> None:
-    """A replayed dead letter, and an edit of an archived message."""
+    """Tested are a replayed dead letter and an edit of an archived message."""
     async with vault.process() as process:
         chat, changes = process.chat, process.container.message_changes
         await process.write(*TEN)

@@ -84,10 +84,10 @@ async def test_data_key_is_wrapped_by_kms_with_tenant_and_version(
             sdk.decrypt(**request, EncryptionContext=wrong)
 
 
-async def test_messages_are_accepted_without_kms_and_stored_when_it_is_back(
+async def test_messages_are_accepted_without_kms_and_stored_after_its_restart(
     vault: Vault, kms: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The persist worker retries; nothing is lost, and nothing is stored as plain text."""
+    """The persist worker retries. Nothing is lost or stored as plain text."""
     async with TcpProxy(kms.launch.port) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", f"http://127.0.0.1:{proxy.port}")
         proxy.is_refusing = True
@@ -124,7 +124,7 @@ async def test_messages_are_accepted_without_kms_and_stored_when_it_is_back(
 async def test_disabled_kms_key_makes_messages_unavailable(
     vault: Vault, sdk: Any, key: str
 ) -> None:
-    """Reads fail until the key is enabled again; messages do not count as deleted."""
+    """Reads fail until the key is enabled again. Messages do not count as deleted."""
     async with vault.process() as process:
         await process.write(1)
     sdk.disable_key(KeyId=key)
@@ -140,7 +140,7 @@ async def test_disabled_kms_key_makes_messages_unavailable(
 async def test_data_keys_wrapped_by_a_file_are_rewrapped_by_kms(
     vault: Vault, key: str, tmp_path: Path
 ) -> None:
-    """After the rewrap a deployment does not need the key file."""
+    """After the rewrap, the deployment does not need the key file."""
     by_file = Encryption(provider="file", key_file=tmp_path / "keys")
     async with vault.process(by_file) as process:
         await process.write(1)
@@ -152,7 +152,7 @@ async def test_data_keys_wrapped_by_a_file_are_rewrapped_by_kms(
         assert stored.wrapped is not None and stored.wrapped.by.startswith("file:")
         again = await ring.rewrap(stored)
         assert await vault.keys().replace(1, stored.wrapped, again)
-        assert not await vault.keys().replace(1, stored.wrapped, again), "already replaced"
+        assert not await vault.keys().replace(1, stored.wrapped, again), "it was already replaced"
 
     async with vault.process() as third_process:
         assert await third_process.bodies(process.chat) == [text_of(1)]

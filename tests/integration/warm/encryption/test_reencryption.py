@@ -77,7 +77,7 @@ async def fill(process: Process) -> None:
 
 
 async def check_readable(process: Process, chat: str) -> None:
-    """Check that everything that `fill` wrote is readable."""
+    """Check that everything written by `fill` is readable."""
     container = process.container
     assert await process.bodies(chat) == [*(text_of(seq) for seq in TEN), LONG]
     assert await process.bodies(f"{chat}c") == [text_of(seq) for seq in TEN]
@@ -109,14 +109,17 @@ async def versions_in(vault: Vault) -> set[int]:
 
 
 async def test_reencryption_encrypts_all_plain_values(vault: Vault) -> None:
-    """Items, long bodies, segments, copies, summaries and posts; a second run changes nothing."""
+    """They are items, long bodies, segments, copies, summaries and posts.
+
+    A second run changes nothing.
+    """
     async with vault.process(vault.off) as plain:
         await fill(plain)
-        # A copy in the format of earlier releases.
+        # This copy has the format of earlier releases.
         old = codec.encode(plain.made(6)).decode()
         await vault.put({"chatid": {"S": f"{plain.chat}o#held"}, "ts": {"N": "1"},
                          "seq": {"N": "6"}, "copy": {"S": old}})  # fmt: skip
-        # In a real deployment the directory has an item of this chat.
+        # In a real deployment, the directory has an item of this chat.
         await put_chat_item(vault, f"{plain.chat}c")
     assert len(await vault.find_word()) == 17
 
@@ -130,11 +133,11 @@ async def test_reencryption_encrypts_all_plain_values(vault: Vault) -> None:
         assert (again.items, again.objects, again.segments) == (0, 0, 0)
         (copy,) = (await process.container.holds.list_copies(f"{plain.chat}o", 9)).items
         assert copy.body == text_of(6)
-        assert await process.archive(f"{plain.chat}c") is None, "archiving still works"
+        assert await process.archive(f"{plain.chat}c") is None, "archiving must still work"
 
 
 async def put_chat_item(vault: Vault, chat: str) -> None:
-    """Write the directory item by which scans find a chat."""
+    """Write the directory item with which scans find a chat."""
     item = {"PK": {"S": f"c#{chat}"}, "SK": {"S": f"c#{chat}"}, "version": {"N": "1"}}
     table = f"{vault.warm.table_prefix}directory"
     await vault.raw.call("put_item", {"TableName": table, "Item": item})
@@ -189,7 +192,7 @@ class Cli:
 
 
 async def test_commands_rotate_rewrap_and_shred(vault: Vault) -> None:
-    """The procedures of an operator, and refused calls."""
+    """These are the procedures of an operator, and refused calls."""
     cli = Cli(vault)
     async with vault.process() as process:
         await process.write(1)
@@ -226,7 +229,7 @@ async def test_commands_rotate_rewrap_and_shred(vault: Vault) -> None:
 
 
 async def test_summary_memory_and_post_of_a_deleted_key_are_empty(vault: Vault) -> None:
-    """Reading them and re-encryption do not fail."""
+    """Neither a read nor a re-encryption fails."""
     async with vault.process() as process:
         await fill(process)
     await vault.keys().shred(1)
@@ -243,7 +246,7 @@ async def test_summary_memory_and_post_of_a_deleted_key_are_empty(vault: Vault) 
 
 
 async def test_exported_items_of_a_tenant_stay_encrypted(vault: Vault) -> None:
-    """An export contains no text; restored items are readable with the same keys."""
+    """An export contains no plain text. Restored items are readable with the same keys."""
     async with vault.process(tenant="acme") as process:
         await process.write(*TEN)
         own = get_tenant_settings(process.container.settings, "acme")

@@ -53,7 +53,7 @@ def world(long_body_stores: World) -> LongBodyWorld:
 
 @pytest.fixture
 def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Names of failpoints at which the worker crashes, once each; tests append to it."""
+    """Names of failpoints at which the worker crashes once; tests append to this list."""
     failpoints: list[str] = []
 
     def failpoint(name: str) -> None:

@@ -28,7 +28,7 @@ class LongBodyWorld(World):
     """Stores in which long bodies are objects, and a chat of one test."""
 
     async def items(self) -> list[Item]:
-        """Return the chat's items as they are stored."""
+        """Return the chat's items as stored."""
         query = {
             **Span(MESSAGES, self.chat).query(self.container.settings.warm),
             "ConsistentRead": True,
@@ -45,7 +45,7 @@ class LongBodyWorld(World):
         }
 
     async def assert_consistent(self) -> None:
-        """Check that items reference exactly the existing objects, with the right checksums."""
+        """Check that items refer to exactly the existing objects, with the right checksums."""
         referenced = {key: item for item in await self.items() if (key := get_object_key(item))}
         assert await self.keys() == set(referenced)
         for key, item in referenced.items():

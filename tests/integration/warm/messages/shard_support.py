@@ -13,7 +13,7 @@ from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 
 
 async def put_layouts(client: DynamoClient, settings: Warm, **chats: str) -> None:
-    """Write the item of layouts as if these chats had been sharded this way."""
+    """Write layouts to the table, as if these chats had been sharded this way."""
     row: dict[str, Any] = {
         **LAYOUTS_KEY,
         "changed": {"N": "1"},

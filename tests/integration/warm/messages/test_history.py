@@ -29,7 +29,7 @@ TOP = 300
 
 
 def ts_of(seq: int) -> int:
-    """Return the ts of a message of `long_chat`: bursts of 40, an hour apart."""
+    """Return the ts of a message of `long_chat`, which has bursts of 40 at intervals of an hour."""
     return START_TS + seq * STEP_US // 100 + (seq // 40) * 3600 * STEP_US
 
 
@@ -48,7 +48,7 @@ async def long_chat(repository: MessageRepository) -> MessageRepository:
 
 
 async def test_head_is_the_newest_message(long_chat: MessageRepository) -> None:
-    """It determines the next seq and ts after the loss of Redis."""
+    """The head determines the next seq and ts after a loss of Redis."""
     head = await long_chat.find_head("long_chat")
 
     assert head == message(TOP, chat="long_chat", ts=ts_of(TOP))
@@ -124,7 +124,7 @@ async def test_right_hint_takes_one_query(long_chat: MessageRepository, tables: 
 async def test_page_without_a_hint_takes_few_queries(
     long_chat: MessageRepository, tables: Tables
 ) -> None:
-    """A search by small reads, then the page."""
+    """The search uses small reads, and then the page is read."""
     for seq in (5, 100, 150, 250, 300):
         tables.faults.requests.clear()
 
@@ -148,7 +148,7 @@ async def test_page_before_the_first_message_is_empty(
 
 
 async def test_page_not_adjacent_to_a_stored_message_is_empty(long_chat: MessageRepository) -> None:
-    """The caller joins runs; a run that is not adjacent would hide a gap."""
+    """The caller joins runs. A run that is not adjacent would hide a gap."""
     assert await long_chat.list_before("long_chat", TOP + 2, 10) == []
     assert await long_chat.list_after("long_chat", TOP + 1, 10) == []
 
@@ -167,7 +167,7 @@ async def test_page_limit_out_of_bounds_is_refused(
 async def test_joined_pages_from_either_end_are_the_whole_chat(
     long_chat: MessageRepository,
 ) -> None:
-    """As read by a client that scrolls, with hints."""
+    """The pages are read like a client that scrolls, with hints."""
     down: list[Message] = []
     page = await long_chat.list_before("long_chat", None, 37)
     while page:
@@ -186,7 +186,7 @@ async def test_joined_pages_from_either_end_are_the_whole_chat(
 async def test_run_ends_before_a_missing_message(
     repository: MessageRepository,
 ) -> None:
-    """A later batch may be stored before an earlier one; the gap must not be hidden."""
+    """A later batch may be stored before an earlier one, and the gap must not be hidden."""
     stored = [*range(1, 51), *range(61, 101)]
     await repository.put_batch(batch(*map(message, stored)), timeout_s=20)
 
@@ -214,7 +214,7 @@ def seqs_of_readable(run: list[Message]) -> list[int]:
 
 @pytest.fixture
 async def expired_chat(repository: MessageRepository) -> MessageRepository:
-    """A chat of 10 messages, of which 1, 4, 5 and 10 have expired and 7 will expire."""
+    """A chat of 10 messages: 1, 4, 5 and 10 have expired, and 7 will expire."""
     expiries = dict.fromkeys((1, 4, 5, 10), NOW_S) | {7: NOW_S + 1}
     history = [
         expiring_message(seq, expiries[seq]) if seq in expiries else message(seq)
@@ -237,7 +237,7 @@ async def delete_expired_items(tables: Tables) -> None:
 async def test_run_has_tombstones_of_expired_messages(
     expired_chat: MessageRepository, tables: Tables, is_deleted: bool
 ) -> None:
-    """Runs are contiguous, whether DynamoDB has deleted the expired items or not."""
+    """Runs are contiguous whether or not DynamoDB has deleted the expired items."""
     if is_deleted:
         await delete_expired_items(tables)
         assert len(await tables.scan("messages")) == 6 + 5
@@ -277,7 +277,7 @@ async def test_head_is_the_newest_message_even_if_it_expired(
 async def test_tombstone_keeps_sender_and_ref(
     expired_chat: MessageRepository, tables: Tables
 ) -> None:
-    """A retry after the loss of Redis still finds the expired message."""
+    """A retry after a loss of Redis still finds the expired message."""
     before = await expired_chat.list_before("d-1", 5, 1)
     await delete_expired_items(tables)
 
@@ -288,7 +288,7 @@ async def test_tombstone_keeps_sender_and_ref(
 async def test_missing_message_without_a_marker_ends_a_run(
     expired_chat: MessageRepository, tables: Tables
 ) -> None:
-    """Only messages with an expiry have a marker; any other gap must not be hidden."""
+    """Only messages with an expiry have a marker. Any other gap must not be hidden."""
     key = {"chatid": {"S": "d-1"}, "ts": {"N": str(message(8).ts)}}
     table = tables.settings.table_prefix + "messages"
     await tables.client.call("delete_item", {"TableName": table, "Key": key})
@@ -302,7 +302,7 @@ async def test_missing_message_without_a_marker_ends_a_run(
 async def test_filled_hole_is_a_tombstone_until_the_message_is_stored(
     repository: MessageRepository,
 ) -> None:
-    """A chat can be read past a lost message; a late write replaces the tombstone."""
+    """A chat can be read past a lost message. A late write replaces the tombstone."""
     history = [message(seq) for seq in (1, 2, 5, 6)]
     await repository.put_batch(batch(*history), timeout_s=20)
 

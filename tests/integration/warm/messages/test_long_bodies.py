@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_long_body_is_an_object_and_every_query_returns_it(world: LongBodyWorld) -> None:
-    """The item has the reference, size and checksum; readers get the whole text."""
+    """The item has the reference, size and checksum. Readers get the complete text."""
     user, other = UserId(f"a-{secrets.token_hex(4)}"), UserId(f"b-{secrets.token_hex(4)}")
     files = [Attachment("f1", "a.png", "image/png", 3)]
     sent = [
@@ -74,7 +74,7 @@ async def test_long_body_is_an_object_and_every_query_returns_it(world: LongBody
 
 
 async def test_page_reads_its_objects_concurrently_up_to_a_limit(world: LongBodyWorld) -> None:
-    """A page of long messages is fast, and its memory and connections are bounded."""
+    """A page of long messages is fast, and its memory and connections are limited."""
     sent = [world.recent(seq, f"{seq} {LONG}") for seq in range(1, 41)]
     await world.put(*sent)
     in_flight = in_flight_max = 0
@@ -99,7 +99,7 @@ async def test_page_reads_its_objects_concurrently_up_to_a_limit(world: LongBody
 async def test_body_with_a_lost_object_is_unavailable_and_never_empty(
     world: LongBodyWorld, damage: str
 ) -> None:
-    """The reader gets an error and a metric counts it; other messages are still readable."""
+    """The reader gets an error, and a metric counts it. Other messages are still readable."""
     await world.put(world.recent(1, "short"), world.recent(2, LONG), world.recent(3, "end"))
     (key,) = await world.keys()
     if damage == "missing":
@@ -137,7 +137,7 @@ async def test_change_of_a_message_with_a_lost_object_is_applied(
 async def test_read_during_an_edit_returns_a_complete_text(
     world: LongBodyWorld,
 ) -> None:
-    """The edit removes the object between the two reads; the item is then read again."""
+    """The edit removes the object between the two reads, so the item is read again."""
     sent = world.recent(1, LONG)
     await world.put(sent)
     edits = [world.entry(2, "edit", 1, LONG + " again")]
@@ -157,7 +157,7 @@ async def test_read_during_an_edit_returns_a_complete_text(
 async def test_read_during_archiving_of_a_long_message_continues_in_the_archive(
     world: LongBodyWorld,
 ) -> None:
-    """Item and object are moved to a segment between the two reads; the page is complete."""
+    """Item and object move to a segment between the two reads, and the page is complete."""
     sent = [world.old(seq, body=f"{seq} {LONG}") for seq in range(1, 9)]
     await world.put(*sent)
     visits = [1]
@@ -187,10 +187,10 @@ async def test_read_during_archiving_of_a_long_message_continues_in_the_archive(
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_random_changes_leave_no_orphaned_object(world: LongBodyWorld, seed: int) -> None:
-    """Edits to long and short texts, reactions, deletions and blanked edits."""
+    """The changes are edits to long and short texts, reactions, deletions and blanked edits."""
     dice = random.Random(seed)
     wanted: dict[int, str] = {}
-    edits: dict[int, int] = {}  # message → its newest edit
+    edits: dict[int, int] = {}  # maps each message to its newest edit
     for seq in range(1, 5):
         wanted[seq] = dice.choice(("short", f"{seq} {LONG}"))
         await world.put(world.recent(seq, wanted[seq]))
@@ -227,7 +227,7 @@ async def test_random_changes_leave_no_orphaned_object(world: LongBodyWorld, see
 
 
 async def test_body_stays_in_its_item_while_s3_is_unavailable(world: LongBodyWorld) -> None:
-    """Persisting does not wait for S3; these bodies are read without it (P9)."""
+    """Persisting does not wait for S3. These bodies are read without it (P9)."""
     attempts: list[str] = []
 
     class UnavailableFiles(BodyFiles):
@@ -243,10 +243,10 @@ async def test_body_stays_in_its_item_while_s3_is_unavailable(world: LongBodyWor
     count = len(attempts)
     await repository.put_batch([PersistItem(m, None) for m in sent[3:]], 20)
 
-    assert count and len(attempts) == count  # S3 is not retried for a while
+    assert count and len(attempts) == count  # s3 is not retried for a while
     assert await world.keys() == set()
     assert encoded(await repository.list_after(world.chat, 0, 10)) == encoded(sent)
-    await world.put(*sent)  # S3 is back: the next write moves the bodies
+    await world.put(*sent)  # s3 is available again, and the next write moves the bodies
     assert len(await world.keys()) == 6
     assert encoded(await world.container.messages.list_after(world.chat, 0, 10)) == encoded(sent)
 
@@ -255,7 +255,7 @@ async def test_body_stays_in_its_item_while_s3_is_unavailable(world: LongBodyWor
 async def test_hanging_s3_delays_a_write_only_by_its_own_timeout(
     world: LongBodyWorld,
 ) -> None:
-    """The timeout of an object write is shorter than that of the persist worker's batch."""
+    """The timeout of an object write is shorter than the timeout of the persist worker's batch."""
 
     class HangingFiles(BodyFiles):
         async def put(self, key: str, data: bytes) -> None:

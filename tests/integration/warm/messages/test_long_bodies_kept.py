@@ -1,4 +1,4 @@
-"""Long bodies and crashes: no orphaned objects, no dangling references."""
+"""Long bodies and crashes: no orphaned objects and no dangling references."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ async def test_crash_before_the_item_leaves_an_object_that_the_retry_uses(
 async def test_crash_before_the_object_is_removed_leaves_an_orphan_that_is_swept(
     world: LongBodyWorld, crash_at: list[str]
 ) -> None:
-    """After an edit and a deletion the items are right; the sweep removes the edit's orphan."""
+    """After an edit and a deletion the items are right, and the sweep removes the edit's orphan."""
     sent = [world.recent(seq, LONG) for seq in (1, 2)]
     await world.put(*sent)
     for target, change in ((1, world.entry(3, "edit", 1, "new")), (2, world.entry(4, "delete", 2))):
         crash_at.append("bodies.before_drop")
         with pytest.raises(Crashed):
             await world.changes().apply(world.chat, sent[target - 1].ts, [change])
-        await world.changes().apply(world.chat, sent[target - 1].ts, [change])  # the retry
+        await world.changes().apply(world.chat, sent[target - 1].ts, [change])  # this is the retry
     kept = world.recent(5, LONG)
     await world.put(kept)
-    # The retry of the deletion has removed its object; the one of the edit has not.
+    # The retry of the deletion removed its object; the retry of the edit did not.
     assert len(await world.keys()) == 2
 
     too_young = await world.sweep(settle_s=60)
@@ -79,10 +79,10 @@ async def test_crash_before_the_object_is_removed_leaves_an_orphan_that_is_swept
     assert [m.body for m in await world.container.messages.list_after(world.chat, 4, 1)] == [LONG]
 
 
-async def test_sweep_keeps_objects_of_entries_that_are_not_persisted_yet(
+async def test_sweep_keeps_objects_of_unpersisted_entries(
     world: LongBodyWorld,
 ) -> None:
-    """An object without an item is no orphan while its entry waits in the backlog."""
+    """An object without an item is not an orphan while its entry is in the backlog."""
     team = await make_direct(world.container, UserId("x-" + world.chat), UserId("y-" + world.chat))
     world.chat = ChatId(team.chat)
     sender = UserId(next(iter(team.users)))
@@ -146,7 +146,7 @@ async def test_object_of_an_item_that_ttl_deleted_is_swept(world: LongBodyWorld)
 async def test_archiving_stores_the_text_and_removes_the_object(
     world: LongBodyWorld, crash_at: list[str]
 ) -> None:
-    """Segments contain long texts; a crash before the removal leaves objects that are swept."""
+    """Segments contain long texts. A crash before the removal leaves objects that are swept."""
     sent = [world.old(seq, body=f"{seq} {LONG}" if seq % 2 else "short") for seq in range(1, 31)]
     await world.put(*sent)
     crash_at.append("bodies.before_drop")
@@ -168,7 +168,7 @@ async def test_archiving_stores_the_text_and_removes_the_object(
 async def test_long_edit_of_an_archived_message_is_archived_by_the_next_run(
     world: LongBodyWorld,
 ) -> None:
-    """Until then its item and object override the segment; then both are removed."""
+    """Until then its item and object override the segment. Then both are removed."""
     sent = [world.old(seq) for seq in range(1, 11)]
     await world.put(*sent)
     await world.visit()
@@ -184,7 +184,7 @@ async def test_long_edit_of_an_archived_message_is_archived_by_the_next_run(
 
 
 async def test_archiving_stops_at_a_lost_body(world: LongBodyWorld) -> None:
-    """A missing text is not archived as an empty one, and no item is removed."""
+    """A missing text is not archived as an empty text, and no item is removed."""
     await world.put(*(world.old(seq, body=LONG) for seq in range(1, 4)))
     key = sorted(await world.keys())[1]
     await world.container.body_files.remove(key)
@@ -201,7 +201,7 @@ async def test_archiving_stops_at_a_lost_body(world: LongBodyWorld) -> None:
 async def test_item_changed_by_an_older_release_has_the_text_that_release_wrote(
     world: LongBodyWorld,
 ) -> None:
-    """An older release keeps the unknown reference in the item; the reference is then ignored."""
+    """It keeps the reference, which it does not know, in the item; the reference is ignored."""
     sent = [world.recent(1, LONG), world.recent(2, LONG)]
     await world.put(*sent)
     table = MESSAGES.name_in(world.container.settings.warm)
@@ -249,7 +249,7 @@ async def test_long_texts_of_a_chat_under_legal_hold_are_copied(world: LongBodyW
 
 
 async def test_sweep_finds_items_of_a_sharded_chat(world: LongBodyWorld) -> None:
-    """The object key has chat and ts; the layout determines the shard."""
+    """The object key has chat and ts, and the layout determines the shard."""
     first = world.recent(1, LONG)
     layout = Layouts({world.chat: Layout((ShardingPeriod(first.ts, 8),))})
     (short,) = await world.container.long_bodies.offload([encode_item(PersistItem(first, None))])
@@ -270,7 +270,7 @@ async def test_sweep_finds_items_of_a_sharded_chat(world: LongBodyWorld) -> None
 
 
 class FixedShardList:
-    """A shard list with fixed layouts."""
+    """A shard list with constant layouts."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
@@ -280,10 +280,10 @@ class FixedShardList:
 
 
 @pytest.mark.parametrize(("retention_s", "is_kept"), [(60, True), (10**9, False), (0, False)])
-async def test_object_of_an_item_that_ttl_may_have_deleted_too_early_is_kept(
+async def test_object_of_an_item_deleted_too_early_by_ttl_is_kept(
     world: LongBodyWorld, retention_s: int, is_kept: bool
 ) -> None:
-    """The reader of the Stream restores such an item, which then references the object again."""
+    """The reader of the Stream restores such an item, which then refers to the object again."""
     await world.put(world.recent(1, LONG))
     (item,) = await world.items()
     key = {name: item[name] for name in MESSAGES.key.names}

@@ -1,4 +1,4 @@
-"""Messages of the maximum configurable length, through every process, tier and client."""
+"""Messages of the maximum configurable length in every process, tier and client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
     "CHAT_CHATS_BODY_CHARS_MAX": str(LONGEST),
     "CHAT_CHATS_BODY_BYTES_MAX": str(LONGEST),
     "CHAT_GATEWAY_FRAME_BYTES_MAX": str(3 * LONGEST + 8192),
-    # A slow machine does not count as an unavailable bucket.
+    # A slow machine must not count as an unavailable bucket.
     "chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": "20",
     "CHAT_REDIS_LOG_MAX": "10",
     "CHAT_REDIS_INBOX_MAX": "10",
@@ -49,7 +49,7 @@ def bodies_in(vault: Vault) -> list[bytes]:
 async def test_longest_configurable_message_is_delivered_stored_and_changed(
     long_message_stack: Vault,
 ) -> None:
-    """Over WebSocket, HTTP and the SDK; from Redis, DynamoDB and S3; with edit and deletion."""
+    """Tests WebSocket, HTTP and the SDK, reads from all three tiers, an edit and a deletion."""
     async with httpx.AsyncClient(
         base_url=long_message_stack.api.endpoint, timeout=TIMEOUT_S
     ) as client:
@@ -75,7 +75,7 @@ async def test_longest_configurable_message_is_delivered_stored_and_changed(
             received = [message.body for message in sdk.messages(chat)]
             for number in range(30):
                 await device.say(chat, f"short {number}", durability="stored")
-            # A page is limited in bytes, but has at least one message.
+            # A page is limited in bytes but has at least one message.
             pages = [await device.ask("history", chat=chat, after=n, limit=2) for n in range(2)]
             found = await bob.ask("GET", f"/v1/chats/{chat}/messages/{answer['seq']}")
             listed = await alice.ask("GET", "/v1/me/sent?order=oldest")

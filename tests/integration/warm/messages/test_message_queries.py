@@ -45,7 +45,7 @@ def repository(tables: Tables) -> MessageRepository:
 
 @pytest.fixture
 def queries(tables: Tables) -> MessageIndexes:
-    """The queries under test; their clock stands still."""
+    """The queries under test, with a clock that does not advance."""
     return MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
 
 
@@ -63,7 +63,7 @@ async def list_pages(
 
 @pytest.fixture
 async def conversation(repository: MessageRepository, queries: MessageIndexes) -> MessageIndexes:
-    """Seven messages between alice and bob in d-1, three of alice in the group g-1."""
+    """Seven messages between alice and bob in d-1, and three of alice in the group g-1."""
     for seq in range(1, 8):
         sender, receiver = ("alice", "bob") if seq % 2 else ("bob", "alice")
         await repository.put_batch(batch(message(seq, sender=sender), receiver=receiver), 20)
@@ -163,7 +163,7 @@ async def test_index_pages_have_complete_messages(conversation: MessageIndexes) 
 
 
 async def test_stale_index_row_is_omitted(conversation: MessageIndexes, tables: Tables) -> None:
-    """An index lags behind its table; rows without an item are skipped and the page is full."""
+    """An index lags behind its table. Rows without an item are skipped, and the page is full."""
     page = await conversation.list_sent("alice", limit=1)
     stale = {
         "chatid": {"S": "d-1"},
@@ -196,7 +196,7 @@ async def test_index_page_with_unprocessed_keys_is_complete(
 async def test_index_page_with_endlessly_unprocessed_keys_is_unavailable(
     conversation: MessageIndexes, tables: Tables
 ) -> None:
-    """A page is complete or an error, and never silently short."""
+    """A page is complete or an error, and never short without an error."""
     tables.client._settings = tables.settings.model_copy(update={"call_timeout_s": 0.5})
     queries_with_timeout = MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
 
@@ -232,7 +232,7 @@ async def test_page_of_an_unknown_user_is_empty(conversation: MessageIndexes) ->
 async def test_run_of_expired_items_never_makes_a_page_short(
     queries: MessageIndexes, tables: Tables, repository: MessageRepository, query: str
 ) -> None:
-    """A hundred expired rows between or after live ones are skipped."""
+    """A hundred expired rows between or after live rows are skipped."""
     expired = {*range(3, 103), *range(105, 125)}
     for seq in range(1, 125):
         await tables.put_rows(expiring(seq, EXPIRED_AT if seq in expired else EXPIRES_LATER_AT))
@@ -304,7 +304,7 @@ async def test_row_that_is_not_a_message_raises_corrupt_data(
 
 @pytest.fixture
 async def rows(tables: Tables, repository: MessageRepository) -> list[Item]:
-    """Items of many kinds in three chats, as a Scan returns them."""
+    """Items of many kinds in three chats, as returned by a Scan."""
     made: list[Item] = []
     for number in range(120):
         chat, receiver = (("d-1", "bob"), ("g-1", None), ("d-2", "carol"))[number % 3]
@@ -316,7 +316,7 @@ async def rows(tables: Tables, repository: MessageRepository) -> list[Item]:
         if number % 11 == 3:
             changes |= {"kind": "edit", "target": 1}
         sender = "bob" if receiver != "bob" and number % 4 == 0 else "alice"
-        # Times of different chats may be the same.
+        # Messages of different chats may have the same time.
         ts = START_TS + (number // 4) * STEP_US * 2 + number // 3
         sent = message(number + 1, chat, sender, ts=ts, **changes)
         made.append(encode_item(PersistItem(sent, receiver)))
@@ -359,7 +359,7 @@ async def test_pages_of_any_size_match_the_reference(
     ends: list[int],
     is_whole: bool,
 ) -> None:
-    """All unexpired items of the range are listed once, in order, in full pages."""
+    """All unexpired items of the range are listed once, in order and in full pages."""
     read: Callable[..., Awaitable[Page[Message]]]
     match pattern:
         case "chat":
@@ -388,7 +388,7 @@ async def test_pages_of_any_size_match_the_reference(
 
 
 class OnlyChats:
-    """A reader who may see some chats, and of them the messages with an even seq."""
+    """A reader who may see some chats and, of these, the messages with an even seq."""
 
     def __init__(self, *chats: str) -> None:
         self._chats = chats
@@ -456,7 +456,7 @@ async def test_messages_are_read_by_chat_and_ts(
 async def test_files_are_listed_by_their_index_until_they_are_deleted(
     repository: MessageRepository, tables: Tables
 ) -> None:
-    """The index has only messages with files; a deletion removes the message from it."""
+    """The index has only messages with files. A deletion removes the message from it."""
     file = Attachment("01JFILE", "plan.pdf", "application/pdf", 1234)
     await repository.put_batch(
         batch(*(message(seq, attachments=[file] if seq % 2 else []) for seq in range(1, 9))), 20.0

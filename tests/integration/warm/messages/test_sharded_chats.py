@@ -1,4 +1,4 @@
-"""A chat that was sharded, unsharded and sharded again: all features of other chats work."""
+"""A chat that was sharded, unsharded and sharded again: all features still work."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 NOW_S = START_TS // 1_000_000 + 100_000
 COUNT = 200
-# 4 shards, none, 16, 2; then the first and the last message of each period.
+# 4 shards, none, 16, 2; followed by the first and the last message of each period.
 LAYOUT = ((51, 4), (91, 1), (111, 16), (171, 2))
 EDGES = (1, 50, 51, 90, 91, 110, 111, 170, 171, 200)
 FILE = Attachment("01JFILE", "plan.pdf", "application/pdf", 1234)
 
 
 def made(seq: int) -> Message:
-    """Create a message of the chat; each tenth has a file."""
+    """Create a message of the chat; each tenth message has a file."""
     sender = "alice" if seq % 3 else "bob"
     return message(seq, sender=sender, attachments=[FILE] if seq % 10 == 0 else [])
 
 
 def text_of(start: int = START_TS, step: int = STEP_US) -> str:
-    """Return the layout as it is stored."""
+    """Return the layout as stored."""
     return ",".join(f"{start + seq * step}:{shards}" for seq, shards in LAYOUT)
 
 
@@ -64,7 +64,7 @@ def queries(sharded: MessageRepository, tables: Tables) -> MessageIndexes:
 async def test_entries_are_stored_once_in_the_shards_of_their_period(
     sharded: MessageRepository, tables: Tables
 ) -> None:
-    """Entries written twice are stored once, and they are evenly distributed over shards."""
+    """Entries written twice are stored once, and are distributed evenly over the shards."""
     found = await raw_seqs(tables.client, tables.settings, "d-1")
 
     assert sorted(seq for each in found.values() for seq in each) == list(range(1, COUNT + 1))
@@ -77,7 +77,7 @@ async def test_entries_are_stored_once_in_the_shards_of_their_period(
 async def test_history_is_contiguous_in_both_directions(
     sharded: MessageRepository, limit: int, has_hint: bool
 ) -> None:
-    """Across all periods, with and without the ts hint."""
+    """This holds across all periods, with and without the ts hint."""
     down: list[Message] = []
     up: list[Message] = []
 
@@ -134,7 +134,7 @@ async def page_through(
 async def test_queries_list_each_message_once_in_order(
     queries: MessageIndexes, tables: Tables, limit: int, newest_first: bool
 ) -> None:
-    """By chat, status, sender, receiver and files, in both directions."""
+    """Tested by chat, status, sender, receiver and files, in both directions."""
     every = list(range(1, COUNT + 1))
     files = ChatFiles(tables.client, tables.settings, FixedClock(NOW_S))
     wanted = {
@@ -144,7 +144,7 @@ async def test_queries_list_each_message_once_in_order(
         "received": (queries.list_received, "alice", [seq for seq in every if not seq % 3]),
         "files": (files.list_with_files, "d-1", [seq for seq in every if not seq % 10]),
     }
-    if limit == 1:  # one Query for each page: only the messages around a border
+    if limit == 1:  # one Query for each page, because these are only the messages around a border
         span = {"from_ts": START_TS + 45 * STEP_US, "to_ts": START_TS + 56 * STEP_US}
         every = list(range(45, 57))
     else:
@@ -176,7 +176,7 @@ async def test_time_range_includes_both_ends(queries: MessageIndexes) -> None:
 async def test_page_token_stays_valid_after_resharding(
     queries: MessageIndexes, sharded: MessageRepository, tables: Tables
 ) -> None:
-    """A page after the change continues where the page before it ended."""
+    """A page after the change continues where the previous page ended."""
     first = await queries.list_chat("d-1", limit=150, newest_first=False)
     begin = START_TS + (COUNT + 1) * STEP_US
     await put_layouts(tables.client, tables.settings, d_1=f"{text_of()},{begin}:8")
@@ -195,7 +195,10 @@ async def test_page_token_stays_valid_after_resharding(
 async def test_messages_are_found_and_changed_in_every_period(
     queries: MessageIndexes, sharded: MessageRepository, tables: Tables
 ) -> None:
-    """By chat and ts: read, edited, deleted; the partition of an item does not change."""
+    """They are read, edited and deleted by chat and ts.
+
+    The partition of an item does not change.
+    """
     changes = MessageChanges(tables.client, tables.settings)
     before = await raw_seqs(tables.client, tables.settings, "d-1")
     positions = [("d-1", made(seq).ts) for seq in EDGES]
@@ -240,7 +243,7 @@ async def test_replayed_dead_letter_replaces_its_tombstone_in_a_shard(
 async def test_messages_of_a_user_are_found_in_every_period(
     sharded: MessageRepository, tables: Tables
 ) -> None:
-    """Exports and erasures read by index, and by chat and ts."""
+    """Exports and erasures read by index and by chat and ts."""
     rows = PersonalRows(client=tables.client, settings=tables.settings)
 
     found_seqs = [each.seq async for page in rows.iter_entries("bob") for each in page]
@@ -254,7 +257,7 @@ async def test_messages_of_a_user_are_found_in_every_period(
 async def test_old_entries_are_read_in_order_and_removed_as_read(
     sharded: MessageRepository, tables: Tables
 ) -> None:
-    """The queries of the archive worker and the auditor."""
+    """These are the queries of the archive worker and the auditor."""
     archivable = ArchivableMessages(tables.client, tables.settings, FixedClock(NOW_S))
     oldest = await archivable.find_oldest("d-1")
     run = (await archivable.list_run("d-1", 0, 0, made(COUNT).ts, 120)).entries
@@ -280,7 +283,7 @@ async def sharded_archive(redis_url: str, warm_settings: Warm, s3: str) -> Async
 
 
 async def test_archiving_a_sharded_chat_keeps_its_history(sharded_archive: World) -> None:
-    """Its items are removed from all partitions; later changes override the archive."""
+    """Its items are removed from all partitions. Later changes override the archive."""
     world, warm = sharded_archive, sharded_archive.container.settings.warm
     sent = world.texts(COUNT)
     await world.put(*sent)

@@ -113,12 +113,15 @@ async def test_unprocessed_items_of_a_batch_are_retried_alone(
 async def test_batch_not_written_in_time_is_unavailable(
     repository: MessageRepository, tables: Tables
 ) -> None:
-    """The caller sets the deadline, for example by the end of a lease."""
+    """The caller sets the deadline, for example the end of a lease."""
     unprocess_all = lambda body: (200, {"UnprocessedItems": body["RequestItems"]})  # noqa: E731
     tables.faults.add("BatchWriteItem", *[unprocess_all] * 5000)
 
     async def has_last_error() -> bool:
-        """Return whether the error has a cause; on a slow machine no response may come in time."""
+        """Return whether the error has a cause.
+
+        On a slow machine, no response may arrive in time.
+        """
         with pytest.raises(Unavailable, match=r"timed out after 0\.1 s") as caught:
             await repository.put_batch(batch(message(1)), timeout_s=0.1)
         return "s; last error: " in caught.value.message and "not written" in caught.value.message
@@ -143,7 +146,7 @@ async def test_batch_with_a_lost_response_is_stored_once(
 async def test_batch_with_an_item_that_dynamodb_refuses_raises_corrupt_data(
     repository: MessageRepository, tables: Tables
 ) -> None:
-    """An item that is too large fails the whole batch at once; the caller bisects it."""
+    """An item that is too large fails the whole batch at once, and the caller bisects it."""
     too_large = message(2, body="x" * 410_000)
 
     with pytest.raises(CorruptData, match="size"):
@@ -156,6 +159,6 @@ async def test_batch_with_an_item_that_dynamodb_refuses_raises_corrupt_data(
 async def test_batch_with_a_lone_surrogate_raises_corrupt_data(
     repository: MessageRepository,
 ) -> None:
-    """Such a text cannot be stored; the error is permanent."""
+    """Such a text cannot be stored, so the error is permanent."""
     with pytest.raises(CorruptData):
         await repository.put_batch(batch(message(1, body="\ud83d")), timeout_s=20)

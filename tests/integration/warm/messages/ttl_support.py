@@ -30,7 +30,7 @@ RETENTION = ItemRetention.by(Archive(removal="ttl", retention_s=1))
 
 @dataclasses.dataclass
 class TtlWorld:
-    """A chat whose items TTL deletes, with the components that handle it."""
+    """A chat whose items TTL deletes, and the components that handle the deletions."""
 
     world: World
     archiver: Archiver

@@ -42,7 +42,7 @@ def reply(seq: int, chat: str = "d-1", **changes: Any) -> PersistItem:
 
 
 class Crashed(Exception):
-    """Raised instead of a process crash."""
+    """Raised in place of a process crash."""
 
 
 class CrashingClient(DynamoClient):
@@ -133,7 +133,7 @@ async def up_with_crashes(
     dice: random.Random,
     migrations: Sequence[Migration] = EXAMPLES,
 ) -> int:
-    """Run the migrations, crashing at random calls, until a run ends; return the crashes."""
+    """Run the migrations with crashes at random calls until a run completes; return the crashes."""
     for crashes in range(1000):
         client = CrashingClient(
             tables.client,
@@ -166,7 +166,7 @@ class Writer:
         self.deleted: set[Key] = set()
 
     async def put(self, count: int) -> None:
-        """Write `count` new messages, nine of ten as replies."""
+        """Write `count` new messages; nine of ten are replies."""
         made: list[PersistItem] = []
         for _ in range(count):
             made.append(PersistItem(self._make(), None))

@@ -24,7 +24,7 @@ _ABSENT = object()
 
 
 class Stack:
-    """A template with parameter values, evaluated like CloudFormation as far as ours needs."""
+    """A template with parameter values, evaluated like a subset of CloudFormation."""
 
     def __init__(self, template: dict[str, Any], given: dict[str, str]) -> None:
         self._parameters: dict[str, Any] = {}
@@ -132,10 +132,10 @@ async def test_template_creates_the_same_tables_as_the_server(
 
 
 async def test_documented_units_of_a_message_match_the_server(bare: Tables) -> None:
-    """The documented cost of each projection is that which the server reports for its items.
+    """The documented cost of each projection is what the server reports for its items.
 
-    On failure run `python -m tests.benchmarks.item_units` and copy its tables
-    to docs/data-model.md.
+    On failure run `python -m tests.benchmarks.item_units` and copy its tables to docs/data-
+    model.md.
     """
     figures = msgspec.json.decode(item_units.OUT.read_bytes())
 

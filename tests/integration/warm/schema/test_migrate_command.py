@@ -62,7 +62,7 @@ NEXT = "tests.integration.warm.schema.next_release"
 async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
     """The components of a process of the current release; Redis has two partitions."""
     newest = {"chatserver.warm.schema.active_version.NEWEST": EXAMPLES[-1].number}
-    with constants(newest):  # migrations do not wait for the test's own process
+    with constants(newest):  # migrations do not wait for the process of the test
         async with open_container(redis_url, tables.settings, redis={"partitions": 2}) as made:
             yield made
 
@@ -132,7 +132,7 @@ def as_reply(tail: bytes) -> bytes:
 
 
 class Clients:
-    """Clients that chat in some groups: replies, edits and deletions."""
+    """Clients that chat in some groups with replies, edits and deletions."""
 
     def __init__(
         self, container: StorageContainer, gateway: Gateway, groups: list[Audience]
@@ -169,13 +169,14 @@ class Clients:
 async def test_migrations_under_load_with_kills_and_two_releases_lose_nothing(
     container: StorageContainer, tables: Tables, start: Start
 ) -> None:
-    """The whole procedure of docs/evolution.md with a kill at each step of `migrate up`."""
+    """The procedure of docs/evolution.md, with a kill at each step of `migrate up`."""
     await Writer(tables, "before", random.Random(6)).put(150)
     gateway = Gateway(container.hot)
     groups = [await create_group_in(container, partition) for partition in (0, 1)]
     await make_users(container, CAROL)
     clients, stop = Clients(container, gateway, groups), asyncio.Event()
-    # The old worker persists partition 0, the new one partition 1: the other lease is held.
+    # The old worker persists partition 0 and the new one partition 1, because the other lease is
+    # held.
     held = Lease(
         hot=container.hot,
         partition=1,
@@ -218,7 +219,7 @@ async def test_migrations_under_load_with_kills_and_two_releases_lose_nothing(
         assert code == 0
         assert "schema 3 of 6; processes need schema 1 or newer" in output
         assert output.count(": schema 1, seen ") == 1
-        assert output.count(": schema 6, seen ") == 2  # a worker, and this test
+        assert output.count(": schema 6, seen ") == 2  # one worker and this test
         await _change_members(container, gateway, groups[0])
 
         code, output = await run(start, *up, "--contract", "4")
@@ -250,7 +251,7 @@ async def test_migrations_under_load_with_kills_and_two_releases_lose_nothing(
 
 
 async def _are_known(tables: Tables, count: int) -> bool:
-    """Return whether `count` worker processes besides this one are registered."""
+    """Return whether `count` other worker processes are registered."""
     rows = await tables.scan("directory")
     return sum(row["SK"]["S"].startswith("process#") for row in rows) > count
 
@@ -286,7 +287,7 @@ def restored_logging() -> Iterator[None]:
 async def test_plan_status_and_up_print_pending_migrations_cost_and_progress(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, restored_logging: None
 ) -> None:
-    """Without a terminal each progress report is a line."""
+    """Without a terminal, each progress report is a line."""
     settings = tables.settings
     for name in ("endpoint", "table_prefix", "access_key"):
         monkeypatch.setenv(f"CHAT_WARM_{name.upper()}", str(getattr(settings, name)))

@@ -60,7 +60,7 @@ LATER = {"chatserver.warm.schema.active_version.NEWEST": EXAMPLES[-1].number}
 async def test_up_with_crashes_fills_each_item_once_and_loses_no_newer_write(
     tables: Tables, seed: int
 ) -> None:
-    """Crashes at random calls, while an old and a new release write and change messages."""
+    """Crashes occur at random calls, while an old and a new release write and change messages."""
     dice, clock = random.Random(seed), JumpClock()
     old, new = Writer(tables, "old", dice), ThreadWriter(tables, "new", dice)
     new.start(tables)
@@ -127,8 +127,8 @@ async def test_old_release_keeps_unknown_attributes(tables: Tables) -> None:
     assert int(after["c", 1]["rev"]["N"]) == 21
 
 
-async def test_fill_of_a_stale_item_undoes_no_newer_write(tables: Tables) -> None:
-    """After the read an old release edits one item and deletes one, and TTL deletes a third."""
+async def test_fill_of_a_stale_item_overwrites_no_newer_write(tables: Tables) -> None:
+    """After the read, an old release edits one item and deletes another; TTL deletes a third."""
     old = Writer(tables, "c", random.Random(1))
     await old.store([reply(seq, "c") for seq in (1, 2, 3)])
     read = rows_of_messages(await scan_all(tables))
@@ -152,7 +152,7 @@ async def test_fill_of_a_stale_item_undoes_no_newer_write(tables: Tables) -> Non
 
 
 async def test_fill_with_a_lost_response_is_applied_once(tables: Tables) -> None:
-    """The retry finds the item filled."""
+    """The retry finds that the item is filled."""
     await Writer(tables, "c", random.Random(2)).put(5)
     tables.faults.lose_answers("UpdateItem", 3)
 
@@ -163,7 +163,7 @@ async def test_fill_with_a_lost_response_is_applied_once(tables: Tables) -> None
 
 
 async def test_plan_estimates_the_units_that_up_consumes(tables: Tables) -> None:
-    """Estimated from a sample, within 25 % of the consumption that the server reports."""
+    """The estimate from a sample is within 25 % of the consumption that the server reports."""
     dice = random.Random(4)
     for chat in range(12):
         await Writer(tables, f"c{chat}", dice).put(25)
@@ -187,7 +187,7 @@ async def test_plan_estimates_the_units_that_up_consumes(tables: Tables) -> None
 async def test_contract_is_refused_while_older_processes_run_and_without_its_option(
     tables: Tables,
 ) -> None:
-    """The error names the older process; afterwards processes of that schema cannot start."""
+    """The error names the older process. Afterwards processes of that schema cannot start."""
     clock, settings, client = JumpClock(), tables.settings, tables.client
     with pytest.raises(Conflict, match="2 thread-index must run first"):
         await up(tables, CONTRACT_4)
@@ -210,7 +210,7 @@ async def test_contract_is_refused_while_older_processes_run_and_without_its_opt
             assert (version, lines.output) == (4, ["4 thread-only: done already"])
             assert (await up(tables, CONTRACT_5))[0] == 5
         async with watch_schema(client, with_schema_version(settings, 4), "worker", clock):
-            pass  # older, and compatible
+            pass  # this process is older but compatible
 
     with pytest.raises(ConfigError, match="have schema 5, which requires processes of schema 4"):
         async with watch_schema(client, settings, "worker", clock):
@@ -222,7 +222,7 @@ async def test_contract_is_refused_while_older_processes_run_and_without_its_opt
 async def test_running_process_stops_when_its_schema_is_no_longer_supported(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It checks periodically and stops with SIGTERM."""
+    """The process checks periodically and stops with SIGTERM."""
     killed = asyncio.Event()
     monkeypatch.setattr("chatserver.warm.schema.active_version.os.kill", lambda *_: killed.set())
     rows = SchemaRows(tables.client, tables.settings)
@@ -245,7 +245,7 @@ async def test_process_starts_if_the_schema_cannot_be_read(tables: Tables) -> No
 async def test_second_run_fails_if_the_first_keeps_the_lock(
     tables: Tables,
 ) -> None:
-    """Only one run at a time; a run that lost the lock cannot write."""
+    """Only one run is active at a time. A run that lost the lock cannot write."""
     rows, clock = MigrationRows(tables.client, tables.settings), JumpClock()
     with constants({"chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": 60.0}):
         assert await rows.claim("first", clock.time()) == 1
@@ -295,7 +295,7 @@ async def test_apply_on_tables_in_use_makes_no_change_of_a_migration(
 
 
 async def test_marker_of_an_expiring_message_is_not_changed(tables: Tables) -> None:
-    """A marker is no message: it has no `rev`."""
+    """A marker is not a message, so it has no `rev`."""
     writer = Writer(tables, "c", random.Random(1))
     await writer.store([reply(1, "c", expires_at=2_000_000_000)])
     await writer.store(batch(message(2, chat="c")))
@@ -310,7 +310,7 @@ async def test_marker_of_an_expiring_message_is_not_changed(tables: Tables) -> N
 async def test_example_1_fills_lazily_and_in_bulk_and_then_reads_by_index(
     tables: Tables,
 ) -> None:
-    """Lazy fill, online index, bulk fill, switch of readers, removal of the old attribute."""
+    """Lazy fill, online index, bulk fill, switch of readers, and removal of the old attribute."""
     old, new = Writer(tables, "c", random.Random(3)), ThreadWriter(tables, "c", random.Random(3))
     await old.store([reply(seq, "c") for seq in range(2, 30)])
     await old.store(batch(message(30, chat="c", reply_to=2), message(31, chat="c")))
@@ -340,7 +340,7 @@ async def test_example_1_fills_lazily_and_in_bulk_and_then_reads_by_index(
 async def test_example_2_pins_need_their_migration_and_match_the_flag(
     tables: Tables,
 ) -> None:
-    """Pin and flag change in one transaction, with any race or lost response."""
+    """Pin and flag change in one transaction, despite any race or lost response."""
     pins = Pins(tables.client, tables.settings, SystemClock())
     old = Writer(tables, "c", random.Random(1))
     await old.put(9)

@@ -1,6 +1,6 @@
 """A migration that switches the TTL attribute of a table, and changes of items with `ttl`.
 
-The server of the tests stores the TTL setting but deletes no items.
+The test server stores the TTL setting but deletes no items.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ArchiveStub:
 
 
 async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tables) -> None:
-    """TTL must not delete an unarchived change; young and expiring items keep their `ttl`."""
+    """TTL must not delete an unarchived change. Recent and expiring items keep their `ttl`."""
     clock, archive = FixedClock(NOW_S), ArchiveStub()
     messages = MessageRepository(tables.client, tables.settings, clock, retention=RETENTION)
     changes = MessageChanges(
@@ -136,7 +136,7 @@ async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tabl
     await messages.put_batch(batch(message(1), message(2, expires_at=ENDS), message(3)), 20)
     edit = message(9, kind="edit", body="other", target=1)
 
-    await changes.apply("d-1", message(3).ts, [edit])  # just sent
+    await changes.apply("d-1", message(3).ts, [edit])  # it was just sent
     young = list(archive.late_chats)
     clock.now_s += 100_000
     for seq in (1, 2):
@@ -150,7 +150,7 @@ async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tabl
     assert rows[3]["ttl"]["N"] == str(NOW_S + 3 + 100_000 + 400_000)
 
 
-async def test_tombstone_that_may_be_archived_is_not_revived(tables: Tables) -> None:
+async def test_change_of_a_tombstone_that_may_be_archived_is_ignored(tables: Tables) -> None:
     """TTL has not deleted the item yet, and the archive ignores an item with an older `rev`."""
     clock = FixedClock(NOW_S)
     messages = MessageRepository(tables.client, tables.settings, clock, retention=RETENTION)

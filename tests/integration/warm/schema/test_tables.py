@@ -45,7 +45,7 @@ async def create(tables: Tables, name: str, partition: str, sort: str, **more: A
 
 
 async def test_tables_applied_have_the_keys_and_projections_of_the_data_model(bare: Tables) -> None:
-    """Indexes contain keys and the expiry, not the body."""
+    """Indexes contain keys and the expiry but not the body."""
     await apply_tables(bare.client, bare.settings, poll_s=0.01)
 
     described = await describe(bare, "messages")
@@ -100,7 +100,7 @@ async def test_tables_with_other_keys_are_refused_with_all_differences(
     bare: Tables,
 ) -> None:
     """The error lists every difference, and no table is created."""
-    await create(bare, "messages", "chatid", "ts")  # ts of type S, and no indexes
+    await create(bare, "messages", "chatid", "ts")  # ts has type S, and there are no indexes
     await create(bare, "social", "PK", "other")
 
     with pytest.raises(ConfigError) as caught:
@@ -117,7 +117,7 @@ async def test_tables_with_other_keys_are_refused_with_all_differences(
 
 
 async def test_table_with_another_ttl_attribute_is_refused(tables: Tables) -> None:
-    """TTL on a wrong attribute could delete data; it is not changed silently."""
+    """TTL on a wrong attribute could delete data, so it is not changed automatically."""
     state = {"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED", "AttributeName": "created"}}
     tables.faults.add("DescribeTimeToLive", lambda _: None, reply(state))
 
@@ -165,7 +165,7 @@ def description_while_creating(settings: Warm) -> dict[str, Any]:
 
 
 async def test_apply_waits_until_tables_are_active(bare: Tables) -> None:
-    """AWS takes seconds to create a table; TTL is set after that."""
+    """AWS takes seconds to create a table, and TTL is set after that."""
     missing = [lambda _: None] * len(TABLES)
     slow = [reply(description_while_creating(bare.settings))] * 3
     bare.faults.add("DescribeTable", *missing, *slow)

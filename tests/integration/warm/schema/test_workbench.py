@@ -54,7 +54,7 @@ Read = Callable[[], Awaitable[object]]
 
 
 async def test_sample_rows_of_the_model_are_found_by_the_repositories(tables: Tables) -> None:
-    """Every facet without a decoder; a row with a wrong key or attribute would not be found."""
+    """Every facet without a decoder is read. A row with a wrong key or attribute is not found."""
     client, settings = tables.client, tables.settings
     model = msgspec.json.decode(FILE.read_bytes(), type=Model)
     for table in model.DataModel:

@@ -1,4 +1,4 @@
-"""The stream reader: shards, leases and checkpoints, on a stub of DynamoDB Streams.
+"""The stream reader: shards, leases and checkpoints, with a stub of DynamoDB Streams.
 
 `tests/integration/workers/archive/test_ttl.py` tests the handling of deleted items.
 """
@@ -37,7 +37,7 @@ DAY_S = 86_400.0
 
 
 class RemovalRecorder:
-    """Records the seqs of the items that readers report as deleted by TTL, in order."""
+    """Records the seqs of items that readers report as deleted by TTL, in order."""
 
     def __init__(self) -> None:
         self.seqs: list[int] = []
@@ -81,11 +81,11 @@ class StreamWorld:
         return list(range(first, self.sent + 1))
 
     async def wait_until_handled(self, seqs: Sequence[int]) -> None:
-        """Wait until the deletions of all these seqs were handled."""
+        """Wait until the deletions of all these seqs are handled."""
         await eventually(lambda: set(seqs) <= set(self.recorder.seqs), what=f"{seqs} are handled")
 
     async def wait_until_read(self, *shards: FakeShard) -> None:
-        """Wait until shards are recorded as completely read."""
+        """Wait until the shards are recorded as completely read."""
 
         async def are_done() -> bool:
             known = (await self.rows.get_state(self.clock.time())).progress
@@ -137,7 +137,7 @@ async def reading(*readers: StreamReader) -> AsyncIterator[None]:
 
 
 async def kill(reader: StreamReader, task: asyncio.Task[None]) -> None:
-    """Stop a reader like a killed process: it does not release its leases."""
+    """Stop a reader like a killed process, without releasing its leases."""
     shards = list(reader._tasks.values())
     reader._tasks = {}
     for each in (*shards, task):
@@ -183,7 +183,7 @@ async def test_deletions_by_ttl_are_handled_in_order_and_others_ignored(world: S
 async def test_reader_that_crashes_is_replaced_without_skipping_records(
     world: StreamWorld, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Records after the last checkpoint are handled again, earlier ones are not."""
+    """Records after the last checkpoint are handled again. Earlier ones are not."""
     world.server.page_records = 4
     sent = world.remove(10)
     reader, crashed = world.reader("r1"), asyncio.Event()
@@ -252,7 +252,7 @@ async def test_expired_iterators_and_failed_calls_lose_nothing(world: StreamWorl
 async def test_readers_share_the_shards_and_a_stopped_one_releases_its_own(
     world: StreamWorld,
 ) -> None:
-    """Two readers have equal shares; when one stops, the other gets all shards at once."""
+    """Two readers have equal shares. When one stops, the other gets all shards at once."""
     shards = world.server.split(world.server.first, 6)
     one, two = world.reader("r1"), world.reader("r2")
 
@@ -338,7 +338,7 @@ async def test_idle_shard_with_a_trimmed_last_record_is_no_loss(world: StreamWor
 
 
 async def test_lag_metric_is_the_age_of_the_oldest_unhandled_record(world: StreamWorld) -> None:
-    """Also while no reader can read the shard, so that the alert comes within a day."""
+    """It also increases while no reader can read the shard, so that an alert fires within a day."""
     async with reading(world.reader()):
         await world.wait_until_handled(world.remove(1))
     world.recorder.failures_left = 10_000
@@ -359,7 +359,7 @@ async def test_lag_metric_is_the_age_of_the_oldest_unhandled_record(world: Strea
 async def test_stream_with_splits_and_killed_readers_is_handled_completely(
     world: StreamWorld, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Each record is handled at least once, in shard order, parents before children."""
+    """Each record is handled at least once, in shard order, and parents before children."""
     dice, server = random.Random(seed), world.server
     server.page_records = 2
     monkeypatch.setattr(stream_reader, "CHECKPOINT_S", 0.0)
@@ -427,7 +427,7 @@ async def real(dynamodb: str) -> AsyncIterator[tuple[Tables, Warm]]:
 async def test_stream_of_the_real_server_is_read_and_other_deletions_ignored(
     real: tuple[Tables, Warm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inserts and deletions come in order; none of them was made by TTL."""
+    """Inserts and deletions arrive in order, and none was made by TTL."""
     monkeypatch.setattr(stream_reader, "CHECKPOINT_S", 0.0)
     tables, settings = real
     name = MESSAGES.name_in(settings)

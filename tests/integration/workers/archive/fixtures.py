@@ -25,7 +25,7 @@ async def archive_world(
     tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
 ) -> AsyncIterator[World]:
     """The stores and the components of a worker."""
-    # A separate Redis: other tests empty that of the test run.
+    # Use a separate Redis, because other tests delete the data of the shared one.
     redis = Server(redis_launch(tmp_path_factory.mktemp("archive"), free_port(), appendonly="no"))
     redis.start()
     try:

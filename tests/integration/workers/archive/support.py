@@ -43,7 +43,7 @@ STEPS = (
 
 
 class Crashed(Exception):
-    """Raised at a failpoint instead of a process crash."""
+    """Raised at a failpoint in place of a process crash."""
 
 
 @dataclasses.dataclass
@@ -95,7 +95,7 @@ class World:
         return OlderTiers(self.container.messages, cold)
 
     async def put(self, *messages: Message) -> None:
-        """Write entries to the warm tier as the persist worker does."""
+        """Write entries to DynamoDB as the persist worker does."""
         await self.container.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
 
     async def walk_down(self, limit: int = 50, reader: OlderTiers | None = None) -> list[Message]:
@@ -160,7 +160,7 @@ async def open_world(redis_url: str, warm: Warm, cold: Cold) -> AsyncIterator[Wo
 def at_step(
     monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], None], times: int = 1
 ) -> Iterator[None]:
-    """Call `act` when the archiver reaches a failpoint, the first `times` times."""
+    """Call `act` when the archiver reaches a failpoint, for the first `times` times."""
     left = times
 
     def failpoint(name: str) -> None:
@@ -176,7 +176,7 @@ def at_step(
 
 
 def crash() -> None:
-    """Abort like a killed process."""
+    """Raise `Crashed`, in place of a killed process."""
     raise Crashed
 
 

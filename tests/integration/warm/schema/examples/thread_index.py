@@ -26,8 +26,8 @@ READS = (Field.CHAT, Field.TS, Field.REV, Field.REPLY_TO, THREAD)
 
 
 def add_thread(item: Item) -> Repair | None:
-    """Return the repair that makes `thread` match `reply_to`, or None if it does."""
-    if Field.REV not in item:  # not a message
+    """Return the repair that makes `thread` match `reply_to`, or None if it already does."""
+    if Field.REV not in item:  # this is not a message
         return None
     wanted = thread_of(item)
     if item.get(THREAD) == wanted:
@@ -105,7 +105,7 @@ class Threads:
         await self._client.call("put_item", {"TableName": self._table, "Item": item | fill.sets})
 
     async def edit(self, chat: str, ts: int, body: str, rev: int) -> None:
-        """Change the body. The same write fills the item: a lazy fill."""
+        """Change the body. The same write fills the item (a lazy fill)."""
         version = await self._known.get_version()
 
         def change(item: Item) -> Repair | None:
@@ -121,7 +121,7 @@ class Threads:
         await repair_item(self._client, MESSAGES, self._table, item, change)
 
     async def list_replies(self, chat: str, seq: int) -> list[int]:
-        """Return the seqs of the replies to a message: by index once that is complete."""
+        """Return the seqs of the replies to a message, with the index once it is complete."""
         if await self._known.get_version() >= 4:
             rows = await self._query("#key = :key", {THREAD: {"S": f"{chat}#{seq}"}}, "thread")
             keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
@@ -135,7 +135,7 @@ class Threads:
         return [int(item[Field.SEQ]["N"]) for item in items]
 
     def _fill_of(self, item: Item, version: int) -> Repair:
-        """Return both attributes for old readers; from migration 4 on, the new one alone."""
+        """Return both attributes for old readers; from migration 4 on, only the new one."""
         thread = thread_of(item)
         if thread is None:
             return Repair()
