@@ -1,6 +1,6 @@
 """Password accounts: registration, login, refresh and logout (API2, API6, row 22).
 
-DynamoDB refuses requests as AWS does.
+DynamoDB refuses requests with the limits of AWS.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNAUTHENTICATED = 3500
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack whose DynamoDB refuses requests as AWS does."""
+    """A stack whose DynamoDB has the limits of AWS."""
     folder = tmp_path_factory.mktemp("limited")
     with open_stack(folder, fsync="no", env=PATIENT, is_limited=True) as made:
         yield made
@@ -38,7 +38,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def accounts_api(stack: Stack) -> Server:
     """An API process of that stack with fast password hashes."""
-    from tests.security.support.fixtures import FAST_HASHES  # a plugin: pytest must load it first
+    from tests.security.support.fixtures import FAST_HASHES  # a plugin that pytest must load first
 
     return stack.start_api(**FAST_HASHES)
 
@@ -51,7 +51,7 @@ def device_of(stack: Stack, user: str, token: str, device: str = "d1") -> RawCha
 async def test_registered_account_connects_until_logout(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """The gateway accepts the token of a new account until the logout, then no longer."""
+    """The gateway accepts the token of a new account until the logout."""
     user = new_name("zoe")
     granted = await register(client, user.upper(), name="Zoë", device="Laptop")
     chat = await device_of(stack, user, granted["token"]).start()
@@ -72,7 +72,7 @@ async def test_registered_account_connects_until_logout(
 async def test_register_with_taken_or_reserved_name_is_refused(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Names that exist in any spelling, reserved names and lookalikes are refused."""
+    """Existing names in any spelling, reserved names and lookalikes are refused."""
     user = new_name("zoe")
     await register(client, user)
 
@@ -107,7 +107,7 @@ async def test_register_with_invalid_name_or_password_is_refused(
     answer = await client.post("/v1/auth/register", json={"user": user, "password": password})
 
     assert answer.status_code in (400, 413), answer.text
-    assert f'"{password}"' not in answer.text, "the response contains the password"
+    assert f'"{password}"' not in answer.text, "the response must not contain the password"
 
 
 async def test_login_unknown_user_and_wrong_password_get_the_same_response(
@@ -136,7 +136,7 @@ async def test_login_unknown_user_and_wrong_password_get_the_same_response(
 async def test_login_attempts_per_name_are_limited(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """After five attempts a name, existing or not, is refused; others can still log in."""
+    """After five attempts a name, existing or not, is refused. Others can still log in."""
     user, other = new_name("zoe"), new_name("yan")
     await register(client, user)
     await register(client, other)
@@ -156,7 +156,7 @@ async def test_login_attempts_per_name_are_limited(
 async def test_refresh_rotates_and_concurrent_requests_get_the_same_token(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """A refresh token can be used once; concurrent requests get the same next token."""
+    """A refresh token works once. Concurrent requests get the same next token."""
     granted = await register(client, new_name("zoe"))
     body = {"refresh_token": granted["refresh_token"]}
 
@@ -173,14 +173,14 @@ async def test_refresh_rotates_and_concurrent_requests_get_the_same_token(
 async def test_reused_refresh_token_ends_the_login(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Late use of a spent token indicates theft: the login ends for both holders."""
+    """Late use of a spent token indicates theft, so the login ends for both holders."""
     user = new_name("zoe")
     stolen = (await register(client, user))["refresh_token"]
     granted = (await client.post("/v1/auth/refresh", json={"refresh_token": stolen})).json()
     third = await client.post("/v1/auth/refresh", json={"refresh_token": granted["refresh_token"]})
     chat = await device_of(stack, user, third.json()["token"]).start()
 
-    # Two generations old: outside of the grace period for retries.
+    # Two generations old, so outside of the grace period for retries.
     reused = await client.post("/v1/auth/refresh", json={"refresh_token": stolen})
 
     assert reused.status_code == 401
@@ -215,7 +215,7 @@ async def test_forged_refresh_token_does_not_end_the_login(
 async def test_row_01_password_change_logs_out_every_other_device(
     stack: Stack, new_client: NewClient, new_name: NewName
 ) -> None:
-    """The device that changed the password stays logged in; the old password is refused."""
+    """The device that changed the password stays logged in. The old password is refused."""
     user, client = new_name("zoe"), new_client()
     here = await register(client, user)
     there = await log_in(client, user)
@@ -243,7 +243,7 @@ async def test_row_01_password_change_logs_out_every_other_device(
 async def test_devices_are_listed_and_logged_out_individually(
     stack: Stack, new_client: NewClient, new_name: NewName
 ) -> None:
-    """A user lists and logs out their own devices only."""
+    """Users can list and log out only their own devices."""
     user, client = new_name("zoe"), new_client()
     here = await register(client, user, device="Laptop")
     there = await log_in(client, user)
@@ -273,7 +273,7 @@ async def test_devices_are_listed_and_logged_out_individually(
 async def test_login_beyond_the_device_limit_ends_the_least_recently_used(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """A login always succeeds; the least recently used device is logged out."""
+    """The login succeeds, and the least recently used device is logged out."""
     user = new_name("zoe")
     granted = [await register(client, user)]
     granted += [await log_in(client, user) for _ in range(4)]
@@ -312,7 +312,7 @@ async def test_row_22_banned_user_cannot_log_in_refresh_or_connect(
 async def test_refresh_cookie_is_unusable_by_scripts_and_other_sites(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """It is HttpOnly, SameSite=Strict, for one path, and works only from our own origin."""
+    """It is HttpOnly, SameSite=Strict, for one path, and accepted only from our own origin."""
     ours = {"X-Chat-Client": "web", "Origin": str(client.base_url).rstrip("/")}
     body = {"user": new_name("zoe"), "password": PASSWORD, "cookie": True}
 
@@ -373,7 +373,7 @@ async def test_key_acting_for_a_banned_user_is_refused(
 ) -> None:
     """A key with `act_as` cannot read, send or change anything for a banned user.
 
-    Also if Redis has lost the data of the ban.
+    This also holds if Redis has lost the ban.
     """
     user, other = new_name("zoe"), new_name("yan")
     for each in (user, other):

@@ -39,7 +39,7 @@ async def admin_routes(client: httpx.AsyncClient) -> list[tuple[str, str, str]]:
 async def test_api5_admin_routes_refuse_users_and_keys_without_the_scope(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """A user's token, no token, and a key with all scopes but the required one are refused."""
+    """A user's token, no token, and a key with all other scopes are refused."""
     token = (await register(client, new_name("zoe")))["token"]
     routes = await admin_routes(client)
     assert len(routes) >= 12
@@ -61,7 +61,7 @@ async def test_api5_admin_routes_refuse_users_and_keys_without_the_scope(
 async def test_key_is_created_listed_rotated_and_revoked(
     stack: Stack, client: httpx.AsyncClient
 ) -> None:
-    """A key works until it is revoked; its secret is printed once and never stored."""
+    """A key works until it is revoked. Its secret is printed once and never stored."""
     made = (
         await run_cli(stack, "keys", "create", "--name", "billing", "--scope", "users:read")
     ).strip()
@@ -93,7 +93,7 @@ def _key_partition(stack: Stack) -> tuple[str, str, str, str]:
 
 
 async def wait_for_status(status: Callable[[str], Any], text: str, wanted: int) -> None:
-    """Wait until a request with a key has a status: processes cache keys for seconds."""
+    """Wait until a request with a key gets a status, because processes cache keys for seconds."""
 
     async def has_status() -> bool:
         return bool(await status(text) == wanted)
@@ -181,7 +181,7 @@ async def test_host_manages_users_sessions_and_messages(
 async def test_system_message_reaches_a_group_without_membership(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """The host application can send to any group; the system user does not become a member."""
+    """The host application can send to any group without making the system user a member."""
     headers = bearer(await make_key(stack, *SCOPES))
     ben = new_name("ben")
     await stack.add_users([ben])
@@ -206,7 +206,7 @@ async def test_system_message_reaches_a_group_without_membership(
 async def test_broadcast_reaches_each_user_once(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Each user gets it once per ref, in the direct chat with the system user."""
+    """Each user gets the message once per ref, in the direct chat with the system user."""
     users = [new_name("fan") for _ in range(12)]
     await stack.add_users(users)
     headers = bearer(await make_key(stack, "broadcast"))

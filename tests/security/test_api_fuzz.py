@@ -1,8 +1,8 @@
 """Fuzzing of the running API with requests generated from its OpenAPI document.
 
 Schemathesis generates a fixed number of requests for each operation, the same in each run. Half of
-them refer to existing resources, so that they pass the first check. No response may be a 5xx;
-refusals are covered by other tests.
+them refer to existing resources, so that they pass the first check. No response may be a 5xx. Other
+tests cover refusals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def test_api_fuzzed_from_its_openapi_document_never_returns_5xx(stack: Stack, ap
         schema = schemathesis.openapi.from_url(f"{api.endpoint}/v1/openapi.json")
         for number, found in enumerate(schema.get_all_operations()):
             operation = found.ok()
-            # A separate user for each operation: one of them logs its user out everywhere.
+            # Use a separate user for each operation, because one of them logs its user out
+            # everywhere.
             token = stack.token(f"fuzz-{number}")
             existing = create_resources(session, api, token, stack.token(f"friend-{number}"))
             is_for_keys = operation.definition.raw["x-rule"].startswith("key with")

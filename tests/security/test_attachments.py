@@ -141,7 +141,7 @@ async def test_file_of_another_user_is_not_found(store: FileStack) -> None:
     for reference in ({"seq": ack.seq}, {"seq": mine.seq}, {}):
         with pytest.raises(NotFound):
             await store.download(carol, file.id, **reference)
-    with pytest.raises(NotFound):  # a message without it
+    with pytest.raises(NotFound):  # a message without the file
         await store.download(bob, file.id, seq=ack.seq + 1)
 
 
@@ -149,7 +149,7 @@ async def test_file_of_another_user_is_not_found(store: FileStack) -> None:
 async def test_file_of_a_deleted_or_left_message_is_not_found(
     store: FileStack,
 ) -> None:
-    """After a deletion for oneself or for everyone, or after leaving the chat."""
+    """Tested are deletion for oneself or for everyone, and leaving the chat."""
     _, alice, bob, carol = await store.open_chat()
     create = frames.CreateChat(0, "r", [bob, carol], "three")
     chat = ChatId((await store.api.chats.create_chat(alice, create)).chat)
@@ -172,7 +172,10 @@ async def test_file_of_a_deleted_or_left_message_is_not_found(
 
 @in_world
 async def test_thumbnail_of_an_image_with_appended_script_has_no_script(store: FileStack) -> None:
-    """A thumbnail has no data appended to the image; the file itself is only downloaded."""
+    """A thumbnail has none of the data appended to the image.
+
+    The file itself is only downloaded.
+    """
     chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, picture((8, 8), "GIF") + SCRIPT, "a.gif", "image/gif")
     await store.process_media(file.id)
@@ -201,7 +204,7 @@ async def test_thumbnail_of_an_image_with_appended_script_has_no_script(store: F
     ],
 )
 def test_file_name_with_path_or_deceptive_characters_is_refused(name: str) -> None:
-    """No path separators, control characters or direction marks, and no empty or long names."""
+    """Path separators, control characters, direction marks, and empty or long names are refused."""
     with pytest.raises(ClientError):
         parse_file_name(name)
 

@@ -25,7 +25,7 @@ NewName = Callable[[str], str]
 OWN, MEMBER, MANAGER, SENDER = Kind.OWN, Kind.MEMBER, Kind.MANAGER, Kind.SENDER
 CHAT = {"chat": "{chat}", "ref": "r1"}
 ON_MESSAGE = {**CHAT, "seq": "{seq}"}
-NO_RESPONSE = "no response"  # these frames are answered only if they are refused
+NO_RESPONSE = "no response"  # these frames get a response only if they are refused
 MUTED = {"muted": "forbidden"}
 CURSOR = {"epoch": "none", "seq": 0}
 
@@ -67,7 +67,7 @@ ROWS: dict[str, Row] = {
     "delete_session": Row(OWN, "not_found", {"companion": "ai-absent"}),
     "update_session": Row(OWN, "not_found", {"chat": "{chat}"}),
     "sessions": Row(OWN, "page", {}),
-    "search": Row(OWN, "not_found", {"q": "hello"}),  # no index here; results: test_frames.py
+    "search": Row(OWN, "not_found", {"q": "hello"}),  # no index here; see test_frames.py
     "stop": Row(MEMBER, "ok", {"chat": "{chat}"}),
     "join_turn": Row(MEMBER, "turn", {"chat": "{chat}"}),
     "typing": Row(MEMBER, NO_RESPONSE, {"chat": "{chat}", "on": True}),
@@ -112,7 +112,7 @@ def test_every_frame_has_a_row_in_the_matrix() -> None:
 async def test_frame_response_to_each_caller_matches_the_matrix(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName, tag: str
 ) -> None:
-    """Three kinds of non-members, a muted member, a member, an admin, the owner."""
+    """Three kinds of non-members, a muted member, a member, an admin and the owner are tested."""
     row = ROWS[tag]
     world = await make_world(stack, client, row, new_name)
     seq = await world.send("author")

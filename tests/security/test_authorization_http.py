@@ -123,7 +123,7 @@ ROWS: dict[str, Row] = {
     "PUT /v1/chats/{chat}/marks": Row(MEMBER, 204, {"read": 1}),
     "GET /v1/chats/{chat}/notifications": Row(MEMBER, 200),
     "PUT /v1/chats/{chat}/notifications": Row(MEMBER, 200, {"quiet": True}),
-    "GET /v1/chats/{chat}/picture": Row(MEMBER, 404),  # it has none
+    "GET /v1/chats/{chat}/picture": Row(MEMBER, 404),  # the group has none
     "GET /v1/chats/{chat}/preferences": Row(MEMBER, 200),
     "PATCH /v1/chats/{chat}/preferences": Row(MEMBER, 200, {"archived": True}),
     "GET /v1/me/chat-preferences": Row(OWN, 200),
@@ -181,7 +181,7 @@ ROWS: dict[str, Row] = {
     "GET /v1/admin/chats/{chat}/held": Row(APPLICATION, 200),
     "GET /v1/admin/holds": Row(APPLICATION, 200),
     "GET /v1/admin/reports": Row(APPLICATION, 200),
-    # Also for admins of the installation, which owners and admins of chats are not.
+    # Admins of the installation are allowed; owners and admins of chats are not such admins.
     "GET /v1/admin/overview": Row(APPLICATION, 200),
     "GET /v1/admin/audit": Row(APPLICATION, 200),
     "GET /v1/admin/cost": Row(APPLICATION, 200),
@@ -211,7 +211,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "GET /v1/user-search": {"q": "ann"},
 }
 
-# The expected status of each caller by the kind of a route. None: the status of the row.
+# The expected status of each caller, by the kind of a route; None is the status of the row.
 OUTSIDE = ("stranger", "removed", "banned")  # former members have no rights either
 CALLERS = (
     "anonymous",
@@ -270,7 +270,7 @@ _keys: dict[str, Keys] = {}
 
 @pytest.fixture
 async def keys(stack: Stack) -> Keys:
-    """API keys by the scope that they lack; "" lacks none. Created once for all rows."""
+    """API keys by the scope that they lack; "" lacks none. They are created once for all rows."""
     if stack.secret not in _keys:
         made = {"": await make_key(stack, *SCOPES)}
         for scope in {scope_of(operation) for operation in ROWS if operation in RULES} - {None}:

@@ -20,7 +20,7 @@ Bodies = dict[str, type[msgspec.Struct]]
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text("utf-8"))
 # Browsers send more fields in a subscription than the server reads.
 WITH_UNKNOWN_FIELDS = {"ChatNotifications", "NewPushSubscription", "PushKeys"}
-# Bounded by a parser instead of their type, in characters and bytes; row 28 of docs/security.md
+# Bounded by a parser instead of their type, in characters and bytes. Row 28 of docs/security.md
 # names its test. The whole body has at most 64 KB.
 BOUNDED_BY_PARSER = {
     "auth",
@@ -182,7 +182,7 @@ def is_bounded(info: mi.Type) -> bool:
 
 
 def test_row_28_every_field_of_a_body_has_a_bound(bodies: Bodies) -> None:
-    """Each field is bounded by its type or by a tested parser; lists too (row 12)."""
+    """Each field is bounded by its type or by a tested parser. So are lists (row 12)."""
     found = {
         name for body in bodies.values() for cls in structs_in(body) for name in unbounded_in(cls)
     }
@@ -191,7 +191,7 @@ def test_row_28_every_field_of_a_body_has_a_bound(bodies: Bodies) -> None:
 
 
 def test_row_13_no_body_field_accepts_any_type(bodies: Bodies) -> None:
-    """`{"$gt": ""}` instead of a text is a type error: no field has type Any or Raw."""
+    """`{"$gt": ""}` instead of a text is a type error, because no field has type Any or Raw."""
     for body in bodies.values():
         for cls in structs_in(body):
             info = mi.type_info(cls)

@@ -90,7 +90,7 @@ async def send_files(web: WebStack, writer: RawChat, chat: str, names: list[str]
             await writer.say(chat, f"files from {at}", attachments=attachments)
 
 
-# The page cannot insert markup from text: its policy requires Trusted Types.
+# The page cannot insert markup from text, because its policy requires Trusted Types.
 MARKUP = """() => {
   const errorOf = (attempt) => {
     try { attempt(); return "none"; } catch (error) { return error.name; }
@@ -103,8 +103,8 @@ MARKUP = """() => {
 }"""
 
 
-# Scrolls to the last message and to the first; returns the texts of all messages by seq, and all
-# names of elements and of attributes in the list of messages.
+# Scrolls to the last message and to the first. Returns the texts of all messages by seq, and all
+# names of elements and attributes in the list of messages.
 READ_ALL = """async (last) => {
   const list = document.querySelector('[role="log"]');
   const texts = {}, elements = new Set(), attributes = new Set();
@@ -129,7 +129,7 @@ DANGEROUS = {
 
 
 def letters_of(text: str) -> str:
-    """Return letters and digits only: Markdown removes some of the rest."""
+    """Return only letters and digits, because Markdown removes some other characters."""
     return "".join(filter(str.isalnum, text))
 
 
@@ -146,7 +146,7 @@ async def read_chat(person: Visitor, title: str, last: int) -> dict[int, str]:
 async def test_section_5_attacks_in_messages_names_and_file_names_are_shown_as_text(
     web: WebStack, visit: Visit
 ) -> None:
-    """Each is shown as written; none runs, adds an element, or triggers the policy."""
+    """Each is shown as written. None runs, adds an element or triggers the policy."""
     ann, ben = web.new_users(2)
     attacks = list(dict.fromkeys(ATTACKS))
     names = [text for text in attacks if len(text) <= NAME_CHARS_MAX]
@@ -179,5 +179,5 @@ async def test_section_5_attacks_in_messages_names_and_file_names_are_shown_as_t
     assert await bob.page.locator("script").count() == scripts
     assert await bob.page.locator("iframe, object, embed, base, form[action]").count() == 0
     assert await bob.page.evaluate("window.__xss") is None
-    await bob.check_is_clean(had_outage=True)  # addresses in texts have no preview: 404
+    await bob.check_is_clean(had_outage=True)  # addresses in texts have no preview, which is a 404
     assert await bob.page.evaluate(MARKUP) == ["TypeError", "TypeError", 0]

@@ -1,4 +1,4 @@
-"""Secrets are not stored or logged (row 21): unique ones are sent, then searched everywhere."""
+"""Secrets are not stored or logged (row 21): unique secrets are sent, then searched everywhere."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """docs/security.md names an existing test, or a reason, for each known vulnerability and rule.
 
-The row names are repeated here, so that no row can be lost from the document.
+The row names are repeated here, so that the document cannot lose a row.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_row_names_tests_or_a_reason(row: str, evidence: str) -> None:
 
 
 def test_every_named_test_exists() -> None:
-    """In tables and in the text."""
+    """This covers names in tables and in the text."""
     named = set(re.findall(r"`(test_\w+)`", TEXT))
 
     assert len(named) > 150

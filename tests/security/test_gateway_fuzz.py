@@ -1,9 +1,9 @@
 """Fuzzing of a gateway: malformed handshakes and frames, and almost valid JSON and MessagePack.
 
-Covers rows 6, 10, 11, 15 and 18 of docs/security.md: malformed input costs its sender an error or
-the connection and affects nobody else. Meanwhile two bystanders send, receive and read; their
-latencies are printed. The seed is fixed unless `FUZZ_SEED` is set; `FUZZ_TIMES` multiplies the
-number of cases.
+Covers rows 6, 10, 11, 15 and 18 of docs/security.md: malformed input causes an error or a close for
+its sender and affects no one else. Meanwhile two bystanders send, receive and read; their latencies
+are printed. The seed is fixed unless `FUZZ_SEED` is set; `FUZZ_TIMES` multiplies the number of
+cases.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def almost_valid_msgpack(rng: random.Random) -> bytes:
     """Return a hostile frame in MessagePack: truncated, mutated, or with a hostile tail."""
     try:
         data = msgspec.msgpack.encode(hostile_frame(rng))
-    except (OverflowError, UnicodeEncodeError):  # not representable in MessagePack
+    except (OverflowError, UnicodeEncodeError):  # cannot be represented in MessagePack
         data = b"\x81\xa4type"
     match rng.randrange(4):
         case 0:
@@ -212,7 +212,7 @@ async def send_frames(
 
 
 class Bystander:
-    """Two users who chat continuously; every message must be acked and delivered, in order."""
+    """Two users who chat continuously. Every message must be acked and delivered in order."""
 
     def __init__(self, sender: RawChat, reader: RawChat, chat: str) -> None:
         self._sender, self._reader, self._chat = sender, reader, chat
@@ -220,7 +220,7 @@ class Bystander:
         self.latencies: dict[str, list[float]] = {"send": [], "delivery": [], "history": []}
 
     async def run(self) -> None:
-        """Chat until cancelled, between two messages."""
+        """Chat until canceled, between two messages."""
         while True:
             await self.chat_once()
             await asyncio.sleep(0.02)
@@ -276,7 +276,7 @@ async def chatting(bystander: Bystander) -> AsyncIterator[asyncio.Task[None]]:
 async def test_malformed_input_affects_only_its_sender(
     stack: Stack, fuzzed: Server, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Two users chat during thousands of malformed inputs; the gateway stays healthy and small."""
+    """Two users chat during thousands of malformed inputs. The gateway stays healthy and small."""
     assert fuzzed.process is not None
     rng, port = random.Random(SEED), fuzzed.launch.port
     process = psutil.Process(fuzzed.process.pid)

@@ -91,7 +91,7 @@ SMUGGLED = b"GET /v1/me HTTP/1.1\r\nHost: chat.example\r\n\r\n"
 async def test_row_34_request_with_ambiguous_length_is_refused(
     accounts_api: Server, lines: list[bytes]
 ) -> None:
-    """The request is refused and closes the connection; the smuggled request gets no response."""
+    """The request is refused and the connection closed. The smuggled request gets no response."""
     head = b"\r\n".join([b"POST /v1/auth/login HTTP/1.1", b"Host: chat.example", *lines])
 
     answer = await exchange(accounts_api, head + b"\r\n\r\n0\r\n\r\n" + SMUGGLED)
@@ -113,7 +113,10 @@ async def test_row_34_request_with_ambiguous_length_is_refused(
     ids=str,
 )
 async def test_row_33_malformed_header_line_is_refused(accounts_api: Server, line: bytes) -> None:
-    """No bare CR, NUL or second Host. (A bare LF ends a line: RFC 9112, section 2.2.)"""
+    """Bare CR, NUL and a second Host are refused. (A bare LF ends a line:
+
+    RFC 9112, section 2.2.)
+    """
     answer = await exchange(accounts_api, b"GET / HTTP/1.1\r\nHost: a\r\n" + line + b"\r\n\r\n")
 
     assert answer.statuses == [400], answer.raw
@@ -137,7 +140,7 @@ BREAK = "%0d%0aSet-Cookie:%20x=1%0d%0a%0d%0a"
 async def test_row_33_line_break_in_a_path_is_not_in_response_headers(
     stack: Stack, accounts_api: Server, path: str
 ) -> None:
-    """User input is returned only in JSON bodies, escaped."""
+    """User input is returned only in JSON bodies, where it is escaped."""
     token = stack.token("zoe-of-breaks").encode()
     request = f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n".encode()
 
@@ -271,7 +274,7 @@ def header_lines(number: int, size: int) -> bytes:
 
 
 async def test_section_6_head_beyond_16_kb_is_refused(accounts_api: Server) -> None:
-    """The limit applies to the length of a header and to their number."""
+    """The limit applies to the length and to the number of headers."""
     small = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
 
     good = await exchange(accounts_api, small + header_lines(10, 1000) + b"\r\n")
@@ -300,7 +303,7 @@ PATHS = [
 async def test_section_5_every_response_has_the_browser_security_headers(
     client: httpx.AsyncClient,
 ) -> None:
-    """Every path and method: CSP, nosniff, no referrer, and no access from other origins."""
+    """Every path and method has CSP, nosniff, no referrer, and no access from other origins."""
     for path in PATHS:
         for method in ("GET", "POST", "OPTIONS", "TRACE", "HEAD", "NOSUCH"):
             answer = await client.request(

@@ -1,6 +1,6 @@
 """Key builders of all stores (section 7): different entities never have the same key.
 
-The builders are found by their signatures, so that new ones are tested, too. Ids follow the grammar
+The builders are found by their signatures, so that new ones are tested too. Ids follow the grammar
 that is validated at the edge (tests/unit/domain/test_ids.py).
 """
 
@@ -19,7 +19,7 @@ from chatserver.errors import BadRequest
 from chatserver.hot.redis.keys import Keys
 from chatserver.warm.chats import records
 
-# Few letters, so that ids are often prefixes of each other and often equal.
+# Few letters, so that ids are often equal or prefixes of each other.
 close_ids = st.text("a-_p0", min_size=1, max_size=4)
 BUILDERS = {
     name: [parameter.annotation for parameter in inspect.signature(method).parameters.values()][1:]
@@ -43,7 +43,7 @@ def build(keys: Keys, name: str, ids_: list[str]) -> tuple[str, tuple[object, ..
 
 
 def test_section_7_redis_key_builders_take_only_ids_and_numbers() -> None:
-    """The listed exceptions take internal names, addresses, file ids, networks, days or digests."""
+    """The listed exceptions use internal names, addresses, file ids, networks, days or digests."""
     known = {"ChatId", "UserId", "Ref", "GatewayId", "int", "str"}
     texts = {name for name, kinds in BUILDERS.items() if "str" in kinds}
 
@@ -87,7 +87,7 @@ def test_section_7_invalid_id_is_refused_before_building_a_key(text: str) -> Non
 
 @pytest.mark.parametrize("character", [*"#{}:*?[]\\/.\"' \t\r\n\0", "\u202e", "é", "\ud800", ""])
 def test_section_7_id_with_special_character_is_refused(character: str) -> None:
-    """Characters with a meaning in Redis, DynamoDB, S3, paths, logs or headers."""
+    """Tested are characters with a meaning in Redis, DynamoDB, S3, paths, logs or headers."""
     with pytest.raises(BadRequest):
         ids.parse_id(f"a{character}" if character else "", "user")
 
@@ -104,7 +104,7 @@ Builder = Callable[..., str]
 def test_section_7_directory_key_builders_are_injective(
     one: str, other: str, first: list[str], second: list[str]
 ) -> None:
-    """The same for keys of the directory table, whose parts end with a delimiter."""
+    """Parts of these keys end with a delimiter."""
 
     def row(name: str, ids_: list[str]) -> tuple[str, tuple[str, ...]]:
         builder: Builder = _ROWS[name]

@@ -85,7 +85,7 @@ async def open_fetcher(
 async def test_rotated_key_is_fetched_and_unknown_key_ids_are_rate_limited(
     redis_url: str, key_server: KeyServer
 ) -> None:
-    """A new key is fetched with its first token; unknown key ids cause one fetch per second."""
+    """A new key is fetched with its first token. Unknown key ids cause one fetch per second."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (
@@ -110,7 +110,7 @@ async def test_rotated_key_is_fetched_and_unknown_key_ids_are_rate_limited(
 async def test_gateway_uses_the_key_set_fetched_by_a_worker(
     redis_url: str, key_server: KeyServer
 ) -> None:
-    """Gateways do not make outbound requests: they read the copy in Redis or ask the worker."""
+    """Gateways make no outbound requests: they read the copy in Redis or ask the worker."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"), jwk(EC, "other"))
     calls = 0
@@ -135,7 +135,7 @@ async def test_gateway_uses_the_key_set_fetched_by_a_worker(
 async def test_api7_key_set_at_a_private_address_is_not_fetched(
     redis_url: str, key_server: KeyServer
 ) -> None:
-    """Also for URLs set by the operator, private addresses must be allowed explicitly."""
+    """Private addresses must be allowed explicitly, also for URLs set by the operator."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (

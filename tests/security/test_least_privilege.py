@@ -1,7 +1,7 @@
 """Rows 21 and 32: least privilege in Redis, and no user content in logs.
 
 A separate stack runs with the Redis permissions of docs/security.md. Users send valid and invalid
-requests over WebSocket and HTTP; then the refusals of Redis and the logs are checked.
+requests over WebSocket and HTTP. Then the refusals of Redis and the logs are checked.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ async def create_post(web: httpx.AsyncClient, user: str, text: str, mine: dict[s
 
 
 async def test_row_32_documented_redis_permissions_are_sufficient(restricted: Stack) -> None:
-    """Redis refuses no command of our processes, and would refuse dangerous ones."""
+    """Redis refuses no command of our processes, but would refuse dangerous ones."""
     await use_all_features(restricted, dict.fromkeys(KINDS, "plain"))
 
     with admin(restricted) as client:
@@ -144,7 +144,7 @@ async def test_row_32_documented_redis_permissions_are_sufficient(restricted: St
 
 
 async def test_row_21_user_content_is_not_logged(restricted: Stack) -> None:
-    """Messages, names, file names, reasons and push tokens, in valid and refused requests."""
+    """Messages, names, file names, reasons and push tokens of all requests are not logged."""
     mark = secrets.token_hex(8)
     texts = {kind: f"{kind}-{mark}" for kind in KINDS}
 

@@ -55,7 +55,7 @@ def port_of(site: Site) -> int:
 
 @pytest.mark.parametrize("host", PRIVATE)
 async def test_private_address_in_any_spelling_is_never_fetched(site: Site, host: str) -> None:
-    """Neither a page nor a picture, also on an allowed port."""
+    """Neither a page nor a picture is fetched, also on an allowed port."""
     reader = fetcher(ports=[port_of(site)])
 
     assert await reader.fetch_page(f"http://{host}:{port_of(site)}/page") == NOTHING
@@ -95,7 +95,7 @@ async def test_dns_rebinding_to_a_private_address_is_not_followed(site: Site) ->
 
 
 async def test_name_with_a_public_and_a_private_address_is_not_fetched(site: Site) -> None:
-    """One private address among those of a name is enough to refuse it."""
+    """One private address of a name is enough to refuse it."""
 
     async def lookup(host: str, port: int) -> Sequence[str]:
         return [PUBLIC, "127.0.0.1"]

@@ -12,7 +12,7 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.login_rate_limits import GUESSES_FREE, LoginRateLimits
 from tests.support.servers.processes import eventually
 
-# An attempt is refilled within a second, but slowly enough for a slow machine to reach the limit.
+# An attempt is refilled within a second, but slowly enough that a slow machine reaches the limit.
 LIMITS = config.Limits(
     logins=config.RateLimit(1.0, 3),
     guesses=config.RateLimit(0.001, 4),
@@ -26,7 +26,7 @@ def unknown_device(user: str, network: str) -> LoginAttempt:
 
 
 async def test_entries_of_a_network_are_limited(redis_url: str) -> None:
-    """The limit applies to a network, whatever the user names; other networks have their own."""
+    """The limit applies to a network, whatever names are used. Other networks have their own."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
         login_limits = LoginRateLimits(hot, LIMITS)
         for _ in range(2):
@@ -100,7 +100,7 @@ async def test_attempts_of_a_source_are_refilled_over_time(redis_url: str) -> No
 
 
 async def test_guesses_over_the_account_budget_affect_unknown_devices_only(redis_url: str) -> None:
-    """Beyond the budget of an account, unknown devices are marked; known devices never are."""
+    """Beyond the budget of an account, only attempts of unknown devices are marked."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
         login_limits = LoginRateLimits(
             hot, LIMITS.model_copy(update={"logins": config.RateLimit(0.001, 3)})

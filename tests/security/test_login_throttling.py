@@ -102,7 +102,7 @@ async def continuous_guessing(client: httpx.AsyncClient, user: str) -> AsyncIter
 async def test_guesses_from_other_networks_do_not_lock_out_the_owner(
     fast_api: Server, new_name: NewName
 ) -> None:
-    """While 44 networks guess, the correct password always works, on known and new devices."""
+    """While 44 networks guess, the correct password works on known and new devices."""
     user = new_name("zoe")
     async with client_of(fast_api) as client:
         device = (await register(client, user))["device_token"]
@@ -127,7 +127,7 @@ async def test_guesses_from_other_networks_do_not_lock_out_the_owner(
 async def test_login_limits_of_known_device_and_its_network_are_separate(
     fast_api: Server, new_name: NewName
 ) -> None:
-    """A network over its limit is refused; a known device in it has a separate limit."""
+    """A network over its limit is refused. A known device in it has a separate limit."""
     user, home = new_name("zoe"), new_network()
     async with client_of(fast_api) as client:
         device = (await register(client, user))["device_token"]

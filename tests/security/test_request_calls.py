@@ -37,10 +37,10 @@ T = TypeVar("T")
 _numbers = itertools.count()
 OTHERS = [f"other-{number}" for number in range(MEMBERS_MAX - 1)]
 CHATS, MESSAGES = 25, 60
-ATTEMPTS = 8  # heartbeats may be counted: the first attempt within the bounds is enough
+ATTEMPTS = 8  # heartbeats may be counted, so one attempt within the bounds is enough
 IDLE_S, IDLE_CHECKS_MAX = 0.05, 200
 NO_RESPONSE = ("typing", "watch", "unwatch", "state")
-# Rows after which the world cannot be used by other rows.
+# Rows after which other rows cannot use the world.
 DESTRUCTIVE = (
     "DELETE", "leave", "ban", "remove", "mute", "logout", "password", "hold", "retention", "/v1/me"
 )  # fmt: skip
@@ -165,7 +165,7 @@ async def open_counted_stack(folder: Path) -> AsyncIterator[tuple[Stack, httpx.A
                 open_calls(stack.redis.port, proxy) as calls,
             ):
                 yield stack, client, calls
-            stack.stop()  # first, so that the connections of the proxy end
+            stack.stop()  # this is first, so that the connections of the proxy end
     finally:
         stack.stop()
 
@@ -194,7 +194,7 @@ async def _send_frame(device: RawChat, tag: str, fields: dict[str, Any], row: Ro
         await device.tell(tag, **fields)
         await device.ask(
             "chats"
-        )  # answered after the frame was handled; its own calls are counted, too
+        )  # this is answered after the frame was handled; its own calls are counted too
         return
     if row.but.get("owner", row.ok) in ("bad_request", "not_found"):
         with pytest.raises(frame_matrix.Failed):
@@ -246,7 +246,7 @@ def _limit_of(operation: str) -> dict[str, int]:
 
 
 class Worlds:
-    """Creates worlds; all rows that are not destructive share one."""
+    """Creates worlds; all rows that change nothing permanently share one."""
 
     def __init__(self, stack: Stack, client: httpx.AsyncClient) -> None:
         self._stack = stack

@@ -78,7 +78,7 @@ async def test_row_01_revoked_user_is_disconnected_from_all_gateways(
 async def test_row_01_ended_login_does_not_affect_other_logins(
     stack: Stack, second_gateway: Server, revoking: Revoker, new_name: NewName
 ) -> None:
-    """Only the sockets of the ended login close; its token cannot renew other sessions."""
+    """Only the sockets of the ended login close. Its token cannot renew other sessions."""
     user = new_name("eve")
     phone, laptop = (stack.token_of_login(user, login) for login in ("phone", "laptop"))
     gone = await device_with(stack, user, stack.port, phone, "d1").start()
@@ -114,7 +114,7 @@ async def test_row_22_banned_user_is_disconnected_and_cannot_reconnect(
 async def test_row_22_ended_login_stays_ended_after_redis_data_loss(
     stack: Stack, revoking: Revoker, new_name: NewName
 ) -> None:
-    """Revocations lost by Redis are loaded from DynamoDB before a session is accepted."""
+    """Revocations that Redis lost are loaded from DynamoDB before a session is accepted."""
     user = new_name("eve")
     await store_login(stack, user, "phone")
     token = stack.token_of_login(user, "phone")
@@ -147,7 +147,7 @@ async def test_session_ends_with_its_token_unless_refreshed(
             await fresh.ask("auth", token=stack.token(user, 600))
             break
         except (Ended, Failed):
-            # The machine was too slow for this lifetime: repeat with a longer one.
+            # The machine was too slow for this lifetime; repeat with a longer one.
             assert time.time() >= expiry
             lifetime_s *= 2
             await short.abort()

@@ -31,7 +31,7 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 
 @pytest.fixture
 async def warm_calls(stack: Stack) -> AsyncIterator[WarmCalls]:
-    """Calls to the workers like those of a gateway, without a session."""
+    """Calls to the workers like those of a gateway, but without a session."""
     gateway = GatewayId(f"gw-{new_id().lower()}")
     async with open_hot(Redis(url=stack.redis_url, call_timeout_s=20)) as hot:
         calls = WarmCalls(hot, gateway, 30.0)
@@ -78,10 +78,10 @@ async def test_row_3_internal_calls_are_authorized_by_the_worker(
     assert [each["kind"] for each in (await alice.ask("history", chat=group))["messages"]] == []
 
 
-async def test_row_19_marks_typing_and_reactions_of_non_members_reach_nobody(
+async def test_row_19_marks_typing_and_reactions_of_non_members_are_not_delivered(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """Requests of a non-member and of a banned member are refused; members receive nothing."""
+    """Requests of a non-member and of a banned member are refused. Members receive nothing."""
     await alice.say(group, "hello")
     async with stack.chat_of(f"eve-{new_id().lower()}") as eve:
         await alice.ask("ban_member", chat=group, ref="b", user=bob.user)

@@ -45,7 +45,7 @@ def patient_redis(redis_url: str, **changes: Any) -> config.Redis:
 def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
     """Return the settings of a worker."""
     redis = patient_redis(redis_url, **sections.pop("redis", {}))
-    # Most tests do not cover invitations: all users may add each other.
+    # Most tests do not cover invitations, so all users may add each other.
     sections.setdefault("chats", config.Chats(invitations="never"))
     return Settings(redis=redis, warm=warm, **sections)
 
@@ -62,23 +62,23 @@ async def open_container(
 
 
 def with_attributes(container: StorageContainer, **attributes: object) -> StorageContainer:
-    """Return a copy of a container with other attributes; it shares its connections."""
+    """Return a copy of a container with other attributes, which shares its connections."""
     changed = copy.copy(container)
     vars(changed).update(attributes, _created={})
     return changed
 
 
 async def end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it ends."""
+    """Cancel a task and wait until it ends."""
     while not task.done():
         task.cancel()
-        # Cancel again only if a cancellation was lost: it would interrupt a graceful stop.
+        # Cancel again only if a cancellation was lost, because it would interrupt a graceful stop.
         await asyncio.wait([task], timeout=3)
 
 
 @contextlib.asynccontextmanager
 async def running(work: Any, name: str = "worker") -> AsyncIterator[asyncio.Task[None]]:
-    """Run a worker during the block; its failure fails the test."""
+    """Run a worker during the block; an error of the worker fails the test."""
     task = asyncio.create_task(work, name=name)
     try:
         yield task
@@ -122,7 +122,7 @@ class Gateway:
         self.calls = WarmCalls(hot, name, 20.0)
 
     async def listen(self) -> None:
-        """Read the gateway stream until cancelled."""
+        """Read the gateway stream until canceled."""
         async for records in self._gateway_stream.iter_records():
             self.records += records or []
             for record in records or ():
@@ -130,7 +130,7 @@ class Gateway:
                     self.calls.handle_result(record)
 
     async def announce(self, *users: UserId) -> list[InboxState]:
-        """Announce that users are online here; return the states of their inboxes."""
+        """Record that users are online at this gateway; return the states of their inboxes."""
         return await self._presence.set_online(users)
 
     def received(self, kind: type[Any]) -> list[Any]:
@@ -164,7 +164,7 @@ class Gateway:
 
 
 async def be_on_one_day() -> None:
-    """Wait until after midnight if it is near, for tests of counters by day."""
+    """Wait until after midnight if it is near, for tests of daily counters."""
     await eventually(lambda: time.time() % 86_400 < 86_400 - 60, 90, "midnight is far")
 
 

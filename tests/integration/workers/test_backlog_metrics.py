@@ -1,4 +1,4 @@
-"""Backlog gauges are exported by the lease holder only."""
+"""Only the lease holder exports the gauges of the backlog."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 
 def get_backlog_age_s() -> float | None:
-    """Return the value in a scrape of this process."""
+    """Return the value that a scrape of this process has."""
     return REGISTRY.get_sample_value("chatserver_backlog_age_seconds", {"partition": "0"})
 
 

@@ -1,4 +1,4 @@
-"""Clock steps during the work of a worker: order, leases and eviction are not affected (F33)."""
+"""Clock steps while a worker runs: order, leases and eviction are not affected (F33)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS_S = (0, -3_600, 7_200, -86_400)
 
 
 class SteppedClock(SystemClock):
-    """Wall time that can be stepped, as by an operator or NTP; monotonic time is not affected."""
+    """Wall time that can be stepped, as by an operator or NTP. Monotonic time is not affected."""
 
     offset_s = 0.0
 
@@ -37,7 +37,7 @@ class SteppedClock(SystemClock):
 async def test_clock_steps_change_neither_order_nor_lease(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Messages keep their order and seqs and are stored once; the lease is never lost (I23)."""
+    """Messages keep their order and seqs and are stored once. The lease is never lost (I23)."""
     clock = SteppedClock()
     stepped = with_attributes(container, clock=clock)
     team = await make_group(stepped, ALICE, BOB)
@@ -62,7 +62,7 @@ async def test_clock_steps_change_neither_order_nor_lease(
 async def test_clock_ahead_evicts_no_chat_too_early(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The idle time of a chat is measured by the clock of Redis."""
+    """The idle time of a chat is measured with the clock of Redis."""
     team = await make_group(container, ALICE, BOB)
     async with running(persister_of(container).run()):
         await gateway.send(team, "here")

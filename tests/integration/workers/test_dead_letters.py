@@ -31,7 +31,7 @@ async def test_dead_letters_are_listed_and_replayed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Replayed messages get their seq back; a message that is refused again stays listed."""
+    """Replayed messages get their seq back. A message that is refused again stays listed."""
     team = await make_direct(container)
     await gateway.send(team, "before")
     await gateway.send(team, "refused one")

@@ -65,7 +65,7 @@ class PartitionedStack:
         self.healthy = self.stack.start_gateway(**self.env)
 
     def stop(self) -> None:
-        """Stop them."""
+        """Stop the gateways and workers."""
         self.worker.kill()
         self.healthy.kill()
         self.stack.gateways.remove(self.healthy)
@@ -73,7 +73,7 @@ class PartitionedStack:
 
 @pytest.fixture(scope="module")
 def partitioned(stack: Stack) -> Iterator[PartitionedStack]:
-    """A stack in which most messages are delivered by a second script."""
+    """A stack in which a second script delivers most messages."""
     made = PartitionedStack(stack)
     made.start()
     yield made
@@ -83,23 +83,23 @@ def partitioned(stack: Stack) -> Iterator[PartitionedStack]:
 async def open_pair(
     stack: Stack, healthy: Server, crashing: Server, new_name: NewName
 ) -> tuple[RawChat, RawChat, str]:
-    """Open alice on the gateway that will crash, bob on the other one, and their chat."""
+    """Open alice on the gateway that will crash and bob on the other one, and their chat."""
     keys, first, second = Keys(4), new_name("alice"), new_name("bob")
     while keys.get_partition(UserId(first)) == keys.get_partition(UserId(second)):
-        second = new_name("bob")  # in another partition: the commit cannot deliver to the inbox
+        second = new_name("bob")  # in another partition, so the commit cannot deliver
     bob = await stack.chat_of(second, port=healthy.port).start()
     early = await stack.chat_of(first, port=healthy.port).start()
     chat = (await early.ask("open_direct", user=bob.user))["chat"]["chat"]
     await bob.ask("open_direct", user=early.user)
     await early.stop()
-    # Another device: a replaced session would cause other gateway records.
+    # Use another device: a replaced session would cause other gateway records.
     device = f"{early.user}-late"
     alice = await stack.chat_of(early.user, device=device, port=crashing.port).start()
     return alice, bob, chat
 
 
 def test_repair_defaults_deliver_within_two_seconds() -> None:
-    """Time until overdue plus check interval; the rest is one or two round trips."""
+    """The time until a fan-out is overdue plus the check interval; the rest is for round trips."""
     assert delivery_repair.REPAIR_AFTER_MS + delivery_repair.INTERVAL_MS <= 1500
     assert delivery_repair.LEASE_S <= 2.0
 
@@ -107,7 +107,7 @@ def test_repair_defaults_deliver_within_two_seconds() -> None:
 async def test_repair_completes_the_fan_out_of_a_crashed_gateway(
     stack: Stack, partitioned: PartitionedStack, new_name: NewName
 ) -> None:
-    """The message was acked but in no inbox when the gateway crashed."""
+    """The message was acked, but was in no inbox when the gateway crashed."""
     crashing = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill", **partitioned.env)
     await bring_up(crashing)
     alice, bob, chat = await open_pair(stack, partitioned.healthy, crashing, new_name)
@@ -148,7 +148,7 @@ async def test_repair_notifies_gateways_after_a_crash_before_the_notification(
 async def test_repair_concurrent_with_a_slow_gateway_delivers_once(
     stack: Stack, partitioned: PartitionedStack, new_name: NewName
 ) -> None:
-    """Repair and the gateway complete the same fan-out; each device gets the message once."""
+    """Repair and the gateway complete the same fan-out, and each device gets the message once."""
     slow = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:stop", **partitioned.env)
     await bring_up(slow)
     alice, bob, chat = await open_pair(stack, partitioned.healthy, slow, new_name)
@@ -175,8 +175,8 @@ async def test_repair_concurrent_with_a_slow_gateway_delivers_once(
 async def container(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[StorageContainer]:
-    """A worker's components; fan-outs are overdue after a tenth of a second."""
-    # Long enough that nothing expires if this process is blocked.
+    """The components of a worker. Fan-outs are overdue after a tenth of a second."""
+    # Long enough that nothing expires if this process stalls.
     monkeypatch.setattr(delivery_repair, "CHAT_S_MAX", 60.0)
     monkeypatch.setattr(delivery_repair, "LEASE_S", 60.0)
     monkeypatch.setattr(delivery_repair, "REPAIR_AFTER_MS", 100)
@@ -189,7 +189,7 @@ async def container(
 async def leave_undelivered(
     container: StorageContainer, *chats: ChatId, ago_ms: int = 60_000
 ) -> None:
-    """List chats as undelivered, as a crashed gateway leaves them."""
+    """List chats as undelivered, like a crashed gateway."""
     seconds, _ = await container.hot.call("TIME")
     for chat in chats:
         listed_ms = int(seconds) * 1000 - ago_ms
@@ -203,7 +203,7 @@ async def list_undelivered(container: StorageContainer) -> list[str]:
 
 
 async def test_repair_notifies_every_gateway_with_a_member(container: StorageContainer) -> None:
-    """The gateways read missing events; a second run changes nothing."""
+    """The gateways read missing events. A second run changes nothing."""
     gateway = Gateway(container.hot)
     team = await make_group(container, ALICE, BOB, CAROL)
     async with running(gateway.listen(), "gateway"):
@@ -235,7 +235,7 @@ async def test_repair_ignores_recent_fan_outs(container: StorageContainer) -> No
 
 
 async def test_repair_removes_a_chat_that_does_not_exist(container: StorageContainer) -> None:
-    """A chat without members cannot be delivered."""
+    """A chat without members has no one to deliver to."""
     await leave_undelivered(container, ChatId("never-was"))
 
     assert await RepairWorker(container, 0, "w1").repair_once() == 1
@@ -251,7 +251,7 @@ def cut(_: object) -> Exception:
 async def test_repair_skips_chats_that_cannot_be_loaded_and_retries_them(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A later chat is repaired even if more older chats than fit in a page cannot be loaded."""
+    """A later chat is repaired even if a full page of older chats cannot be loaded."""
     monkeypatch.setattr(delivery_repair, "CHATS_MAX", 2)
     unloaded = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(5)]
     loaded = await make_direct(container)
@@ -276,7 +276,7 @@ async def test_repair_skips_chats_that_cannot_be_loaded_and_retries_them(
 async def test_repair_with_two_workers_one_runs_and_the_other_takes_over(
     container: StorageContainer, redis_url: str, tables: Tables
 ) -> None:
-    """A stopping worker releases the lease, so the other does not wait."""
+    """A stopping worker releases the lease, so the other one does not wait."""
     team = await make_direct(container)
     key = container.hot.keys.lease(0, "repair")
 

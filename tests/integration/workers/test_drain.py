@@ -1,4 +1,4 @@
-"""Workers that are stopped: each finishes its step and releases its leases."""
+"""Stopped workers: each finishes its step and releases its leases."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests.support.servers.processes import eventually, redis_client
 # The timeout includes the start of a whole stack.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
-# The kinds of work whose lease is always held.
+# The kinds of work that always hold a lease.
 ALWAYS_LEASED = {"persist", "repair", "archive", "sweep", "holds", "bodies", "audit"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
-    """A stack with a bucket and without workers; tests start them."""
+    """A stack with a bucket and without workers, which the tests start."""
     async with open_vault(tmp_path_factory.mktemp("drain")) as made:
         for worker in made.stack.workers.values():
             worker.kill()
-        # Otherwise the leases of the killed workers would have to expire first.
+        # Otherwise the leases of killed workers would have to expire first.
         with redis_client(made.stack.redis_url) as client:
             for key in client.scan_iter("*:lease:*"):
                 client.delete(key)
@@ -37,7 +37,7 @@ async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault
 
 
 def holders(vault: Vault) -> dict[str, str]:
-    """Return the lease holder of each kind of work of partition 0, ``""`` for none."""
+    """Return the lease holder of each kind of work of partition 0, or ``""``."""
     with redis_client(vault.stack.redis_url, decode_responses=True) as client:
         return {
             key.split(":lease:")[1]: str(client.hget(key, "owner"))
@@ -53,16 +53,16 @@ async def end(worker: Server) -> int:
 
 
 async def send_until_cancelled(sender: RawChat, chat: str, acked: list[int]) -> None:
-    """Send messages one by one and record the acked seqs, until cancelled."""
+    """Send messages one at a time and record the acked seqs, until canceled."""
     for number in itertools.count():
         acked.append((await sender.ask_send(chat, f"d{number}", "x"))["seq"])
 
 
 async def test_stopped_workers_exit_gracefully_and_release_every_lease(vault: Vault) -> None:
-    """All workers are stopped under load; clients can still send, and no message is lost."""
+    """All workers are stopped under load. Clients can still send, and no message is lost."""
     stack = vault.stack
     await stack.add_users(("ann", "ben"))
-    # First, because a gateway waits for its answers.
+    # This one is first, because a gateway waits for its responses.
     first = await stack.bring_up_worker("all", "audit")
     async with stack.chat_of("ann") as ann, stack.chat_of("ben") as ben:
         chat = (await ann.ask("open_direct", user="ben"))["chat"]["chat"]

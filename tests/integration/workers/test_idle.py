@@ -1,4 +1,4 @@
-"""Idle workers: few calls to Redis, and a wake-up ends the wait."""
+"""Idle workers make few calls to Redis, and a wake-up ends their wait."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class VirtualClock(SystemClock):
         return self.now_s
 
     async def sleep(self, seconds: float) -> None:
-        """Advance the clock at once; end the worker after `SPAN_S`."""
+        """Advance the clock without waiting; end the worker after `SPAN_S`."""
         self.now_s += seconds
         if self.now_s >= SPAN_S:
             raise Elapsed
@@ -59,7 +59,7 @@ def count_calls(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 async def test_idle_repair_worker_sends_few_redis_calls(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lease renewal and two reads each second; an eviction check every five seconds."""
+    """It renews the lease and reads twice each second, and checks evictions every five seconds."""
     clock = VirtualClock()
     monkeypatch.setattr(delivery_repair, "sleep_aligned", clock.sleep)
     worker = RepairWorker(with_attributes(container, clock=clock), 0, "w1")
@@ -113,7 +113,7 @@ async def test_standby_repair_worker_claims_the_lease_every_half_second(
 
 
 async def test_post_wakes_up_all_waiting_shards(container: StorageContainer) -> None:
-    """Waiting makes no calls to Redis; one blocking read serves all shards."""
+    """Waiting makes no calls to Redis, because one blocking read serves all shards."""
     wake_up = PostWakeUp(container.hot)
     async with running(wake_up.listen()):
         waits = [asyncio.create_task(wake_up.wait(0, 3600.0)) for _ in range(3)]
@@ -121,7 +121,7 @@ async def test_post_wakes_up_all_waiting_shards(container: StorageContainer) -> 
         await asyncio.gather(*waits)
 
         assert wake_up.version == 1
-        await wake_up.wait(0, 3600.0)  # returns at once: the version is above 0
+        await wake_up.wait(0, 3600.0)  # returns at once, because the version is above 0
 
         await PostWakeUp(container.hot).notify()
         await eventually(lambda: wake_up.version == 2)

@@ -31,7 +31,7 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
 
-# No lease expires in these tests, even if this process is blocked; a standby worker checks it every
+# No lease expires in these tests, even if this process stalls. A standby worker checks it every
 # fifth of `lease_s`.
 PATIENT = {"lease_s": 20.0, "write_timeout_s": 10.0}
 
@@ -58,7 +58,7 @@ def record_writes(container: StorageContainer) -> Faults:
 async def test_persist_with_two_workers_one_writes(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
-    """The other is on standby and takes over at once when the first stops gracefully."""
+    """The other worker is on standby and takes over at once when the first one stops gracefully."""
     team = await make_direct(container)
     async with other_process(redis_url, tables) as others:
         first_writes, second_writes = record_writes(container), record_writes(others)
@@ -92,9 +92,9 @@ class AdjustableClock(SystemClock):
 
 
 async def transfer_lease(container: StorageContainer, new_owner: str) -> None:
-    """Give the lease to another worker, as if it had expired while its holder was suspended."""
+    """Transfer the lease to another worker, as if it had expired while its holder was suspended."""
     lease = container.hot.keys.lease(0, "persist")
-    # In one transaction, so that the holder cannot claim it in between.
+    # Use one transaction, so that the holder cannot claim it in between.
     await container.hot.transaction(
         ("HINCRBY", lease, "token", 1), ("HSET", lease, "owner", new_owner, "until_ms", 2**52)
     )
@@ -103,7 +103,7 @@ async def transfer_lease(container: StorageContainer, new_owner: str) -> None:
 async def test_persist_worker_suspended_past_its_lease_does_not_write(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
-    """It checks its lease before a write and becomes a standby worker (fault F5)."""
+    """It checks its lease before a write and becomes a standby worker (F5)."""
     clock = AdjustableClock()
     suspended = with_attributes(container, clock=clock)
     team = await make_direct(container)
@@ -128,7 +128,7 @@ async def test_persist_worker_suspended_past_its_lease_does_not_write(
 async def test_persist_worker_unaware_of_its_lost_lease_cannot_move_the_checkpoint(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
-    """Its writes equal those of the new holder; Redis rejects its token for the checkpoint."""
+    """It writes the same data as the new holder. Redis rejects its token for the checkpoint."""
     team = await make_direct(container)
     async with (
         other_process(redis_url, tables) as others,
@@ -155,7 +155,7 @@ async def test_persist_worker_unaware_of_its_lost_lease_cannot_move_the_checkpoi
 async def test_persist_lease_lost_during_a_write_does_not_end_the_worker(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """A worker that lost its lease becomes a standby worker and claims it again when free."""
+    """A worker that lost its lease becomes a standby worker, and claims it when it is free."""
     clock = AdjustableClock()
     suspended = with_attributes(container, clock=clock)
     team = await make_direct(container)

@@ -1,4 +1,4 @@
-"""Legal holds: messages that members change, delete or let expire are copied until its end."""
+"""Legal holds: messages that members change, delete or let expire are copied during the hold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAWYER = "key:lawyer"
 
 
 class _Crashed(Exception):
-    """Raised at a failpoint instead of a process crash."""
+    """Raised at a failpoint in place of a process crash."""
 
 
 def _crash(name: str) -> None:
@@ -69,7 +69,7 @@ async def send_expiring(gateway: Gateway, team: Audience, body: str, lifetime_s:
 async def test_hold_copies_every_changed_or_deleted_version(
     container: StorageContainer, gateway: Gateway, team: Audience, is_one_batch: bool
 ) -> None:
-    """Also a text that never reached DynamoDB because the same batch changed it."""
+    """This includes a text that never reached DynamoDB because the same batch changed it."""
     await gateway.send(team, "stays", "first", "second")
     await add_hold(container, team)
     if not is_one_batch:
@@ -107,7 +107,7 @@ async def test_chat_without_a_hold_copies_nothing(
 async def test_hold_copies_expiring_messages_sent_before_and_after_it(
     container: StorageContainer, gateway: Gateway, team: Audience, tables: Tables
 ) -> None:
-    """Earlier items are copied by the worker, later ones when they are stored."""
+    """The worker copies earlier items; later ones are copied when they are stored."""
     await send_expiring(gateway, team, "before", 600)
     await gateway.send(team, "stays")
     await persist(container)
@@ -125,10 +125,10 @@ async def test_hold_copies_expiring_messages_sent_before_and_after_it(
     assert {name for item in held for name in item} == {"chatid", "ts", "seq", "copy", "body"}
 
 
-async def test_new_hold_waits_for_writers_that_do_not_know_it(
+async def test_new_hold_waits_for_writers_that_have_not_read_it(
     container: StorageContainer, gateway: Gateway, team: Audience
 ) -> None:
-    """Stored items are copied after all writers that read the state before the hold have ended."""
+    """Items are copied once all writers that read the state before the hold have ended."""
     await send_expiring(gateway, team, "before", 600)
     await persist(container)
     await add_hold(container, team, age_s=0)
@@ -141,7 +141,7 @@ async def test_new_hold_waits_for_writers_that_do_not_know_it(
 async def test_ended_hold_leaves_no_copies_and_can_be_created_again(
     container: StorageContainer, gateway: Gateway, team: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crashed removal is completed by the next run; a hold added again stays in force."""
+    """The next run completes a crashed removal. A hold that is added again stays in force."""
     await gateway.send(team, "first", "second", "third")
     await add_hold(container, team)
     for seq in (1, 2, 3):
@@ -171,7 +171,7 @@ async def test_ended_hold_leaves_no_copies_and_can_be_created_again(
 async def test_hold_copies_an_erased_text(
     container: StorageContainer, gateway: Gateway, team: Audience
 ) -> None:
-    """An erasure removes the text for all users; the copy stays until the hold ends."""
+    """An erasure removes the text for all users, but the copy stays until the hold ends."""
     await gateway.send(team, "mine")
     await persist(container)
     await add_hold(container, team)

@@ -1,4 +1,4 @@
-"""Membership changes over both tiers: ordered, applied once, and completed after a crash."""
+"""Membership changes in both tiers: ordered, applied once, and completed after a crash."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _numbers = itertools.count(1)
 
 
 class Crashed(Exception):
-    """Raised at a failpoint instead of a process crash."""
+    """Raised at a failpoint in place of a process crash."""
 
 
 def asked(kind: type[Any], chat: ChatId, ref: str = "", **fields: Any) -> Any:
@@ -62,7 +62,7 @@ async def list_entry_roles(
 
 
 async def inbox_of(container: StorageContainer, user: UserId) -> list[str | int]:
-    """Return a user's inbox: chat seqs of entries, ``"chat"`` for other events."""
+    """Return a user's inbox: chat seqs of entries, and ``"chat"`` for other events."""
     found = await container.inboxes.list_after(user, Seq(0), 500)
     return [entry.cs if entry.chat else "chat" for entry in found]
 
@@ -94,7 +94,7 @@ async def group(container: StorageContainer) -> Audience:
 async def test_invite_is_stored_in_both_tiers_and_delivered_to_all_members(
     container: StorageContainer, group: Audience
 ) -> None:
-    """Answer, directory, Redis and inboxes are consistent."""
+    """Response, directory, Redis and inboxes are consistent."""
     chat = group.chat
 
     info = await container.membership.change(
@@ -135,7 +135,7 @@ async def test_removed_member_gets_the_removal_and_no_later_entry(
 async def test_rejoining_member_gets_the_chat_event_again(
     container: StorageContainer, group: Audience
 ) -> None:
-    """No message of the time in between is delivered."""
+    """No message sent in between is delivered."""
     chat, gateway = group.chat, Gateway(container.hot)
     await container.membership.change(BOB, asked(frames.Leave, chat))
     await gateway.send(await container.audiences.get(chat), "secret")
@@ -150,7 +150,7 @@ async def test_rejoining_member_gets_the_chat_event_again(
 async def test_member_rejoining_before_the_leave_was_delivered_gets_all_entries(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries of the first membership come before those of the second, and none of the gap."""
+    """Entries of the first membership come before those of the second, with none of the gap."""
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one")
     crash_at(container, monkeypatch, "membership.after_redis")
@@ -169,12 +169,12 @@ async def test_member_rejoining_before_the_leave_was_delivered_gets_all_entries(
     assert inbox[:2] + sorted(inbox[2:], key=str) == [1, 2, 4, "chat"]
 
 
-async def test_leave_of_a_chat_that_was_just_large_is_delivered_once(
+async def test_leave_of_a_chat_that_became_small_is_delivered_once(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries delivered as those of a large chat are not repeated in the inbox."""
+    """Entries that were delivered as those of a large chat are not repeated in the inbox."""
     erin = UserId("erin")
-    # The chat is large with five members, and small again with three.
+    # The chat is large with five members and small again with three.
     limits = {"fanout_members_max": 4, "invitations": "never"}
     async with open_container(redis_url, tables.settings, chats=limits) as container:
         chat = (await make_group(container, ALICE, BOB, CAROL, DAVE, erin)).chat
@@ -209,10 +209,10 @@ async def test_history_of_a_new_member_starts_at_joining_unless_open_to_all(
     assert (await check.get_reader(chat, DAVE)).first == 3
 
 
-async def test_retry_of_a_change_under_its_ref_changes_nothing(
+async def test_retry_of_a_change_with_its_ref_changes_nothing(
     container: StorageContainer, group: Audience
 ) -> None:
-    """Also if the user has lost the permission; another change under the ref is a conflict."""
+    """This also holds without the permission. Another change with the ref is a conflict."""
     chat = group.chat
     transfer = asked(frames.SetRole, chat, "r1", user=BOB, role="owner")
 
@@ -236,7 +236,7 @@ async def test_retry_of_a_change_under_its_ref_changes_nothing(
 async def test_change_retry_by_former_member_returns_no_members_or_name(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The retry succeeds, because the change was applied (P2); other requests get not found."""
+    """The retry succeeds, because the change was applied (P2). Other requests get not found."""
     chat = group.chat
     await container.membership.change(ALICE, asked(frames.SetRole, chat, user=BOB, role="admin"))
     invite = asked(frames.Invite, chat, users=[DAVE])
@@ -251,7 +251,7 @@ async def test_change_retry_by_former_member_returns_no_members_or_name(
 
 
 async def test_refused_change_has_no_effect(container: StorageContainer, group: Audience) -> None:
-    """No new version, no entry, and no pending propagation."""
+    """There is no new version, entry or pending propagation."""
     chat = group.chat
     direct = await make_direct(container)
     refused: list[tuple[type[ChatError], UserId, Any]] = [
@@ -293,7 +293,7 @@ async def test_concurrent_changes_are_serialized(
 
     await asyncio.gather(*(container.membership.change(*request) for request in requests))
 
-    # No transaction failed: changes of one process wait for each other.
+    # No transaction failed, because changes of one process wait for each other.
     assert [op for op, _ in faults.requests].count("TransactWriteItems") == len(requests)
     record, members = await container.directory.get_chat_with_members(chat)
     assert (record.version, record.change, record.count) == (9, None, 8)
@@ -327,7 +327,7 @@ async def test_change_interrupted_by_a_crash_is_completed_once(
     failpoint: str,
     completed_by: str,
 ) -> None:
-    """After a crash between both stores or before the inboxes, all members get it once."""
+    """After a crash between the stores or before the inboxes, all members get it once."""
     chat = group.chat
     monkeypatch.setattr("chatserver.service.membership.service.MARKER_TTL_S", 0)
     request = asked(frames.Remove, chat, user=BOB)
@@ -385,7 +385,7 @@ async def test_undelivered_join_is_delivered_by_repair_of_the_chat(
 async def test_new_member_reads_nothing_before_the_join_after_a_loss_of_redis(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
-    """A message sent during the join is not readable, before and after the repair."""
+    """A message sent during the join cannot be read, before and after the repair."""
     chat, keys = group.chat, container.hot.keys
     async with running(persister_of(container).run()):
         crash_at(container, monkeypatch, "membership.after_directory")

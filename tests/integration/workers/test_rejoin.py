@@ -1,4 +1,4 @@
-"""Periods of members who rejoin: correct after any crash and any loss of Redis."""
+"""Periods of members who rejoin are correct after any crash and any loss of Redis."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def is_stored(container: StorageContainer) -> bool:
 async def test_crashed_leave_ends_the_period_at_its_entry(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, failpoint: str
 ) -> None:
-    """Messages before the entry in Redis belong to the period; later ones do not."""
+    """Messages before the entry in Redis belong to the period. Later ones do not."""
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one")
     crash_at(container, monkeypatch, f"membership.{failpoint}")
@@ -77,7 +77,7 @@ async def test_crashed_leave_ends_the_period_at_its_entry(
 async def test_period_of_a_leave_lost_with_redis_ends_at_the_repeated_entry(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The seqs of lost entries are assigned again; those entries do not belong to the period."""
+    """The seqs of lost entries are assigned again. Those entries do not belong to the period."""
     chat, gateway = group.chat, Gateway(container.hot)
     async with running(persister_of(container).run()):
         await gateway.send(group, "one", "two")
@@ -100,7 +100,7 @@ async def test_period_of_a_leave_lost_with_redis_ends_at_the_repeated_entry(
 async def test_period_of_a_delivered_leave_lost_with_redis_ends_at_the_repeated_entry(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The entry of the leave is committed again, with another seq."""
+    """The entry of the leave is committed again with another seq."""
     chat, gateway = group.chat, Gateway(container.hot)
     async with running(persister_of(container).run()):
         await gateway.send(group, "one", "two")

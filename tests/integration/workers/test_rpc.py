@@ -68,7 +68,7 @@ async def worker(container: StorageContainer) -> AsyncIterator[None]:
 async def test_rpc_load_user_creates_account_and_user_state(
     container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
-    """A gateway makes this call at `hello`; a second call changes nothing."""
+    """A gateway makes this call at `hello`. A second call changes nothing."""
     await calls.load_user(ALICE)
     await calls.load_user(ALICE)
 
@@ -165,7 +165,7 @@ async def test_rpc_call_during_a_dynamodb_outage_is_unavailable(
 async def test_rpc_unknown_call_is_refused_and_blocks_no_other(
     container: StorageContainer, gateway: Gateway, calls: WarmCalls, worker: None
 ) -> None:
-    """During a rolling update a gateway may send calls that a worker does not know."""
+    """During a rolling update, a gateway may send calls that a worker does not know."""
 
     class FutureOperation(rpc.Operation, tag="future"):
         """An operation of a later release."""
@@ -199,7 +199,7 @@ async def test_rpc_call_older_than_its_deadline_is_not_executed(
 
 
 class ShiftedClock(SystemClock):
-    """The clock of a machine that is off by `offset_s`."""
+    """The clock of a machine that is wrong by `offset_s`."""
 
     def __init__(self, offset_s: float) -> None:
         self._offset_s = offset_s
@@ -209,10 +209,10 @@ class ShiftedClock(SystemClock):
 
 
 @pytest.mark.parametrize("offset_s", [-60.0, -4.0, 4.0, 60.0])
-async def test_rpc_call_is_answered_when_clocks_of_gateway_and_worker_differ(
+async def test_rpc_call_succeeds_if_clocks_of_gateway_and_worker_differ(
     container: StorageContainer, gateway: Gateway, offset_s: float
 ) -> None:
-    """The age of a call is measured by the clock of Redis (F47)."""
+    """The age of a call is measured with the clock of Redis (F47)."""
     await make_users(container, ALICE)
     skewed = with_attributes(container, clock=ShiftedClock(offset_s))
 
@@ -221,7 +221,7 @@ async def test_rpc_call_is_answered_when_clocks_of_gateway_and_worker_differ(
 
 
 class SlowLoader:
-    """A stub loader that waits until it is resumed, and counts concurrent calls."""
+    """A stub loader that waits until it is resumed and counts concurrent calls."""
 
     def __init__(self) -> None:
         self.resume = asyncio.Event()
@@ -273,7 +273,7 @@ async def test_rpc_call_beyond_its_deadline_is_ended_on_both_sides(
 async def test_rpc_calls_above_the_limit_are_refused_as_overloaded(
     container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway refuses them at once; waiting calls are answered."""
+    """The gateway refuses them at once. Waiting calls get responses."""
     monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
     loader = SlowLoader()
     async with running(make_slow_worker(container, loader).run()):
@@ -293,7 +293,7 @@ async def test_rpc_calls_above_the_limit_are_refused_as_overloaded(
 async def test_rpc_call_of_another_user_is_started_before_queued_calls_of_one_user(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """One user may occupy only a part of the slots."""
+    """One user may use only some of the slots."""
     loader = SlowLoader()
     async with running(make_slow_worker(container, loader).run()):
         flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(100)]
@@ -310,7 +310,7 @@ async def test_rpc_call_of_another_user_is_started_before_queued_calls_of_one_us
 async def test_rpc_calls_with_many_users_do_not_block_other_calls(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Few large groups are created at a time; other calls start at once."""
+    """Only a few large groups are created at a time. Other calls start at once."""
     loader = SlowLoader()
     accepted = BULK_IN_FLIGHT_MAX + BULK_WAITING_MAX
     members = [UserId(f"u{n}") for n in range(FEW_USERS + 1)]
@@ -338,7 +338,7 @@ async def test_rpc_calls_with_many_users_do_not_block_other_calls(
 async def test_rpc_calls_of_one_user_above_the_limit_are_rate_limited(
     container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of a user's queued calls is limited; the error has a retry time."""
+    """The number of a user's queued calls is limited, and the error has a retry time."""
     monkeypatch.setattr(rpc_worker, "WAITING_OF_USER_MAX", 3)
     loader = SlowLoader()
     async with running(make_slow_worker(container, loader).run()):
@@ -361,7 +361,7 @@ async def test_rpc_calls_of_one_user_above_the_limit_are_rate_limited(
 async def test_rpc_create_chat_reads_many_members_in_batches(
     container: StorageContainer, gateway: Gateway, dynamodb: str
 ) -> None:
-    """Members are read 100 at a time; only the count of groups is one query per member."""
+    """Members are read 100 at a time. Only the count of groups is one query per member."""
     members = [UserId(f"u{n}") for n in range(255)]
     await make_users(container, ALICE, *members)
     async with DynamoProxy(dynamodb) as proxy:
@@ -379,7 +379,7 @@ async def test_rpc_create_chat_reads_many_members_in_batches(
 async def test_rpc_worker_limits_concurrent_calls(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Other calls wait, and all are answered."""
+    """Other calls wait, and all get responses."""
     loader = SlowLoader()
     async with running(make_slow_worker(container, loader, 3).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(20)]
@@ -419,7 +419,7 @@ async def are_blocked(container: StorageContainer, count: int) -> bool:
     return b"blocked_clients:%d\r" % count in found
 
 
-async def test_stopped_rpc_worker_answers_started_calls(
+async def test_stopped_rpc_worker_completes_started_calls(
     container: StorageContainer, gateway: Gateway
 ) -> None:
     """Calls that are queued at the worker get a temporary error."""

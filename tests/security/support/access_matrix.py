@@ -45,7 +45,7 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A request, and the responses of permitted callers. `{name}` in `fields` is filled in."""
+    """A request, and the responses of permitted callers. `{name}` in `fields` is replaced."""
 
     kind: Kind
     ok: Any

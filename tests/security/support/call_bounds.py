@@ -148,8 +148,8 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "DELETE /v1/chats/{chat}/messages/{seq}": (15, 1),
     "PUT /v1/chats/{chat}/messages/{seq}/reaction": (11, 1),
     "GET /v1/chats/{chat}/pins": (6, 2),
-    # No persist worker runs here, so it polls Redis until its deadline.
-    "PUT /v1/chats/{chat}/pins/{seq}": (450, 9),  # may advance the write-sharding horizon
+    # No persist worker runs here, so this polls Redis until its deadline.
+    "PUT /v1/chats/{chat}/pins/{seq}": (450, 9),  # this may advance the write-sharding horizon
     "DELETE /v1/chats/{chat}/pins/{seq}": (13, 6),
     "GET /v1/link-preview": (9, 2),
     "GET /v1/link-preview/picture": (9, 2),

@@ -17,7 +17,7 @@ from tests.support.stack import Stack
 
 TIMEOUT_S = 20
 FAST_HASHES = {
-    # The lowest cost that the library allows: these tests do not cover the cost of hashing.
+    # The lowest cost that the library allows, because these tests do not cover the cost of hashing.
     "CHAT_AUTH_ARGON2_MEMORY_KIB": "8",
     "chatserver.auth.passwords.ARGON2_PASSES": "1",
     "CHAT_AUTH_COOKIE_SECURE": "false",

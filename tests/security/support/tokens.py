@@ -42,7 +42,7 @@ def tokens(**host: Any) -> Tokens:
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """Return host application claims with changes; `...` removes a claim."""
+    """Return the host application's claims with changes; `...` removes a claim."""
     complete = {"sub": "zoe", "aud": "chatserver", "iat": now(), "exp": now() + 600} | changes
     return {name: value for name, value in complete.items() if value is not ...}
 
@@ -70,7 +70,7 @@ def key_set(*keys: dict[str, Any]) -> bytes:
 
 
 class KeyServer:
-    """HTTP server of a key set; `count` is the number of requests."""
+    """The HTTP server of a key set; `count` is the number of requests."""
 
     def __init__(self) -> None:
         self.body = b"{}"

@@ -24,7 +24,7 @@ from workers.archive.container import ArchiveContainer
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-NOW_TS = 4_000_000_000_000_000  # ts of messages that are not old
+NOW_TS = 4_000_000_000_000_000  # timestamp of messages that are not old
 
 
 async def assert_history(aging: World, sent: list[Message]) -> None:
@@ -34,7 +34,7 @@ async def assert_history(aging: World, sent: list[Message]) -> None:
 
 
 async def test_old_messages_move_and_pages_cross_the_tiers(aging: World) -> None:
-    """History is contiguous and equal byte by byte; young messages stay; pages name their tier."""
+    """History is contiguous and byte-identical. Recent messages stay; pages name their tier."""
     sent = [*aging.texts(90), *(aging.old(seq, ts=NOW_TS + seq) for seq in range(91, 101))]
     await aging.put(*sent)
 
@@ -55,7 +55,7 @@ async def test_old_messages_move_and_pages_cross_the_tiers(aging: World) -> None
 async def test_archiving_that_crashed_at_a_step_is_completed_by_the_next_run(
     aging: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Readers get all messages at any time, and no orphaned object is left."""
+    """Readers get all messages at any time, and no orphaned object remains."""
     sent = aging.texts(60)
     await aging.put(*sent)
 
@@ -104,7 +104,7 @@ def edit_of(aging: World, target: int, seq: int, body: str) -> Message:
 async def test_changes_of_archived_messages_are_readable_at_once_and_written_to_s3(
     aging: World,
 ) -> None:
-    """An edit, a deletion and a reaction; the next run writes them to the segment."""
+    """The next run writes an edit, a deletion and a reaction to the segment."""
     sent = aging.texts(50)
     await aging.put(*sent)
     await aging.visit()
@@ -117,7 +117,7 @@ async def test_changes_of_archived_messages_are_readable_at_once_and_written_to_
     await changes.apply(aging.chat, sent[6].ts, [edit])
     await changes.apply(aging.chat, sent[7].ts, [delete_of(aging, 8, 52)])
     await changes.apply(aging.chat, sent[8].ts, [reaction])
-    await changes.apply(aging.chat, sent[6].ts, [edit])  # a retry
+    await changes.apply(aging.chat, sent[6].ts, [edit])  # this is a retry
     at_once = await aging.walk_down()
     late = [each.chat for each in await aging.container.manifests.list_late()]
     await aging.container.get(ArchiveContainer).archiver.merge_changes(aging.chat)
@@ -156,7 +156,7 @@ async def test_deletion_from_a_segment_that_crashed_is_completed_by_the_next_run
 
 
 async def test_change_between_commit_and_removal_is_not_lost(aging: World) -> None:
-    """The changed item stays and is readable, and the next run writes it to the segment."""
+    """The changed item remains readable, and the next run writes it to the segment."""
     sent = aging.texts(10)
     await aging.put(*sent)
 
@@ -198,7 +198,7 @@ async def test_deleted_text_is_not_returned_while_its_segment_is_replaced(aging:
 
 
 async def test_expiring_message_is_never_written_to_s3(aging: World) -> None:
-    """It is readable until it expires, and then a tombstone."""
+    """The message is readable until it expires and then becomes a tombstone."""
     clock = aging.container.clock
     expiring = aging.old(2, expires_at=int(clock.time()) + 3600, body="for an hour")
     over = aging.old(3, expires_at=int(clock.time()) - 10, body="expired already")
@@ -227,7 +227,7 @@ async def test_expiring_message_is_never_written_to_s3(aging: World) -> None:
 
 
 async def test_concurrent_workers_archive_each_message_once(aging: World) -> None:
-    """One worker continues, the others get a conflict; segments do not overlap."""
+    """One worker continues and the others get a conflict. Segments do not overlap."""
     sent = aging.texts(100)
     await aging.put(*sent)
 
@@ -244,7 +244,7 @@ async def test_concurrent_workers_archive_each_message_once(aging: World) -> Non
 
 
 async def test_small_segment_is_extended_by_later_messages(aging: World) -> None:
-    """Few messages wait; after the maximum wait they get a segment, which is extended later."""
+    """A few messages wait. After the maximum wait they get a segment, which is extended later."""
     await aging.put(*aging.texts(15))
 
     waiting = await aging.archiver(segment_entries_min=20, wait_s=10**9).archive_chat(aging.chat)
@@ -288,7 +288,7 @@ async def test_gap_in_the_warm_tier_stops_archiving_and_is_counted(aging: World)
 
 
 async def test_segment_cache_stays_within_its_size(aging: World) -> None:
-    """A second read loads evicted segments again; cached ones are not loaded."""
+    """A second read loads evicted segments again, but not cached ones."""
     await aging.put(*aging.texts(80))
     await aging.archiver(segment_entries_max=10).archive_chat(aging.chat)
     loads, hits = (metrics.SEGMENT_READS.labels(source) for source in ("s3", "cache"))
@@ -298,5 +298,5 @@ async def test_segment_cache_stays_within_its_size(aging: World) -> None:
     await aging.walk_down(limit=5, reader=reader)
     await aging.walk_down(limit=5, reader=reader)
 
-    assert loads._value.get() - counts[0] == 16  # eight objects, twice
+    assert loads._value.get() - counts[0] == 16  # eight objects, each loaded twice
     assert hits._value.get() - counts[1] == 16

@@ -1,4 +1,4 @@
-"""Queries of a chat read the warm tier and the archive as one, while entries are archived."""
+"""Queries of a chat read DynamoDB and the archive together while entries are archived."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FixedArchiveClock(SystemClock):
 
 @dataclasses.dataclass
 class Tiers:
-    """A direct chat of two users; `move` archives a random prefix."""
+    """A direct chat of two users; `move` archives a random number of its oldest entries."""
 
     aging: World
     random: random.Random
@@ -89,7 +89,7 @@ class Tiers:
             await self.archive_upto(self.random.randint(top + 1, last))
 
     def queries(self, older: OlderTiers | None = None, **changes: Any) -> MessageQueries:
-        """Return the use cases; each read of the warm tier archives entries before and after."""
+        """Return the use cases; entries are archived before and after each read of DynamoDB."""
         core = self.aging.container
         client, warm = self.aging.client, core.settings.warm
         parts: dict[str, Any] = {
@@ -119,7 +119,7 @@ class Tiers:
 
 
 class ArchivingQueries:
-    """Queries of the warm tier; entries are archived before and after each."""
+    """Queries of DynamoDB; entries are archived before and after each of them."""
 
     def __init__(self, queries: Any, move: Callable[[], Awaitable[None]]) -> None:
         self._queries = queries
@@ -191,7 +191,7 @@ async def walk(
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_pages_during_archiving_lose_and_repeat_nothing(aging: World, seed: int) -> None:
-    """For random queries, page sizes, ranges, directions and readers."""
+    """Tested with random queries, page sizes, ranges, directions and readers."""
     tiers = await make_tiers(aging, seed)
     for _ in range(5):
         ends = sorted(tiers.random.choices([each.ts for each in tiers.entries], k=2))
@@ -220,7 +220,7 @@ async def test_queries_return_archived_messages_as_history_does(aging: World) ->
 
 
 async def test_changes_of_archived_messages_are_included(aging: World) -> None:
-    """An edit, a deletion, and a message that one of the users has hidden."""
+    """Tested are an edit, a deletion, and a message that one of the users has hidden."""
     tiers = await make_tiers(aging, 7)
     await tiers.archive_upto(COUNT - 3)
     core = aging.container
@@ -245,7 +245,7 @@ async def test_changes_of_archived_messages_are_included(aging: World) -> None:
 
 
 async def test_archive_outage_is_an_error_after_the_messages_of_the_warm_tier(aging: World) -> None:
-    """A page ends before the archive, and the next one fails instead of being silently short."""
+    """A page ends before the archive, and the next one fails instead of being incomplete."""
     tiers = await make_tiers(aging, 3)
     await tiers.archive_upto(COUNT // 2)
     down = UnavailableArchive(aging)
@@ -282,7 +282,7 @@ class UnavailableArchive(ColdLog):
 async def test_page_evaluates_a_bounded_number_of_archived_entries(
     aging: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page may end early with a cursor; no message is missing."""
+    """A page may end early with a cursor, but no message is missing."""
     tiers = await make_tiers(aging, 5)
     await tiers.archive_upto(COUNT - 3)
     monkeypatch.setattr(chat_query_pages, "ARCHIVED_ENTRIES_MAX", 10)
@@ -302,8 +302,8 @@ async def test_page_evaluates_a_bounded_number_of_archived_entries(
     assert min(sizes[:-1]) < 4
 
 
-async def test_lists_of_a_user_report_the_time_since_which_they_are_complete(aging: World) -> None:
-    """It is the ts after the newest archived message, sent or received."""
+async def test_lists_of_a_user_report_the_start_of_their_complete_range(aging: World) -> None:
+    """It is the ts after the newest archived message that the user sent or received."""
     tiers = await make_tiers(aging, 11)
     client, warm = aging.client, aging.container.settings.warm
     queries = tiers.queries(messages=MessageIndexes(client, warm, aging.container.clock))
@@ -330,7 +330,7 @@ async def test_lists_of_a_user_report_the_time_since_which_they_are_complete(agi
 
 
 async def test_user_positions_only_advance(aging: World) -> None:
-    """Workers of several partitions archive chats of a user concurrently."""
+    """Workers of several partitions archive chats of one user concurrently."""
     users, user = aging.container.user_positions, f"u-{secrets.token_hex(4)}"
 
     await asyncio.gather(*(users.record("sent", {user: ts}) for ts in (30, 10, 20)))

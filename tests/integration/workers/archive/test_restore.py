@@ -1,4 +1,4 @@
-"""Archived messages are restored to the warm tier for a time and removed from it again."""
+"""Archived messages are restored to the warm tier temporarily and removed from it again."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ pytest_plugins = ["tests.integration.workers.archive.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DAY_S = 86_400
-COUNT = 12  # in segments of 5
+COUNT = 12  # entries, in segments of 5
 
 
 class ClockAhead(SystemClock):
-    """A clock that is eight days ahead."""
+    """A clock that is eight days fast."""
 
     def time(self) -> float:
         return super().time() + 8 * DAY_S
@@ -103,7 +103,7 @@ async def restore(aging: World, first: int | None = None, last: int | None = Non
 
 
 async def tiers_of(aging: World) -> dict[str, list[int]]:
-    """Return the seqs of the entries by the tier that they are read from."""
+    """Return the seqs of the entries by the tier from which they are read."""
     found: dict[str, list[int]] = {"warm": [], "cold": []}
     reader = aging.reader()
     for seq in range(1, COUNT + 1):
@@ -149,7 +149,7 @@ async def test_restored_range_is_readable_by_history_and_all_queries(aging: Worl
 
 
 async def test_restored_range_is_removed_when_it_expires(aging: World) -> None:
-    """Items and the record of the range are removed, except for items of another range."""
+    """Items and the record of the range are removed, except items of another range."""
     sent = await make_archived(aging)
     await restore(aging, 2, 7)
     later = archiver_of(aging, ClockAhead())
@@ -173,7 +173,7 @@ async def test_restored_range_is_removed_when_it_expires(aging: World) -> None:
 
 
 async def test_archive_worker_removes_expired_ranges(aging: World) -> None:
-    """Also without archivable entries; a chat with another range stays recorded."""
+    """Archivable entries are not required, and a chat with another range stays recorded."""
     await make_archived(aging)
     await restore(aging, 2, 7)
     container = aging.container
@@ -195,7 +195,7 @@ async def test_archive_worker_removes_expired_ranges(aging: World) -> None:
 
 
 async def test_changes_of_restored_messages_are_written_to_their_segment(aging: World) -> None:
-    """They are readable at once; the next run rewrites the segment and keeps the items."""
+    """The changes are readable at once. The next run rewrites the segment and keeps the items."""
     sent = await make_archived(aging)
     changes = aging.container.message_changes
     await changes.apply(aging.chat, sent[4].ts, [edit_of(aging, 5, "before that")])
@@ -228,7 +228,7 @@ async def test_changes_of_restored_messages_are_written_to_their_segment(aging: 
 async def test_removal_of_a_range_that_crashed_is_completed_by_the_next_run(
     aging: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Meanwhile the range cannot be extended; after its removal it can be restored again."""
+    """Meanwhile the range cannot be extended. After its removal it can be restored again."""
     sent = await make_archived(aging)
     await restore(aging, 1, 6)
     later = archiver_of(aging, ClockAhead())
@@ -247,7 +247,7 @@ async def test_removal_of_a_range_that_crashed_is_completed_by_the_next_run(
 
 
 async def test_delayed_archiver_removes_no_items_of_a_restored_range(aging: World) -> None:
-    """A restored item contains the time until which it must stay."""
+    """A restored item has the time until which it must stay."""
     await make_archived(aging)
     await restore(aging, 1, 6)
     entries = await aging.archivable.list_between(aging.chat, 0, 2**53 - 1)
@@ -258,7 +258,7 @@ async def test_delayed_archiver_removes_no_items_of_a_restored_range(aging: Worl
 
 
 async def test_range_can_be_extended_but_not_shortened(aging: World) -> None:
-    """Extending a restored range restores no entries again."""
+    """The extension restores no entry again."""
     await make_archived(aging)
     held = await restore(aging, 2, 5)
     restorer, rows = restorer_of(aging), aging.container.restored
@@ -272,8 +272,8 @@ async def test_range_can_be_extended_but_not_shortened(aging: World) -> None:
     assert (await restorer.estimate(aging.chat, longer)).entries == 0
 
 
-async def test_range_can_be_given_by_times(aging: World) -> None:
-    """Both ends are included; an unarchived range is an error."""
+async def test_range_can_be_specified_by_times(aging: World) -> None:
+    """Both ends are included, and an unarchived range is an error."""
     sent = await make_archived(aging)
     restorer = restorer_of(aging)
 
@@ -296,7 +296,7 @@ async def test_range_can_be_given_by_times(aging: World) -> None:
 async def test_change_archived_during_a_restore_is_not_undone(
     aging: World,
 ) -> None:
-    """A restore does not write an outdated item with the deleted text."""
+    """A restore does not write an outdated item with deleted text."""
     sent = await make_archived(aging)
     restorer = restorer_of(aging)
     restore, waiting = restorer._archivable.restore, True

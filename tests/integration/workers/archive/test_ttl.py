@@ -34,13 +34,13 @@ __all__ = ["ttl_world"]
 
 
 def get_removal_count(outcome: str) -> float:
-    """Return the metric of handled removals with an outcome."""
+    """Return the metric of handled removals with this outcome."""
     value: float = metrics.STREAM_REMOVALS.labels(outcome)._value.get()
     return value
 
 
 async def test_archived_items_are_left_to_ttl_and_not_read_again(ttl_world: TtlWorld) -> None:
-    """Each message is in a tier at any time, and the next run does not read left items."""
+    """Each message is in a tier at any time. The next run does not read the remaining items."""
     world, sent = ttl_world.world, ttl_world.texts(90)
     await ttl_world.put(*sent)
 
@@ -67,7 +67,7 @@ async def test_archived_items_are_left_to_ttl_and_not_read_again(ttl_world: TtlW
 async def test_change_of_an_archived_item_before_its_deletion_is_written_to_the_segment(
     ttl_world: TtlWorld,
 ) -> None:
-    """The changed item loses its `ttl`; the worker archives and removes it."""
+    """The changed item loses its `ttl`, and the worker archives and removes it."""
     world, sent = ttl_world.world, ttl_world.texts(40)
     await ttl_world.put(*sent)
     await ttl_world.visit()
@@ -90,7 +90,7 @@ async def test_change_of_an_archived_item_before_its_deletion_is_written_to_the_
 async def test_item_without_ttl_is_removed_by_the_worker_after_a_crash(
     ttl_world: TtlWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Items without `ttl` are old or restored; the crashed run has left a record of the chat."""
+    """Items without `ttl` are old or restored. The crashed run has left a record of the chat."""
     world, sent = ttl_world.world, ttl_world.texts(20)
     await ttl_world.put(*sent[:10])
     await world.put(*sent[10:])
@@ -135,7 +135,7 @@ async def test_expiring_message_keeps_its_text_until_ttl_deletes_it(ttl_world: T
 
 
 async def test_deletion_of_archived_and_expired_items_needs_no_restore(ttl_world: TtlWorld) -> None:
-    """The common case: no item is written."""
+    """This is the common case: no item is written."""
     world, now = ttl_world.world, int(time.time())
     sent = ttl_world.texts(4)
     over = ttl_world.text(5, expires_at=now - 5)
@@ -248,7 +248,7 @@ async def test_restored_deletion_is_applied_to_its_restored_message(ttl_world: T
 
 
 async def test_invalid_item_does_not_prevent_the_handling_of_others(ttl_world: TtlWorld) -> None:
-    """It is counted in a metric."""
+    """The item is counted in a metric."""
     world, sent = ttl_world.world, ttl_world.texts(2)
     await ttl_world.put(*sent)
     removed = await ttl_world.delete_by_ttl(1)
@@ -261,7 +261,7 @@ async def test_invalid_item_does_not_prevent_the_handling_of_others(ttl_world: T
 
 
 async def test_deleted_item_with_a_lost_segment_object_is_restored(ttl_world: TtlWorld) -> None:
-    """A changed item is compared with its segment; if that is unreadable, the item is restored."""
+    """A changed item is compared with its segment. If that is unreadable, the item is restored."""
     world, sent = ttl_world.world, ttl_world.texts(2)
     await ttl_world.put(*sent)
     await ttl_world.change("edit", sent[0], 3, "better")
@@ -291,7 +291,7 @@ async def test_deleted_item_with_a_lost_segment_object_is_restored(ttl_world: Tt
 async def test_sweeper_deletes_expired_and_archived_items_only(
     aging: World, ttl_world: TtlWorld
 ) -> None:
-    """The sweeper replaces TTL where DynamoDB does not delete; unarchived items stay."""
+    """The sweeper replaces TTL where DynamoDB does not delete. Unarchived items stay."""
     now = int(time.time())
     overdue = dataclasses.replace(ttl_world, start_us=(now - 400_000) * 1_000_000)
     old = overdue.texts(5)
@@ -316,7 +316,7 @@ async def test_sweeper_deletes_expired_and_archived_items_only(
 async def test_sweeper_keeps_an_item_that_changed_since_it_was_read(
     aging: World, ttl_world: TtlWorld
 ) -> None:
-    """The first item has lost its `ttl` since the read, as by a change or a legal hold."""
+    """The first item has lost its `ttl` since the read, for example by a change or a legal hold."""
     now = int(time.time())
     await ttl_world.put(
         ttl_world.text(1, expires_at=now - 1), ttl_world.text(2, expires_at=now - 1)
@@ -388,7 +388,7 @@ async def worker(
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-        # The next archive worker must not wait until this lease expires.
+        # The next archive worker must not wait for the expiry of this lease.
         await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "archive"))
 
 

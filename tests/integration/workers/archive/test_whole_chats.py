@@ -1,4 +1,4 @@
-"""The archive of a whole stack: history during archiving, erasure and queries."""
+"""The archive in a complete stack: history during archiving, erasure and queries."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ SETTINGS = {
     "CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN": "1",
     "CHAT_ARCHIVE_SEGMENT_ENTRIES_MAX": "50",
     "CHAT_ARCHIVE_WAIT_S": "0",
-    # With ARCHIVE_REMOVAL=ttl the tests run with TTL, which the product's sweeper replaces here.
+    # With ARCHIVE_REMOVAL=ttl, the tests use TTL, which the product's sweeper replaces here.
     "CHAT_ARCHIVE_REMOVAL": os.environ.get("ARCHIVE_REMOVAL", "worker"),
     "CHAT_ARCHIVE_TTL_MARGIN_S": "2",
     "CHAT_ARCHIVE_TTL_SWEEP": "true",
 }
-# Failpoints at which the first workers are killed, each after it has archived entries.
+# Failpoints at which the first workers are killed, each after it archived entries.
 KILLS = ("archive.after_object", "archive.after_commit")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
-    """A stack that keeps little in Redis; its archive worker is started by the tests."""
+    """A stack that keeps little data in Redis; the tests start its archive worker."""
     async with open_vault(tmp_path_factory.mktemp("archive"), **SETTINGS) as made:
         yield made
 
@@ -115,7 +115,7 @@ async def send_all(device: RawChat, chat: str, count: int) -> list[tuple[Any, ..
 async def test_history_during_archiving_with_killed_workers_is_complete(
     vault: Vault,
 ) -> None:
-    """In both directions over all three tiers, each message comes once and unchanged."""
+    """In both directions over all three tiers, each message is read once and unchanged."""
     async with open_users(vault, "ann", "ben") as (ann, ben):
         chat = await ann.open_direct(ben.user)
         async with device_of(vault, ann) as sender, device_of(vault, ben) as reader:
@@ -163,7 +163,7 @@ async def test_history_during_archiving_with_killed_workers_is_complete(
 
 
 async def test_erasure_with_a_killed_worker_removes_texts_from_the_archive(vault: Vault) -> None:
-    """No object has a text of the erased user; seqs and texts of others stay."""
+    """No object has a text of the erased user. Seqs and texts of others remain."""
     mark = f"canary{secrets.token_hex(8)}"
     async with open_users(vault, "zoe", "bob") as (zoe, bob):
         chat = await zoe.open_direct(bob.user)

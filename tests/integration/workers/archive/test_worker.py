@@ -60,7 +60,7 @@ async def test_sweep_archives_due_chats_and_skips_them_until_due_again(aging: Wo
 
 
 async def test_sweep_writes_late_changes_to_their_segments(aging: World) -> None:
-    """Also if the chat has no more archivable entries."""
+    """This also holds if the chat has no more archivable entries."""
     await make_chat(aging)
     sent = aging.texts(10)
     await aging.put(*sent)

@@ -1,9 +1,9 @@
-"""These tests use a DynamoDB that enforces the limits of AWS and returns partial batches."""
+"""Runs these tests with the throughput limits of AWS and partial batches."""
 
 import pytest
 
 
 @pytest.fixture(scope="session")
 def dynamodb(partial_dynamodb: str) -> str:
-    """The endpoint of a DynamoDB with the limits of AWS and with unprocessed items."""
+    """The endpoint of a DynamoDB with AWS limits that leaves some items unprocessed."""
     return partial_dynamodb

@@ -1,4 +1,4 @@
-"""Active days of chats: each day is recorded before the first message of it is stored."""
+"""Active days of chats: each day is recorded before its first message is stored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def find(container: StorageContainer, chat: str = "d-1") -> ActiveDays | N
 async def test_active_day_is_written_once_per_chat(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For any number of messages and batches; only messages count."""
+    """This holds for any number of messages and batches. Only messages count."""
     recorder, put, written = DayRecorder(container.active_days), container.active_days.put_many, 0
 
     async def count(changes: dict[str, ActiveDays]) -> None:
@@ -125,5 +125,5 @@ async def test_group_has_one_item_for_all_members(container: StorageContainer) -
         )
 
     found = await find(container, ChatId(audience.chat))
-    assert found is not None and found.bits.bit_count() in (1, 2)  # two around midnight
+    assert found is not None and found.bits.bit_count() in (1, 2)  # two messages around midnight
     assert not found.has_earlier

@@ -49,14 +49,14 @@ async def get_stored_seq(container: StorageContainer, chat: ChatId) -> int:
 
 
 def is_reported(gateway: Gateway, chat: Audience) -> bool:
-    """Return True once the gateway has received `stored` for the chat's only message."""
+    """Return whether the gateway has received `stored` for the chat's only message."""
     return any(record.chat == chat.chat for record in gateway.received(StoredUpdate))
 
 
 async def test_persist_of_a_busy_chat_does_not_block_others(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
-    """A message after thousands of another chat in the backlog is stored before them."""
+    """A message after thousands of messages of another chat is stored before them."""
     busy, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(busy, *texts(FLOOD))
     await gateway.send(other, "hi")
@@ -78,10 +78,10 @@ async def test_persist_of_a_busy_chat_does_not_block_others(
     assert [m.body for m in await stored_of(container, busy.chat)] == texts(FLOOD)
 
 
-async def test_persist_reads_which_sends_await_stored_durability(
+async def test_persist_reads_which_sends_wait_for_stored_durability(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """They are marked in the backlog, and stored and read like others."""
+    """The backlog marks them. They are stored and read like other messages."""
     direct, group = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     for chat in (direct, group):
         await gateway.send(chat, "hot")
@@ -125,7 +125,7 @@ async def test_persist_of_a_slow_chat_above_the_memory_limit_does_not_block_othe
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
-    """Counts the decodings of each entry, by (chat, seq)."""
+    """Counts how often each entry is decoded, by (chat, seq)."""
     counts: Counter[tuple[str, int]] = Counter()
     decode = worker._decode
 
@@ -182,7 +182,7 @@ async def test_persist_of_a_backlog_above_the_memory_limit_decodes_each_entry_at
 async def test_next_persist_worker_continues_at_the_position_of_each_chat(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
-    """Messages that a stopped worker has stored are not written again."""
+    """Messages that a stopped worker stored are not written again."""
     slow, busy = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(slow, "slow")
     await gateway.send(busy, *texts(500))

@@ -1,4 +1,4 @@
-"""The persist worker with a proxy that throttles, fails, hangs and cuts requests to DynamoDB.
+"""The persist worker behind a proxy that throttles, fails, hangs and cuts requests to DynamoDB.
 
 The tests check the raw table, read without the proxy and without the product's queries.
 """
@@ -61,8 +61,8 @@ from workers.persist import batch_writer
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
 THROTTLED = Refuse("ProvisionedThroughputExceededException")
-# The call timeout is long enough that a slow machine is not mistaken for a hanging DynamoDB. The
-# lease does not expire, even if this process is blocked.
+# The call timeout is long enough that a slow machine does not look like a hanging DynamoDB. The
+# lease does not expire, even if this process stalls.
 WARM_TIMEOUTS = {"call_timeout_s": 2.0}
 ATTEMPTS_MAX = 2
 pytestmark = pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": ATTEMPTS_MAX})
@@ -160,7 +160,7 @@ async def worker_process(container: StorageContainer, endpoint: str) -> AsyncIte
 async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
     container: StorageContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
 ) -> None:
-    """The table has each acked message once, in its current state (F4, F21-F23)."""
+    """The table has each acked message once and in its current state (F4, F21-F23)."""
     dice, expected_messages = random.Random(5), ExpectedMessages(container, gateway)
     chats = [
         await make_direct(container),
@@ -189,7 +189,7 @@ async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
 
     await send_random(30)
     kills = 0
-    while kills < 2:  # only kills with a backlog count: a fast worker may have finished
+    while kills < 2:  # only kills with a backlog count, because a fast worker may have finished
         async with worker_process(container, fault_proxy.endpoint) as worker:
             calls = len(fault_proxy.calls) + dice.randint(5, 30)
             await eventually(lambda least=calls: has_made(least), 60)  # type: ignore[misc]  # mypy does not see that `least` has a default
@@ -227,7 +227,7 @@ async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
 async def test_persist_of_one_slow_chat_does_not_block_others(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy, fault: Any
 ) -> None:
-    """Later messages of other chats are stored; the slow chat is stored in order afterwards."""
+    """Later messages of other chats are stored. The slow chat is stored in order afterwards."""
     slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     rule = on_chat(slow.chat, fault)
     fault_proxy.rules.append(rule)
@@ -261,7 +261,7 @@ async def test_persist_of_one_slow_chat_does_not_block_others(
 async def test_throttled_chat_is_sharded_although_no_write_succeeds(
     container: StorageContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
 ) -> None:
-    """Attempted writes count; otherwise a throttled chat would never be sharded."""
+    """Attempted writes count, because otherwise a throttled chat would never be sharded."""
     busy = await make_direct(container)
     fault_proxy.rules.append(on_chat(busy.chat, THROTTLED))
     low_limit = {"shard_writes_per_s": 1}
@@ -306,7 +306,7 @@ async def test_persist_keeps_a_limited_number_of_entries_ahead_of_a_slow_chat(
 
         await eventually(lambda: reached(count, 8))
         attempts = len(fault_proxy.calls)
-        await eventually(lambda: len(fault_proxy.calls) > attempts + 4)  # it keeps retrying
+        await eventually(lambda: len(fault_proxy.calls) > attempts + 4)  # the worker keeps retrying
         assert await count() < 12
 
         fault_proxy.rules.remove(rule)
@@ -323,7 +323,7 @@ async def reached(count: Any, least: int) -> bool:
 async def test_persist_with_too_many_slow_chats_waits_for_them(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
-    """Above the limit of slow chats DynamoDB counts as down; no message is lost."""
+    """Above the limit of slow chats, DynamoDB counts as down. No message is lost."""
     chats = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(5)]
     fault_proxy.rules.append(lambda _: THROTTLED)
     async with (
@@ -352,9 +352,9 @@ async def test_persist_after_a_takeover_stores_no_outdated_text(
     tables: Tables,
     is_progress_known: bool,
 ) -> None:
-    """Edited or deleted text is never written again by the next worker (I15).
+    """The next worker never writes edited or deleted text again (I15).
 
-    Also if the previous worker crashed before it recorded its progress.
+    This also holds if the previous worker crashed before it recorded its progress.
     """
     slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     progress = container.hot.keys.progress(0)
@@ -433,7 +433,7 @@ async def test_persist_retried_batch_creates_each_dead_letter_once(
 async def test_throttled_calls_are_retried_with_jitter_until_the_deadline(
     container: StorageContainer, fault_proxy: DynamoProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each wait is random up to a bound that doubles; callers do not retry in step."""
+    """Each wait is random up to a bound that doubles, so that callers do not retry together."""
     waits: list[tuple[int, float]] = []
     backoff_s = client._backoff_s
 
@@ -471,14 +471,14 @@ async def test_persist_retries_with_exponential_backoff_and_jitter(
     def record(seconds: float) -> float:
         pauses.append(seconds)
         jittered_pauses.append(add_jitter(seconds))
-        return min(jittered_pauses[-1], 0.02)  # tests the pattern, without the real time
+        return min(jittered_pauses[-1], 0.02)  # the test checks the pattern without real time
 
     monkeypatch.setattr(batch_writer, "add_jitter", record)
     team = await make_direct(container)
     rule = on_chat(team.chat, THROTTLED)
     fault_proxy.rules.append(rule)
     async with (
-        # The DynamoDB client retries a throttled call for this time.
+        # The DynamoDB client retries a throttled call for this long.
         open_behind_proxy(fault_proxy, container, write_timeout_s=0.5) as others,
         running(persister_of(others).run()),
     ):

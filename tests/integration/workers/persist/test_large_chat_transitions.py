@@ -46,7 +46,7 @@ async def list_transitions(container: StorageContainer, user: UserId) -> list[in
 
 
 def suppress_notifications(container: StorageContainer, patch: pytest.MonkeyPatch) -> None:
-    """Suppress notifications, as if each process crashed before them."""
+    """Suppress notifications, as if each process crashed before sending them."""
 
     async def do_nothing(_record: Any) -> None:
         return None
@@ -81,7 +81,7 @@ async def restore_redis(container: StorageContainer, saved: dict[bytes, bytes]) 
 
 
 async def shrink(container: StorageContainer, chat: ChatId) -> None:
-    """Remove two of four members, so that the chat is small again; entries 2 and 3."""
+    """Remove two of four members, so that the chat is small again (entries 2 and 3)."""
     for user in (BOB, CAROL):
         await container.membership.change(ALICE, asked(frames.Remove, chat, user=user))
 
@@ -89,7 +89,7 @@ async def shrink(container: StorageContainer, chat: ChatId) -> None:
 async def test_member_who_joined_and_left_gets_both_transitions(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All changes are delivered at once, later: large, small and the leave, without a gap."""
+    """The large and the small transition and the leave are delivered late, without a gap."""
     async with open_container(redis_url, tables.settings, chats=SMALL) as container:
         chat = (await make_group(container, ALICE, BOB, CAROL)).chat
         await make_users(container, DAVE)
@@ -103,7 +103,7 @@ async def test_member_who_joined_and_left_gets_both_transitions(
 
         assert await list_transitions(container, ALICE) == [1, "large 1", "small 3", 4]
         assert await list_transitions(container, DAVE) == [1, "large 1", "small 3", 4]
-        # Members who left while the chat was large get only their last entry by inbox.
+        # Members who left while the chat was large get only their last entry in the inbox.
         assert await list_transitions(container, BOB) == [1, "large 1", 2]
         assert await list_transitions(container, CAROL) == [1, "large 1", 3]
         assert await container.hot.call("HLEN", container.hot.keys.turnover(chat)) == 0
@@ -144,7 +144,7 @@ async def test_transition_during_the_notification_of_another_keeps_the_order(
 async def test_user_state_loaded_before_a_transition_gets_each_entry_once(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a loss of Redis, an entry in the inbox is not also delivered by the large chat (P4)."""
+    """After a loss of Redis, an entry in the inbox is not delivered from the log too (P4)."""
     async with open_container(redis_url, tables.settings, chats=SMALL) as container:
         chat = (await make_group(container, ALICE, BOB, CAROL)).chat
         await make_users(container, DAVE)
@@ -173,7 +173,7 @@ async def test_user_state_loaded_before_a_transition_gets_each_entry_once(
 async def test_transition_lost_with_redis_is_delivered_again(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then there is no subscription, so entries cannot overtake those in the inbox (P4)."""
+    """Until then there is no subscription, so no entry overtakes those in the inbox (P4)."""
     async with open_container(redis_url, tables.settings, chats=SMALL) as container:
         chat = (await make_group(container, ALICE, BOB, CAROL)).chat
         await make_users(container, DAVE)

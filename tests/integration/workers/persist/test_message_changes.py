@@ -1,4 +1,4 @@
-"""Persistence of message changes: any retry and batch size has the same result."""
+"""Persistence of message changes: the result is independent of retries and batch size."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def list_backlog(container: StorageContainer) -> list[Entry]:
 
 async def restore_backlog(container: StorageContainer, entries: list[Entry]) -> None:
     """Add persisted entries to the backlog again, as if the checkpoint had not moved."""
-    # First, so that a fast worker does not decrement the counter below 0.
+    # Increase the counter first, so that a fast worker does not decrement it below 0.
     await container.hot.call("HINCRBY", container.hot.keys.checkpoint(0), "waiting", len(entries))
     for _, fields in entries:
         await container.hot.call("XADD", container.hot.keys.backlog(0), "*", *fields)
@@ -118,7 +118,7 @@ async def test_replay_from_every_point_ends_with_the_same_items(
 
 
 async def test_batches_of_any_size_end_with_the_same_items(redis_url: str, tables: Tables) -> None:
-    """A change may be merged into its message before the write, or applied afterwards."""
+    """A change may be merged into its message before the write or applied afterwards."""
     outcomes: list[dict[str, Item]] = []
     entries: list[Entry] = []
     for batch_max in (1, 3, 500):
@@ -199,7 +199,7 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
 async def test_text_deleted_before_it_was_persisted_is_never_written(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The deleted text is in no request to DynamoDB (I15)."""
+    """No request to DynamoDB has the deleted text (I15)."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "secret one")
     await commit_change(container, team.chat, ALICE, "edit", 1, "secret two")
@@ -241,7 +241,7 @@ async def test_deleted_message_is_not_active(
 async def test_change_of_a_deleted_item_is_ignored(
     container: StorageContainer, gateway: Gateway, tables: Tables
 ) -> None:
-    """TTL may have deleted the item before a change is applied."""
+    """TTL may delete the item before a change is applied."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "one")
     await persist(container)
@@ -256,7 +256,7 @@ async def test_change_of_a_deleted_item_is_ignored(
     assert [entry["kind"]["S"] for entry in (await items_of(tables)).values()] == ["edit"]
 
 
-# one item
+# a single item
 
 
 def entry_of(seq: int, kind: str, body: str = "", **more: Any) -> frames.Message:
@@ -349,7 +349,7 @@ async def test_refs_survive_a_loss_of_redis(container: StorageContainer, gateway
         try:
             await container.chat_loader.load_chat(team.chat)
         except Unavailable:
-            return False  # until the process detects the new epoch
+            return False  # wait until the process detects the new epoch
         return True
 
     await eventually(is_loaded)

@@ -51,7 +51,7 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 async def test_persist_stores_messages_once_and_in_order(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Each message has its seq, text, sender and, in a direct chat, receiver."""
+    """Each message has its seq, text and sender, and in a direct chat its receiver."""
     direct, group = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     async with running(persister_of(container).run()):
         for start in range(0, 250, 50):
@@ -87,7 +87,7 @@ async def test_persist_advances_the_checkpoint_and_empties_the_backlog(
 async def test_persist_sends_the_stored_position_of_each_sender_to_the_gateway(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Clients get `stored` from it (promise P1)."""
+    """The gateway sends `stored` to the clients (promise P1)."""
     team = await make_direct(container)
     async with running(persister_of(container).run()):
         await gateway.send(team, *texts(3))
@@ -123,7 +123,7 @@ async def test_persist_trims_the_log_of_stored_messages(redis_url: str, tables: 
 async def test_persist_waits_for_entries_without_delay(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """An idle worker gets a message at once, not at its next poll."""
+    """An idle worker gets a message at once and not at its next poll."""
     team = await make_direct(container)
 
     async def is_idle() -> bool:
@@ -177,7 +177,7 @@ async def test_first_message_of_a_direct_chat_lists_it_for_both_users(
 async def test_persist_of_the_same_entries_after_a_crash_changes_nothing(
     container: StorageContainer, tables: Tables, gateway: Gateway
 ) -> None:
-    """The next worker repeats writes after the checkpoint (fault F4)."""
+    """The next worker repeats writes after the checkpoint (F4)."""
     team = await make_direct(container)
     await gateway.send(team, *texts(30))
     saved = await container.hot.call("DUMP", container.hot.keys.backlog(0))
@@ -228,7 +228,7 @@ def swap(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
 async def test_persist_unreadable_message_becomes_a_dead_letter_and_blocks_no_other(
     container: StorageContainer, gateway: Gateway, corrupt: Callable[[bytes], bytes]
 ) -> None:
-    """The dead letter has the reason (fault F38, invariant I21)."""
+    """The dead letter has the reason (F38, invariant I21)."""
     team = await make_direct(container)
     await gateway.send(team, *texts(3, "before"))
     await gateway.send(team, "invalid", tail=corrupt)
@@ -288,7 +288,7 @@ async def test_persist_dead_letter_leaves_a_tombstone(
 async def test_persist_dead_letter_is_not_reported_as_stored(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """`stored` means that DynamoDB has it (promise P1)."""
+    """`stored` means that DynamoDB has the message (promise P1)."""
     team = await make_direct(container)
     await gateway.send(team, "good")
     await gateway.send(team, "invalid", tail=swap(b'"sender":"alice"', b'"sender":""'))
@@ -306,10 +306,10 @@ async def test_persist_dead_letter_is_not_reported_as_stored(
 
 
 @pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": 1})
-async def test_persist_catches_up_when_dynamodb_comes_back(
+async def test_persist_catches_up_after_a_dynamodb_outage(
     redis_url: str, start_dynamodb: StartDynamodb
 ) -> None:
-    """Messages can be sent during the outage, and none is lost or repeated (fault F24)."""
+    """Messages can be sent during the outage, and none is lost or repeated (F24)."""
     server = start_dynamodb()
     warm = settings_for(server.endpoint)
     async with open_dynamodb(warm) as client:
@@ -348,7 +348,7 @@ async def test_persist_retries_unprocessed_items(
 async def test_persist_retries_a_write_with_a_lost_response(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The outcome is unknown, so the write is repeated (fault F23)."""
+    """The outcome is unknown, so the write is repeated (F23)."""
     team = await make_direct(container)
     Faults(container.messages._client).lose_answers("BatchWriteItem", 2)
     await gateway.send(team, *texts(10))
@@ -365,7 +365,7 @@ async def test_persist_retries_a_write_with_a_lost_response(
 async def test_persist_raises_unavailable_when_redis_fails(
     start_redis: StartRedis, tables: Tables
 ) -> None:
-    """The error names the address; the caller restarts the worker."""
+    """The error names the address. The caller restarts the worker."""
     server = start_redis("always")
     async with open_container(redis_url_of(server), tables.settings) as container:
         task = asyncio.create_task(run_persist(container, "w1"))
@@ -408,7 +408,7 @@ async def test_persist_killed_at_a_failpoint_is_completed_by_the_next_worker(
 ) -> None:
     """Each message is stored once, and the chat has the right stored position.
 
-    The stored position must be set even if no more messages are sent to the chat.
+    That position must be set even if no more messages are sent to the chat.
     """
     team = await make_direct(container)
     await gateway.send(team, *texts(40))

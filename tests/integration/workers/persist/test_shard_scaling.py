@@ -54,11 +54,11 @@ SHARD_TIMES = {
 pytestmark = pytest.mark.constants(SHARD_TIMES)
 ENV = {f"CHAT_WARM_{name.upper()}": str(value) for name, value in SHARDS.items()} | {
     **{name: str(value) for name, value in SHARD_TIMES.items()},
-    "CHAT_PERSIST_LEASE_S": "4",  # of a suspended holder
+    "CHAT_PERSIST_LEASE_S": "4",  # of a suspended lease holder
     "CHAT_PERSIST_WRITE_TIMEOUT_S": "3",  # enough for a slow machine
     "workers.persist.worker.IDLE_MS": "50",
 }
-BUSY, CALM = (10, 0.05), (1, 0.6)  # messages sent together, and the pause after them
+BUSY, CALM = (10, 0.05), (1, 0.6)  # messages that are sent together, and the pause after them
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def sharding_container(redis_url: str, tables: Tables) -> AsyncIterator[St
 
 
 class Load:
-    """Sends to a chat at a pace until stopped."""
+    """Sends to a chat at a given rate until stopped."""
 
     def __init__(self, gateway: Gateway, team: Audience) -> None:
         self.pace = BUSY
@@ -86,11 +86,11 @@ class Load:
             sender = ALICE if self.sent % 3 else BOB
             await self._gateway.send(self._team, *texts(count), sender=sender)
             self.sent += count
-            await asyncio.sleep(pause_s)  # the pace of the load
+            await asyncio.sleep(pause_s)  # the rate of the load
 
 
 class Follower:
-    """Reads stored messages of a chat after the workers; checks that each comes once, in order."""
+    """Reads stored messages of a chat continuously; checks that each comes once and in order."""
 
     def __init__(self, messages: MessageRepository, chat: str) -> None:
         self.found: list[Message] = []
@@ -98,7 +98,7 @@ class Follower:
         self._chat = chat
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Read until canceled."""
         while True:
             last = self.found[-1] if self.found else None
             after, ts = (last.seq, last.ts) if last else (0, None)
@@ -150,7 +150,7 @@ def has_shards(
 async def test_sharding_changes_under_load_lose_and_repeat_no_message(
     sharding_container: StorageContainer, tables: Tables
 ) -> None:
-    """One worker is suspended during a change and resumed later, another is killed after one."""
+    """One worker is suspended during a change and resumed later; another is killed after one."""
     container = sharding_container
     gateway = Gateway(container.hot)
     team = await make_direct(container)
@@ -186,7 +186,7 @@ async def test_sharding_changes_under_load_lose_and_repeat_no_message(
 async def assert_complete(
     container: StorageContainer, tables: Tables, team: Audience, layout: Layout, sent: int
 ) -> None:
-    """Check that each entry is stored once, in its shard, and that every query returns it once."""
+    """Check that each entry is stored once in its shard, and that every query returns it once."""
     raw = await raw_seqs(tables.client, tables.settings, team.chat)
     every = list(range(1, sent + 1))
     assert sorted(seq for each in raw.values() for seq in each) == every

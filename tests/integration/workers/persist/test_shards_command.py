@@ -1,4 +1,4 @@
-"""`chatserver shards set`: sharding of a chat ahead of an event, for a given time."""
+"""`chatserver shards set`: shards a chat before an event, for a given time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def run_shards_set(container: StorageContainer, *arguments: str) -> tuple[
 async def test_chat_is_sharded_by_command_for_the_given_time(
     redis_url: str, tables: Tables
 ) -> None:
-    """Later entries are on all shards, a chat with few messages keeps them, and reads find all."""
+    """Later entries are on all shards, few messages do not reduce them, and reads find all."""
     async with open_container(redis_url, tables.settings) as container:
         team = await make_direct(container)
         gateway = Gateway(container.hot)
@@ -53,11 +53,11 @@ async def test_chat_is_sharded_by_command_for_the_given_time(
             code, output = await run_shards_set(container, team.chat, "4", "--for", "2h")
             layout = await read_layout(tables.client, tables.settings, team.chat)
             now_ts = int(container.clock.time() * US)
-            # Until sharding starts, by the clock of Redis.
+            # until sharding starts, by the clock of Redis
             await asyncio.sleep(max(0, layout.from_ts - now_ts) / US)
             for _ in range(6):
                 await gateway.send(team, *texts(5))
-                await asyncio.sleep(0.2)  # few messages, over several windows
+                await asyncio.sleep(0.2)  # few messages over several windows
             await eventually(lambda: is_drained(container), 30)
 
         after = await read_layout(tables.client, tables.settings, team.chat)
