@@ -1,7 +1,7 @@
 """Static checks of the product's source: rows 8, 13, 24 and 25, sections 5 and 7.
 
-These are linter checks for which no rule exists. The lists of exceptions are complete: add a new
-exception here, with its reason.
+These are linter checks for which no rule exists. The lists of exceptions are complete: a new
+exception must be added here with its reason.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _expressions_in(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def test_row_13_dynamodb_expressions_contain_no_values() -> None:
-    """User input is passed as an expression attribute value, never formatted into the text."""
+    """User input is passed as an expression attribute value and never formatted into the text."""
     found = {
         (name.rpartition("/")[2], ast.unparse(part.value))
         for name, node in NODES
@@ -62,7 +62,7 @@ def test_row_13_dynamodb_expressions_contain_no_values() -> None:
         if isinstance(part, ast.FormattedValue)
     }
 
-    # All are attribute names that are constants, or derived from constants.
+    # All are attribute names that are constants or derived from constants.
     assert found <= {
         ("sessions.py", "name"),
         ("backfill.py", "k"),  # SET or REMOVE
@@ -71,7 +71,7 @@ def test_row_13_dynamodb_expressions_contain_no_values() -> None:
         ("sharded_chats.py", "', '.join(changes)"),  # placeholders
         ("checkpoints.py", "sets"),
         ("reencryption.py", "n"),  # numbers of placeholders
-        ("tenancy.py", "others"),  # the filter of the caller, combined with that of the tenant
+        ("tenancy.py", "others"),  # the caller's filter, combined with the tenant's
         ("tenancy.py", "own"),
         ("message_changes.py", "removes"),
         ("message_changes.py", "sets"),
@@ -127,7 +127,7 @@ def test_row_08_no_secret_is_compared_with_equals() -> None:
     }
 
     assert found == {
-        # Two settings at startup: no timing attack is possible.
+        # These are two settings at startup, so no timing attack is possible.
         ("chatserver/auth/host_keys.py", "secret == settings.secret.get_secret_value().encode()"),
     }
 
@@ -137,7 +137,7 @@ _DANGEROUS_MODULES = {"pickle", "marshal", "shelve", "yaml", "xml", "tempfile.mk
 
 
 def test_dangerous_functions_and_modules_are_not_used() -> None:
-    """No eval, pickle, shell or XML parser, and no disabled TLS verification."""
+    """There is no eval, pickle, shell, XML parser or disabled TLS verification."""
     for name, node in NODES:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in _DANGEROUS_CALLS, (name, node.lineno)
@@ -153,7 +153,7 @@ def test_dangerous_functions_and_modules_are_not_used() -> None:
 
 
 def test_section_5_log_events_are_constant_strings() -> None:
-    """User content goes into fields, where it is escaped, never into the event."""
+    """User content goes into fields, where it is escaped, and never into the event name."""
     levels = {"debug", "info", "warning", "error", "exception", "critical"}
     for name, node in NODES:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
@@ -183,7 +183,7 @@ def test_section_7_redis_keys_are_built_in_one_module() -> None:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_section_7_scripts_build_no_keys_and_evaluate_no_text(path: Path) -> None:
-    """Keys are passed in KEYS, values in ARGV; no script loads code or calls slow commands."""
+    """Keys are passed in KEYS and values in ARGV; no script loads code or calls slow commands."""
     code = re.sub(r"--.*", "", path.read_text("utf-8"))
 
     assert not re.search(r"\}:[a-z]", code)
@@ -224,7 +224,7 @@ def test_section_7_sort_key_prefixes_end_with_a_delimiter() -> None:
 
     assert prefixes - {"bodies/"}  # objects in the bucket
     assert all(str(prefix).endswith("#") for prefix in prefixes - {"bodies/"})
-    # `OLD` also ends with a delimiter; without a prefix the whole partition is read.
+    # `OLD` also ends with a delimiter. Without a prefix the whole partition is read.
     names = {
         "PREFIX",
         "_PREFIX",

@@ -48,7 +48,7 @@ CASES = {
 
 @pytest.mark.parametrize("algorithm", CASES)
 def test_token_of_the_host_application_is_accepted(algorithm: str) -> None:
-    """Each algorithm is accepted with its key; tokens of the server remain valid."""
+    """Each algorithm is accepted with its key. Tokens of the server remain valid."""
     key, host = CASES[algorithm]
     verifier = tokens(host_algorithm=algorithm, **host)
 
@@ -88,7 +88,7 @@ def test_token_of_the_host_application_is_accepted(algorithm: str) -> None:
 def test_section_4_host_token_with_invalid_claim_is_refused(
     change: dict[str, Any], reason: str
 ) -> None:
-    """A claim that is missing, of the wrong type, for another audience or expired."""
+    """The claim is missing, of the wrong type, for another audience or expired."""
     verifier = tokens(
         host_algorithm="HS256", host_secret=HOST_SECRET, host_issuer="https://host.example"
     )
@@ -123,7 +123,7 @@ def test_row_31_token_signed_with_the_public_key_as_secret_is_refused(algorithm:
     [(one, other) for one in CASES for other in (*CASES, "none", "HS512") if one != other],
 )
 def test_row_31_token_with_another_algorithm_is_refused(algorithm: str, other: str) -> None:
-    """A valid signature by an algorithm other than the configured one is refused."""
+    """A valid signature with another algorithm than the configured one is refused."""
     _, host = CASES[algorithm]
     verifier = tokens(host_algorithm=algorithm, **host)
     key = {"none": None, "HS512": HOST_SECRET * 2}.get(other, CASES.get(other, (None, {}))[0])
@@ -133,7 +133,7 @@ def test_row_31_token_with_another_algorithm_is_refused(algorithm: str, other: s
 
 
 def test_row_31_host_secret_cannot_sign_server_tokens() -> None:
-    """Neither secret signs tokens of the other kind."""
+    """Neither secret can sign tokens of the other kind."""
     verifier = tokens(host_algorithm="HS256", host_secret=HOST_SECRET)
     server_claims = claims(jti="x", login="l1")
 
@@ -192,7 +192,7 @@ def test_row_14_key_set_ignores_unsuitable_keys() -> None:
     for bad in (key_set(*others), key_set(jwk(weak, "w")), b"{}", b"[", b"[" * 100_000, b""):
         with pytest.raises(CorruptData):
             parse_jwks(bad, "RS256")
-    # The previous keys stay in use: an invalid key set does not replace them.
+    # The previous keys remain in use, because an invalid key set does not replace them.
     assert verifier.verify(signed(RSA, "RS256", None, kid="good")).user == "zoe"
 
 
@@ -303,5 +303,5 @@ def test_row_08_secrets_are_compared_in_constant_time() -> None:
                 text = ast.unparse(node)
                 if _COMPARED.search(text):
                     found.append(f"{path.name}: {text}")
-    # This compares two settings at startup: no timing attack is possible.
+    # This compares two settings at startup, so no timing attack is possible.
     assert found == ["host_keys.py: secret == settings.secret.get_secret_value().encode()"]

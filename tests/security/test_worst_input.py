@@ -68,7 +68,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def cost_s(work: Callable[[], Any]) -> float:
-    """Return the minimum CPU time of several runs; a refusal is a valid result."""
+    """Return the minimum CPU time of several runs; a refused input is a valid result."""
     best = float("inf")
     for _ in range(10):
         started = time.thread_time()

@@ -1,4 +1,4 @@
-"""API container without any server, for routes that need none and for the OpenAPI document."""
+"""An API container without servers, for routes that need none and for the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Case:
     id: str
     writes: tuple[bytes, ...]
     answers: tuple[tuple[int, bytes], ...] = ()
-    codes: tuple[int | None, ...] = ()  # none: the client closes with 1000
+    codes: tuple[int | None, ...] = ()  # empty: the client closes with 1000
     is_binary: bool = False
 
 
@@ -66,7 +66,7 @@ def fragments_of(opcode: int, payload: bytes, size: int) -> tuple[bytes, ...]:
 
 
 def write_variants(frames: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], ...]:
-    """Return the frames in one write, one write per frame, and octet by octet."""
+    """Return the frames in one write, in one write per frame, and byte by byte."""
     joined = b"".join(frames)
     return (joined,), frames, split(joined)
 
@@ -219,13 +219,13 @@ def utf8_cases() -> Iterator[Case]:
     surrogate = GREEK + b"\xed\xa0\x80edited"
     yield Case("6.3.1", (text(surrogate),), (), bad)
     yield Case("6.3.2", fragments_of(TEXT, surrogate, 1), (), bad)
-    # The rest of the message is never sent: a server that waits for it fails these cases.
+    # The rest of the message is never sent, so a server that waits for it fails these cases.
     beyond = (GREEK, b"\xf4\x90\x80\x80", b"edited")
     early = (text(beyond[0], fin=False), continuation(beyond[1], fin=False))
     yield Case("6.4.1", early, (), bad)
     cut = (text(GREEK + b"\xf4", fin=False), continuation(b"\x90", fin=False))
     yield Case("6.4.2", cut, (), bad)
-    # Within one frame the suite accepts a failure at its end ("non-strict"), as do we.
+    # Within one frame, the suite accepts a failure at its end ("non-strict"). So does this table.
     frame = text(b"".join(beyond))
     head = len(frame) - len(b"".join(beyond))
     ends = (head + len(GREEK), head + len(GREEK) + 4, len(frame))

@@ -32,7 +32,7 @@ from websockets.exceptions import ConnectionClosed
 
 HOST = "127.0.0.1"
 ENDPOINT = "WebDriver BiDi listening on "
-# Without these: no response bodies, no folder for downloads, no emulation of screens and media.
+# Without these there are no response bodies, no download folder, and no emulation of screens.
 OPTIONAL = {
     "network.addDataCollector",
     "browser.setDownloadBehavior",
@@ -40,18 +40,18 @@ OPTIONAL = {
     "emulation.setScreenOrientationOverride",
     "emulation.setScreenSettingsOverride",
 }
-# How Playwright evaluates a script: `evaluate(isFunction, returnByValue, script, …)`, which calls
+# Playwright evaluates a script with `evaluate(isFunction, returnByValue, script, …)`, which calls
 # `this.global.eval(script)`.
 EVALUATE = "(utilityScript, ...args) => utilityScript.evaluate(...args)"
 EVALUATE_WITHOUT_EVAL = """(utilityScript, ...args) => {
   const global = { eval: () => (%s\n) };
   return Object.create(utilityScript, { global: { value: global } }).evaluate(...args);
 }"""
-# Prepares `fill` in each document, with an `eval` of its own. Keys work without.
+# Prepares `fill` in each document with another `eval`. Keys work without it.
 PREPARE_FILL = "injectedScript.extend("
 MESSAGE_BYTES_MAX = 1 << 26
 LINE_BYTES_MAX = 1 << 20
-EXIT_S = 10.0  # how long Firefox may take to exit after the connection ended
+EXIT_S = 10.0  # how long Firefox may take to exit after the connection has ended
 
 
 async def run(command: Sequence[str]) -> int:
@@ -71,7 +71,7 @@ async def run(command: Sequence[str]) -> int:
             f"{url}/session",
             max_size=MESSAGE_BYTES_MAX,
             compression=None,
-            ping_interval=None,  # a slow machine is no reason to disconnect
+            ping_interval=None,  # a slow machine must not cause a disconnect
         ) as server:
             await _relay(client, server)
         try:
@@ -100,7 +100,7 @@ async def _read_endpoint(lines: asyncio.StreamReader) -> str:
 
 async def _relay(client: ServerConnection, server: ClientConnection) -> None:
     """Forward messages until one side disconnects."""
-    optional: set[int] = set()  # ids of commands without an answer
+    optional: set[int] = set()  # ids of commands that get no response
 
     async def send_commands() -> None:
         async for text in client:

@@ -54,7 +54,7 @@ from tests.support.observations import (
     WarmRows,
 )
 
-# errors.py defines `unavailable`: an unknown outcome, the request may or may not have succeeded.
+# errors.py defines `unavailable` as an unknown outcome: the request may have succeeded.
 UNKNOWN_OUTCOMES = frozenset({"unavailable", "internal"})
 
 
@@ -115,7 +115,7 @@ class _Index:
         self.sightings: list[_Sighting] = []
         for observation in run.seen:
             self._add(observation)
-        # the first sighting at each seq; I5 reports all that differ from it
+        # The first observation at each seq; I5 reports all that differ from it.
         self.places: dict[tuple[str, int], _Sighting] = {}
         self.known_at: dict[tuple[str, int], float] = {}
         for sighting in self.sightings:
@@ -157,7 +157,7 @@ class _Index:
         self.sightings.extend(_Sighting(row, t, where) for row in rows)
 
     def acked_places(self) -> Iterator[tuple[tuple[str, int], Acked]]:
-        """Yield each seq that was ever acked, with its first ack."""
+        """Yield each acked seq with its first ack."""
         for acks in self.acked.values():
             for seq, first in {ack.seq: ack for ack in reversed(acks)}.items():
                 yield (first.chat, seq), first
@@ -247,7 +247,7 @@ def _is_rewritten(index: _Index) -> Iterator[Violation]:
         if msgspec.structs.replace(row, body=first.row.body) == first.row:
             sent = {s.body for s in index.sent.get((row.sender, row.chat, row.ref), ())}
             if not {row.body, first.row.body} <= sent:
-                continue  # the same message with a forged body is I2
+                continue  # the same message with another body is I2
         yield Violation(
             "I5",
             f"{where}: {row.chat}#{row.seq} is {row.sender}/{row.ref} mid {row.mid} ts {row.ts},"
@@ -271,7 +271,7 @@ def _is_out_of_order_at_device(index: _Index) -> Iterator[Violation]:
 
 
 def _breaks_session_order(index: _Index) -> Iterator[Violation]:
-    # Only sends committed on this connection: a `dup` got its seq earlier.
+    # Only sends committed on this connection count, because a `dup` got its seq earlier.
     place: dict[tuple[int, str, str], Acked] = {}
     for acks in index.acked.values():
         for ack in acks:
@@ -353,7 +353,7 @@ def _missing_in_page(page: PageRead, seqs: list[int], head: int) -> str | None:
 def _exists_after_refusal(index: _Index) -> Iterator[Violation]:
     seen = {(row.sender, row.chat, row.ref): where for row, _, where in index.sightings}
     for key, refusals in sorted(index.refused.items()):
-        # `conflict` refers to another body under an existing ref
+        # `conflict` refers to another body with an existing ref
         definite = [r for r in refusals if r.code not in UNKNOWN_OUTCOMES and r.code != "conflict"]
         if len(definite) == len(index.sent[key]) and key in seen:
             sender, chat, ref = key
@@ -457,7 +457,7 @@ def _warm_differs(index: _Index) -> Iterator[Violation]:
         shown = {row.seq for row in final.rows}
         stored = {row.seq for row in index.warm[chat].rows}
         for seq in sorted(shown ^ stored):
-            if (chat, seq) not in acked:  # an acked one is I1
+            if (chat, seq) not in acked:  # a lost acked message is I1
                 where = "only in the warm tier" if seq in stored else "not in the warm tier"
                 yield Violation("WARM", f"{chat}#{seq}, seen by {user}: {where}")
 

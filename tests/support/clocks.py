@@ -36,7 +36,7 @@ class SkewedClock:
         new.replace(self._path)
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that apply this clock; none without the library."""
+        """Return the environment variables that apply this clock, or none without the library."""
         if self._library is None:
             return {}
         return {

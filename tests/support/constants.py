@@ -1,4 +1,4 @@
-"""Values for named constants, for bounds and deadlines that are too large for a test."""
+"""Replaces named constants, such as bounds and deadlines that are too large for a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = ("chatserver.", "workers.")
 
 @contextlib.contextmanager
 def constants(values: Mapping[str, Any]) -> Iterator[None]:
-    """Set each constant that `values` names, also where it was imported by its name."""
+    """Set each constant in `values`, also where it was imported by name."""
     importlib.import_module("chatserver.protocol.frames")  # the wire format keeps its own bounds
     for path in values:
         importlib.import_module(path.rpartition(".")[0])

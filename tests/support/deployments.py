@@ -98,7 +98,7 @@ def run_tool(name: str, *args: str | Path, stdin: str = "") -> subprocess.Comple
 
 @contextlib.contextmanager
 def given_settings(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str]) -> Iterator[None]:
-    """Replace all ``CHAT_*`` environment variables with these, inside the block."""
+    """Replace all ``CHAT_*`` environment variables with these inside the block."""
     with monkeypatch.context() as patch:
         for name in [each for each in os.environ if each.startswith("CHAT_")]:
             patch.delenv(name)
@@ -112,7 +112,7 @@ def given_settings(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str]
 
 
 def render_chart(values: str, *more: str) -> str:
-    """Render the chart with a value set of `VALUE_SETS`, hooks included."""
+    """Render the chart with a set of values from `VALUE_SETS`, including hooks."""
     files = [] if values == "default" else ["--values", str(EXAMPLES / f"{values}.yaml")]
     done = run_tool("helm", "template", "chat", str(CHART), "--namespace", "chat", *files, *more)
     assert done.returncode == 0, done.stderr
@@ -146,7 +146,7 @@ def interpolate(text: str, variables: Mapping[str, str]) -> str:
 
 
 def render_compose(files: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return the merged Compose configuration of files and variables, anchors resolved."""
+    """Return the merged Compose configuration of files and variables, with anchors resolved."""
     merged: dict[str, Any] = {}
     for file in files:
         text = (COMPOSE / file).read_text(encoding="utf-8")
@@ -183,7 +183,7 @@ def evaluate_terraform(variables: Mapping[str, Any]) -> dict[str, dict[str, Any]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in (*TERRAFORM.glob("*.tf"), *TERRAFORM.glob("*.json")):
-            # The parser cannot read outside of its folder.
+            # The parser cannot read files outside of its folder.
             text = file.read_text(encoding="utf-8").replace("/../iam/", "/iam/")
             (folder / file.name).write_text(text, encoding="utf-8")
         shutil.copytree(DEPLOY / "iam", folder / "iam")
@@ -231,7 +231,7 @@ class _Plain(yaml.SafeDumper):
 
 
 def dump_yaml(value: Any) -> str:
-    """Encode YAML without anchors, keys sorted."""
+    """Encode YAML without anchors and with sorted keys."""
     return yaml.dump(value, Dumper=_Plain, sort_keys=True, width=1000)
 
 

@@ -20,14 +20,14 @@ import psutil
 from chatserver.dev.ports import is_port_free
 from tests.support.servers.processes import free_port, is_running
 
-READY_S = 180.0  # seven processes start one after the other
-DEADLINE_S = 60.0  # deadline of expected events; only a failure takes that long
+READY_S = 180.0  # seven processes start one after another
+DEADLINE_S = 60.0  # deadline of expected events; only a failure takes this long
 CLI = [sys.executable, "-m", "chatserver.cli.main"]
 _PORT_FLAGS = ("--port", "--gateway-port", "--redis-port", "--dynamodb-port", "--s3-port")
 
 
 class DevRun:
-    """One run on its own ports. `output` is the file with its output so far."""
+    """One run on separate ports. `output` is the file with its output so far."""
 
     def __init__(self, folder: Path, ports: list[int] | None = None) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ class DevRun:
         return [*CLI, "dev", *self.flags, *options]
 
     def spawn(self, *options: str, env: Mapping[str, str] | None = None) -> DevRun:
-        """Start the process, with `env` added to its environment; do not wait until it is ready."""
+        """Start the process with `env` added to its environment; do not wait until it is ready."""
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 self.command(*options),
@@ -103,7 +103,7 @@ class DevRun:
         return self.process.wait(deadline_s)
 
     def leftovers(self, deadline_s: float = DEADLINE_S) -> list[str]:
-        """Return the children still running and the ports still in use after a grace period."""
+        """Return the child processes and used ports that remain after a grace period."""
         give_up = time.monotonic() + deadline_s
         while True:
             alive = [one for one in self.children if is_running(one.pid)]
@@ -121,7 +121,7 @@ class DevRun:
         raise AssertionError(f"there is no child process {name}")
 
     def get(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-        """Call the API; return status and body, decoded if it is JSON."""
+        """Call the API; return the status and the body, decoded if it is JSON."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             self.page_url + path, data, {"Content-Type": "application/json"}
@@ -134,7 +134,7 @@ class DevRun:
 
 @contextlib.contextmanager
 def dev_run(folder: Path, ports: list[int] | None = None) -> Iterator[DevRun]:
-    """Create a run that ends with the block, by force if necessary."""
+    """Create a run that ends with the block, killed if necessary."""
     run = DevRun(folder, ports)
     try:
         yield run

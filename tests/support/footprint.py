@@ -37,7 +37,7 @@ _DOCS = Path(__file__).parents[2] / "docs"
 
 @cache
 def _text() -> str:
-    """Return natural language text."""
+    """Return a text in natural language."""
     found = " ".join(path.read_text("utf-8") for path in sorted(_DOCS.glob("*.md")))
     return found.encode("ascii", "ignore").decode()
 
@@ -59,7 +59,7 @@ class RedisUsage:
 
 
 async def measure_redis(container: StorageContainer) -> RedisUsage:
-    """Count the keys of the whole server. References of both generations are of kind `refs`."""
+    """Count the keys of the whole server. References of both generations have the kind `refs`."""
     usage, hot = RedisUsage(), container.hot
     for key in await hot.call("KEYS", "{p0}:*"):
         kind = key.decode().split(":")[1].removesuffix("-even").removesuffix("-odd")
@@ -93,9 +93,9 @@ class Run:
     size: int
 
     async def talk(self) -> None:
-        """Commit all messages and have them persisted."""
+        """Commit all messages and persist them."""
         gateway = Gateway(self.container.hot)
-        # Ids as long as real ones, 26 characters; they are only stored as text.
+        # Ids have the length of real ones, 26 characters. They are only stored as text.
         gateway._numbers = (f"{n:025d}" for n in itertools.count(1))  # type: ignore[assignment]
         for audience in self.chats:
             sender = sorted(audience.users)[0]
@@ -108,7 +108,7 @@ class Run:
             await eventually(lambda: is_drained(self.container), 60.0)
 
     async def _deliver_first(self, audience: Audience) -> Audience:
-        """Deliver the first message of a direct chat as a gateway does; the commit does not."""
+        """Deliver the first message of a direct chat like a gateway; the commit does not."""
         if audience.inline_users:
             return audience
         container = self.container

@@ -68,7 +68,7 @@ def encode(value: Any) -> Any:
 
 
 def encode_entry(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry without fields that have their default."""
+    """Return an entry without fields that have their default value."""
     return {
         key: encode(value) for key, value in fields.items() if value not in (None, 0, False, {}, [])
     }
@@ -83,7 +83,7 @@ def encode_event(event: Event) -> dict[str, Any]:
 
 
 def describe(state: ClientState) -> dict[str, Any]:
-    """Return the state of a client that an application can see."""
+    """Return the state of a client that applications can see."""
     return {
         "cursor": encode(state.cursor),
         "outbox": [
@@ -117,7 +117,7 @@ def describe(state: ClientState) -> dict[str, Any]:
 
 @dataclasses.dataclass
 class CachedChat:
-    """A chat as a message store of the TypeScript SDK keeps it."""
+    """A chat as the message store of the TypeScript SDK saves it."""
 
     chat: str
     info: Any
@@ -183,7 +183,7 @@ def restore_cached(
 
 
 class RecordedState(ClientState):
-    """A client that records each call from outside, with its result."""
+    """A client that records each call and its result."""
 
     def __init__(self, history: History, bounds: Bounds) -> None:
         super().__init__(history.device, bounds)
@@ -191,11 +191,11 @@ class RecordedState(ClientState):
         self._depth = 0
 
     def describe(self) -> None:
-        """Record the state that an application can see."""
+        """Record the state that applications can see."""
         self.history.calls.append(["describe", [], describe(self)])
 
     def restart(self, bounds: Bounds, unconsumed: list[QueuedEvent]) -> RecordedState:
-        """Return the client after a reload; `unconsumed` are the last events, not consumed yet."""
+        """Return the client after a reload; `unconsumed` are the events that were not consumed."""
         self.history.calls.append(["restart", [len(unconsumed)], None])
         fresh = RecordedState(self.history, bounds)
         fresh._depth = 1
@@ -263,7 +263,7 @@ def snake(name: str) -> str:
 
 
 def replay(history: History) -> Iterator[tuple[Call, Any]]:
-    """Replay a history; yield each call and the result that it has now."""
+    """Replay a history; yield each call and its current result."""
     bounds = Bounds(**{snake(key): value for key, value in history.bounds.items()})
     state = ClientState(history.device, bounds)
     queued: list[QueuedEvent] = []

@@ -32,7 +32,7 @@ class RecordingMachine(ClientMachine):
         return self._first
 
     def restart_client(self, position: bytes | None, operations: bytes) -> RecordedState:
-        """Restart with the messages that were kept, as a page does after a reload."""
+        """Restart with the saved messages, as a page does after a reload."""
         assert isinstance(self.client, RecordedState)
         return self.client.restart(BOUNDS, list(self.queued))
 
@@ -61,7 +61,7 @@ def _kinds(draw: Draw) -> str:
     return draw.choice(["edit", "delete", "reaction"])
 
 
-# Frequent actions first; each draws its own arguments.
+# Frequent actions come first. Each draws its own arguments.
 ACTIONS: list[tuple[int, Callable[[RecordingMachine, Draw], Any]]] = [
     (4, lambda m, d: m.exchange_some(d.randint(0, 8), d.randint(0, 8))),
     (4, lambda m, d: m.exchange_all(d.randint(1, 3))),

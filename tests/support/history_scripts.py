@@ -34,7 +34,7 @@ class Script:
         self.flush()
 
     def restart(self) -> None:
-        """Continue in another process, which has the messages that were kept."""
+        """Continue in another process that has the saved messages."""
         self.state = self.state.restart(self.state.bounds, [])
 
     def flush(self) -> list[Any]:
@@ -69,7 +69,7 @@ class Script:
         return self.flush()
 
     def wait(self, seconds: float) -> list[Any]:
-        """Let time pass."""
+        """Advance the time."""
         self.now += seconds
         self.state.tick(self.now)
         return self.flush()
@@ -82,7 +82,7 @@ class Script:
 
 
 def companions() -> History:
-    """Pieces of a response that are lost, late or of a restarted response."""
+    """Parts of a response that are lost, late or from a restarted response."""
     script = Script("companion streams")
 
     def piece(index: int, text: str, turn: str = "t1", **more: Any) -> list[Any]:
@@ -93,13 +93,13 @@ def companions() -> History:
 
     piece(0, "")
     piece(1, "Hel")
-    asked = piece(3, " wor")  # 2 is lost
+    asked = piece(3, " wor")  # part 2 is lost
     whole = {"type": "turn", "chat": SESSION, "turn": "t1", "seq": 1, "text": "Hello"}
     script.receive(**whole, index=2, id=asked[0]["id"])
     script.connect()
     piece(4, "ld", end="done")
     piece(0, "", turn="t2")
-    piece(0, "", turn="t1")  # of the previous response
+    piece(0, "", turn="t1")  # from the previous response
     piece(2, "b", turn="t2")
     script.wait(11.0)  # no response arrives
     piece(1, "a", turn="t2")
@@ -108,7 +108,7 @@ def companions() -> History:
 
 
 def members() -> History:
-    """Members, roles, mutes, settings, pins and the user's own removal."""
+    """Members, roles, mutes, settings, pins, and the removal of the user."""
     script = Script("members and settings", marks_max=3)
     info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "slow_s": 5}
     more = {"roles": {"bob": "owner"}, "muted": {"bob": 0}, "name": "Trip"}
@@ -164,7 +164,7 @@ def hidden() -> History:
 
 
 def cleared() -> History:
-    """Cleared chats: their texts come neither with events nor with pages, nor after a reload."""
+    """Cleared chats: their texts do not return with events or pages, or after a reload."""
     script = Script("cleared chats")
     line = {"chat": "c1", "kind": "group", "top": 2, "unread": 2, "last": entry(2)}
     script.state.apply_chat_list({"chats": [line]})
@@ -173,13 +173,13 @@ def cleared() -> History:
     script.entry(4)
     script.state.clear_chat("c1", 3)
     script.state.describe()
-    script.state.clear_chat("c1", 2)  # older
+    script.state.clear_chat("c1", 2)  # an older version
     script.entry(5, "edit", target=2, body="edited")
     script.entry(6, "reaction", target=4, body="👍")
     older = [entry(1), entry(2), entry(3, body="secret 3")]
     script.state.apply_history({"chat": "c1", "messages": older}, is_newest=False, before=4)
     (gap,) = [frame for frame in script.entry(9) if frame["type"] == "history"]
-    script.state.clear_chat("c1", 8)  # on another device, which has them all
+    script.state.clear_chat("c1", 8)  # from another device, which has received all of them
     missed = [entry(7, body="secret 7"), entry(8)]
     script.receive(type="page", chat="c1", tier="hot", more=False, id=gap["id"], messages=missed)
     script.state.apply_chat_list({"chats": [{**line, "top": 9, "unread": 7, "last": entry(8)}]})
@@ -193,13 +193,13 @@ def cleared() -> History:
 
 
 def outbox() -> History:
-    """Refusals, retries in order, conflicts, a full outbox, probes and a session's question."""
+    """Refusals, retries in order, conflicts, a full outbox, probes, and a question of a session."""
     script = Script("outbox", outbox_max=4)
     (first,) = script.enqueue("send", "r1", body="one")
     (second,) = script.enqueue("send", "r2", body="two")
     (other,) = script.enqueue("send", "r3", chat="c2", body="other")
     script.enqueue("send", "r1", body="changed")  # conflict
-    script.enqueue("send", "r1", body="one")  # the same again
+    script.enqueue("send", "r1", body="one")  # the same request again
     script.enqueue("send", "r4", body="\ud83d broken")
     busy = {"type": "error", "code": "rate_limited", "message": "", "temporary": True}
     script.receive(**busy, id=first["id"], retry_after_ms=500)
@@ -208,7 +208,7 @@ def outbox() -> History:
     script.receive(type="ack", id=other["id"], ref="r3", **place)
     script.enqueue("send", "r5", chat=SESSION, body="question")
     script.enqueue("send", "r6", body="one too many")
-    script.receive(**busy, id=4, retry_after_ms=61_000)  # too late for a question
+    script.receive(**busy, id=4, retry_after_ms=61_000)  # this is too late for a question
     script.wait(0.6)
     script.wait(0.6)
     script.connect()
@@ -221,7 +221,7 @@ def outbox() -> History:
 
 
 def requests() -> History:
-    """Deadlines, repeated questions, lost races, presence subscriptions."""
+    """Deadlines, repeated requests, lost races, presence subscriptions."""
     script = Script("requests", requests_max=3, watched_max=120)
     script.state.watch([f"u{number}" for number in range(110)])
     with contextlib.suppress(ChatError):  # recorded
@@ -240,7 +240,7 @@ def requests() -> History:
     script.receive(**race, id=asked + 1)
     script.state.cancel_request(late)
     script.wait(0.2)
-    script.connect()  # asks again, watches again
+    script.connect()  # the client requests and subscribes again
     script.state.notify({"type": "typing", "chat": "c1", "on": True})
     lines = [{"chat": "c1", "kind": "direct", "members": ["alice", "bob"], "top": 3, "unread": 1}]
     script.receive(type="page", id=asked, chats=lines, more=False)
@@ -256,7 +256,7 @@ def requests() -> History:
 
 
 def gaps() -> History:
-    """A membership that ended and began again, pages that fail, a gap too long to fill."""
+    """A membership that ended and began again, failed pages, and a gap that is too long to fill."""
     script = Script("gaps", fill_max=5)
     script.entry(1)
     asked = script.entry(5)  # 2 to 4 are missing

@@ -1,6 +1,6 @@
 """TCP proxies in a separate thread, for tests that start processes behind them.
 
-`Server.start` blocks the test's event loop until a process is ready; a proxy on that loop would
+`Server.start` blocks the test's event loop until a process is ready. A proxy on that loop would
 block the process too.
 """
 
@@ -15,7 +15,7 @@ from tests.support.servers.tcp_proxy import Direction, TcpProxy
 
 
 class Links:
-    """Opens breakable links. Use as a context manager."""
+    """Opens links that a test can break. Use as a context manager."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -42,7 +42,7 @@ class Links:
 
 
 class BareLink:
-    """A breakable link on the test's own event loop; its faults are those of `TcpProxy`."""
+    """A breakable link on the test's own event loop, with the faults of `TcpProxy`."""
 
     def __init__(self, proxy: TcpProxy) -> None:
         self._proxy = proxy
@@ -59,7 +59,7 @@ class BareLink:
         self._proxy.bytes_per_s = bytes_per_s
 
     def blackhole(self, *directions: Direction) -> None:
-        """Drop the bytes of these directions; connections look open."""
+        """Drop the bytes of these directions; connections appear to be open."""
         self._proxy.blackhole(*directions)
 
     def reset(self) -> None:
@@ -67,7 +67,7 @@ class BareLink:
         self._call(self._proxy.reset)
 
     def refuse(self) -> None:
-        """Reset every open connection and every new one."""
+        """Reset every open and every new connection."""
         self._call(self._proxy.refuse)
 
     def heal(self) -> None:

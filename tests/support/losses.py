@@ -54,13 +54,13 @@ def forget_lost(story: Story) -> Story:
 
 
 class _LossFilter:
-    """Reset times of each device after a loss, and the final history."""
+    """The times at which each device was reset after a loss, and the final history."""
 
     def __init__(self, story: Story, losses: list[float]) -> None:
         self._at: dict[tuple[str, int], Shown] = {}
         self._of: dict[tuple[str, str, str], Shown] = {}
         self._asked: dict[tuple[str, str, str], Asked] = {}
-        self._refused: dict[tuple[str, str, str], str] = {}  # the code
+        self._refused: dict[tuple[str, str, str], str] = {}  # the error code
         self._stays: dict[str, MembershipPeriods] = {}
         self._marks: dict[tuple[str, str], list[Watermark]] = defaultdict(list)
         resets: dict[str, list[float]] = defaultdict(list)
@@ -83,7 +83,7 @@ class _LossFilter:
                     resets[scene.device].append(scene.t)
                 case _:
                     pass
-        # The time of a device's reset after each loss; without one, nothing is excused.
+        # The time of a device's reset after each loss. Without a reset, nothing is excused.
         self._ends: dict[str, list[float]] = {}
         for device, times in resets.items():
             found = (bisect_right(times, loss) for loss in losses)
@@ -169,7 +169,7 @@ class _LossFilter:
 
 
 def _without_withdrawn(scenes: list[Scene]) -> list[Scene]:
-    """Remove entries that devices received and then withdrew: they are delivered again."""
+    """Remove entries that devices received and then withdrew, because they are delivered again."""
     withdrawn: dict[tuple[str, str], int] = {}
     kept: list[Scene] = []
     for scene in reversed(scenes):

@@ -1,4 +1,4 @@
-"""A registry for `npm install` without a network: the packages of a `node_modules` folder.
+"""A registry for `npm install` without a network, with the packages of a `node_modules` folder.
 
 It serves the versions that are installed there, and files made by `npm pack`.
 """
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 
 class Registry:
-    """Packages by name: their newest installed version, and the files of their own."""
+    """Packages by name: their newest installed version, and the packed files."""
 
     def __init__(self, modules: Path, packed: dict[str, Path]) -> None:
         folders = [path for path in modules.iterdir() if not path.name.startswith((".", "@"))]
@@ -30,11 +30,11 @@ class Registry:
         self.url = ""
 
     def describe(self, name: str) -> dict[str, Any] | None:
-        """Return the document of a package."""
+        """Return the registry document of a package."""
         manifest = self._manifest(name)
         if manifest is None:
             return None
-        # Of the packages for all platforms, only those for this one are installed.
+        # Of the platform-specific packages, only those for this platform are installed.
         optional = manifest.get("optionalDependencies", {})
         installed = {key: value for key, value in optional.items() if key in self._folders}
         version = manifest["version"]
@@ -72,7 +72,7 @@ def open_registry(modules: Path, packed: dict[str, Path]) -> Iterator[Registry]:
     registry = Registry(modules, packed)
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        """Answers requests of npm."""
+        """Handles requests of npm."""
 
         def do_GET(self) -> None:
             path = unquote(self.path).removeprefix("/")

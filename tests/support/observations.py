@@ -29,7 +29,7 @@ class Observation(msgspec.Struct, frozen=True, tag_field="what"):
 
 
 class Sent(Observation, tag="sent", frozen=True):
-    """An attempt to send a message left the client. Attempts of one message share the `ref`."""
+    """A client sent a message. All attempts to send one message share the `ref`."""
 
     user: str
     device: str
@@ -60,7 +60,7 @@ class Acked(Observation, tag="acked", frozen=True):
 
 
 class Refused(Observation, tag="refused", frozen=True):
-    """The server answered an attempt with an error."""
+    """The server responded to an attempt with an error."""
 
     user: str
     conn: int
@@ -95,7 +95,7 @@ class Pushed(Observation, tag="pushed", frozen=True):
 
 
 class Marked(Observation, tag="marked", frozen=True):
-    """A device received the read and received markers of a member, `of`."""
+    """A device received the read and received markers of the member `of`."""
 
     user: str
     device: str
@@ -114,7 +114,7 @@ class Signalled(Observation, tag="signalled", frozen=True):
 
 
 class PageRead(Observation, tag="page", frozen=True):
-    """A history page, requested at `asked`, arrived at `t`."""
+    """A history page that was requested at `asked` arrived at `t`."""
 
     asked: float
     user: str

@@ -24,7 +24,7 @@ LOOKBACK_S = 300.0
 NAME = "__name__"
 Labels = frozenset[tuple[str, str]]
 Vector = dict[Labels, float]
-Samples = list[tuple[float, float]]  # time, value; by time
+Samples = list[tuple[float, float]]  # (time, value), ordered by time
 
 
 class Unsupported(Exception):
@@ -55,7 +55,7 @@ def parse_series(text: str, values: str, interval_s: float) -> Series:
         found = re.fullmatch(r"(_|[-0-9.e]+?)(?:([-+])([0-9.e]+))?(?:x(\d+))?", word)
         assert found, f"{word} of {text}"
         start, sign, step, times = found.groups()
-        # `5x2` and `5+0x2` are three samples, `_x2` is two missing ones.
+        # `5x2` and `5+0x2` are three samples; `_x2` is two missing samples.
         count = 1 if times is None else int(times) + (start != "_")
         for n in range(count):
             if start != "_":
@@ -66,7 +66,7 @@ def parse_series(text: str, values: str, interval_s: float) -> Series:
 
 
 def walk(expr: ast.Expr) -> Iterator[ast.Expr]:
-    """Return all nested expressions, starting with the expression itself."""
+    """Return all nested expressions, beginning with the expression itself."""
     found: list[ast.Expr] = []
     ast.walk(expr, lambda each: found.append(each))
     return iter(found)
@@ -237,7 +237,7 @@ def _matches(matcher: ast.Matcher, labels: Mapping[str, str]) -> bool:
 
 
 def _increase(samples: Samples, start: float, end: float) -> float:
-    """Return the increase of a counter in a window, extrapolated like in Prometheus."""
+    """Return the increase of a counter in a window, extrapolated as in Prometheus."""
     rise = samples[-1][1] - samples[0][1]
     rise += sum(old for (_, old), (_, new) in itertools.pairwise(samples) if new < old)
     covered = samples[-1][0] - samples[0][0]

@@ -56,7 +56,7 @@ class Pending:
     ref: str
     body: str
     extra: Fields
-    answer: asyncio.Future[Fields]  # the definite one
+    answer: asyncio.Future[Fields]  # the final one
     attempt: asyncio.Future[Fields] | None = None  # of the last attempt
     attempted_at: float = 0.0
 
@@ -83,8 +83,8 @@ class RawChat(ReceivedFrames):
         self.large: dict[str, int] = {}  # chats without inbox events: chat → last seq
         self.welcome: Fields = {}
         self.pending: dict[str, Pending] = {}  # by ref, in sending order
-        self.unstored: dict[str, tuple[Pending, int]] = {}  # acked at a seq, not stored yet
-        self.lost: list[Pending] = []  # acked in a previous epoch, not stored in it
+        self.unstored: dict[str, tuple[Pending, int]] = {}  # acked with a seq, but not stored yet
+        self.lost: list[Pending] = []  # acked in a previous epoch and not stored in it
         self._token_of = token_of
         self._ws: RawSocket | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -165,7 +165,7 @@ class RawChat(ReceivedFrames):
         return self
 
     async def resend(self) -> None:
-        """Retry every unanswered send, in order, under the same `ref`."""
+        """Retry every unanswered send in order, with the same `ref`."""
         for pending in list(self.pending.values()):
             if pending.ref in self.pending:
                 await self._send_attempt(pending)
@@ -226,7 +226,7 @@ class RawChat(ReceivedFrames):
         return answer
 
     async def tell(self, type_: str, **fields: Any) -> None:
-        """Send a frame that has no answer."""
+        """Send a frame that gets no response."""
         assert self._ws is not None
         await self._ws.send_json({"type": type_, **fields})
 
@@ -258,11 +258,11 @@ class RawChat(ReceivedFrames):
                 self.pending.pop(pending.ref, None)
 
     async def ask_send(self, chat: str, ref: str, body: str, **extra: Any) -> Fields:
-        """Send under a ref that may be in use, unrecorded; return the answer to this attempt."""
+        """Send with a ref that may be in use, unrecorded; return the response to this attempt."""
         return await self.ask("send", chat=chat, ref=ref, body=body, **extra)
 
     async def burst(self, sends: list[tuple[str, str, str]]) -> None:
-        """Send many messages, as (chat, ref, body), in one packet, unrecorded."""
+        """Send many messages, given as (chat, ref, body), in one packet, unrecorded."""
         assert self._ws is not None
         frames = b""
         for chat, ref, body in sends:
@@ -283,7 +283,7 @@ class RawChat(ReceivedFrames):
         try:
             await self.tell("send", id=number, **fields)
         except Ended:
-            return  # it stays pending; the reader detects the end too
+            return  # The message stays pending. The reader detects the end too.
 
     # receiving
 
@@ -326,7 +326,7 @@ class RawChat(ReceivedFrames):
                 if "id" not in fields:
                     self._restart(fields["cursor"]["epoch"], fields["cursor"]["seq"], tops)
                 if fields["type"] == "reset":
-                    # At once: from here on `stored` refers to seqs of the new epoch.
+                    # At once, because from here on `stored` refers to seqs of the new epoch.
                     self.lost += [pending for pending, _ in self.unstored.values()]
                     self.unstored.clear()
                 self._answer(fields)
@@ -425,7 +425,7 @@ class RawChat(ReceivedFrames):
             rows += [row_of(message) for message in page["messages"]]
             if not page["more"]:
                 break
-            assert page["messages"], "a page is empty although there are more"
+            assert page["messages"], "a page is empty although `more` is set"
         self.recorder.add(FinalHistory(self.recorder.now(), self.user, chat, tuple(rows)))
         return tuple(rows)
 

@@ -1,4 +1,4 @@
-"""Frames received by a device, and waiting for them."""
+"""Frames received by a device, and functions that wait for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fields = dict[str, Any]
 
 
 class ReceivedFrames:
-    """All frames that a device received, in order, over all of its connections."""
+    """All frames that a device received, in order, over all its connections."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -35,7 +35,7 @@ class ReceivedFrames:
         ]
 
     def messages(self, chat: str | None = None) -> list[Fields]:
-        """Return the messages pushed so far, of one chat or of all."""
+        """Return the messages received so far, of one chat or of all."""
         events = self.of_type("event", kind="message")
         return [event["message"] for event in events if chat in (None, event["chat"])]
 
@@ -61,7 +61,7 @@ class ReceivedFrames:
     async def expect_frame(
         self, type_: str, deadline_s: float = DEADLINE_S, **wanted: Any
     ) -> Fields:
-        """Wait for a frame of a type with these fields, and return the first."""
+        """Wait for a frame of a type with these fields; return the first one."""
         found: list[Fields] = await self.expect(
             lambda chat: chat.of_type(type_, **wanted), deadline_s, f"{type_} {wanted}"
         )

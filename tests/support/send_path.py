@@ -63,7 +63,7 @@ class Loop:
         return time.monotonic()
 
     def run(self) -> None:
-        """Run what is scheduled, and what that schedules."""
+        """Run the scheduled calls, and the calls that these schedule."""
         while self._soon:
             soon, self._soon = self._soon, []
             for call, args in soon:
@@ -109,7 +109,7 @@ class Transport:
 
 
 class Hot(HotClient):
-    """Redis whose calls wait until the caller answers them."""
+    """Redis whose calls wait until the caller sends the replies."""
 
     is_ordered = True
     is_up = True
@@ -168,7 +168,10 @@ class Device:
 
 
 class Pair:
-    """A direct chat of two users with a device each. `seq` is that of chat and inboxes."""
+    """A direct chat of two users with one device each.
+
+    `seq` is the seq of the chat and both inboxes.
+    """
 
     def __init__(self, server: GatewayServer, container: GatewayContainer, number: int) -> None:
         users = [UserId(f"user{number:04d}a"), UserId(f"user{number:04d}b")]
@@ -209,7 +212,7 @@ class World:
         self.pairs = [Pair(server, container, number) for number in range(pairs)]
 
     def take_calls(self) -> list[tuple[OnReply, tuple[Any, ...]]]:
-        """Return the calls to Redis that are not answered."""
+        """Return the calls to Redis that have no reply yet."""
         calls, self.hot.calls = self.hot.calls, []
         return calls
 
@@ -234,7 +237,7 @@ _OTHERS = (
     b'{"type":"send","id":9,"chat":"?","ref":"r","body":"b"}',
     b'{"type":"state","state":"bg"}',
 )
-# Codes of commit_messages.lua that need no chat to be loaded again.
+# Result codes of commit_messages.lua after which no chat must be loaded again.
 _OUTCOMES = ("committed", "committed", "committed", "known", "full", "chat_full", "restrained", "")
 
 
@@ -308,7 +311,7 @@ def make_reply(world: World, rng: random.Random, call: bytes) -> list[Any]:
 
 def main() -> None:
     """Run with clocks and random numbers that are the same in each process."""
-    warnings.simplefilter("ignore")  # tasks that never run
+    warnings.simplefilter("ignore")  # these tasks never run
     counter = itertools.count(1)
     os.urandom = lambda size: next(counter).to_bytes(size, "big")
     time.time = lambda: TS / 1e6

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 _TESTS = Path(__file__).parents[1]
-# Redis, DynamoDB and S3 of the run, which most folders use: they live until its end.
+# Redis, DynamoDB and S3 of the test run, which most folders use, live until its end.
 _SHARED = "tests.support.servers.processes"
 
 
@@ -22,7 +22,7 @@ def group_of(item: pytest.Item) -> tuple[str, ...]:
 
 
 class ServerLifetime:
-    """Pytest plugin: hooks in a conftest are not called for session fixtures."""
+    """A pytest plugin, because hooks in a conftest are not called for session fixtures."""
 
     def __init__(self) -> None:
         self._started: dict[pytest.FixtureDef[object], pytest.FixtureRequest] = {}

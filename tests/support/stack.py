@@ -53,15 +53,15 @@ from tests.support.wire import RawSocket
 
 WORKERS = ("persist", "repair", "rpc")
 PING_S = 150
-# All tests come from one address and send faster than real users.
+# All tests use one address and send faster than real users.
 UNLIMITED = {
     f"CHAT_LIMITS_{kind}": "1000000/s burst 1000000"
     for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES", "CALLS")
 } | {
     "CHAT_LIMITS_MEMORY": "1000000000/s burst 1000000000",
 }
-# For tests that do not cover server deadlines: long timeouts, so that a process stalled by a busy
-# machine for some seconds exceeds none. All are shorter than the tests' own deadlines.
+# For tests that do not cover server deadlines: timeouts that a process stalled by a busy machine
+# does not exceed. All are shorter than the deadlines of the tests.
 PATIENT = {
     "CHAT_REDIS_CALL_TIMEOUT_S": "15",
     "CHAT_WARM_CALL_TIMEOUT_S": "15",
@@ -75,7 +75,7 @@ _CLI = [sys.executable, "-m", "tests.support.cli"]
 
 
 class _Logged(Server):
-    """A process whose log shows when it is ready, because no port of its own does."""
+    """A process whose log shows when it is ready, because it has no port."""
 
     ready_line = b"workers.ready"
 
@@ -111,7 +111,7 @@ class Stack:
     def __init__(
         self, folder: Path, fsync: Fsync, env: dict[str, str], *, is_limited: bool = False
     ) -> None:
-        self.cli = _CLI  # how the command line is started
+        self.cli = _CLI  # the command that starts the command line
         self.folder = folder
         self.secret = secrets.token_hex(32)
         self.redis = Server(redis_launch(folder / "redis", free_port(), appendonly=fsync))
@@ -119,8 +119,8 @@ class Stack:
         target = self.dynamodb.port
         options = ("--index-lag-ms", "0", "0")
         self.limits = Server(aws_limits_launch(folder / "limits", free_port(), target, *options))
-        self.is_limited = is_limited  # processes reach DynamoDB through the limits of AWS
-        self.is_broken = False  # broken permanently by a test: the next test needs a new stack
+        self.is_limited = is_limited  # processes reach DynamoDB through AWS limits
+        self.is_broken = False  # broken permanently by a test, so the next test needs a new stack
         self.gateways: list[Server] = []
         self.apis: list[Server] = []
         self.workers: dict[str, Server] = {}
@@ -139,7 +139,7 @@ class Stack:
                 "region": REGION,
                 "access_key": ACCESS_KEY,
                 "secret_key": SECRET_KEY,
-                "call_timeout_s": START_S,  # long: the deadlines of the tests apply
+                "call_timeout_s": START_S,  # long, because the tests have their own deadlines
             }
         )
 
@@ -167,10 +167,10 @@ class Stack:
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_AUTH_SECRET": self.secret,
             "CHAT_GATEWAY_DRAIN_S": "3",
-            # While a test starts another process, its devices answer no pings.
+            # While a test starts another process, its devices do not answer pings.
             "CHAT_GATEWAY_PING_INTERVAL_S": str(PING_S),
             "CHAT_GATEWAY_PONG_TIMEOUT_S": str(PING_S * 2 // 3),
-            # Most tests do not cover consent: everyone can add everyone.
+            # Most tests do not cover consent: every user can add every other.
             "CHAT_CHATS_INVITATIONS": "never",
             **UNLIMITED,
             **self._env,
@@ -201,7 +201,7 @@ class Stack:
         return start(self.add_gateway(port, **env))
 
     def add_gateway(self, port: int | None = None, **env: str) -> Server:
-        """Prepare another gateway, to be started with `bring_up`."""
+        """Prepare another gateway that `bring_up` starts."""
         port = port or free_port()
         launch = Launch(
             f"gateway-{next(self._names)}",
@@ -215,7 +215,7 @@ class Stack:
         return server
 
     def add_fleet(self, processes: int, **env: str) -> Fleet:
-        """Prepare gateway processes that share a port, to be started with `bring_up`."""
+        """Prepare gateway processes on one port that `bring_up` starts."""
         port = free_port()
         launch = Launch(
             f"gateways-{next(self._names)}",
@@ -236,7 +236,7 @@ class Stack:
         return start(self.add_api(**env))
 
     def add_api(self, **env: str) -> Server:
-        """Prepare an API process, to be started with `bring_up`."""
+        """Prepare an API process that `bring_up` starts."""
         port = free_port()
         launch = Launch(
             f"api-{next(self._names)}",
@@ -260,7 +260,7 @@ class Stack:
         return server
 
     def add_worker(self, *names: str, **env: str) -> Server:
-        """Prepare a process with these workers, to be started with `bring_up`."""
+        """Prepare a process with these workers that `bring_up` starts."""
         name = "-".join(names)
         launch = Launch(
             f"worker-{name}-{next(self._names)}",
@@ -310,11 +310,11 @@ class Stack:
         device: str | None = None,
         recorder: Recorder | None = None,
     ) -> RawChat:
-        """Return a device of a user, not connected yet."""
+        """Return a device of a user that is not connected yet."""
         return RawChat(user, port or self.port, self.token, device=device, recorder=recorder)
 
     async def open_live(self, port: int, user: str) -> RawSocket:
-        """Open a bare socket and send hello as a user."""
+        """Open a raw socket and send hello as a user."""
         ws = await RawSocket.open(port)
         hello = {"type": "hello", "v": 1, "token": self.token(user), "device": "raw"}
         await ws.send_json(hello)
@@ -398,7 +398,7 @@ async def bring_up(server: Server) -> None:
 
     async def is_ready_or_ended() -> bool:
         nonlocal has_ended
-        # Checked first: a process that was ready may have ended since, as intended by a test.
+        # Check this first: a process that was ready may have ended since, if a test intends that.
         if await asyncio.to_thread(launch.is_ready):
             return True
         process = server.process
@@ -443,7 +443,7 @@ def dynamodb_client(endpoint: str) -> Any:
 
 
 def read_partitions(endpoint: str, table: str, key: str, *values: str) -> list[dict[str, Any]]:
-    """Return all items of partitions, given by the values of their key, without our own code."""
+    """Return all items of the partitions with these key values, without the product's code."""
     queries = dynamodb_client(endpoint).get_paginator("query")
     return [
         item

@@ -68,13 +68,13 @@ def pinging(stack: Stack) -> Server:
 
 @pytest.fixture
 def new_name() -> Callable[[str], str]:
-    """Return a function that generates unique names."""
+    """A function that generates unique names."""
     return lambda stem: f"{stem}-{next(_numbers)}-{secrets.token_hex(3)}"
 
 
 @pytest.fixture
 async def live(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawSocket]:
-    """A socket that has completed hello and welcome."""
+    """A raw socket that has completed hello and welcome."""
     ws = await stack.open_live(stack.port, new_name("ws"))
     yield ws
     await ws.abort()
@@ -107,7 +107,7 @@ async def pair(alice: RawChat, bob: RawChat) -> str:
 
 @pytest.fixture(scope="session")
 def shallow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack with a small hot tier: 20 messages a chat and 20 events an inbox."""
+    """A stack with a small hot tier: 20 messages per chat and 20 events per inbox."""
     folder = tmp_path_factory.mktemp("shallow")
     bounds = {"CHAT_REDIS_LOG_MAX": "20", "CHAT_REDIS_INBOX_MAX": "20"}
     with open_stack(folder, fsync="no", env={**PATIENT, **bounds}) as made:

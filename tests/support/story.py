@@ -78,7 +78,7 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
 
 
 class Delivered(msgspec.Struct, frozen=True, tag="delivered"):
-    """A device received an entry, or its application read one that is never pushed."""
+    """A device received an entry, or its application read an entry that is never pushed."""
 
     t: float
     user: str
@@ -86,11 +86,11 @@ class Delivered(msgspec.Struct, frozen=True, tag="delivered"):
     chat: str
     entry: Shown
     is_read: bool = False
-    event: int = 0  # seq of the inbox event, for devices at the protocol level
+    event: int = 0  # the seq of the inbox event, for devices that use the protocol directly
 
 
 class Notified(msgspec.Struct, frozen=True, tag="notified"):
-    """A device received an event of a chat that is not an entry: `what` names it."""
+    """A device received an event of a chat that is not an entry; `what` is its name."""
 
     t: float
     user: str
@@ -121,14 +121,14 @@ class Restarted(msgspec.Struct, frozen=True, tag="restarted"):
 
 
 class Lost(msgspec.Struct, frozen=True, tag="lost"):
-    """Redis lost its last writes, or all of its data: `what` names the fault."""
+    """Redis lost its last writes or all of its data; `what` names the fault."""
 
     t: float
     what: str
 
 
 class Withdrawn(msgspec.Struct, frozen=True, tag="withdrawn"):
-    """A device withdrew entries after `after`: Redis had lost them."""
+    """A device withdrew entries after `after` that Redis had lost."""
 
     t: float
     user: str
@@ -139,7 +139,7 @@ class Withdrawn(msgspec.Struct, frozen=True, tag="withdrawn"):
 
 
 class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
-    """A device received that the chat is in DynamoDB up to a seq."""
+    """A device was notified that the chat is in DynamoDB up to a seq."""
 
     t: float
     user: str
@@ -149,7 +149,7 @@ class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
 
 
 class Unstored(msgspec.Struct, frozen=True, tag="unstored"):
-    """After quiescence, a device has not been notified that its entries are stored."""
+    """At the end, a device was not notified that its entries are stored."""
 
     user: str
     device: str
@@ -182,7 +182,7 @@ class Unread(msgspec.Struct, frozen=True, tag="unread"):
 
 
 class PushSent(msgspec.Struct, frozen=True, tag="push sent"):
-    """The push service received a push for a user; `t` is when it was recorded."""
+    """The push service received a push for a user; `t` is when this was recorded."""
 
     t: float
     user: str
@@ -192,10 +192,10 @@ class PushSent(msgspec.Struct, frozen=True, tag="push sent"):
 
 
 class PushesRead(msgspec.Struct, frozen=True, tag="pushes read"):
-    """The pushes of a user without a device, read after quiescence."""
+    """The pushes of a user without a device, read at the end."""
 
     user: str
-    is_large: tuple[str, ...] = ()  # chats whose pushes go to mentioned members only
+    is_large: tuple[str, ...] = ()  # chats whose pushes go only to mentioned members
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
@@ -208,7 +208,7 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
 
 
 class Final(msgspec.Struct, frozen=True, tag="final"):
-    """The whole history of a chat that a member can read, after quiescence."""
+    """The whole history of a chat that a member can read, read at the end."""
 
     user: str
     chat: str
@@ -216,7 +216,7 @@ class Final(msgspec.Struct, frozen=True, tag="final"):
 
 
 class Kept(msgspec.Struct, frozen=True, tag="kept"):
-    """The messages of a chat that a device keeps locally, after quiescence."""
+    """The messages of a chat that a device keeps locally, read at the end."""
 
     user: str
     device: str
@@ -235,7 +235,7 @@ class Line(msgspec.Struct, frozen=True, tag="line"):
 
 
 class Stored(msgspec.Struct, frozen=True, tag="stored"):
-    """All entries of a chat in DynamoDB, by timestamp, after quiescence."""
+    """All entries of a chat in DynamoDB by timestamp, read at the end."""
 
     chat: str
     entries: tuple[Shown, ...]
@@ -288,10 +288,10 @@ def load_story(data: bytes) -> Story:
 
 
 class MembershipPeriods:
-    """Membership periods of a chat's users, as seq ranges derived from its log.
+    """The membership periods of a chat's users, as ranges of seqs derived from its log.
 
-    A stay goes from the entry that adds a user, or from 1, to the entry that removes the user; both
-    included.
+    A period goes from the entry that adds a user, or from 1, to the entry that removes the user.
+    Both are included.
     """
 
     def __init__(self, first: Iterable[str], log: Iterable[Shown]) -> None:
@@ -321,12 +321,12 @@ class MembershipPeriods:
         )
 
     def has_ended(self, user: str, seq: int) -> bool:
-        """Return whether a place is within a membership that has ended."""
+        """Return whether a seq is within a membership that has ended."""
         stays = self.of.get(user, ())
         return any(start <= seq <= end for start, end in stays if end is not None)
 
     def open_since(self, user: str) -> int | None:
-        """Return the start of a current member's stay."""
+        """Return the start of a current member's period."""
         stays = self.of.get(user)
         return stays[-1][0] if stays and stays[-1][1] is None else None
 

@@ -117,7 +117,7 @@ def _is_change_done(index: StoryIndex, asked: Asked, answer: Answered) -> bool:
     is_there = any((e.sender, e.ref) == (asked.user, asked.ref) for e in log)
     if is_there or asked.kind == "update":
         return is_there
-    # It was applied after the entries known at the request, and before later requests. Entries that
+    # It was applied after the entries known at the request and before later requests. Entries that
     # a device received and Redis lost prove nothing about seqs in the log.
     places = {(entry.seq, entry.mid) for entry in log}
     told = (s for s in index.story.scenes if isinstance(s, Delivered) and s.chat == asked.chat)
@@ -160,7 +160,7 @@ def _is_not_once(index: StoryIndex) -> Iterator[Violation]:
 def _may_be_both(index: StoryIndex, entry: Shown, chat: str) -> bool:
     """Return whether a completed operation may have been refused on retry.
 
-    A former member receives no confirmation of a change: the chat does not exist for them.
+    A former member gets no confirmation of a change, because the chat does not exist for them.
     """
     log, stays = index.logs[chat], index.of(chat)
     was_removed = any(not stays.covers(entry.sender, e.seq) for e in log[entry.seq :])
@@ -229,10 +229,9 @@ def _is_delivered_wrongly(index: StoryIndex) -> Iterator[Violation]:
 def _may_be_repeated(index: StoryIndex, user: str, device: str, entry: Shown, chat: str) -> bool:
     """Return whether a device may receive an entry again after a reset.
 
-    This applies to devices at the protocol level and entries of an ended membership.
-
-    Redis may have lost that the entry that removed the user and those before it were delivered. A
-    snapshot has no position in a chat that the user is not in, so the device cannot detect repeats.
+    This applies to devices that use the protocol directly, and to entries of an ended membership.
+    Redis may have lost the record that the removal of the user and earlier entries were delivered.
+    A snapshot has no position in a chat without the user, so the device cannot detect repeats.
     """
     is_raw = device.endswith("-raw") and device in index.restarted
     return is_raw and index.of(chat).has_ended(user, entry.seq)
@@ -246,7 +245,7 @@ def _is_undelivered(index: StoryIndex) -> Iterator[Violation]:
             for device in devices:
                 wanted = due
                 if device in index.restarted:
-                    # A snapshot has the current chats of the user; earlier entries must be read
+                    # A snapshot has the current chats of the user. Earlier entries must be read
                     # from history.
                     since = stays.open_since(user)
                     wanted = {seq for seq in due if since is not None and seq >= since}
@@ -321,7 +320,7 @@ def _has_wrong_content(index: StoryIndex) -> Iterator[Violation]:
                 where, since = f"history of {scene.user}", 1
                 hidden = index.hidden_from(scene.user, scene.chat)
             case Kept():
-                # After a stay has ended, a device receives no further changes.
+                # After a membership period has ended, a device receives no further changes.
                 where = f"kept by {scene.device}"
                 since = index.of(scene.chat).open_since(scene.user) or 2**53
                 hidden = index.hidden_from(scene.user, scene.chat)
@@ -359,7 +358,7 @@ def _is_never_restarted(index: StoryIndex) -> Iterator[Violation]:
             case Restarted(is_new_epoch=True):
                 starts[scene.device] = scene.t
             case Withdrawn() if last is None:
-                # After a new epoch a client cannot read entries outside of the user's last stay.
+                # After a new epoch, a client cannot read entries outside of the user's last period.
                 since = index.of(scene.chat).open_since(scene.user) or 2**53
                 seqs = [seq for seq in scene.seqs if seq >= since]
                 if seqs:
@@ -433,7 +432,7 @@ def _is_pushed_wrongly(index: StoryIndex) -> Iterator[Violation]:
     pushed: set[tuple[str, str, int]] = set()
     for push in (s for s in index.story.scenes if isinstance(s, PushSent)):
         key = (push.user, push.chat, push.seq, push.ts)
-        # The claim of a push is in Redis: after a data loss it may be pushed again.
+        # The claim of a push is in Redis, so after a data loss it may be pushed again.
         if key in sent and not any(sent[key] <= t <= push.t for t in losses):
             yield Violation("I13", f"{push.user} was pushed {push.chat}#{push.seq} twice")
         sent[key] = push.t
@@ -489,5 +488,5 @@ _RULES = (
     _is_count_wrong,
     _is_pushed_wrongly,
 )
-# These rules need the losses as well.
+# These rules need the losses too.
 _RULES_OF_ALL = (_has_incomplete_page, _is_never_restarted, _is_watermark_wrong)

@@ -41,14 +41,14 @@ def body_of(seq: int) -> str:
 
 @dataclasses.dataclass
 class LongChat:
-    """A direct chat with `old` + `recent` messages below Redis; `head` counts all."""
+    """A direct chat with `old` + `recent` messages below Redis; `head` is the total number."""
 
     container: StorageContainer
     old: int
     recent: int
 
     async def prepare(self) -> None:
-        """Write the lower tiers, then load the chat, which reads its head from there."""
+        """Write the lower tiers, then load the chat, which reads its head from them."""
         self.a, self.b = UserId("tier-a"), UserId("tier-b")
         self.chat = direct_chat_id(self.a, self.b)
         now_ts = int(time.time() * 1e6) - 60_000_000
@@ -74,7 +74,7 @@ class LongChat:
         self.head = total
 
     async def talk(self, count: int) -> None:
-        """Commit the next messages; the chat is loaded again if it was evicted from Redis."""
+        """Commit the next messages; load the chat again if it was evicted from Redis."""
         await self.container.chat_loader.load_chat(self.chat)
         self.audience = await self.container.audiences.get(self.chat)
         bodies = [body_of(seq) for seq in range(self.head + 1, self.head + count + 1)]
@@ -83,7 +83,7 @@ class LongChat:
 
 
 def history_of(container: StorageContainer) -> History:
-    """Build a `History` like the serving processes do."""
+    """Create a `History` like the serving processes."""
     hot = container.hot
     log, audiences = ChatLog(hot), Audiences(hot, container.chat_loader.load_chat)
     return History(
@@ -97,7 +97,7 @@ def history_of(container: StorageContainer) -> History:
 
 @dataclasses.dataclass
 class Walk:
-    """The pages read on a walk through a chat, by tier, and the duration of each."""
+    """The pages of a walk through a chat by tier, and the duration of each."""
 
     pages: Counter[str] = dataclasses.field(default_factory=Counter)
     seconds: dict[str, list[float]] = dataclasses.field(default_factory=dict)
@@ -117,9 +117,9 @@ async def walk(
     limit: int = 50,
     after_page: Callable[[], None] = lambda: None,
 ) -> Walk:
-    """Read the whole chat in one direction, and check each message of each page.
+    """Read the whole chat in one direction and check each message of each page.
 
-    Each seq must come once, without a gap, with its original content.
+    Each seq must come once, without a gap and with its original content.
     """
     seen, wanted = Walk(), 1
     frame = frames.History(0, chat.chat, limit=limit, **({} if is_down else {"after": 0}))

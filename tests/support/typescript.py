@@ -34,17 +34,17 @@ def node() -> str:
 
 
 def node_command() -> list[str]:
-    """Return the start of a command line that runs a module in Node."""
+    """Return the first words of a command line that runs a module in Node."""
     return [node()]
 
 
 def deno_command() -> list[str]:
-    """Return the start of a command line that runs a module in Deno, with the rights it needs."""
+    """Return the first words of a command line that runs a module in Deno with its permissions."""
     return [*deno("run"), "--allow-write"]
 
 
 def deno(subcommand: str) -> list[str]:
-    """Return a Deno command; it reads `node_modules`, and connects to loopback only."""
+    """Return a Deno command that reads `node_modules` and connects only to loopback."""
     install()
     (binary,) = (PACKAGE / "node_modules" / "@deno").glob("linux-*/deno")
     options = ["--no-lock", "--node-modules-dir=manual", "--allow-read", "--allow-env"]
@@ -53,7 +53,7 @@ def deno(subcommand: str) -> list[str]:
 
 @functools.cache
 def install() -> None:
-    """Install Node, if there is none, and the development tools of the package."""
+    """Install Node, if it is missing, and the development tools of the package."""
     with locked():
         installed = PACKAGE / "node_modules" / ".ready"
         wanted = (PACKAGE / "package-lock.json").read_bytes()
@@ -80,7 +80,7 @@ def build() -> Path:
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """Let one test process at a time install or build."""
+    """Allow only one test process at a time to install or build."""
     TOOLS.mkdir(exist_ok=True)
     with (TOOLS / "typescript.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -19,7 +19,7 @@ import msgspec
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
-DEADLINE_S = 20.0  # deadline of expected events; only a failure takes that long
+DEADLINE_S = 20.0  # deadline of expected events; only a failure takes this long
 SUBPROTOCOL = "chat.v1"
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 
@@ -35,7 +35,7 @@ class Frame(NamedTuple):
 
     @property
     def close_code(self) -> int | None:
-        """The code of a close frame, None if it carries none."""
+        """The code of a close frame, or None if it has none."""
         assert self.opcode == CLOSE, f"not a close frame: {self}"
         return int.from_bytes(self.payload[:2], "big") if len(self.payload) >= 2 else None
 
@@ -153,7 +153,7 @@ class RawSocket:
     async def connect(
         cls, port: int, host: str = "127.0.0.1", *, receive_bytes: int | None = None
     ) -> Self:
-        """Open the TCP connection only. A small `receive_bytes` makes a slow consumer."""
+        """Open only the TCP connection. A small `receive_bytes` makes a slow client."""
         sock = socket.socket()
         sock.setblocking(False)
         if receive_bytes is not None:

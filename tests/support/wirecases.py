@@ -1,7 +1,7 @@
-"""Helpers of the WebSocket conformance tests: a message that is answered, whole or fragmented.
+"""Helpers of the WebSocket conformance tests: a message that gets a response, whole or fragmented.
 
-The answer proves that the server accepted the message: a frame of an unknown type is answered with
-an `error` that carries its id.
+The response proves that the server accepted the message: a frame of an unknown type gets an `error`
+with its id.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tests.support.wire import CONTINUATION, TEXT, RawSocket, build_frame
 
 
 def question(number: int = 1, size: int | None = None) -> bytes:
-    """Return a message that is answered by id, padded to a size."""
+    """Return a message that gets a response with its id, padded to a size."""
     plain = b'{"type":"nosuch","id":%d,"pad":"' % number
     pad = 0 if size is None else size - len(plain) - 2
     assert pad >= 0
@@ -18,7 +18,7 @@ def question(number: int = 1, size: int | None = None) -> bytes:
 
 
 async def expect_answer(ws: RawSocket, number: int = 1) -> None:
-    """Check that the message is answered."""
+    """Check that the message gets its response."""
     answer = await ws.recv_json()
     assert (answer["type"], answer["id"]) == ("error", number)
 

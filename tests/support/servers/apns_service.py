@@ -43,7 +43,7 @@ def pem_of(key: ec.EllipticCurvePrivateKey) -> str:
 
 
 class _Connection(asyncio.Protocol):
-    """One client. A delayed reply of the service does not block other requests."""
+    """One client. A delayed reply does not block other requests."""
 
     def __init__(self, service: ApnsService) -> None:
         self.service = service
@@ -109,14 +109,14 @@ class ApnsService:
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.http2: dict[SettingCodes, int] = {}
         self.taken: list[Taken] = []
-        self.tokens: list[str] = []  # of the provider, distinct
+        self.tokens: list[str] = []  # the distinct provider tokens
         self.replies: dict[str, list[Reply]] = {}
         self.connections: list[_Connection] = []
         self.connected = 0
         self.opens_window = True
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings section `notify` of a worker that sends here, without delays."""
+        """Return the settings section `notify` of a worker that sends here without delays."""
         return {
             "apns_key": pem_of(self.key),
             "apns_key_id": KEY_ID,
@@ -127,21 +127,21 @@ class ApnsService:
         }
 
     def answer(self, device: str, *replies: Reply) -> None:
-        """Set the replies to pushes for a device, in order; 200 afterwards."""
+        """Set the replies to pushes for a device, in order; afterwards the reply is 200."""
         self.replies[f"/3/device/{device}"] = list(replies)
 
     def taken_for(self, device: str) -> list[Taken]:
-        """Return the requests for a device, refused or not."""
+        """Return the requests for a device, including refused ones."""
         return [one for one in self.taken if one.path == f"/3/device/{device}"]
 
     async def wait_for(self, device: str, count: int) -> list[dict[str, Any]]:
-        """Wait for this number of pushes to a device; return the payloads."""
+        """Wait for `count` pushes to a device; return the payloads."""
         found = self.taken_for
         await eventually(lambda: len(found(device)) >= count, 60, f"{count} pushes")
         return [json.loads(one.body) for one in found(device)]
 
     def go_away(self, last_stream: int, why: str = "", *, is_over: bool = True) -> None:
-        """Send GOAWAY on all connections; with `is_over` close them."""
+        """Send GOAWAY on all connections; with `is_over`, close them."""
         for one in self.connections:
             one.core.close_connection(0, why.encode(), last_stream)
             one.flush()
@@ -159,7 +159,7 @@ class ApnsService:
             one.transport.abort()
 
     def check(self, taken: Taken) -> None:
-        """Check that a request is signed as Apple requires, by our key, with a recent timestamp."""
+        """Check that a request is signed as Apple requires, with our key and a recent timestamp."""
         scheme, _, token = taken.headers["authorization"].partition(" ")
         assert scheme == "bearer"
         assert jwt.get_unverified_header(token) == {"alg": "ES256", "kid": KEY_ID, "typ": "JWT"}

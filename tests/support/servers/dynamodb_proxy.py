@@ -36,21 +36,21 @@ class Refuse:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partly:
-    """Return as unprocessed the items of a BatchWriteItem for which `holds_back` is true."""
+    """Return the items of a BatchWriteItem for which `holds_back` is true as unprocessed."""
 
     holds_back: Callable[[dict[str, Any]], bool]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hang:
-    """Never answer. With `is_done` the server still executes the call."""
+    """Never respond. With `is_done` the server still executes the call."""
 
     is_done: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cut:
-    """Send half of the answer and close the connection."""
+    """Send half of the response and close the connection."""
 
 
 Fault = Refuse | Partly | Hang | Cut
@@ -72,7 +72,7 @@ Rule = Callable[[Call], Fault | None]
 
 
 class DynamoProxy:
-    """Forwards to one port. Use as an async context manager."""
+    """Forwards calls to one port. Use as an async context manager."""
 
     def __init__(self, endpoint: str) -> None:
         self._target = int(endpoint.rpartition(":")[2])
@@ -119,7 +119,7 @@ class DynamoProxy:
         far_reader: asyncio.StreamReader,
         far_writer: asyncio.StreamWriter,
     ) -> bool:
-        """Serve a request; False if the connection ends."""
+        """Handle a request; return False if the connection ends."""
         head, raw = await _read_message(reader)
         call = Call(_header(head, "x-amz-target").rpartition(".")[2], json.loads(raw or b"{}"))
         fault = next((made for rule in self.rules if (made := rule(call)) is not None), None)
@@ -139,7 +139,7 @@ class DynamoProxy:
                     return True
                 raw = json.dumps({**call.body, "RequestItems": passed}).encode()
             case Hang(is_done=False):
-                await reader.read()  # until the client closes the connection
+                await reader.read()  # wait until the client closes the connection
                 return False
         far_writer.write(_with_length(head, len(raw)) + raw)
         far_head, far_body = await _read_message(far_reader)
@@ -153,7 +153,7 @@ class DynamoProxy:
                 await writer.drain()
                 return False
             case Partly() if far_head.split(maxsplit=2)[1] == b"200":
-                # The server may refuse items of its own.
+                # The server may also leave items unprocessed.
                 answer = json.loads(far_body)
                 for table, writes in answer.get("UnprocessedItems", {}).items():
                     left.setdefault(table, []).extend(writes)
@@ -169,7 +169,7 @@ class DynamoProxy:
 
 
 def on_chat(chat: str, fault: Fault) -> Rule:
-    """Apply `fault` to all calls about a chat; throttled batches only lose the chat's items."""
+    """Apply `fault` to all calls about a chat; throttled batches lose only the chat's items."""
 
     def rule(call: Call) -> Fault | None:
         if chat not in call.chats:
@@ -182,7 +182,7 @@ def on_chat(chat: str, fault: Fault) -> Rule:
 
 
 class Storm:
-    """Applies seeded random faults to a share of the writes; limits runs of passes and failures."""
+    """Applies seeded random faults to a share of the writes, without long runs of one outcome."""
 
     def __init__(self, seed: int, share: float) -> None:
         self._dice = random.Random(seed)
@@ -243,7 +243,7 @@ def _answer(status: int, body: bytes) -> bytes:
 def _split(
     body: dict[str, Any], holds_back: Callable[[dict[str, Any]], bool]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the writes that pass, and those that are held back, by table."""
+    """Return the writes that pass and those that are held back, by table."""
     passed: dict[str, Any] = {}
     left: dict[str, Any] = {}
     for table, writes in body["RequestItems"].items():

@@ -1,4 +1,4 @@
-"""Checks of requests to models against the published shapes: botocore's model, openai's types."""
+"""Checks of model requests against the published shapes: botocore's model, openai's types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_converse_request(path: str, body: dict[str, Any]) -> None:
 
 
 def _check_turns(messages: list[dict[str, Any]]) -> None:
-    """Converse: roles alternate, the user is first, and each tool use gets its result next."""
+    """Check that roles alternate, the user is first, and each tool use precedes its result."""
     roles = [message["role"] for message in messages]
     assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"] * (len(roles) % 2)
     for before, after in itertools.pairwise(messages):

@@ -27,7 +27,7 @@ from tests.support.servers.model_requests import (
 
 @dataclasses.dataclass(frozen=True)
 class Refuse:
-    """Answer with an error instead of a stream."""
+    """Respond with an error instead of a stream."""
 
     status: int
     name: str = ""
@@ -35,11 +35,11 @@ class Refuse:
 
 
 class Hang:
-    """Send nothing more, and keep the connection open."""
+    """Send nothing more and keep the connection open."""
 
 
 class Cut:
-    """Abort the connection in the middle of the answer."""
+    """Abort the connection in the middle of the response."""
 
 
 Step = bytes | Refuse | Hang | Cut
@@ -55,14 +55,14 @@ class ModelServer:
     calls: list[tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=list)
     headers: list[dict[str, str]] = dataclasses.field(default_factory=list)
     faults: list[str] = dataclasses.field(default_factory=list)  # invalid requests
-    gone: int = 0  # clients that disconnected midway
+    gone: int = 0  # clients that disconnected before the end
 
     def will(self, *steps: Step) -> None:
-        """Set the answer to the next call; the last script applies to all further calls."""
+        """Set the response to the next call; the last script applies to all further calls."""
         self.scripts.append(list(steps))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a call by its script."""
+        """Respond to a call with the steps of its script."""
         body = await request.json()
         self.calls.append((request.path, body))
         try:
@@ -159,7 +159,7 @@ def block_delta(text: str) -> bytes:
 
 
 def bedrock_answer(*texts: str, stop: str = "end_turn", usage: tuple[int, int] = (7, 3)) -> bytes:
-    """Return a complete answer in the Bedrock format."""
+    """Return a complete response in the Bedrock format."""
     total = {"inputTokens": usage[0], "outputTokens": usage[1], "totalTokens": sum(usage)}
     return b"".join(
         [
@@ -173,7 +173,7 @@ def bedrock_answer(*texts: str, stop: str = "end_turn", usage: tuple[int, int] =
 
 
 def bedrock_tool_use(*uses: tuple[str, str, str], text: str = "") -> bytes:
-    """Return an answer that asks for tools: (id, name, input as JSON), the input in two parts."""
+    """Return a response with tool calls (id, name, input as JSON); the input is in two parts."""
     parts = [event("messageStart", role="assistant")]
     if text:
         parts += [block_delta(text), event("contentBlockStop", contentBlockIndex=0)]
@@ -201,7 +201,7 @@ def chunk(
     finish: str | None = None,
     usage: tuple[int, int] | None = None,
 ) -> bytes:
-    """Return a chunk of a chat completion; without a delta, the one with the usage."""
+    """Return a chunk of a chat completion; without a delta, the chunk with the usage."""
     body: dict[str, Any] = {
         "id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [],
     }  # fmt: skip
@@ -214,7 +214,7 @@ def chunk(
 
 
 def openai_tool_calls(*calls: tuple[str, str, str], text: str = "") -> bytes:
-    """Return an answer that asks for tools: (id, name, arguments), the arguments in two parts."""
+    """Return a response with tool calls (id, name, arguments); the arguments are in two parts."""
     chunks = [chunk({"role": "assistant", "content": text or None})]
     for index, (id_, name, given) in enumerate(calls):
         head = {"index": index, "id": id_, "type": "function"}
@@ -226,12 +226,12 @@ def openai_tool_calls(*calls: tuple[str, str, str], text: str = "") -> bytes:
 
 
 def moderation(*, flagged: bool) -> Refuse:
-    """Return the answer of a moderation model."""
+    """Return the response of a moderation model."""
     result = {"flagged": flagged, "categories": {}, "category_scores": {}}
     return Refuse(200, body={"id": "m1", "model": "moderator", "results": [result]})
 
 
 def openai_answer(*texts: str, finish: str = "stop") -> bytes:
-    """Return a complete answer in the OpenAI format."""
+    """Return a complete response in the OpenAI format."""
     chunks = [chunk({"role": "assistant", "content": ""}), *(chunk({"content": t}) for t in texts)]
     return b"".join([*chunks, chunk({}, finish), chunk(usage=(7, 3)), DONE])

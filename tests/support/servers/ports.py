@@ -1,4 +1,4 @@
-"""Ports for the servers of tests, each given to one test process only."""
+"""Ports for the servers of tests; each port is used by only one test process."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import secrets
 
 from chatserver.dev.ports import is_port_free
 
-# Below the kernel's range of ephemeral ports: a client that connects to a port of that range while
-# its server is down may, on loopback, end up connected to itself.
+# Below the kernel's range of ephemeral ports. A client that connects to a port of that range while
+# its server is down may be connected to itself on loopback.
 _PORTS = range(15_000, 32_000)
 _given: set[int] = set()
 
 
 @functools.cache
 def _own_ports() -> list[int]:
-    """Return this process's share of the ports: parallel test processes use the others."""
+    """Return this process's share of the ports; parallel test processes use the others."""
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    # In blocks of a hundred, so that each share covers the whole range.
+    # Blocks of a hundred, so that each share covers the whole range.
     return [port for port in _PORTS if port // 100 % count == number]
 
 
 def free_port(count: int = 1) -> int:
-    """Return a free loopback port that this run has not returned before.
+    """Return a free loopback port that this run has not used.
 
     With `count`, the first of that many consecutive free ports.
     """

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs. A zombie process does not."""
+    """Return whether a process is running. A zombie process is not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -66,7 +66,7 @@ async def eventually(
 
 
 class StartRedis(Protocol):
-    """Starts a separate Redis; the same folder and port again preserve its data."""
+    """Starts a separate Redis. The same folder and port preserve its data."""
 
     def __call__(
         self, appendonly: Fsync = "no", folder: Path | None = None, port: int | None = None
@@ -91,7 +91,7 @@ def redis_url_of(server: Server, database: int = 0) -> str:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The Redis of the test run. Keeps nothing on disk."""
+    """The Redis of the test run, which writes nothing to disk."""
     launch = redis_launch(tmp_path_factory.mktemp("redis"), free_port(), appendonly="no")
     server = Server(launch).start()
     yield server
@@ -125,7 +125,7 @@ def dynamodb(dynamodb_server: Server) -> str:
 def limited_dynamodb(
     dynamodb_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The endpoint of the same server, behind the limits of AWS; see `servers.limits`."""
+    """The endpoint of the same server behind AWS limits; see `servers.limits`."""
     yield from _serve_limits(dynamodb_server, tmp_path_factory.mktemp("limits"), 0.0)
 
 
@@ -133,7 +133,7 @@ def limited_dynamodb(
 def partial_dynamodb(
     dynamodb_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """As `limited_dynamodb`; also a tenth of the items of batches is unprocessed."""
+    """Like `limited_dynamodb`, but a tenth of the items in batches is unprocessed."""
     yield from _serve_limits(dynamodb_server, tmp_path_factory.mktemp("limits"), 0.1)
 
 
@@ -155,7 +155,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
-    """Start Redis servers that the test may kill; remaining ones are killed at its end."""
+    """A function that starts Redis servers; remaining ones are killed at the end of the test."""
     started: list[Server] = []
 
     def start(
@@ -172,7 +172,7 @@ def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
 
 @pytest.fixture
 def start_dynamodb(tmp_path: Path) -> Iterator[StartDynamodb]:
-    """Start DynamoDB API servers that the test may kill."""
+    """A function that starts DynamoDB servers; remaining ones are killed at the end of the test."""
     started: list[Server] = []
 
     def start(folder: Path | None = None, port: int | None = None) -> Server:

@@ -38,7 +38,7 @@ def base64url(raw: bytes) -> str:
 
 @dataclasses.dataclass
 class Taken:
-    """A received request."""
+    """A request that the service received."""
 
     path: str
     headers: dict[str, str]
@@ -48,7 +48,7 @@ class Taken:
 
 @dataclasses.dataclass
 class Reply:
-    """A reply: how often to return it (None: forever), and after which delay."""
+    """A reply, how often to return it (None: forever), and its delay."""
 
     status: int
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -83,7 +83,7 @@ class Browser:
 
     @property
     def taken(self) -> list[Taken]:
-        """The requests for this browser, refused or not."""
+        """The requests for this browser, including refused ones."""
         return [one for one in self.service.taken if one.path == self.path]
 
     def read(self, taken: Taken) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Browser:
         return [self.read(one) for one in self.taken]
 
     async def wait_for(self, count: int) -> list[dict[str, Any]]:
-        """Wait for this number of pushes; return their notices."""
+        """Wait for `count` pushes; return their notices."""
         await eventually(lambda: len(self.taken) >= count, what=f"{count} pushes")
         return self.notices()
 
@@ -117,7 +117,7 @@ class PushService:
         self._names = itertools.count(1)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings section `notify` of a worker that sends here, without delays."""
+        """Return the settings section `notify` of a worker that sends here without delays."""
         return {
             "vapid_private": self.vapid_private,
             "vapid_public": self.vapid_public,
@@ -126,15 +126,15 @@ class PushService:
         }
 
     def new_browser(self) -> Browser:
-        """Return a browser that no test has used."""
+        """Return a new browser."""
         return Browser(self, f"b{next(self._names)}")
 
     def answer(self, path: str, *replies: Reply) -> None:
-        """Set the replies to requests for a path, in order; 201 afterwards."""
+        """Set the replies to requests for a path, in order; afterwards the reply is 201."""
         self.replies[path] = list(replies)
 
     def check_signature(self, taken: Taken) -> None:
-        """Check that a request is signed as in RFC 8292, for this service, by our key."""
+        """Check that a request is signed as in RFC 8292, for this service and with our key."""
         scheme, _, rest = taken.headers["authorization"].partition(" ")
         fields = dict(part.strip().split("=", 1) for part in rest.split(","))
         assert scheme == "vapid"

@@ -22,7 +22,7 @@ _OPTIONS = {
     "cluster-enabled": "yes",
     "cluster-config-file": "nodes.conf",
     "cluster-node-timeout": str(NODE_TIMEOUT_MS),
-    "cluster-replica-validity-factor": "0",  # a replica is eligible for election whatever its age
+    "cluster-replica-validity-factor": "0",  # a replica may be elected whatever its age
     "cluster-require-full-coverage": "no",
     "cluster-migration-barrier": "10",  # replicas stay with their masters
     "repl-diskless-sync": "yes",
@@ -47,11 +47,11 @@ class ClusterNode:
 
     @property
     def id(self) -> str:
-        """Its node id in the cluster."""
+        """The node's id in the cluster."""
         return str(self.ask("CLUSTER", "MYID").decode())
 
     def ask(self, *args: Any) -> Any:
-        """Send a command and return the raw answer."""
+        """Send a command and return the raw reply."""
         return self.admin.execute_command(*args)
 
     def info(self, section: str) -> dict[str, str]:
@@ -60,13 +60,13 @@ class ClusterNode:
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
     def info_of_cluster(self) -> dict[str, str]:
-        """Return the answer to CLUSTER INFO."""
+        """Return the reply to CLUSTER INFO."""
         text = self.ask("CLUSTER", "INFO").decode()
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
     @property
     def is_master(self) -> bool:
-        """True if it runs as a master."""
+        """True if the node is a master."""
         return self.server.process is not None and self.info("replication")["role"] == "master"
 
 
@@ -78,12 +78,12 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """The address of one of its nodes."""
+        """The address of one of the nodes."""
         node = next(node for node in self.nodes if node.server.process is not None)
         return f"redis://{HOST}:{node.port}/0"
 
     def start(self) -> None:
-        """Start all servers and form a cluster."""
+        """Start all servers and create a cluster."""
         for node in self.nodes:
             node.server.start()
         masters, replicas = self.nodes[:3], self.nodes[3:]
@@ -186,11 +186,11 @@ class RedisCluster:
     # failover
 
     def use_short_node_timeout(self) -> None:
-        """Use the short node timeout: a dead or stalled master is replaced quickly."""
+        """Use the short node timeout, so that a dead or stalled master is replaced quickly."""
         self._set_node_timeout(NODE_TIMEOUT_MS)
 
     def use_long_node_timeout(self) -> None:
-        """Use a long node timeout, so that a stalled node is not declared dead."""
+        """Use the long node timeout, so that a stalled node is not declared dead."""
         self.wait_until_whole()
         self._set_node_timeout(LONG_NODE_TIMEOUT_MS)
         self.wait_until_whole()
@@ -200,7 +200,7 @@ class RedisCluster:
             node.ask("CONFIG", "SET", "cluster-node-timeout", timeout_ms)
 
     def cut_replication(self, master: ClusterNode) -> None:
-        """Prevent replication from a master: its further writes exist only there."""
+        """Prevent replication from a master, so that its further writes exist only there."""
         master.ask("ACL", "SETUSER", "default", "-psync", "-sync")
         replica = self.replica_of(master)
         master.ask("CLIENT", "KILL", "TYPE", "replica")
@@ -213,8 +213,8 @@ class RedisCluster:
         """Restore replication from a master, and wait until it is connected."""
         master.ask("ACL", "SETUSER", "default", "+psync")
         self.wait_until_whole()
-        # Last: a replica that was just refused PSYNC would use SYNC, like before Redis 2.8. Such a
-        # replica acknowledges nothing, and WAIT would block forever.
+        # Last, because a replica that was just refused PSYNC would use SYNC, as before Redis 2.8.
+        # Such a replica acknowledges nothing, and WAIT would block forever.
         master.ask("ACL", "SETUSER", "default", "+sync")
 
     def wait_replicated(self, master: ClusterNode) -> None:
@@ -240,7 +240,7 @@ class RedisCluster:
 
 @contextmanager
 def open_redis_cluster(folder: Path, *, replicas: bool = False) -> Iterator[RedisCluster]:
-    """Start a cluster and end it."""
+    """Start a cluster and stop it at the end of the block."""
     cluster = RedisCluster(folder, replicas=replicas)
     try:
         cluster.start()

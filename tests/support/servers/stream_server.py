@@ -25,7 +25,7 @@ ERRORS = "com.amazonaws.dynamodb.v20120810#"
 
 
 class Refused(Exception):
-    """An error answer."""
+    """An error response."""
 
     def __init__(self, code: str, status: int = 400) -> None:
         super().__init__(code)
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 @dataclasses.dataclass
 class FakeShard:
-    """A shard: its records, of which those before `trimmed` are gone."""
+    """A shard with its records; those before `trimmed` are gone."""
 
     id: str
     parent: str | None
@@ -55,7 +55,7 @@ class StreamServer:
         self.port = 0
         self.page_records = 1000
         self._faults: dict[str, list[Refused]] = {}
-        self._age = 0  # of issued iterators: those of an earlier age have expired
+        self._age = 0  # the age of issued iterators; those of an earlier age have expired
         self._count = 0
         self._made = 0
         self.add_shard()
@@ -109,7 +109,7 @@ class StreamServer:
     # faults
 
     def fail(self, operation: str, code: str, times: int = 1, status: int = 400) -> None:
-        """Answer the next calls of an operation with an error."""
+        """Respond to the next calls of an operation with an error."""
         self._faults.setdefault(operation, []).extend([Refused(code, status)] * times)
 
     def expire_iterators(self) -> None:
@@ -117,7 +117,7 @@ class StreamServer:
         self._age += 1
 
     def trim(self, shard: FakeShard) -> None:
-        """Drop the records of a shard, as after 24 hours."""
+        """Drop the records of a shard, as happens after 24 hours."""
         shard.trimmed = len(shard.records)
 
     def forget(self, shard: FakeShard) -> None:

@@ -45,7 +45,7 @@ class _Link:
 
 
 class TcpProxy:
-    """Forwards to one port. Use as an async context manager."""
+    """Forwards connections to one port. Use as an async context manager."""
 
     def __init__(self, target_port: int, host: str = "127.0.0.1") -> None:
         self.host = host
@@ -81,7 +81,7 @@ class TcpProxy:
         self.blackholes = set(directions or ("up", "down"))
 
     def tear(self, after_bytes: int) -> None:
-        """Forward this many more bytes of answers, then reset that connection."""
+        """Forward `after_bytes` more bytes of responses, then reset that connection."""
         self._tear_after = after_bytes
 
     def reset(self) -> None:
@@ -90,7 +90,7 @@ class TcpProxy:
             link.reset()
 
     def refuse(self) -> None:
-        """Reset every open connection and every new one."""
+        """Reset every open and every new connection."""
         self.is_refusing = True
         self.reset()
 
@@ -100,7 +100,7 @@ class TcpProxy:
         return any(link.has_lost_bytes for link in self._links)
 
     def heal(self) -> None:
-        """End all faults. A connection with dropped bytes is reset, as it cannot recover."""
+        """End all faults. A connection with dropped bytes is reset, because it cannot recover."""
         self.latency_s = 0.0
         self.bytes_per_s = 0
         self.is_refusing = False

@@ -162,7 +162,7 @@ async def test_persist_stores_read_marks_in_the_directory(
 async def test_first_message_of_a_direct_chat_lists_it_for_both_users(
     container: StorageContainer, gateway: Gateway, sender: UserId
 ) -> None:
-    """Also for a sender who did not open it, so that the list survives a loss of Redis."""
+    """It is listed for any sender, not only its opener, and survives a loss of Redis."""
     team = await make_direct(container)
     await gateway.send(team, "hello", sender=sender)
 
