@@ -81,7 +81,7 @@ class RecordingModel(Scripted):
                 self._times_file.write(f"{question} {now}\n")
 
 
-async def answer(times_file: Path) -> None:
+async def run_worker(times_file: Path) -> None:
     """Run the AI worker until the process is killed."""
     settings = load_settings()
     provider = RecordingModel(int(os.environ[PACE]) / 1000, times_file)
@@ -134,18 +134,18 @@ async def make_devices(stack: Stack, count: int, companion: str) -> dict[Device,
         async with gate:
             device = Device(f"u{number:04}", stack.port, stack.token)
             await device.start()
-            asked = await device.ask("create_session", companion=companion, ref="s1")
+            asked = await device.request("create_session", companion=companion, ref="s1")
             chats[device] = asked["session"]["chat"]
 
     await asyncio.gather(*map(create_session, range(count)))
     return chats
 
 
-async def ask_all(chats: dict[Device, str], number: int) -> dict[Device, str]:
+async def send_to_all(chats: dict[Device, str], number: int) -> dict[Device, str]:
     """Send a question from every user, and wait for all responses; return the questions."""
     questions = {device: secrets.token_hex(8) for device in chats}
     await asyncio.gather(
-        *(device.say(chats[device], question) for device, question in questions.items())
+        *(device.send(chats[device], question) for device, question in questions.items())
     )
     await eventually(
         lambda: all(device.ended_count > number for device in chats),
@@ -169,7 +169,7 @@ async def measure(
     chats = await make_devices(stack, turns, await make_companion(stack, words))
     asked: list[tuple[Device, int, str]] = []
     for number in range(rounds):
-        questions = await ask_all(chats, number)
+        questions = await send_to_all(chats, number)
         asked += [(device, number, question) for device, question in questions.items()]
     first_delta_at = dict(line.split(" ") for line in times_file.read_text().splitlines())
     waits = [
@@ -196,7 +196,7 @@ async def measure_contexts(stack: Stack) -> dict[str, Any]:
         for (device, chat), length in zip(chats.items(), LENGTHS, strict=True):
             for start in range(0, length, SENDS_IN_FLIGHT):
                 numbers = range(start, min(length, start + SENDS_IN_FLIGHT))
-                await asyncio.gather(*(device.say(chat, f"{BODY} {n}") for n in numbers))
+                await asyncio.gather(*(device.send(chat, f"{BODY} {n}") for n in numbers))
             ask = frames.History(0, chat, limit=100)
             took, before = [], await count_commands(container.hot)
             for _ in range(READS):
@@ -253,7 +253,7 @@ def main(
 ) -> None:
     """Measure, and print the results."""
     if worker is not None:
-        asyncio.run(answer(worker))
+        asyncio.run(run_worker(worker))
         return
     env = {
         "CHAT_COMPANIONS_TOKENS_PER_DAY": "1000000000",

@@ -99,8 +99,8 @@ class Bystander:
                 login["device_token"] = (await answer.json())["device_token"]
         for device in (self._device, *self._openers):
             await device.start()
-        self.chat = (await self._device.ask("open_direct", user="friend"))["chat"]["chat"]
-        await self._device.say(self.chat, "hello")
+        self.chat = (await self._device.request("open_direct", user="friend"))["chat"]["chat"]
+        await self._device.send(self.chat, "hello")
 
     async def stop(self) -> None:
         """Disconnect."""
@@ -147,18 +147,18 @@ class Bystander:
             latencies.append(time.perf_counter() - started)
 
     async def _send(self) -> None:
-        ack = await self._device.say(self.chat, f"message {next(self._messages)}")
+        ack = await self._device.send(self.chat, f"message {next(self._messages)}")
         assert ack["type"] == "ack", ack
 
     async def _read(self) -> None:
-        page = await self._device.ask("history", chat=self.chat, limit=50)
+        page = await self._device.request("history", chat=self.chat, limit=50)
         assert page["type"] == "page" and page["messages"], page
 
     async def _open(self) -> None:
         # A new chat each time, because opening an existing chat costs almost nothing.
         number = next(self._peers)
         opener = self._openers[number % OPENERS]
-        answer = await opener.ask("open_direct", user=f"peer-{number % PEERS}")
+        answer = await opener.request("open_direct", user=f"peer-{number % PEERS}")
         assert answer["type"] == "ok", answer
 
     async def _log_in(self) -> None:

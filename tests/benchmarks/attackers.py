@@ -104,7 +104,7 @@ async def hold_half_open(target: Targets, number: int, counts: Counts) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
-async def guess(target: Targets, number: int, counts: Counts) -> None:
+async def guess_passwords(target: Targets, number: int, counts: Counts) -> None:
     """Guess passwords of an account in a loop, from a separate network."""
     body = {"user": target.victim, "password": "wrong password"}
     url = f"http://127.0.0.1:{target.api}/v1/auth/login"
@@ -130,7 +130,7 @@ async def create_chats(target: Targets, user: str, counts: Counts) -> None:
                     try:
                         ref = f"storm-{next(refs)}"
                         counts["create_chat sent"] += 1
-                        await chat.ask("create_chat", ref=ref, members=target.members)
+                        await chat.request("create_chat", ref=ref, members=target.members)
                         counts["create_chat ok"] += 1
                     except Failed as refused:
                         counts[f"create_chat {refused.code}"] += 1
@@ -194,7 +194,7 @@ async def attack(read_line: Callable[[], Awaitable[bytes]]) -> Counts:
     await read_line()
     work = [
         *(hold_half_open(target, number, counts) for number in range(target.half_open)),
-        *(guess(target, number, counts) for number in range(GUESSES)),
+        *(guess_passwords(target, number, counts) for number in range(GUESSES)),
         *(create_chats(target, user, counts) for user in users[:CREATES]),
         *(attacker.run(counts) for attacker in image_attackers),
     ]

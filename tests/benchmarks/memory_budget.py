@@ -65,7 +65,7 @@ def messages(body: str, members: int = 2, **more: Any) -> Way:
                 chat, others = await day.new_group(members)
                 chats = [chat, (await day.new_group(members, others))[0]]
             for number in range(1000 // at_once):
-                await day.say(chats[number % len(chats)], body, at_once, **more)
+                await day.send(chats[number % len(chats)], body, at_once, **more)
                 day.count += at_once
                 if day.charged >= budget:
                     break
@@ -77,7 +77,7 @@ async def react_to_own(day: Day, budget: int) -> None:
     """React to each of the user's own short messages."""
     chat = await day.new_direct()
     for number in itertools.count():
-        await day.say(chat, "hello")
+        await day.send(chat, "hello")
         await day.change(frames.React(1, chat, 2 * number + 1, new_id() + LONG_REF, "👨‍👩‍👧‍👦"))
         day.count += 1
         if day.charged >= budget:
@@ -91,7 +91,7 @@ def reactions(members: int) -> Way:
         while day.charged < budget:
             chat, others = await day.new_group(members)
             for _ in range(100):
-                await day.say_as_others(chat, others[0], LONG, 1)
+                await day.send_as_others(chat, others[0], LONG, 1)
             for seq in range(1, 101):
                 await day.change(frames.React(1, chat, seq, new_id() + LONG_REF, "👨‍👩‍👧‍👦"))
                 day.count += 1
@@ -105,7 +105,7 @@ async def edit(day: Day, budget: int) -> None:
     """Edit the user's own short messages into the longest ones."""
     chat, seq = await day.new_direct(), 1
     while day.charged < budget:
-        await day.say(chat, "hello")
+        await day.send(chat, "hello")
         seq = 1 + await day.change(frames.Edit(1, chat, seq, new_id() + LONG_REF, LONG))
         day.count += 1
 
@@ -114,7 +114,7 @@ async def hide(day: Day, budget: int) -> None:
     """Hide messages of other users, as many as one chat allows."""
     while day.charged < budget:
         chat, others = await day.new_group(3)
-        await day.say_as_others(chat, others[0], "hello", 500)
+        await day.send_as_others(chat, others[0], "hello", 500)
         for seq in range(1, 501):
             await day.change(frames.Delete(1, chat, seq, new_id() + LONG_REF, "me"))
             day.count += 1
@@ -126,7 +126,7 @@ async def mark(day: Day, budget: int) -> None:
     """Mark each message of other users as read, in the largest chat that reports read marks."""
     while day.charged < budget:
         chat, others = await day.new_group(READ_MARKS_MEMBERS_MAX)
-        await day.say_as_others(chat, others[0], "hello", 1000)
+        await day.send_as_others(chat, others[0], "hello", 1000)
         for seq in range(1, 1001):
             day.charged += MARK_BYTES
             await day.chats.mark(HOSTILE, frames.Mark(chat, 1, seq))
@@ -139,7 +139,7 @@ async def mark(day: Day, budget: int) -> None:
 async def open_directs(day: Day, budget: int) -> None:
     """Open direct chats with new contacts, and send one message to each."""
     while day.charged < budget:
-        await day.say(await day.new_direct(), "hello")
+        await day.send(await day.new_direct(), "hello")
         day.count += 1
 
 
@@ -193,7 +193,7 @@ def idle_chats(members: int) -> Way:
     return spend
 
 
-async def keep_answers(day: Day, budget: int) -> None:
+async def store_responses(day: Day, budget: int) -> None:
     """Send HTTP requests with an idempotency key, whose responses are stored."""
     answers = IdempotentResponses(day.hot)
     for _ in range(budget // ANSWER_BYTES + 1):
@@ -226,7 +226,7 @@ WAYS: dict[str, Way] = {
     "roles in 256 members": set_roles,
     "idle direct chats": idle_chats(2),
     "idle groups of 256": idle_chats(GROUP),
-    "HTTP answers": keep_answers,
+    "HTTP responses": store_responses,
 }
 
 

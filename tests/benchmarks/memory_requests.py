@@ -193,7 +193,7 @@ class Day:
         info = await self.chats.create_chat(HOSTILE, frame)
         return ChatId(info.chat), others
 
-    async def say(
+    async def send(
         self, chat: ChatId, body: str, count: int = 1, sender: UserId = HOSTILE, **more: Any
     ) -> None:
         """Send messages, each with a ref of maximum length."""
@@ -206,10 +206,10 @@ class Day:
         await eventually(lambda: self.fakes.acked_count >= wanted, 30)
         await self.persist()
 
-    async def say_as_others(self, chat: ChatId, sender: UserId, body: str, count: int) -> None:
+    async def send_as_others(self, chat: ChatId, sender: UserId, body: str, count: int) -> None:
         """Send messages as another user; their memory is not charged to the hostile user."""
         before = await self.used_bytes()
-        await self.say(chat, body, count, sender)
+        await self.send(chat, body, count, sender)
         self.others_bytes += await self.used_bytes() - before
 
     async def used_bytes(self) -> int:

@@ -253,7 +253,7 @@ async def measure_live(folder: Path) -> dict[str, Any]:
         await stack.add_users(["ann", "ben"])
         device = RawChat("ann", stack.port, stack.token, device="probe")
         await device.start()
-        chat = (await device.ask("open_direct", user="ben"))["chat"]["chat"]
+        chat = (await device.request("open_direct", user="ben"))["chat"]["chat"]
         load = start_load(stack)
         await asyncio.sleep(3)
         headers = {"Authorization": f"Bearer {stack.token('ben')}"}
@@ -289,7 +289,7 @@ async def probe(device: RawChat, chat: str, client: httpx.AsyncClient) -> list[f
         if time.perf_counter() > until:
             return delays
         began = time.perf_counter()
-        await device.say(chat, f"probe number{number}x lunch")
+        await device.send(chat, f"probe number{number}x lunch")
         while True:
             answer = await client.get("/v1/search", params={"q": f"number{number}x "})
             if answer.json()["items"]:

@@ -49,7 +49,7 @@ def run_ticks(world: World, ticks: list[tuple[list[bytes], list[Any]]]) -> None:
         for sender, data in zip(senders, frames, strict=True):
             sender.data_received(data)
         world.loop.run()
-        ((on_reply, _),) = world.take_calls()
+        ((on_reply, _),) = world.pop_calls()
         on_reply(reply)
         world.loop.run()
 
@@ -70,7 +70,7 @@ def measure(pairs: int, ticks: int, *, is_profiled: bool) -> float:
         rounds.append((time.process_time() - begin) * 1e6 / (ticks * pairs))
     gc.enable()
     for pair in world.pairs:
-        ack, event = (device.transport.take() for device in pair.devices)
+        ack, event = (device.transport.pop_written() for device in pair.devices)
         messages = ROUNDS * ticks
         if (ack.count(b'"type":"ack"'), event.count(b'"type":"event"')) != (messages, messages):
             raise click.ClickException("a message was not acknowledged or not pushed")

@@ -63,7 +63,7 @@ class Bench:
             await apply_tables(client, settings, poll_s=0.01)
             async with open_container(self.url, settings) as container:
                 chats = await make_chats(container, directs, groups, members)
-                await Run(container, chats, messages, size).talk()
+                await Run(container, chats, messages, size).send_messages()
                 held = await measure_redis(container)
                 table = settings.table_prefix + "messages"
                 return held, await items_of(client, table, ChatId(chats[0].chat))

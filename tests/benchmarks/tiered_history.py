@@ -78,13 +78,13 @@ async def measure(settings: config.Settings, start: Any, sizes: tuple[int, int, 
             began = time.monotonic()
             is_down = True
             while (top := (await container.manifests.get_top(chat.chat)).seq) < old:
-                await chat.talk(50)
+                await chat.send_messages(50)
                 walks_moving.append(await walk(history, chat, is_down=is_down))
                 is_down = not is_down
                 click.echo(f"moved {top} of {old}: {dict(walks_moving[-1].pages)}", err=True)
             archived_s = time.monotonic() - began
             while chat.head < old + recent + hot:
-                await chat.talk(50)
+                await chat.send_messages(50)
             for is_down in (True, False) * 3:
                 walks_at_rest.append(await walk(history, chat, is_down=is_down))
                 click.echo(f"at rest: {dict(walks_at_rest[-1].pages)}", err=True)

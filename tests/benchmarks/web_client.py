@@ -151,8 +151,8 @@ async def measure(folder: Path, messages: int) -> dict[str, Any]:
     async with open_web_stack(folder, ["ann", "ben"]) as web, async_playwright() as playwright:
         await write_messages(web.stack, UserId("ann"), UserId("ben"), messages)
         async with web.stack.chat_of("ann") as reader:
-            chat = (await reader.ask("open_direct", user="ben"))["chat"]["chat"]
-            await reader.ask("mark", chat=chat, read=messages)
+            chat = (await reader.request("open_direct", user="ben"))["chat"]["chat"]
+            await reader.request("mark", chat=chat, read=messages)
         chromium = str(find_binary("chromium"))
         browser = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
         async with open_visits(web, browser) as visit:

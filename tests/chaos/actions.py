@@ -15,7 +15,7 @@ import psutil
 
 from tests.chaos.devices import RawDevice, SdkDevice
 from tests.chaos.simulation import Action, Simulation
-from tests.support.stack import bring_up
+from tests.support.stack import start_async
 from tests.support.story import Asked
 
 EMOJI = ("👍", "❤", "🎉", "")
@@ -187,7 +187,7 @@ class Actions:
         if worker.process is not None:
             await asyncio.to_thread(worker.stop)
         await asyncio.sleep(pause_s)
-        await bring_up(worker)
+        await start_async(worker)
 
     async def _do_wait(self, pause_ms: int) -> None:
         """Wait, so that actions in progress reach a later state before the next action."""

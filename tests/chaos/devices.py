@@ -432,7 +432,7 @@ class RawDevice:
             place, more = 0, True
             while more:
                 try:
-                    page = await self.chat.ask("history", chat=chat, after=place, limit=PAGE)
+                    page = await self.chat.request("history", chat=chat, after=place, limit=PAGE)
                 except Failed as exc:
                     if not exc.is_temporary:
                         return

@@ -112,7 +112,7 @@ class FullSimulation(Simulation):
 
     # end of the run
 
-    async def rest(self) -> None:
+    async def quiesce(self) -> None:
         """Wait until all tasks are done and no operation is in progress."""
         last = ""
 
@@ -130,7 +130,7 @@ class FullSimulation(Simulation):
             raise self._failure(f"{exc}: {', '.join(running)}") from exc
         self._slowest[f"all tasks are done, last {last},"] = self.now() - start
         self._slowest.pop("all tasks are done", None)
-        self.full.heal()
+        self.full.end_faults()
         await self._wait_until_idle()
         await self._wait(self._have_all_restarted, "all devices are reset")
 

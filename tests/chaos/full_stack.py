@@ -31,7 +31,7 @@ from tests.support.clocks import SkewedClock, find_faketime
 from tests.support.links import Links
 from tests.support.servers.processes import free_port
 from tests.support.servers.push_service import Browser, PushService, open_push_service
-from tests.support.stack import Fleet, Stack, bring_up
+from tests.support.stack import Fleet, Stack, start_async
 
 LINKS = ("gateways-redis", "workers-redis", "dynamodb", "s3")
 CLOCKS = ("gateways", "persist", "others")
@@ -118,7 +118,7 @@ class FullStack:
         self._add_worker("notify", "notify", clock="others", **notify)
         variables = self.clocks["gateways"].variables()
         self.fleet = self.stack.add_fleet(GATEWAYS, CHAT_GATEWAY_DRAIN_S="2", **variables)
-        await asyncio.gather(*map(bring_up, (self.fleet, *self.stack.workers.values())))
+        await asyncio.gather(*map(start_async, (self.fleet, *self.stack.workers.values())))
 
     async def apply_bucket(self) -> None:
         """Create the bucket if it does not exist."""
@@ -148,13 +148,13 @@ class FullStack:
                 if server.process is not None and server.process.poll() is not None:
                     server.process = None
                     with contextlib.suppress(AssertionError):  # the next iteration retries
-                        await bring_up(server)
+                        await start_async(server)
             await asyncio.sleep(0.2)
 
-    def heal(self) -> None:
+    def end_faults(self) -> None:
         """End all faults of links and clocks."""
         for link in self.links.values():
-            link.heal()
+            link.end_faults()
         for clock in self.clocks.values():
             clock.set(0.0)
 

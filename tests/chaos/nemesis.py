@@ -24,7 +24,7 @@ from tests.chaos.full_simulation import FullSimulation
 from tests.chaos.full_stack import CLOCKS, LINKS, cut_log
 from tests.chaos.simulation import Action
 from tests.support.servers.tcp_proxy import Direction
-from tests.support.stack import START_S, bring_up
+from tests.support.stack import START_S, start_async
 from tests.support.story import Lost
 
 PROBE = "chaos:probe"  # a counter in Redis that shows whether recent writes were lost
@@ -137,7 +137,7 @@ class Nemesis(Actions):
             if cut_log(server.launch.folder, size):
                 self._record_loss("cut log")
             await asyncio.sleep(pause_ms / 1000)
-            await bring_up(server)
+            await start_async(server)
 
         self._spawn("redis", cut)
 
@@ -183,7 +183,7 @@ class Nemesis(Actions):
     async def _restart(self, server: Server, pause_ms: int) -> None:
         server.kill()
         await asyncio.sleep(pause_ms / 1000)
-        await bring_up(server)
+        await start_async(server)
 
     # links
 
@@ -198,7 +198,7 @@ class Nemesis(Actions):
         async def work() -> None:
             inject(link)
             await asyncio.sleep(pause_ms / 1000)
-            link.heal()
+            link.end_faults()
 
         self._spawn(f"link {name}", work)
 
@@ -267,7 +267,7 @@ class Nemesis(Actions):
         give_up = time.monotonic() + START_S
         while True:
             try:
-                await bring_up(worker)
+                await start_async(worker)
             except AssertionError:
                 worker.process = None
                 if time.monotonic() > give_up:
@@ -280,7 +280,7 @@ class Nemesis(Actions):
 
     async def _do_rest(self) -> None:
         """Wait until all faults are over and the system is idle."""
-        await self._full_simulation.rest()
+        await self._full_simulation.quiesce()
 
     async def _do_list(self, user: int) -> None:
         """Read the chat list, including read marks."""

@@ -75,7 +75,7 @@ async def run_seed(full: FullStack, seed: int, kinds: set[str]) -> Result:
             try:
                 for action in script:
                     await nemesis.perform(action)
-                await simulation.settle()
+                await simulation.finish_and_check()
             finally:
                 counts = dict(nemesis.counts)
                 asked, acks, slow = simulation.asked(), simulation.acks(), simulation.slowest()

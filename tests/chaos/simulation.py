@@ -1,7 +1,7 @@
 """A simulation: twenty users with two devices each, three gateways, and the story of their chats.
 
 `Actions` performs a script in a `Simulation`, one action after the other, without waiting for its
-effects. A round ends with `settle`: it waits until the system is idle, reads everything and runs
+effects. A round ends with `finish_and_check`: it waits until the system is idle, reads everything and runs
 the checkers.
 Each round has its own chats; users, devices and processes are kept.
 """
@@ -253,7 +253,7 @@ class Simulation:
 
     # end of a round
 
-    async def settle(self) -> None:
+    async def finish_and_check(self) -> None:
         """Wait until the system is idle, read everything, and check it.
 
         Raises:

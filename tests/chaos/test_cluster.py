@@ -26,7 +26,7 @@ from tests.support.observations import Refused, Started
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
 from tests.support.servers.redis_cluster import ClusterNode, RedisCluster, open_redis_cluster
-from tests.support.stack import Stack, bring_up, open_stack
+from tests.support.stack import Stack, open_stack, start_async
 from tests.support.wire import Ended
 
 PARTITIONS = 64
@@ -98,7 +98,7 @@ async def trio(stack: Stack) -> AsyncIterator[list[RawChat]]:
 async def make_group(owner: RawChat, *others: str) -> str:
     """Create a group; return its id."""
     members, ref = list(others), secrets.token_hex(4)
-    answer = await owner.ask("create_chat", DEADLINE_S, ref=ref, members=members)
+    answer = await owner.request("create_chat", DEADLINE_S, ref=ref, members=members)
     chat: str = answer["chat"]["chat"]
     return chat
 
@@ -109,33 +109,33 @@ async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
     """All protocol operations also work if chats and users are on different nodes."""
     alice, bob, laptop = trio
     chat = await make_group(alice, bob.user)
-    first = (await alice.say(chat, "frist"))["seq"]
-    stored = await alice.say(chat, "keep", durability="stored")
-    await alice.ask("edit", DEADLINE_S, chat=chat, seq=first, ref="e1", body="first")
-    await bob.ask("react", DEADLINE_S, chat=chat, seq=first, ref="r1", emoji="👍")
-    await alice.ask("delete", DEADLINE_S, chat=chat, seq=stored["seq"], ref="d1")
-    await alice.say(chat, "short", expires_s=1)
-    last = (await alice.say(chat, "last"))["seq"]
+    first = (await alice.send(chat, "frist"))["seq"]
+    stored = await alice.send(chat, "keep", durability="stored")
+    await alice.request("edit", DEADLINE_S, chat=chat, seq=first, ref="e1", body="first")
+    await bob.request("react", DEADLINE_S, chat=chat, seq=first, ref="r1", emoji="👍")
+    await alice.request("delete", DEADLINE_S, chat=chat, seq=stored["seq"], ref="d1")
+    await alice.send(chat, "short", expires_s=1)
+    last = (await alice.send(chat, "last"))["seq"]
     kinds = ["message", "message", "edit", "reaction", "delete", "message", "message"]
     for device in trio:
         await device.expect_frame("event", DEADLINE_S, chat=chat, cs=last)
         received = [event["kind"] for event in device.of_type("event", chat=chat) if "cs" in event]
         assert received == kinds
 
-    await bob.ask("mark", DEADLINE_S, chat=chat, read=last)
+    await bob.request("mark", DEADLINE_S, chat=chat, read=last)
     for device in trio:
         marks = {"user": bob.user, "read": last, "received": last}
         await device.expect_frame("event", DEADLINE_S, kind="read", chat=chat, read=marks)
-    await bob.tell("typing", chat=chat, on=True)
+    await bob.send_frame("typing", chat=chat, on=True)
     await alice.expect_frame("signal", DEADLINE_S, kind="typing", chat=chat)
-    await alice.tell("watch", users=[bob.user])
+    await alice.send_frame("watch", users=[bob.user])
     await alice.expect_frame("signal", DEADLINE_S, kind="presence", state="online")
     for device in (bob, laptop):
-        await device.tell("state", state="bg")
+        await device.send_frame("state", state="bg")
     await alice.expect_frame("signal", DEADLINE_S, kind="presence", state="away")
 
     async def bodies() -> list[str]:
-        page = await laptop.ask("history", DEADLINE_S, chat=chat)
+        page = await laptop.request("history", DEADLINE_S, chat=chat)
         return [row["body"] for row in page["messages"] if row["kind"] == "text"]
 
     async def is_expired() -> bool:
@@ -153,7 +153,7 @@ async def test_group_becomes_large_and_small_again_on_a_cluster(
     guests = [f"guest-{number}-{secrets.token_hex(3)}" for number in range(SMALL_MAX - 1)]
     await stack.add_users(guests)
     chat = await make_group(alice, bob.user)
-    await alice.say(chat, "small")
+    await alice.send(chat, "small")
     for device in trio:
         await device.expect_frame("event", DEADLINE_S, chat=chat, cs=1)
     address = f"ws://127.0.0.1:{bob.port}/"
@@ -161,12 +161,12 @@ async def test_group_becomes_large_and_small_again_on_a_cluster(
     async with client:
         await client.history(chat)
         await laptop.abort()
-        await alice.ask("invite", DEADLINE_S, chat=chat, ref="i1", users=guests)
-        large = (await alice.say(chat, "large"))["seq"]
+        await alice.request("invite", DEADLINE_S, chat=chat, ref="i1", users=guests)
+        large = (await alice.send(chat, "large"))["seq"]
         await bob.expect_frame("event", DEADLINE_S, chat=chat, cs=large, seq=0)
         for guest in guests:
-            await alice.ask("remove", DEADLINE_S, chat=chat, ref=f"out-{guest}", user=guest)
-        end = (await alice.say(chat, "small again"))["seq"]
+            await alice.request("remove", DEADLINE_S, chat=chat, ref=f"out-{guest}", user=guest)
+        end = (await alice.send(chat, "small again"))["seq"]
         await laptop.start()
         for device in trio:
             await device.expect_frame("event", DEADLINE_S, chat=chat, cs=end)
@@ -176,9 +176,9 @@ async def test_group_becomes_large_and_small_again_on_a_cluster(
         wanted = ["small", "large", "small again"]
         await eventually(lambda: [m.body for m in client.messages(chat)] == wanted, DEADLINE_S)
 
-    await alice.ask("remove", DEADLINE_S, chat=chat, ref="out", user=bob.user)
+    await alice.request("remove", DEADLINE_S, chat=chat, ref="out", user=bob.user)
     with pytest.raises(Failed) as caught:
-        await bob.say(chat, "still here?")
+        await bob.send(chat, "still here?")
     assert caught.value.code == "not_found"
 
 
@@ -190,10 +190,10 @@ async def test_gateway_killed_before_fan_out_is_completed_by_repair_on_a_cluster
     chat = await make_group(alice, bob.user)
     await bob.expect_frame("event", DEADLINE_S, chat=chat)
     gateway = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill")
-    await bring_up(gateway)
+    await start_async(gateway)
     async with stack.chat_of(alice.user, port=gateway.port, device=f"{alice.user}-2") as phone:
         with contextlib.suppress(Ended, TimeoutError):
-            await phone.say(chat, "last words")
+            await phone.send(chat, "last words")
         assert gateway.process is not None
         await eventually(lambda: gateway.process and gateway.process.poll() is not None, DEADLINE_S)
         for device in trio:
@@ -207,19 +207,19 @@ async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
 ) -> None:
     """A slot migration only delays sends: no loss, no repeat, no reset of a device (F13)."""
     async with world:
-        await world.see_acks()
+        await world.wait_for_acks()
         for key in slots_of(world)[:6]:
             source = await asyncio.to_thread(cluster.owner_of, key)
             target = await asyncio.to_thread(other_than, cluster, source)
             assert await asyncio.to_thread(cluster.move_slot, key, target) > 0
-            await asyncio.to_thread(source.ask, "SCRIPT", "FLUSH")
-            await world.see_acks(5)
+            await asyncio.to_thread(source.request, "SCRIPT", "FLUSH")
+            await world.wait_for_acks(5)
         refused = world.recorder.count(Refused)
-        await world.see_acks(20)
+        await world.wait_for_acks(20)
         assert world.recorder.count(Refused) == refused, (
             "sends are still refused after the migration"
         )
-        await world.settle()
+        await world.finish_and_check()
 
     assert resets(world) == []
 
@@ -239,24 +239,24 @@ async def test_master_killed_with_unreplicated_messages_loses_no_stored_message(
         stack.chat_of(users[0]) as alice,
         stack.chat_of(users[1], port=stack.gateways[1].port) as bob,
     ):
-        await alice.ask("open_direct", user=bob.user)
-        await alice.say(chat, "replicated")
+        await alice.request("open_direct", user=bob.user)
+        await alice.send(chat, "replicated")
         await alice.expect_frame("stored", chat=chat, upto=1)
         replica = await asyncio.to_thread(cluster.replica_of, victim)
         await asyncio.to_thread(cluster.wait_replicated, victim)
         await asyncio.to_thread(cluster.cut_replication, victim)
         for number in range(5):
-            await alice.say(chat, f"stored {number}")
+            await alice.send(chat, f"stored {number}")
         await alice.expect_frame("stored", chat=chat, upto=6)
         stack.workers["persist"].send_signal(signal.SIGSTOP)
-        await alice.say(chat, "acked only")
+        await alice.send(chat, "acked only")
         await asyncio.to_thread(cluster.use_short_node_timeout)
         victim.server.kill()
         await eventually(lambda: asyncio.to_thread(lambda: replica.is_master), FAILOVER_S)
 
         async def is_acked(body: str, ref: str) -> bool:
             try:
-                return bool(await alice.say(chat, body, ref=ref))
+                return bool(await alice.send(chat, body, ref=ref))
             except Failed as exc:
                 assert exc.is_temporary
                 return False
@@ -273,7 +273,7 @@ async def test_master_killed_with_unreplicated_messages_loses_no_stored_message(
         rows = await bob.read_final(chat)
         assert [row.seq for row in rows] == list(range(1, 9))
         assert sorted(row.body for row in rows) == sorted(bodies)
-    await bring_up(victim.server)
+    await start_async(victim.server)
     await asyncio.to_thread(cluster.use_long_node_timeout)
 
 
@@ -295,17 +295,17 @@ async def test_master_killed_is_replaced_by_its_replica(
 ) -> None:
     """Its partitions start a new epoch, and every device restarts (F12, promises P1, P5)."""
     async with world:
-        await world.see_acks()
+        await world.wait_for_acks()
         owners = {key: cluster.owner_of(key) for key in slots_of(world)}
         victim = owners[slots_of(world)[0]]
         replica = cluster.replica_of(victim)
         await asyncio.to_thread(cluster.use_short_node_timeout)
         victim.server.kill()
         await eventually(lambda: asyncio.to_thread(lambda: replica.is_master), FAILOVER_S)
-        await world.see_acks(40)
-        await bring_up(victim.server)
+        await world.wait_for_acks(40)
+        await start_async(victim.server)
         await asyncio.to_thread(cluster.use_long_node_timeout)
-        await world.settle()
+        await world.finish_and_check()
 
     users = {person.chat.user for person in world.people}
     assert {seen.user for seen in resets(world)} == users

@@ -14,7 +14,7 @@ from tests.chaos.world import DEADLINE_S, SECONDS, World
 from tests.support.observations import Refused
 from tests.support.servers.processes import eventually
 from tests.support.servers.tcp_proxy import TcpProxy
-from tests.support.stack import Stack, bring_up
+from tests.support.stack import Stack, start_async
 
 LEASE_S = 2.0  # as set in conftest.py
 
@@ -25,33 +25,33 @@ async def test_persist_worker_paused_beyond_its_lease_writes_nothing_late(
     """A paused worker that resumes after another worker took over writes nothing (F5)."""
     paused = stack.workers["persist"]
     async with world:
-        await world.see_acks()
+        await world.wait_for_acks()
         paused.send_signal(signal.SIGSTOP)
-        await stack.bring_up_worker("persist")
+        await stack.start_worker_async("persist")
         await world.chat_for(LEASE_S * 1.5)
         paused.send_signal(signal.SIGCONT)
-        await world.see_acks()
+        await world.wait_for_acks()
         paused.stop()
-        await world.settle()
+        await world.finish_and_check()
 
 
 async def test_gateway_paused_and_resumed_repeats_nothing(world: World, stack: Stack) -> None:
     """A gateway that is paused and resumed delivers nothing twice (fault F3)."""
     async with world:
         paused = world.random.choice(stack.gateways)
-        await world.see_acks()
+        await world.wait_for_acks()
         paused.send_signal(signal.SIGSTOP)
         await world.chat_for(SECONDS)
         paused.send_signal(signal.SIGCONT)
-        await world.see_acks()
-        await world.settle()
+        await world.wait_for_acks()
+        await world.finish_and_check()
 
 
 @pytest.fixture
 async def long_timeout_gateway(stack: Stack) -> AsyncIterator[Server]:
     """A gateway with a long Redis timeout, so that a slow machine causes no refusals."""
     gateway = stack.add_gateway(CHAT_REDIS_CALL_TIMEOUT_S="30")
-    await bring_up(gateway)
+    await start_async(gateway)
     yield gateway
     gateway.kill()
     stack.gateways.remove(gateway)
@@ -65,9 +65,9 @@ async def test_redis_script_flush_is_invisible_to_clients(
     world.ports = lambda: [long_timeout_gateway.port]
     async with world:
         for _ in range(5):
-            await world.see_acks(10)
+            await world.wait_for_acks(10)
             await client.script_flush()
-        await world.settle()
+        await world.finish_and_check()
     await client.aclose()
 
     assert world.recorder.count(Refused) == 0
@@ -78,12 +78,12 @@ async def test_redis_stall_refuses_temporarily_and_loses_nothing(
 ) -> None:
     """If Redis stalls longer than the call timeout, the outcome of each send is known later."""
     async with world:
-        await world.see_acks()
+        await world.wait_for_acks()
         stack.redis.send_signal(signal.SIGSTOP)
         await world.chat_for(2.5)
         stack.redis.send_signal(signal.SIGCONT)
-        await world.see_acks()
-        await world.settle()
+        await world.wait_for_acks()
+        await world.finish_and_check()
 
 
 async def test_dynamodb_killed_and_restarted_only_delays_persistence(
@@ -91,12 +91,12 @@ async def test_dynamodb_killed_and_restarted_only_delays_persistence(
 ) -> None:
     """While DynamoDB is down, users keep chatting; the messages are persisted afterwards (F24)."""
     async with world:
-        await world.see_acks()
+        await world.wait_for_acks()
         stack.dynamodb.kill()
-        await world.see_acks(50)
-        await bring_up(stack.dynamodb)
-        await world.see_acks()
-        await world.settle()
+        await world.wait_for_acks(50)
+        await start_async(stack.dynamodb)
+        await world.wait_for_acks()
+        await world.finish_and_check()
 
 
 # ── the link between a gateway and Redis ────────────────────────────────────────────────────────
@@ -117,7 +117,7 @@ async def linked(stack: Stack, link: TcpProxy) -> AsyncIterator[Server]:
         CHAT_GATEWAY_PING_INTERVAL_S="60",
         CHAT_GATEWAY_PONG_TIMEOUT_S="50",
     )
-    await bring_up(gateway)
+    await start_async(gateway)
     yield gateway
     gateway.kill()
     stack.gateways.remove(gateway)
@@ -128,20 +128,20 @@ def reset(link: TcpProxy) -> None:
     link.reset()
 
 
-def tear(link: TcpProxy) -> None:
+def cut_reply(link: TcpProxy) -> None:
     """Cut a reply in the middle."""
     link.tear(after_bytes=1000)
 
 
-def slow_down(link: TcpProxy) -> None:
+def add_latency(link: TcpProxy) -> None:
     """Add 100 ms of latency in each direction."""
     link.latency_s = 0.1
 
 
 FAULTS: dict[str, Callable[[TcpProxy], None]] = {
     "reset": reset,
-    "torn answer": tear,
-    "latency": slow_down,
+    "cut reply": cut_reply,
+    "latency": add_latency,
     "answers lost": lambda link: link.blackhole("down"),
     "calls lost": lambda link: link.blackhole("up"),
     "cut off": lambda link: link.blackhole("up", "down"),
@@ -159,11 +159,11 @@ async def test_broken_links_to_redis_lose_and_repeat_nothing(
     world.random.shuffle(names)
     async with world:
         for name in names:
-            await world.see_acks(10)
+            await world.wait_for_acks(10)
             FAULTS[name](link)
             await world.chat_for(SECONDS / 3)
-            link.heal()
-        await world.settle()
+            link.end_faults()
+        await world.finish_and_check()
 
     assert link.connections_made > len(FAULTS) / 2
 
@@ -174,15 +174,15 @@ async def test_gateway_without_redis_answers_unavailable_and_keeps_its_sockets(
     """Sends are refused within the deadline; the sockets stay open and work afterwards (F14)."""
     world.ports = lambda: [linked.port]
     async with world:
-        await world.see_acks()
+        await world.wait_for_acks()
         sockets = [person.chat.ended for person in world.people]
         link.blackhole()
         start = world.recorder.now()
         await eventually(lambda: refusals_after(world, start), DEADLINE_S)
-        link.heal()
-        await world.see_acks()
+        link.end_faults()
+        await world.wait_for_acks()
         assert not any(ended.is_set() for ended in sockets)
-        await world.settle()
+        await world.finish_and_check()
 
     assert {refusal.code for refusal in refusals_after(world, start)} <= {
         "unavailable", "overloaded",
@@ -206,7 +206,7 @@ async def test_random_faults_one_after_another_lose_and_repeat_nothing(
     async def kill_and_restart(server: Server) -> None:
         server.kill()
         await world.chat_for(world.random.uniform(0.1, 1.0))
-        await bring_up(server)
+        await start_async(server)
 
     async def pause(server: Server) -> None:
         server.send_signal(signal.SIGSTOP)
@@ -223,5 +223,5 @@ async def test_random_faults_one_after_another_lose_and_repeat_nothing(
             action = world.random.choice([kill_and_restart, kill_and_restart, pause, calm])
             await action(world.random.choice(victims))
             await asyncio.sleep(0)
-        await world.see_acks()
-        await world.settle()
+        await world.wait_for_acks()
+        await world.finish_and_check()

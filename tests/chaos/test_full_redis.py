@@ -37,14 +37,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 async def status_of(port: int) -> tuple[int, str]:
     """Return the status and body of a process's /readyz."""
 
-    def ask() -> tuple[int, str]:
+    def send_request() -> tuple[int, str]:
         try:
             with urllib.request.urlopen(f"http://{HOST}:{port}/readyz", timeout=20) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as exc:
             return exc.code, exc.read().decode()
 
-    return await asyncio.to_thread(ask)
+    return await asyncio.to_thread(send_request)
 
 
 async def send_until_full(device: RawChat, chat: str) -> list[str]:
@@ -53,7 +53,7 @@ async def send_until_full(device: RawChat, chat: str) -> list[str]:
     while len(acked) < 2000:
         body = f"{len(acked)} {BODY}"
         try:
-            await device.say(chat, body)
+            await device.send(chat, body)
         except Failed as exc:
             assert (exc.code, exc.is_temporary) == ("overloaded", True), exc
             assert "maxmemory" in str(exc)
@@ -65,7 +65,7 @@ async def send_until_full(device: RawChat, chat: str) -> list[str]:
 async def is_sent(device: RawChat, chat: str, body: str) -> bool:
     """Send with a fixed ref; return False while it is refused because Redis is full."""
     try:
-        await device.say(chat, body, ref=body)
+        await device.send(chat, body, ref=body)
     except Failed as exc:
         assert exc.code == "overloaded", exc
         return False
@@ -85,10 +85,10 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
     waiting = ("HGET", "{p0}:checkpoint", "waiting")
     with redis_client(stack.redis_url) as admin:
         async with stack.chat_of("alice") as alice, stack.chat_of("bob") as bob:
-            chat = (await alice.ask("open_direct", user="bob"))["chat"]["chat"]
+            chat = (await alice.request("open_direct", user="bob"))["chat"]["chat"]
             early = [f"early {number}" for number in range(3 * KEPT)]
             for body in early:
-                await alice.say(chat, body)
+                await alice.send(chat, body)
             await eventually(lambda: admin.execute_command(*waiting) == b"0", DEADLINE_S)
             await eventually(lambda: admin.xlen(f"{{p0}}:log:{chat}") <= KEPT, DEADLINE_S)
 
@@ -145,7 +145,7 @@ async def test_full_redis_drains_without_a_settings_change(stack: Stack) -> None
     await stack.add_users(["carol", "dave"])
     with redis_client(stack.redis_url) as admin:
         async with stack.chat_of("carol") as carol, stack.chat_of("dave") as dave:
-            chat = (await carol.ask("open_direct", user="dave"))["chat"]["chat"]
+            chat = (await carol.request("open_direct", user="dave"))["chat"]["chat"]
             stack.dynamodb.send_signal(signal.SIGSTOP)
             try:
                 limit = admin.info("memory")["used_memory"] + ROOM_BYTES

@@ -48,15 +48,15 @@ async def test_fault_injected_into_the_warm_tier_fails_the_run(
 ) -> None:
     """A lost, a duplicate and two swapped messages are each reported under their rule."""
     async with world:
-        await world.see_acks(60)
-        await world.rest()
+        await world.wait_for_acks(60)
+        await world.quiesce()
         await world.wait_until_stored()
         acks = [seen.chat for seen in world.run.seen if isinstance(seen, Acked)]
         chat = max(set(acks), key=acks.count)
         inject(dynamodb_client(stack.dynamodb.endpoint), await stack.read_items(chat))
 
         with pytest.raises(AssertionError) as caught:
-            await world.settle()
+            await world.finish_and_check()
 
     assert f"\n{rule}: " in str(caught.value)
     assert f"seed {world.seed}" in str(caught.value)

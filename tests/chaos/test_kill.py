@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.chaos.world import DEADLINE_S, SECONDS, World
-from tests.support.stack import Stack, bring_up
+from tests.support.stack import Stack, start_async
 
 in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
 
@@ -18,7 +18,7 @@ async def test_run_without_faults_keeps_all_promises(world: World, stack: Stack)
     """Self-test of the checkers: a run without faults passes."""
     async with world:
         await world.chat_for(SECONDS)
-        await world.settle()
+        await world.finish_and_check()
 
 
 @in_partitions
@@ -28,10 +28,10 @@ async def test_gateway_killed_loses_and_repeats_nothing(world: World, stack: Sta
         victim = world.random.choice(stack.gateways)
         await world.chat_for(SECONDS / 2)
         victim.kill()
-        await world.see_acks()
+        await world.wait_for_acks()
         await world.chat_for(SECONDS / 2)
-        await bring_up(victim)
-        await world.settle()
+        await start_async(victim)
+        await world.finish_and_check()
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ async def test_persist_worker_killed_at_any_step_loses_and_repeats_nothing(
     """The worker is killed between two of its steps; the next one continues from the checkpoint."""
     await asyncio.to_thread(stack.workers["persist"].stop)
     times = world.random.randint(1, 4)
-    worker = await stack.bring_up_worker("persist", CHAT_FAILPOINT=f"{point}:kill:{times}")
+    worker = await stack.start_worker_async("persist", CHAT_FAILPOINT=f"{point}:kill:{times}")
     assert worker.process is not None
     async with world:
         code = await asyncio.to_thread(worker.process.wait, DEADLINE_S)
         assert code == -signal.SIGKILL
-        await world.see_acks()
-        await stack.bring_up_worker("persist")
-        await world.settle()
+        await world.wait_for_acks()
+        await stack.start_worker_async("persist")
+        await world.finish_and_check()
 
 
 @in_partitions
@@ -68,7 +68,7 @@ async def test_redis_killed_and_restarted_loses_and_repeats_nothing(
         await world.chat_for(SECONDS / 2)
         stack.redis.kill()
         await world.chat_for(0.5)
-        await bring_up(stack.redis)
-        await world.see_acks()
+        await start_async(stack.redis)
+        await world.wait_for_acks()
         await world.chat_for(SECONDS / 2)
-        await world.settle()
+        await world.finish_and_check()

@@ -12,7 +12,7 @@ import redis.asyncio
 
 from tests.chaos.world import World
 from tests.support.observations import Acked
-from tests.support.stack import Stack, bring_up
+from tests.support.stack import Stack, start_async
 
 in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
 
@@ -36,15 +36,15 @@ def truncate(path: Path, size: int) -> None:
 async def test_redis_log_truncation_never_reassigns_a_seq(world: World, stack: Stack) -> None:
     """Entries that Redis lost but DynamoDB has keep their seqs; new entries get higher seqs."""
     async with world:
-        await world.see_acks(60)
-        await world.rest_until_stored()
+        await world.wait_for_acks(60)
+        await world.quiesce_until_stored()
         stack.redis.kill()
         path = find_aof(stack)
         truncate(path, path.stat().st_size - 12_000)
-        await bring_up(stack.redis)
+        await start_async(stack.redis)
         world.resume()
-        await world.see_acks(40)
-        await world.settle()
+        await world.wait_for_acks(40)
+        await world.finish_and_check()
 
 
 async def test_unstored_messages_are_sent_again_after_log_truncation(
@@ -53,18 +53,18 @@ async def test_unstored_messages_are_sent_again_after_log_truncation(
     """The senders still have the unstored messages, so none is lost or duplicated."""
     path = find_aof(stack)
     async with world:
-        await world.see_acks(30)
+        await world.wait_for_acks(30)
         stack.workers["persist"].send_signal(signal.SIGSTOP)
-        await world.see_acks(10)
+        await world.wait_for_acks(10)
         start = path.stat().st_size
-        await world.see_acks(60)
+        await world.wait_for_acks(60)
         stack.redis.kill()
         acked = world.recorder.count(Acked)
         truncate(path, (start + path.stat().st_size) // 2)
-        await bring_up(stack.redis)
+        await start_async(stack.redis)
         stack.workers["persist"].send_signal(signal.SIGCONT)
-        await world.see_acks(40)
-        await world.settle(is_epoch_lost=True)
+        await world.wait_for_acks(40)
+        await world.finish_and_check(is_epoch_lost=True)
 
     acks = [seen for seen in world.run.seen if isinstance(seen, Acked)]
     mids = {(seen.user, seen.ref): seen.mid for seen in acks[:acked]}
@@ -88,7 +88,7 @@ async def restart_without_data(stack: Stack) -> None:
             shutil.rmtree(path)
         elif path.suffix != ".log":
             path.unlink()
-    await bring_up(stack.redis)
+    await start_async(stack.redis)
 
 
 @pytest.mark.parametrize("lose", [flush, restart_without_data])
@@ -97,11 +97,11 @@ async def test_redis_data_loss_with_connected_clients_is_recovered(
 ) -> None:
     """All clients reach the same state and read all persisted messages."""
     async with world:
-        await world.see_acks(60)
-        await world.rest_until_stored()
+        await world.wait_for_acks(60)
+        await world.quiesce_until_stored()
         before = world.epochs()
         await lose(stack)
         await world.wait_for_restarts(before)
         world.resume()
-        await world.see_acks(40)
-        await world.settle()
+        await world.wait_for_acks(40)
+        await world.finish_and_check()

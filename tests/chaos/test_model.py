@@ -4,7 +4,7 @@ Three gateways, two persist workers, repair and rpc, twenty users with two devic
 Python SDK), on a real Redis (AOF `always`) and the DynamoDB API server. `ModelMachine` tracks the
 members of each chat and chooses the next action; a `Simulation` performs it without waiting for its
 effects, so everything happens concurrently. One example of the machine is one round, and ends with
-`Simulation.settle`, which checks all requests, deliveries, reads and stored data.
+`Simulation.finish_and_check`, which checks all requests, deliveries, reads and stored data.
 
 It is a state machine rather than a plain random script, because the valid next actions depend on
 earlier ones, and hypothesis omits some kinds of action from a round on purpose, so that the others
@@ -81,7 +81,7 @@ class ModelMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """End the round and check it."""
-        self._run(self.simulation.settle())
+        self._run(self.simulation.finish_and_check())
         if type(self).failure is not None:
             raise type(self).failure
 
@@ -301,9 +301,9 @@ def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> N
                     await actions.perform(action)
                     continue
                 if number:
-                    await simulation.settle()
+                    await simulation.finish_and_check()
                 await simulation.begin()
-            await simulation.settle()
+            await simulation.finish_and_check()
         print(f"script: {simulation.statistics()}, all promises kept")  # noqa: T201  # the run's statistics
 
     asyncio.run(run())

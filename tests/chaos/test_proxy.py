@@ -39,7 +39,7 @@ class Peer:
         self.reader = reader
         self.writer = writer
 
-    async def ask(self, data: bytes, deadline_s: float = DEADLINE_S) -> bytes:
+    async def request(self, data: bytes, deadline_s: float = DEADLINE_S) -> bytes:
         """Send bytes and return the same number of bytes."""
         self.writer.write(data)
         async with asyncio.timeout(deadline_s):
@@ -56,7 +56,7 @@ async def test_proxy_without_faults_forwards_all_bytes(proxy: TcpProxy) -> None:
     peer = await connect(proxy)
     data = bytes(range(256)) * 4000
 
-    assert await peer.ask(data) == data
+    assert await peer.request(data) == data
     peer.writer.write_eof()
     assert await peer.reader.read() == b""
 
@@ -67,7 +67,7 @@ async def test_proxy_latency_delays_both_ways(proxy: TcpProxy) -> None:
     proxy.latency_s = 0.05
     start = asyncio.get_running_loop().time()
 
-    await peer.ask(b"x")
+    await peer.request(b"x")
 
     assert asyncio.get_running_loop().time() - start >= 0.1
 
@@ -76,19 +76,19 @@ async def test_proxy_latency_delays_both_ways(proxy: TcpProxy) -> None:
 async def test_proxy_blackhole_looks_alive_and_is_reset_by_heal(
     proxy: TcpProxy, direction: str
 ) -> None:
-    """Bytes are dropped without an error. `heal` resets the connection, and a new one works."""
+    """Bytes are dropped without an error. `end_faults` resets the connection, and a new one works."""
     peer = await connect(proxy)
-    await peer.ask(b"x")
+    await peer.request(b"x")
     proxy.blackhole("up" if direction == "up" else "down")
 
     with pytest.raises(TimeoutError):
-        await peer.ask(b"y", deadline_s=SOON_S)
+        await peer.request(b"y", deadline_s=SOON_S)
     await eventually(lambda: proxy.has_lost_bytes)
-    proxy.heal()
+    proxy.end_faults()
 
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await peer.reader.readexactly(1)
-    assert await (await connect(proxy)).ask(b"z") == b"z"
+    assert await (await connect(proxy)).request(b"z") == b"z"
 
 
 async def test_proxy_tear_cuts_one_answer_in_the_middle(proxy: TcpProxy) -> None:
@@ -97,32 +97,32 @@ async def test_proxy_tear_cuts_one_answer_in_the_middle(proxy: TcpProxy) -> None
     proxy.tear(3)
 
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)) as caught:
-        await peer.ask(b"abcdef")
+        await peer.request(b"abcdef")
 
     if isinstance(caught.value, asyncio.IncompleteReadError):
         assert caught.value.partial == b"abc"
-    assert await (await connect(proxy)).ask(b"abcdef") == b"abcdef"
+    assert await (await connect(proxy)).request(b"abcdef") == b"abcdef"
 
 
 async def test_proxy_reset_cuts_open_connections_only(proxy: TcpProxy) -> None:
     """A reset affects open connections; later connections are served."""
     peer = await connect(proxy)
-    await peer.ask(b"x")
+    await peer.request(b"x")
 
     proxy.reset()
 
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await peer.ask(b"y")
-    assert await (await connect(proxy)).ask(b"z") == b"z"
+        await peer.request(b"y")
+    assert await (await connect(proxy)).request(b"z") == b"z"
 
 
 async def test_proxy_refuse_resets_new_connections_until_healed(proxy: TcpProxy) -> None:
-    """New connections fail until `heal`."""
+    """New connections fail until `end_faults`."""
     proxy.refuse()
 
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await (await connect(proxy)).ask(b"x")
+        await (await connect(proxy)).request(b"x")
     await eventually(lambda: proxy.connections_made == 1)
-    proxy.heal()
+    proxy.end_faults()
 
-    assert await (await connect(proxy)).ask(b"z") == b"z"
+    assert await (await connect(proxy)).request(b"z") == b"z"

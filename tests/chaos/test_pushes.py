@@ -71,13 +71,13 @@ async def test_push_is_sent_once_to_disconnected_users_and_not_to_connected_ones
             port = proxy.port if user == "half-open" else stack.port
             devices[user] = await stack.chat_of(user, port=port).start()
             opened.push_async_callback(devices[user].abort)
-            chats[user] = (await sender.ask("open_direct", user=user))["chat"]["chat"]
+            chats[user] = (await sender.request("open_direct", user=user))["chat"]["chat"]
 
         proxy.blackhole()
         for user in users:
             if user in DISCONNECTED:
                 await devices[user].stop()
-            await sender.say(chats[user], f"to {user}")
+            await sender.send(chats[user], f"to {user}")
         for user in [*DISCONNECTED, "half-open"]:
             (notice,) = await browsers[user].wait_for(1)
             assert notice["text"] == f"to {user}"

@@ -18,7 +18,7 @@ import pytest
 from tests.chaos.conftest import PATIENT
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, redis_client
-from tests.support.stack import Stack, bring_up, open_stack
+from tests.support.stack import Stack, open_stack, start_async
 from tests.support.wire import Ended, RawSocket, Refused
 
 DEADLINE_S = 60.0
@@ -45,7 +45,7 @@ async def running_redis(stack: Stack) -> None:
     process = stack.redis.process
     if process is None or process.poll() is not None:
         stack.redis.kill()
-        await bring_up(stack.redis)
+        await start_async(stack.redis)
 
     async def is_served() -> bool:
         return (await readiness_of(stack))[0] == 200
@@ -122,7 +122,7 @@ async def pair_on(stack: Stack, name: str) -> AsyncIterator[tuple[RawChat, RawCh
     users = (f"alice-{name}", f"bob-{name}")
     await stack.add_users(users)
     async with stack.chat_of(users[0]) as alice, stack.chat_of(users[1]) as bob:
-        answer = await alice.ask("open_direct", user=bob.user)
+        answer = await alice.request("open_direct", user=bob.user)
         yield alice, bob, answer["chat"]["chat"]
 
 
@@ -133,7 +133,7 @@ async def send_until_refused(device: RawChat, chat: str) -> tuple[list[str], Fai
     while time.monotonic() < give_up:
         body = f"{len(acked)} " + "x" * 100
         try:
-            await device.say(chat, body)
+            await device.send(chat, body)
         except Failed as exc:
             return acked, exc
         acked.append(body)
@@ -144,7 +144,7 @@ async def send_until_refused(device: RawChat, chat: str) -> tuple[list[str], Fai
 async def is_sent(device: RawChat, chat: str, body: str) -> bool:
     """Send with a fixed ref; return False while it is refused temporarily."""
     try:
-        await device.say(chat, body, ref=body)
+        await device.send(chat, body, ref=body)
     except Failed as exc:
         assert exc.is_temporary, exc
         return False
@@ -189,7 +189,7 @@ async def test_redis_exit_on_disk_error_loses_no_acked_message(stack: Stack, fau
     """
     gateway = stack.gateways[0].process
     async with pair_on(stack, f"{fault.__name__}-always") as (alice, bob, chat):
-        await alice.say(chat, "before")
+        await alice.send(chat, "before")
         with redis_client(stack.redis_url) as admin:
             admin.config_set("appendfsync", "always")
         process = redis_of(stack)
@@ -198,7 +198,7 @@ async def test_redis_exit_on_disk_error_loses_no_acked_message(stack: Stack, fau
             await eventually(lambda: not process.is_running() or process.status() == "zombie")
         assert refusal.is_temporary
         stack.redis.kill()
-        await bring_up(stack.redis)
+        await start_async(stack.redis)
 
         await eventually(lambda: is_sent(alice, chat, "again"), DEADLINE_S)
         bodies = [row.body for row in await bob.read_final(chat)]
@@ -224,7 +224,7 @@ async def test_gateway_without_file_descriptors_serves_connected_clients_and_rec
                     await held.enter_async_context(await RawSocket.connect(stack.port))
             before, began = gateway.cpu_times(), time.monotonic()
             for number in range(20):
-                await alice.say(chat, f"m{number}")
+                await alice.send(chat, f"m{number}")
                 await asyncio.sleep(0.05)
             after, took = gateway.cpu_times(), time.monotonic() - began
             used = after.user + after.system - before.user - before.system

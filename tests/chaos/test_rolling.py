@@ -15,7 +15,7 @@ from tests.chaos.conftest import PATIENT
 from tests.chaos.simulation import Action, Simulation
 from tests.chaos.world import SECONDS, World, new_seed
 from tests.support.servers.processes import eventually
-from tests.support.stack import Fleet, Stack, bring_up
+from tests.support.stack import Fleet, Stack, start_async
 
 RESTART_S = 150.0  # three processes start one after another on a busy machine
 
@@ -24,7 +24,7 @@ RESTART_S = 150.0  # three processes start one after another on a busy machine
 async def fleet(stack: Stack) -> AsyncIterator[Fleet]:
     """Three gateway processes on one port, which close connections only when they are replaced."""
     made = stack.add_fleet(3, CHAT_GATEWAY_DRAIN_S="2", **PATIENT)
-    await bring_up(made)
+    await start_async(made)
     yield made
     made.kill()
     stack.gateways.remove(made)
@@ -43,15 +43,15 @@ async def test_rolling_restart_under_load_loses_and_repeats_nothing(
     world.ports = lambda: [fleet.port]
     async with world:
         before = {child.pid for child in fleet.children}
-        await world.see_acks()
+        await world.wait_for_acks()
         fleet.send_signal(signal.SIGHUP)
         await eventually(
             lambda: b"gateways.restarted" in fleet.output(), RESTART_S, "all processes are replaced"
         )
-        await world.see_acks()
+        await world.wait_for_acks()
         after = {child.pid for child in fleet.children}
         byes = [bye for person in world.people for bye in person.chat.of_type("bye")]
-        await world.settle()
+        await world.finish_and_check()
 
     assert len(after) == 3 and not after & before
     assert len(byes) >= len(world.people)
@@ -80,7 +80,7 @@ async def test_rolling_restart_under_load_is_invisible_to_sdk_clients(
             return is_done
 
         await eventually(is_restarted, RESTART_S, "all processes are replaced")
-        await simulation.settle()
+        await simulation.finish_and_check()
         after = {child.pid for child in fleet.children}
 
     assert len(after) == 3 and not after & before
@@ -98,14 +98,14 @@ async def test_rolling_restart_interrupted_by_a_kill_loses_and_repeats_nothing(
     """
     world.ports = lambda: [fleet.port]
     async with world:
-        await world.see_acks()
+        await world.wait_for_acks()
         fleet.send_signal(signal.SIGHUP)
         await world.chat_for(SECONDS / 10)
         with contextlib.suppress(psutil.NoSuchProcess):  # the process that was just replaced
             world.random.choice(fleet.children).kill()
         await eventually(lambda: has_ended_restarting(fleet), RESTART_S, "the restart has ended")
-        await world.see_acks()
+        await world.wait_for_acks()
         await eventually(
             lambda: len(fleet.children) == 3, RESTART_S, "there are three gateways again"
         )
-        await world.settle()
+        await world.finish_and_check()

@@ -53,7 +53,7 @@ async def test_fault_injected_into_a_full_stack_is_reported(
         await repeat_push(simulation)
 
         with pytest.raises(AssertionError) as caught:
-            await simulation.settle()
+            await simulation.finish_and_check()
 
     assert f"\nI14: read mark of {simulation.users[0]}" in str(caught.value)
     assert f"\nI13: {simulation.absent[0].user} was pushed" in str(caught.value)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.rawchat import Failed
 from tests.support.servers.processes import HOST, eventually, redis_client
 from tests.support.servers.tcp_proxy import TcpProxy
-from tests.support.stack import Stack, bring_up, open_stack
+from tests.support.stack import Stack, open_stack, start_async
 from tests.support.wire import Ended
 
 ROUND_TRIP_S = 0.25
@@ -34,17 +34,17 @@ async def test_stack_with_redis_latency_of_250_ms_works(
     # This blocking call must come before the proxy is used: both share an event loop.
     await stack.add_users(["alice", "bob"])
     far = {"CHAT_REDIS_URL": f"redis://{HOST}:{link.port}/0"}
-    await bring_up(stack.add_gateway(**far))
-    worker = await stack.bring_up_worker("persist", "repair", "rpc", **far)
-    await bring_up(api := stack.add_api(**far))
+    await start_async(stack.add_gateway(**far))
+    worker = await stack.start_worker_async("persist", "repair", "rpc", **far)
+    await start_async(api := stack.add_api(**far))
     async with stack.chat_of("alice") as alice, stack.chat_of("bob") as bob:
-        chat = (await alice.ask("open_direct", user="bob"))["chat"]["chat"]
+        chat = (await alice.request("open_direct", user="bob"))["chat"]["chat"]
         for number in range(10):
-            await alice.say(chat, f"m{number}")
+            await alice.send(chat, f"m{number}")
         await bob.expect_bodies(chat, [f"m{number}" for number in range(10)])
         page = await bob.read_page(chat, after=0, limit=20)
         assert len(page["messages"]) == 10
-        stored = await alice.say(chat, "stored", durability="stored")
+        stored = await alice.send(chat, "stored", durability="stored")
         assert stored["durability"] == "stored"
     with redis_client(stack.redis_url) as admin:
         # A lease that changed hands would have a higher token than its first one.

@@ -2,7 +2,7 @@
 
 A `World` has a few users with devices and chats on a stack. Each device sends, reads, marks and
 reconnects automatically, through any available gateway, as the protocol requires. A scenario
-injects faults meanwhile. `settle` then waits until everything has arrived, reads everything from
+injects faults meanwhile. `finish_and_check` then waits until everything has arrived, reads everything from
 the history and from DynamoDB, and runs the checker. A seed determines all random choices; it is
 part of every failure message.
 """
@@ -127,7 +127,7 @@ class Person:
             if last["type"] == "bye":
                 await asyncio.sleep(last.get("retry_after_ms", 0) / 1000)
 
-    async def talk(self) -> None:
+    async def send_messages(self) -> None:
         """Send, and sometimes read or mark, until the world is at rest."""
         while not self._world.is_resting:
             await asyncio.sleep(self._random.expovariate(1 / PAUSE_S))
@@ -161,7 +161,7 @@ class Person:
     async def _mark(self, chat: str) -> None:
         messages = self.chat.messages(chat)
         if messages:
-            await self.chat.tell("mark", chat=chat, read=messages[-1]["seq"])
+            await self.chat.send_frame("mark", chat=chat, read=messages[-1]["seq"])
 
     async def retry(self) -> None:
         """Retry sends that were refused temporarily, unanswered, or lost in a new epoch."""
@@ -189,7 +189,7 @@ class Person:
 
 
 class World:
-    """The users of one run. Use as an async context manager; call `settle` before leaving."""
+    """The users of one run. Use as an async context manager; call `finish_and_check` before leaving."""
 
     def __init__(self, stack: Stack, folder: Path, seed: int) -> None:
         self.stack = stack
@@ -219,7 +219,7 @@ class World:
         await self._open_chats(users)
         for person in self.people:
             self._start(person.retry(), f"retry of {person.chat.device}")
-            self._talks.append(self._start(person.talk(), f"talk of {person.chat.device}"))
+            self._talks.append(self._start(person.send_messages(), f"talk of {person.chat.device}"))
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
@@ -245,12 +245,12 @@ class World:
         for number, members in enumerate(groups):
             create = {"ref": f"g-{number}", "members": members[1:]}
             answer = await self._retry_until_answered(
-                functools.partial(first.ask, "create_chat", **create)
+                functools.partial(first.request, "create_chat", **create)
             )
             self._join(answer["chat"]["chat"], members)
         for a, b in ((0, 1), (2, 3), (4, 5), (0, 5)):
             device = next(p.chat for p in self.people if p.chat.user == users[a])
-            open_it = functools.partial(device.ask, "open_direct", user=users[b])
+            open_it = functools.partial(device.request, "open_direct", user=users[b])
             answer = await self._retry_until_answered(open_it)
             self._join(answer["chat"]["chat"], [users[a], users[b]])
 
@@ -274,7 +274,7 @@ class World:
         """
         await asyncio.sleep(seconds)
 
-    async def see_acks(self, count: int = 20, deadline_s: float = DEADLINE_S) -> None:
+    async def wait_for_acks(self, count: int = 20, deadline_s: float = DEADLINE_S) -> None:
         """Wait until `count` more messages are acked."""
         start = self.recorder.count(Acked)
         await self._wait(
@@ -294,7 +294,7 @@ class World:
 
     # end of the run
 
-    async def settle(self, *, is_epoch_lost: bool = False) -> None:
+    async def finish_and_check(self, *, is_epoch_lost: bool = False) -> None:
         """Wait until everything has arrived, read everything, and check it.
 
         `is_epoch_lost`: Redis lost data that no other tier had. Observations of such a message
@@ -303,7 +303,7 @@ class World:
         Raises:
             AssertionError: a promise was broken, or something never arrived.
         """
-        await self.rest()
+        await self.quiesce()
         await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
         await self._read_everything()
         violations = check(forget_lost(self.run) if is_epoch_lost else self.run)
@@ -313,15 +313,15 @@ class World:
         acked, sent = self.recorder.count(Acked), self.recorder.count(Sent)
         print(f"chaos seed {self.seed}: {acked} acks of {sent} sends, all promises kept")  # noqa: T201
 
-    async def rest(self) -> None:
+    async def quiesce(self) -> None:
         """Stop all users, and wait until the outcome of every send is known."""
         self.is_resting = True
         await asyncio.gather(*self._talks)
         await self._wait(self._is_answered, "every send has a definite answer", SETTLE_S)
 
-    async def rest_until_stored(self) -> None:
+    async def quiesce_until_stored(self) -> None:
         """Stop all users, and wait until DynamoDB has all messages and marks."""
-        await self.rest()
+        await self.quiesce()
         await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
         client = redis.asyncio.Redis.from_url(self.stack.redis_url, socket_timeout=60)
         backlogs = await client.keys("*:backlog")
@@ -346,11 +346,12 @@ class World:
         self.is_resting = False
         self._store_wait_s = SETTLE_S
         self._talks = [
-            self._start(person.talk(), f"talk of {person.chat.device}") for person in self.people
+            self._start(person.send_messages(), f"talk of {person.chat.device}")
+            for person in self.people
         ]
 
     async def wait_until_stored(self) -> None:
-        """Wait until every acked message is in DynamoDB. Call `rest` first."""
+        """Wait until every acked message is in DynamoDB. Call `quiesce` first."""
         give_up = time.monotonic() + self._store_wait_s
         for chat in self.run.members:
             acks = (seen for seen in self.run.seen if isinstance(seen, Acked))

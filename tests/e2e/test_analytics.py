@@ -82,11 +82,11 @@ async def test_messages_are_exported_queried_and_erased(vault: Vault) -> None:
         await bob.register()
         direct = await zoe.open_direct(bob.user)
         for number in range(3):
-            await zoe.say(direct, f"ask {number} {mark}")
-            await bob.say(direct, f"answer {number}")
-        edited = await zoe.say(direct, f"first {mark}")
-        group = (await zoe.ask("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]
-        await zoe.say(group, f"to all {mark}")
+            await zoe.send(direct, f"ask {number} {mark}")
+            await bob.send(direct, f"answer {number}")
+        edited = await zoe.send(direct, f"first {mark}")
+        group = (await zoe.request("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]
+        await zoe.send(group, f"to all {mark}")
         await _wait_until_stored(vault, direct, 7)
         await _wait_until_stored(vault, group, 1)
 
@@ -98,7 +98,7 @@ async def test_messages_are_exported_queried_and_erased(vault: Vault) -> None:
         )
         archiver = vault.start_worker("archive")
         await eventually(lambda: _is_archived(vault, mark, direct))
-        await zoe.ask(
+        await zoe.request(
             "PATCH", f"/v1/chats/{direct}/messages/{edited}", 200, {"body": f"second {mark}"}
         )
         await eventually(lambda: _is_archived(vault, f"second {mark}", direct))
@@ -111,7 +111,7 @@ async def test_messages_are_exported_queried_and_erased(vault: Vault) -> None:
         before = set(find_in_bucket(vault, mark))
 
         worker = vault.start_worker("erasures")
-        receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
+        receipt = await zoe.request("DELETE", "/v1/me", 202, {"password": PASSWORD})
         done = await wait_for_erasure(client, receipt["receipt"])
         worker.kill()
         archiver.kill()
@@ -159,7 +159,7 @@ async def test_query_prints_table_and_csv_and_reports_truncation(vault: Vault) -
         await eve.register()
         chat = await dan.open_direct(eve.user)
         for number in range(5):
-            await dan.say(chat, f"number {number}")
+            await dan.send(chat, f"number {number}")
         await _wait_until_stored(vault, chat, 5)
     await run(vault, "export", "--warm")
     sql = f"SELECT seq, kind, body, ts FROM messages WHERE chat = '{chat}' ORDER BY ts"

@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         assert run.end() == 0, run.text()
 
 
-def refused(server: Server, code: str) -> int:
+def count_refused(server: Server, code: str) -> int:
     """Return how many requests DynamoDB refused with this code."""
     return count_refusals(f"http://127.0.0.1:{server.addresses.dynamodb}")[code]
 
@@ -36,12 +36,12 @@ def test_follows_and_likes_of_many_users_at_once_are_counted_exactly(server: Ser
     author, *fans = server.add_users(USERS + 1)
     post = author.post("/v1/me/posts", {"content": "Hello"})["id"]
 
-    def act(fan: User) -> None:
+    def follow_and_like(fan: User) -> None:
         fan.put(f"/v1/me/following/{author.id}")
         fan.put(f"/v1/users/{author.id}/posts/{post}/like")
 
     with ThreadPoolExecutor(USERS) as pool:
-        list(pool.map(act, fans))
+        list(pool.map(follow_and_like, fans))
 
     wait_for(
         lambda: (
@@ -70,7 +70,7 @@ def test_concurrent_session_renewals_leave_one_active_session(server: Server) ->
     assert len(active) == 1 and first not in active
     renewed = {answer["session"]["chat"] for answer in answers}
     assert renewed <= {each["chat"] for each in sessions}
-    assert refused(server, "TransactionCanceledException") > 0
+    assert count_refused(server, "TransactionCanceledException") > 0
 
 
 def test_new_chat_is_listed_despite_index_lag(server: Server) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from chatserver.cli import load
 from chatserver.dev import command, data_folder
-from tests.support.stack import Stack, bring_up
+from tests.support.stack import Stack, start_async
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
@@ -89,7 +89,7 @@ async def stub_url() -> AsyncIterator[str]:
 async def test_load_with_a_killed_gateway_reports_no_loss(stack: Stack, tmp_path: Path) -> None:
     """A mixed load from two processes: after a gateway is killed, its users reconnect."""
     fleet = stack.add_fleet(2)
-    await bring_up(fleet)
+    await start_async(fleet)
     # Long enough that the kill is within the load even if its first line is read late.
     args = ["mixed", "--processes", "2", "--users", "32", "--rate", "40", "--duration", "12"]
     args += ["--large-members", "16", "--settle", "60"]

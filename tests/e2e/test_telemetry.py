@@ -107,8 +107,8 @@ async def test_message_is_recorded_in_one_trace_and_in_metrics(
             CHAT_LIMITS_SENDS="0.001/s burst 5",
         )
         async with stack.chat_of("alice") as alice, stack.chat_of("bob"):
-            chat = (await alice.ask("open_direct", user="bob"))["chat"]["chat"]
-            ack = await alice.say(chat, BODY)
+            chat = (await alice.request("open_direct", user="bob"))["chat"]["chat"]
+            ack = await alice.send(chat, BODY)
             ids = get_trace_ids(ack["mid"])
 
             async def has_all_spans() -> bool:
@@ -118,12 +118,12 @@ async def test_message_is_recorded_in_one_trace_and_in_metrics(
             for name in MEASURED:
                 await eventually(lambda name=name: is_counted(name), deadline_s=60, what=name)
             stack.dynamodb.kill()
-            await alice.say(chat, BODY)
+            await alice.send(chat, BODY)
             age = 'backlog_age_seconds{partition="0"}'
             await eventually(lambda: is_counted(age, "worker"), deadline_s=60, what=age)
             with pytest.raises(Failed, match="too many sends"):
                 for _ in range(5):
-                    await alice.say(chat, BODY)
+                    await alice.send(chat, BODY)
             refused = 'rate_limited_total{limit="sends"}'
             await eventually(lambda: is_counted(refused), deadline_s=60, what=refused)
 

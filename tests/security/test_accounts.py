@@ -231,7 +231,7 @@ async def test_row_01_password_change_logs_out_every_other_device(
 
     assert (refused.status_code, done.status_code) == (403, 204)
     await asyncio.wait_for(chats[1].ended.wait(), 30)
-    await chats[0].ask("chats")
+    await chats[0].request("chats")
     await chats[0].stop()
     body = {"refresh_token": there["refresh_token"]}
     assert (await client.post("/v1/auth/refresh", json=body)).status_code == 401

@@ -186,7 +186,9 @@ async def test_system_message_reaches_a_group_without_membership(
     ben = new_name("ben")
     await stack.add_users([ben])
     async with stack.chat_of(new_name("ann")) as ann:
-        chat = (await ann.ask("create_chat", ref="g", members=[ben], name="news"))["chat"]["chat"]
+        chat = (await ann.request("create_chat", ref="g", members=[ben], name="news"))["chat"][
+            "chat"
+        ]
         path = f"/v1/admin/chats/{chat}/messages"
 
         sent = await client.post(path, json={"body": "hello", "ref": "s1"}, headers=headers)

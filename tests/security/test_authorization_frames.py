@@ -138,12 +138,12 @@ async def outcome(device: RawChat, tag: str, fields: dict[str, Any], row: Row) -
     """Return the type of the response, or the error code of the refusal."""
     if row.ok != NO_RESPONSE:
         try:
-            return str((await device.ask(tag, **fields))["type"])
+            return str((await device.request(tag, **fields))["type"])
         except Failed as refused:
             return refused.code
-    await device.tell(tag, **fields)
+    await device.send_frame(tag, **fields)
     for _ in range(3):
-        await device.ask("chats")
+        await device.request("chats")
     refusals = [frame for frame in device.of_type("error") if "id" not in frame]
     return str(refusals[0]["code"]) if refusals else NO_RESPONSE
 

@@ -87,7 +87,7 @@ async def send_files(web: WebStack, writer: RawChat, chat: str, names: list[str]
             for file in batch:
                 await files.put(file, now, is_update=True)
             attachments = [file.id for file in batch]
-            await writer.say(chat, f"files from {at}", attachments=attachments)
+            await writer.send(chat, f"files from {at}", attachments=attachments)
 
 
 # The page cannot insert markup from text, because its policy requires Trusted Types.
@@ -153,15 +153,15 @@ async def test_section_5_attacks_in_messages_names_and_file_names_are_shown_as_t
     assert len(attacks) >= 100 and len(names) >= 100
     async with web.stack.chat_of(ann) as writer:
         for number, name in enumerate(names[:GROUPS]):
-            await writer.ask("create_chat", ref=f"g-{number}", members=[ben], name=name)
-        made = await writer.ask("create_chat", ref="board", members=[ben], name="board")
+            await writer.request("create_chat", ref=f"g-{number}", members=[ben], name=name)
+        made = await writer.request("create_chat", ref="board", members=[ben], name="board")
         board = made["chat"]["chat"]
         for number, name in enumerate([*names, "board"]):
-            await writer.ask("update_chat", chat=board, ref=f"b-{number}", name=name)
-        chat = (await writer.ask("open_direct", user=ben))["chat"]["chat"]
+            await writer.request("update_chat", chat=board, ref=f"b-{number}", name=name)
+        chat = (await writer.request("open_direct", user=ben))["chat"]["chat"]
         await send_files(web, writer, chat, attacks)
         for text in attacks:
-            await writer.say(chat, text)
+            await writer.send(chat, text)
         ends = [(await writer.read_page(each))["messages"][-1]["seq"] for each in (chat, board)]
     bob = await visit(ben)
     await bob.log_in()

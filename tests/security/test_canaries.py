@@ -42,7 +42,7 @@ async def test_row_21_no_secret_is_logged_or_stored(
     shown = await client.get(f"/v1/admin/users/{user}", headers=bearer(key))
     query = await client.get("/v1/me", params={"token": again["token"]})
     async with RawChat(user, stack.port, lambda _: again["token"]) as device:
-        await device.ask("auth", token=again["token"])
+        await device.request("auth", token=again["token"])
     forged = again["token"][:-4] + "AAAA"
     with contextlib.suppress(Ended):
         await RawChat(user, stack.port, lambda _: forged).start()

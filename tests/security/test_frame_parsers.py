@@ -60,6 +60,6 @@ async def test_section_3_frame_with_invalid_json_is_refused(
     else:
         error = msgspec.json.decode(answer.payload)
         assert (error["type"], error["code"]) in (("error", "bad_request"), ("bye", NOT_CHAT))
-    await alice.say(pair, "first")
+    await alice.send(pair, "first")
     await bob.expect_bodies(pair, ["first"])
     assert not bob.of_type("event", kind="read")

@@ -230,14 +230,14 @@ class Bystander:
         body = f"message {len(self.bodies)}"
         self.bodies.append(body)
         started = time.perf_counter()
-        await self._sender.say(self._chat, body)
+        await self._sender.send(self._chat, body)
         self._record("send", started)
         await self._reader.expect(
             lambda me: me.messages(self._chat)[-1:] and self.has_last_message()
         )
         self._record("delivery", started)
         started = time.perf_counter()
-        page = await self._reader.ask("history", chat=self._chat, limit=1)
+        page = await self._reader.request("history", chat=self._chat, limit=1)
         self._record("history", started)
         assert [message["body"] for message in page["messages"]] == [body]
 
@@ -333,7 +333,7 @@ async def test_malformed_input_affects_only_its_sender(
     for path in ("/healthz", "/readyz"):
         await eventually(lambda path=path: is_http_ready(port, path), what=path)
     async with stack.chat_of(bob.user, port=port, device="late") as late:
-        await alice.say(pair, "still here")
+        await alice.send(pair, "still here")
         await late.expect(lambda me: [m["body"] for m in me.messages(pair)][-1:] == ["still here"])
     log = fuzzed.log_path.read_text(errors="replace")
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]

@@ -91,22 +91,22 @@ async def use_all_features(stack: Stack, texts: dict[str, str]) -> None:
         await create_post(web, ann, texts["post"], mine)
         await web.get("/v1/chats", params={"cursor": texts["text"]}, headers=mine)
         async with stack.chat_of(ann) as alice, stack.chat_of(ben) as bob:
-            ack = await alice.ask_send(chat, "r1", texts["text"], durability="stored")
+            ack = await alice.send_unrecorded(chat, "r1", texts["text"], durability="stored")
             assert ack["durability"] == "stored"
             await bob.expect(lambda me: texts["text"] in [m["body"] for m in me.messages(chat)])
-            await alice.ask("edit", chat=chat, ref="e1", seq=ack["seq"], body=texts["edit"])
-            await alice.ask("react", chat=chat, ref="x1", seq=ack["seq"], emoji="👍")
-            await bob.ask("mark", chat=chat, read=ack["seq"])
-            await alice.tell("watch", users=[ben])
-            await bob.tell("typing", chat=chat, on=True)
+            await alice.request("edit", chat=chat, ref="e1", seq=ack["seq"], body=texts["edit"])
+            await alice.request("react", chat=chat, ref="x1", seq=ack["seq"], emoji="👍")
+            await bob.request("mark", chat=chat, read=ack["seq"])
+            await alice.send_frame("watch", users=[ben])
+            await bob.send_frame("typing", chat=chat, on=True)
             await alice.expect_frame("signal", kind="typing")
-            assert (await alice.ask("history", chat=chat))["messages"]
-            await alice.ask("chats")
+            assert (await alice.request("history", chat=chat))["messages"]
+            await alice.request("chats")
             for body in (texts["text"] + "\u0000", texts["text"] * 200):
                 with contextlib.suppress(Failed):
-                    await alice.ask_send(chat, secrets.token_hex(4), body)
-            await bob.ask("report", chat=chat, seq=ack["seq"], reason=texts["reason"])
-            await alice.ask("block", user=ben)
+                    await alice.send_unrecorded(chat, secrets.token_hex(4), body)
+            await bob.request("report", chat=chat, seq=ack["seq"], reason=texts["reason"])
+            await alice.request("block", user=ben)
 
 
 async def create_post(web: httpx.AsyncClient, user: str, text: str, mine: dict[str, str]) -> None:

@@ -72,7 +72,7 @@ async def log_in(
     return await client.post("/v1/auth/login", json=body, headers={"X-Forwarded-For": address})
 
 
-async def guess(client: httpx.AsyncClient, user: str, address: str, times: int) -> list[int]:
+async def send_guesses(client: httpx.AsyncClient, user: str, address: str, times: int) -> list[int]:
     """Send wrong passwords concurrently; return the statuses."""
     answers = (log_in(client, user, "wrong password", address) for _ in range(times))
     return [answer.status_code for answer in await asyncio.gather(*answers)]
@@ -86,10 +86,10 @@ async def continuous_guessing(client: httpx.AsyncClient, user: str) -> AsyncIter
     async def attack() -> None:
         while True:
             for network in networks:
-                statuses.extend(await guess(client, user, network, BURST))
+                statuses.extend(await send_guesses(client, user, network, BURST))
 
     for network in networks:
-        statuses.extend(await guess(client, user, network, BURST))
+        statuses.extend(await send_guesses(client, user, network, BURST))
     attackers = [asyncio.create_task(attack()) for _ in range(2)]
     try:
         yield statuses
@@ -132,7 +132,7 @@ async def test_login_limits_of_known_device_and_its_network_are_separate(
     async with client_of(fast_api) as client:
         device = (await register(client, user))["device_token"]
 
-        statuses = await guess(client, user, home, 3 * BURST)
+        statuses = await send_guesses(client, user, home, 3 * BURST)
         stranger = await log_in(client, user, PASSWORD, home)
         known = await log_in(client, user, PASSWORD, home, device_token=device)
         wrong = [

@@ -30,7 +30,7 @@ from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.dynamodb_proxy import DynamoProxy
 from tests.support.servers.processes import eventually
-from tests.support.stack import PATIENT, Stack, bring_up
+from tests.support.stack import PATIENT, Stack, start_async
 from tests.support.wire import DEADLINE_S
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ async def open_counted_stack(folder: Path) -> AsyncIterator[tuple[Stack, httpx.A
             env["CHAT_WARM_ENDPOINT"] = proxy.endpoint
             api = stack.add_api()
             await asyncio.gather(
-                *map(bring_up, (stack.add_worker("rpc"), stack.add_gateway(), api))
+                *map(start_async, (stack.add_worker("rpc"), stack.add_gateway(), api))
             )
             await stack.add_users(OTHERS)
             async with (
@@ -191,16 +191,16 @@ async def run_frame(stack: Stack, world: World, calls: Calls, tag: str) -> CallC
 
 async def _send_frame(device: RawChat, tag: str, fields: dict[str, Any], row: Row) -> None:
     if tag in NO_RESPONSE:
-        await device.tell(tag, **fields)
-        await device.ask(
+        await device.send_frame(tag, **fields)
+        await device.request(
             "chats"
         )  # this is answered after the frame was handled; its own calls are counted too
         return
     if row.but.get("owner", row.ok) in ("bad_request", "not_found"):
         with pytest.raises(frame_matrix.Failed):
-            await device.ask(tag, **fields)
+            await device.request(tag, **fields)
         return
-    await device.ask(tag, **fields)
+    await device.request(tag, **fields)
 
 
 async def run_route(

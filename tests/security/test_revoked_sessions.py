@@ -88,8 +88,8 @@ async def test_row_01_ended_login_does_not_affect_other_logins(
 
     assert await wait_for_close(gone) == UNAUTHENTICATED
     with pytest.raises(Failed, match="this login has ended"):
-        await kept.ask("auth", token=phone)
-    await kept.ask("auth", token=stack.token_of_login(user, "laptop"))
+        await kept.request("auth", token=phone)
+    await kept.request("auth", token=stack.token_of_login(user, "laptop"))
     await kept.stop()
 
 
@@ -144,7 +144,7 @@ async def test_session_ends_with_its_token_unless_refreshed(
         try:
             await short.start()
             await fresh.start()
-            await fresh.ask("auth", token=stack.token(user, 600))
+            await fresh.request("auth", token=stack.token(user, 600))
             break
         except (Ended, Failed):
             # The machine was too slow for this lifetime; repeat with a longer one.
@@ -157,9 +157,9 @@ async def test_session_ends_with_its_token_unless_refreshed(
     assert code_of(short) == UNAUTHENTICATED
     assert not fresh.ended.is_set()
     with pytest.raises(Failed, match="another user"):
-        await fresh.ask("auth", token=stack.token(new_name("mallory")))
+        await fresh.request("auth", token=stack.token(new_name("mallory")))
     with pytest.raises(Failed, match="signed"):
-        await fresh.ask("auth", token=stack.token(user)[:-8] + "AAAAAAAA")
+        await fresh.request("auth", token=stack.token(user)[:-8] + "AAAAAAAA")
     await fresh.stop()
 
 
@@ -177,7 +177,7 @@ async def test_hello_with_revoked_token_does_not_replace_the_session(
         await ws.send_json({"type": "hello", "v": 1, "token": old, "device": "d1"})
         await ws.expect_close(UNAUTHENTICATED)
 
-    await kept.ask("chats")
+    await kept.request("chats")
     await kept.stop()
 
 

@@ -23,7 +23,7 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 @pytest.fixture
 async def group(alice: RawChat, bob: RawChat) -> str:
     """A group owned by alice with bob as a member."""
-    answer = await alice.ask("create_chat", ref="g", members=[bob.user])
+    answer = await alice.request("create_chat", ref="g", members=[bob.user])
     chat: str = answer["chat"]["chat"]
     await bob.expect_frame("event", kind="chat", chat=chat)
     return chat
@@ -63,28 +63,28 @@ async def test_row_3_internal_calls_are_authorized_by_the_worker(
     """The worker checks the permissions of the user in a call."""
     bob_id, stranger = UserId(bob.user), UserId("a-stranger")
 
-    async def refused(user: UserId, change: frames.AnyChange) -> type[ClientError]:
+    async def check_refused(user: UserId, change: frames.AnyChange) -> type[ClientError]:
         with pytest.raises(ClientError) as caught:
             await warm_calls.change_chat(user, change)
         return type(caught.value)
 
-    assert await refused(bob_id, frames.BanMember(1, group, "r1", alice.user)) is Forbidden
-    assert await refused(bob_id, frames.MuteMember(1, group, "r2", alice.user)) is Forbidden
-    assert await refused(bob_id, frames.Remove(1, group, "r3", alice.user)) is Forbidden
-    assert await refused(stranger, frames.BanMember(1, group, "r4", bob.user)) is NotFound
-    assert await refused(stranger, frames.UnbanMember(1, group, "r5", bob.user)) is NotFound
+    assert await check_refused(bob_id, frames.BanMember(1, group, "r1", alice.user)) is Forbidden
+    assert await check_refused(bob_id, frames.MuteMember(1, group, "r2", alice.user)) is Forbidden
+    assert await check_refused(bob_id, frames.Remove(1, group, "r3", alice.user)) is Forbidden
+    assert await check_refused(stranger, frames.BanMember(1, group, "r4", bob.user)) is NotFound
+    assert await check_refused(stranger, frames.UnbanMember(1, group, "r5", bob.user)) is NotFound
     with pytest.raises(NotFound):
         await warm_calls.report(stranger, ChatId(group), 1, "")
-    assert [each["kind"] for each in (await alice.ask("history", chat=group))["messages"]] == []
+    assert [each["kind"] for each in (await alice.request("history", chat=group))["messages"]] == []
 
 
 async def test_row_19_marks_typing_and_reactions_of_non_members_are_not_delivered(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
     """Requests of a non-member and of a banned member are refused. Members receive nothing."""
-    await alice.say(group, "hello")
+    await alice.send(group, "hello")
     async with stack.chat_of(f"eve-{new_id().lower()}") as eve:
-        await alice.ask("ban_member", chat=group, ref="b", user=bob.user)
+        await alice.request("ban_member", chat=group, ref="b", user=bob.user)
         await bob.expect(lambda me: me.of_type("event", kind="member", chat=group))
         for device in (eve, bob):
             for type_, fields in (
@@ -95,14 +95,14 @@ async def test_row_19_marks_typing_and_reactions_of_non_members_are_not_delivere
                 ("report", {"seq": 1}),
             ):
                 with pytest.raises(Failed) as caught:
-                    await device.ask(type_, chat=group, **fields)
+                    await device.request(type_, chat=group, **fields)
                 assert caught.value.code == "not_found", (type_, device.user)
-            await device.tell("typing", chat=group, on=True)
-            await device.tell("watch", users=[alice.user])
-            await device.ask("chats")  # the frames before it have been handled
+            await device.send_frame("typing", chat=group, on=True)
+            await device.send_frame("watch", users=[alice.user])
+            await device.request("chats")  # the frames before it have been handled
 
         # The next message of the chat is delivered after anything that they may have caused.
-        await alice.say(group, "end")
+        await alice.send(group, "end")
         await alice.expect(lambda me: len(me.messages(group)) == 2)
 
     assert not alice.of_type("signal")

@@ -92,7 +92,7 @@ class Run:
     messages: int
     size: int
 
-    async def talk(self) -> None:
+    async def send_messages(self) -> None:
         """Commit all messages and persist them."""
         gateway = Gateway(self.container.hot)
         # Ids have the length of real ones, 26 characters. They are only stored as text.

@@ -70,9 +70,9 @@ class BareLink:
         """Reset every open and every new connection."""
         self._call(self._proxy.refuse)
 
-    def heal(self) -> None:
+    def end_faults(self) -> None:
         """End all faults."""
-        self._call(self._proxy.heal)
+        self._call(self._proxy.end_faults)
 
 
 class Link(BareLink):

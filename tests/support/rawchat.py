@@ -207,7 +207,7 @@ class RawChat(ReceivedFrames):
 
     # requests
 
-    async def ask(self, type_: str, deadline_s: float = DEADLINE_S, **fields: Any) -> Fields:
+    async def request(self, type_: str, deadline_s: float = DEADLINE_S, **fields: Any) -> Fields:
         """Send a request and return its answer.
 
         Raises:
@@ -218,14 +218,14 @@ class RawChat(ReceivedFrames):
         future = asyncio.get_running_loop().create_future()
         self._requests[number] = (future, None)
         try:
-            await self.tell(type_, id=number, **fields)
+            await self.send_frame(type_, id=number, **fields)
             async with asyncio.timeout(deadline_s):
                 answer: Fields = await future
         finally:
             self._requests.pop(number, None)
         return answer
 
-    async def tell(self, type_: str, **fields: Any) -> None:
+    async def send_frame(self, type_: str, **fields: Any) -> None:
         """Send a frame that gets no response."""
         assert self._ws is not None
         await self._ws.send_json({"type": type_, **fields})
@@ -243,7 +243,7 @@ class RawChat(ReceivedFrames):
         await self._send_attempt(pending)
         return pending
 
-    async def say(self, chat: str, body: str, ref: str | None = None, **extra: Any) -> Fields:
+    async def send(self, chat: str, body: str, ref: str | None = None, **extra: Any) -> Fields:
         """Send a message and return its ack.
 
         Raises:
@@ -257,11 +257,11 @@ class RawChat(ReceivedFrames):
             finally:
                 self.pending.pop(pending.ref, None)
 
-    async def ask_send(self, chat: str, ref: str, body: str, **extra: Any) -> Fields:
+    async def send_unrecorded(self, chat: str, ref: str, body: str, **extra: Any) -> Fields:
         """Send with a ref that may be in use, unrecorded; return the response to this attempt."""
-        return await self.ask("send", chat=chat, ref=ref, body=body, **extra)
+        return await self.request("send", chat=chat, ref=ref, body=body, **extra)
 
-    async def burst(self, sends: list[tuple[str, str, str]]) -> None:
+    async def send_burst(self, sends: list[tuple[str, str, str]]) -> None:
         """Send many messages, given as (chat, ref, body), in one packet, unrecorded."""
         assert self._ws is not None
         frames = b""
@@ -281,7 +281,7 @@ class RawChat(ReceivedFrames):
         self.recorder.add(Sent(pending.attempted_at, *names))
         fields = {"chat": pending.chat, "ref": pending.ref, "body": pending.body, **pending.extra}
         try:
-            await self.tell("send", id=number, **fields)
+            await self.send_frame("send", id=number, **fields)
         except Ended:
             return  # The message stays pending. The reader detects the end too.
 
@@ -409,7 +409,7 @@ class RawChat(ReceivedFrames):
     async def read_page(self, chat: str, **window: Any) -> Fields:
         """Request one history page and record it."""
         asked = self.recorder.now()
-        page = await self.ask("history", chat=chat, **window)
+        page = await self.request("history", chat=chat, **window)
         rows = tuple(row_of(message) for message in page["messages"])
         now = self.recorder.now()
         place = (window.get("before"), window.get("after"))
@@ -446,7 +446,7 @@ class RawChat(ReceivedFrames):
         after: int | None = None
         while True:
             window = {} if after is None else {"after": after}
-            page = await self.ask("chats", **window)
+            page = await self.request("chats", **window)
             for line in page["chats"]:
                 lines[line["chat"]] = line
             if not page["more"]:

@@ -85,7 +85,7 @@ class Task:
 
 
 class Transport:
-    """A socket that buffers written data until `take`."""
+    """A socket that buffers written data until `pop_written`."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -102,7 +102,7 @@ class Transport:
     def close(self) -> None:
         """Do nothing."""
 
-    def take(self) -> bytes:
+    def pop_written(self) -> bytes:
         """Return what was written since the last call."""
         written, self._written = b"".join(self._written), []
         return written
@@ -211,7 +211,7 @@ class World:
         server.set_container(container)
         self.pairs = [Pair(server, container, number) for number in range(pairs)]
 
-    def take_calls(self) -> list[tuple[OnReply, tuple[Any, ...]]]:
+    def pop_calls(self) -> list[tuple[OnReply, tuple[Any, ...]]]:
         """Return the calls to Redis that have no reply yet."""
         calls, self.hot.calls = self.hot.calls, []
         return calls
@@ -264,14 +264,14 @@ def run_random(seed: int, steps: int) -> None:
                     device.connection.data_received(part)
             sent.append(pair)
         world.loop.run()
-        for on_reply, call in world.take_calls():
+        for on_reply, call in world.pop_calls():
             sys.stdout.write(f"{step} call {call!r}\n")
             is_commit = isinstance(call[0], bytes)
             on_reply(make_reply(world, rng, call[0]) if is_commit else 1)
         world.loop.run()
         for pair in world.pairs:
             for device in pair.devices:
-                if written := device.transport.take():
+                if written := device.transport.pop_written():
                     sys.stdout.write(f"{step} {device.user} {written!r}\n")
     world.close()
 

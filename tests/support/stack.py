@@ -201,7 +201,7 @@ class Stack:
         return start(self.add_gateway(port, **env))
 
     def add_gateway(self, port: int | None = None, **env: str) -> Server:
-        """Prepare another gateway that `bring_up` starts."""
+        """Prepare another gateway that `start_async` starts."""
         port = port or free_port()
         launch = Launch(
             f"gateway-{next(self._names)}",
@@ -215,7 +215,7 @@ class Stack:
         return server
 
     def add_fleet(self, processes: int, **env: str) -> Fleet:
-        """Prepare gateway processes on one port that `bring_up` starts."""
+        """Prepare gateway processes on one port that `start_async` starts."""
         port = free_port()
         launch = Launch(
             f"gateways-{next(self._names)}",
@@ -236,7 +236,7 @@ class Stack:
         return start(self.add_api(**env))
 
     def add_api(self, **env: str) -> Server:
-        """Prepare an API process that `bring_up` starts."""
+        """Prepare an API process that `start_async` starts."""
         port = free_port()
         launch = Launch(
             f"api-{next(self._names)}",
@@ -253,14 +253,14 @@ class Stack:
         """Start a process with these workers and wait until they are ready."""
         return start(self.add_worker(*names, **env))
 
-    async def bring_up_worker(self, *names: str, **env: str) -> Server:
+    async def start_worker_async(self, *names: str, **env: str) -> Server:
         """Like `start_worker`, without blocking the event loop."""
         server = self.add_worker(*names, **env)
-        await bring_up(server)
+        await start_async(server)
         return server
 
     def add_worker(self, *names: str, **env: str) -> Server:
-        """Prepare a process with these workers that `bring_up` starts."""
+        """Prepare a process with these workers that `start_async` starts."""
         name = "-".join(names)
         launch = Launch(
             f"worker-{name}-{next(self._names)}",
@@ -379,7 +379,7 @@ def _has_timed_out(server: Server) -> bool:
     return "no response" in output or "timed out" in output
 
 
-async def bring_up(server: Server) -> None:
+async def start_async(server: Server) -> None:
     """Like `start`, without blocking the event loop.
 
     Not in a thread: a child process ends with the thread that started it.

@@ -33,7 +33,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def hasty(stack: Stack) -> Server:
+def short_handshake_gateway(stack: Stack) -> Server:
     """A gateway of the stack with a short handshake timeout."""
     return stack.start_gateway(
         **{"chatserver.gateway.transport.connection.HANDSHAKE_TIMEOUT_S": "1.5"}
@@ -41,7 +41,7 @@ def hasty(stack: Stack) -> Server:
 
 
 @pytest.fixture(scope="session")
-def curt(stack: Stack) -> Server:
+def short_hello_gateway(stack: Stack) -> Server:
     """A gateway of the stack with a short hello timeout."""
     return stack.start_gateway(
         **{"chatserver.gateway.session.command_handler.HELLO_TIMEOUT_S": "1.5"}
@@ -49,7 +49,7 @@ def curt(stack: Stack) -> Server:
 
 
 @pytest.fixture(scope="session")
-def narrow(stack: Stack) -> Server:
+def small_limits_gateway(stack: Stack) -> Server:
     """A gateway of the stack with a short message timeout and small limits."""
     return stack.start_gateway(
         **{"chatserver.gateway.transport.connection.MESSAGE_TIMEOUT_S": "1.5"},
@@ -59,7 +59,7 @@ def narrow(stack: Stack) -> Server:
 
 
 @pytest.fixture(scope="session")
-def pinging(stack: Stack) -> Server:
+def fast_ping_gateway(stack: Stack) -> Server:
     """A gateway of the stack with a fast heartbeat."""
     return stack.start_gateway(
         CHAT_GATEWAY_PING_INTERVAL_S="1.6", CHAT_GATEWAY_PONG_TIMEOUT_S="1.5"
@@ -97,8 +97,8 @@ async def bob(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[Raw
 @pytest.fixture
 async def pair(alice: RawChat, bob: RawChat) -> str:
     """The direct chat of alice and bob, who are both connected."""
-    answer = await alice.ask("open_direct", user=bob.user)
-    bob.frames.remove(await bob.ask("open_direct", user=alice.user))
+    answer = await alice.request("open_direct", user=bob.user)
+    bob.frames.remove(await bob.request("open_direct", user=alice.user))
     chat: str = answer["chat"]["chat"]
     for device in (alice, bob):
         await device.expect_frame("event", kind="chat", chat=chat)
@@ -106,9 +106,9 @@ async def pair(alice: RawChat, bob: RawChat) -> str:
 
 
 @pytest.fixture(scope="session")
-def shallow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def small_hot_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack with a small hot tier: 20 messages per chat and 20 events per inbox."""
-    folder = tmp_path_factory.mktemp("shallow")
+    folder = tmp_path_factory.mktemp("small-hot")
     bounds = {"CHAT_REDIS_LOG_MAX": "20", "CHAT_REDIS_INBOX_MAX": "20"}
     with open_stack(folder, fsync="no", env={**PATIENT, **bounds}) as made:
         yield made

@@ -57,11 +57,11 @@ class StoryIndex:
                 case Restarted():
                     self.restarted.add(scene.device)
                 case Stored():
-                    self.take_log(scene.chat, scene.entries)
+                    self.set_log(scene.chat, scene.entries)
                 case _:
                     pass
 
-    def take_log(self, chat: str, log: tuple[Shown, ...]) -> None:
+    def set_log(self, chat: str, log: tuple[Shown, ...]) -> None:
         """Set the reference log of a chat."""
         self.logs[chat] = log
         self.stays[chat] = MembershipPeriods(self.story.chats.get(chat, ()), log)

@@ -73,7 +73,7 @@ class LongChat:
         self.gateway = Gateway(self.container.hot)
         self.head = total
 
-    async def talk(self, count: int) -> None:
+    async def send_messages(self, count: int) -> None:
         """Commit the next messages; load the chat again if it was evicted from Redis."""
         await self.container.chat_loader.load_chat(self.chat)
         self.audience = await self.container.audiences.get(self.chat)

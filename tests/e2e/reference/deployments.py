@@ -186,7 +186,7 @@ def create_data(deployment: Deployment, mark: str) -> TenantData:
     session = ann.post(f"/v1/companions/{companion}/session")["chat"]["chat"]
     ann.send(session, f"question {mark}")
     with ben.connect() as device:
-        device.ask("mark", chat=direct, read=1)
+        device.request("mark", chat=direct, read=1)
         wait_for(lambda: len(ann.get(f"/v1/chats/{session}/messages")["messages"]) > 1, "an answer")
     return TenantData(ann, ben, direct, group, [mark, ann.id, ben.id], post)
 

@@ -211,7 +211,7 @@ class Socket:
         """Send a frame without waiting."""
         self._connection.send(json.dumps({"type": kind, **fields}))
 
-    def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def request(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Send a request and return its response."""
         number = next(self._ids)
         self.send(kind, id=number, **fields)

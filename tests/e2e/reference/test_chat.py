@@ -52,7 +52,7 @@ def test_search_finds_messages_by_their_words(server: Server) -> None:
     assert (found["message"]["chat"], found["message"]["seq"]) == (chat, seq)
     assert found["snippet"] == [{"text": "Frühstück", "hit": True}, {"text": " at <nine>?"}]
     with ben.connect() as device:
-        page = device.ask("search", q="FRUHSTUCK")
+        page = device.request("search", q="FRUHSTUCK")
     assert (page["results"], page["more"]) == ([found], False)
     assert eve.get("/v1/search", q="fruhstuck")["items"] == []
     assert ben.refused("GET", "/v1/search?q=has:link")[0] == 400
@@ -111,7 +111,7 @@ def test_message_is_queued_and_then_stored(server: Server, pair: tuple[User, Use
     """A Redis Stream is the queue before DynamoDB: the send is acked at once, then `stored`."""
     ann, _, chat = pair
     with ann.connect() as device:
-        ack = device.ask("send", chat=chat, ref="r1", body="Hi")
+        ack = device.request("send", chat=chat, ref="r1", body="Hi")
         stored = device.wait_for(type="stored", chat=chat)
 
     assert ack["durability"] == "hot" and stored["upto"] == 1
@@ -250,7 +250,7 @@ def test_all_devices_of_a_user_receive_each_message_once(pair: tuple[User, User,
     """Each device of a user, including the sender's other device, gets each message once."""
     ann, ben, chat = pair
     with ann.connect("phone") as phone, ann.connect("laptop") as laptop, ben.connect() as other:
-        phone.ask("send", chat=chat, ref="r1", body="From my phone")
+        phone.request("send", chat=chat, ref="r1", body="From my phone")
         events = [each.wait_for(type="event", cs=1) for each in (phone, laptop, other)]
 
     assert {event["message"]["body"] for event in events} == {"From my phone"}
@@ -261,8 +261,8 @@ def test_message_ids_are_unique_and_increase(pair: tuple[User, User, str]) -> No
     """`seq` counts the messages of a chat; a repeated send returns the same id."""
     ann, _, chat = pair
     with ann.connect() as device:
-        acks = [device.ask("send", chat=chat, ref=f"r{n}", body="Hi") for n in range(20)]
-        again = device.ask("send", chat=chat, ref="r7", body="Hi")
+        acks = [device.request("send", chat=chat, ref=f"r{n}", body="Hi") for n in range(20)]
+        again = device.request("send", chat=chat, ref="r7", body="Hi")
 
     assert [ack["seq"] for ack in acks] == list(range(1, 21))
     assert len({ack["mid"] for ack in acks}) == 20

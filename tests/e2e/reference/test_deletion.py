@@ -76,10 +76,12 @@ def use_everything(deployment: Deployment, ann: User, ben: User, word: str) -> d
         user.put(f"/v1/me/favorites/posts/{author.id}/{liked}")
     chats["companion"] = _use_companion(deployment, ann, word)
     with ann.connect(device=f"device-{word}") as device:
-        sent = device.ask("send", chat=chats["group"], ref=f"ref-{word[:4]}", body=f"socket {word}")
+        sent = device.request(
+            "send", chat=chats["group"], ref=f"ref-{word[:4]}", body=f"socket {word}"
+        )
         assert sent["type"] == "ack", sent
-        device.ask("mark", chat=chats["group"], read=1)
-        assert device.ask("chats", limit=10)["type"] == "page"
+        device.request("mark", chat=chats["group"], read=1)
+        assert device.request("chats", limit=10)["type"] == "page"
     return chats
 
 

@@ -46,9 +46,9 @@ def test_question_is_answered_from_the_stored_history(
     """The model gets the earlier messages of the session. Its response is streamed and stored."""
     chat = create(user, companion)["chat"]
     with user.connect() as device:
-        ack = device.ask("send", chat=chat, ref="q1", body="My name is Lin")
+        ack = device.request("send", chat=chat, ref="q1", body="My name is Lin")
         device.wait_for(type="event", cs=2)
-        device.ask("send", chat=chat, ref="q2", body="What is my name?")
+        device.request("send", chat=chat, ref="q2", body="What is my name?")
         parts = [device.wait_for(type="signal", kind="ai.delta", seq=3, index=n) for n in (0, 1)]
         answer = device.wait_for(type="event", cs=4)["message"]
 
@@ -66,10 +66,10 @@ def test_new_session_has_the_memory_of_earlier_ones(server: Server, user: User) 
     companion = server.add_companion("memory")
     chat = create(user, companion)["chat"]
     with user.connect() as device:
-        device.ask("send", chat=chat, ref="q1", body="My name is Lin")
+        device.request("send", chat=chat, ref="q1", body="My name is Lin")
         device.wait_for(type="event", cs=2)
         renewed = user.post(f"/v1/companions/{companion}/session/renewal")["session"]["chat"]
-        device.ask("send", chat=renewed, ref="q2", body="What is my name?")
+        device.request("send", chat=renewed, ref="q2", body="What is my name?")
         answer = device.wait_for(type="event", chat=renewed, cs=2)["message"]
         path = f"/v1/me/companions/{companion}/memory"
         memory = user.get(path)
@@ -166,7 +166,7 @@ def test_get_chat_by_user_and_companion_returns_active(
 
     by_http = user.get(f"/v1/companions/{companion}/session")
     with user.connect() as device:
-        by_socket = device.ask("get_session", companion=companion)
+        by_socket = device.request("get_session", companion=companion)
 
     row = active_row(server, user, companion)
     assert row is not None and row["chat_id"] == session["chat"]
@@ -203,7 +203,7 @@ def test_renew_chat_replaces_the_active_item(server: Server, companion: str, use
     first = create(user, companion)
 
     with user.connect() as device:
-        second = device.ask("renew_session", companion=companion, ref="again")["session"]
+        second = device.request("renew_session", companion=companion, ref="again")["session"]
 
     old, active = (
         server.item("chat_session", PK=user.id, SK=f"{companion}#OLD#{first['chat']}"),

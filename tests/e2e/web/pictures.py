@@ -69,25 +69,25 @@ async def _send_messages(web: WebStack) -> None:
     await _send_direct(emma, "alice", "See you at the station on Friday.")
     await _send_direct(alice, "dmitri", "The invoice went out this morning.")
     group = await _create(carol, "Book club", ["alice", "emma", "dmitri"])
-    await carol.say(group, "Chapter nine by Thursday?")
-    await emma.say(group, "Only if there is cake.")
+    await carol.send(group, "Chapter nine by Thursday?")
+    await emma.send(group, "Only if there is cake.")
     await _send_direct(bob, "alice", "Lunch at one?")
     group = await _create(carol, "Release crew", ["alice", "bob", "dmitri"])
     for name, text in MESSAGES:
-        last = await people[name].say(group, text)
-    await people[REPLY[0]].say(group, REPLY[1], reply_to=last["seq"])
+        last = await people[name].send(group, text)
+    await people[REPLY[0]].send(group, REPLY[1], reply_to=last["seq"])
     for person in people.values():
         await person.stop()
 
 
 async def _send_direct(person: RawChat, other: str, text: str) -> None:
-    answer = await person.ask("open_direct", user=other)
-    await person.say(answer["chat"]["chat"], text)
+    answer = await person.request("open_direct", user=other)
+    await person.send(answer["chat"]["chat"], text)
 
 
 async def _create(person: RawChat, name: str, members: list[str]) -> str:
     ref = name.lower().replace(" ", "-")
-    answer = await person.ask("create_chat", ref=ref, members=members, name=name)
+    answer = await person.request("create_chat", ref=ref, members=members, name=name)
     chat: str = answer["chat"]["chat"]
     return chat
 
@@ -111,7 +111,7 @@ async def _take_operations(web: WebStack, admin: Visitor) -> None:
     people = [await web.stack.chat_of(name).start() for name in PEOPLE]
     chats = []
     for one, other in itertools.combinations(range(len(people)), 2):
-        answer = await people[one].ask("open_direct", user=PEOPLE[other])
+        answer = await people[one].request("open_direct", user=PEOPLE[other])
         chats.append((people[one], answer["chat"]["chat"]))
     rng = random.Random(7)
     ends = time.monotonic() + CHATTING_S
@@ -119,7 +119,7 @@ async def _take_operations(web: WebStack, admin: Visitor) -> None:
         share = 0.4 + 0.4 * math.sin(time.monotonic() / 9)
         for number, (person, chat) in enumerate(chats):
             if rng.random() < share * (number + 3) / len(chats):
-                await person.say(chat, "One more.")
+                await person.send(chat, "One more.")
         await asyncio.sleep(rng.random() * 0.1)
     await admin.page.goto(f"{web.url}operations")
     await expect(admin.page.locator("canvas").first).to_be_visible()

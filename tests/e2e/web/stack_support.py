@@ -141,7 +141,7 @@ class WebStack:
             yield
         finally:
             for link in links:
-                link.heal()
+                link.end_faults()
 
     def kill_gateway(self) -> None:
         """Kill the gateway with SIGKILL."""

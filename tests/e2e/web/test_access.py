@@ -111,9 +111,9 @@ async def test_phone_shows_one_screen_at_a_time_with_accessible_names(
     """At 360 pixels, list and chat are separate screens, and nothing overflows."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
+        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
         for text in ("x" * 300, "https://chat.example/" + "y" * 300, "two words"):
-            await writer.say(chat, text)
+            await writer.send(chat, text)
         alice = await visit(ann, PHONE)
         await alice.log_in()
         page = alice.page
@@ -127,7 +127,7 @@ async def test_phone_shows_one_screen_at_a_time_with_accessible_names(
         await expect(alice.messages("zzz")).to_have_count(1)
         await check_width(page)
 
-        await writer.say(chat, "Can you hear me?")
+        await writer.send(chat, "Can you hear me?")
         await expect(
             page.get_by_role("status").filter(has_text=f"{ben}: Can you hear me?")
         ).to_have_count(1)
@@ -177,10 +177,10 @@ async def test_layout_is_mirrored_right_to_left(web: WebStack, visit: Visit) -> 
     ann, ben = web.new_users(2)
     name = "טיול (2026)"
     async with web.stack.chat_of(ben) as writer:
-        made = await writer.ask("create_chat", members=[ann], ref="rtl", name=name)
+        made = await writer.request("create_chat", members=[ann], ref="rtl", name=name)
         chat = made["chat"]["chat"]
         for text in ("שלום, this is both", "English", "עברית", "English\n\n(שלום)"):
-            await writer.say(chat, text)
+            await writer.send(chat, text)
     alice = await visit(ann)
     await alice.log_in()
     page = alice.page

@@ -67,8 +67,8 @@ async def test_changes_by_others_are_not_unread_and_expired_messages_disappear(
     await expect(alice.mark("Two", "Sent")).to_be_visible()
     await alice.leave_window()
     async with web.stack.chat_of(ben) as bob:
-        chat = (await bob.ask("open_direct", user=ann))["chat"]["chat"]
-        await bob.ask("react", chat=chat, seq=1, ref="r1", emoji="😂")
+        chat = (await bob.request("open_direct", user=ann))["chat"]["chat"]
+        await bob.request("react", chat=chat, seq=1, ref="r1", emoji="😂")
 
         await expect(reaction(alice, "One", "😂 1")).to_be_visible()
         await expect(alice.row(ben)).not_to_contain_text("unread")
@@ -83,15 +83,15 @@ async def test_changes_by_others_are_not_unread_and_expired_messages_disappear(
         await alice.expect_texts("One", GONE)
 
         announced = alice.page.get_by_role("status").filter(has_text="Forget this")
-        ack = await bob.say(chat, "Forget this")
+        ack = await bob.send(chat, "Forget this")
         await expect(announced).to_have_count(1)
-        await bob.ask("delete", chat=chat, seq=ack["seq"], ref="r2")
+        await bob.request("delete", chat=chat, seq=ack["seq"], ref="r2")
         await expect(announced).to_have_count(0)
-        await bob.say(chat, "Gone soon", expires_s=3)
+        await bob.send(chat, "Gone soon", expires_s=3)
         await expect(alice.row(ben)).not_to_contain_text("Gone soon")
         await alice.expect_texts("One", GONE, GONE, GONE)
 
-        page = await bob.ask("history", chat=chat, limit=10)
+        page = await bob.request("history", chat=chat, limit=10)
         assert [each["body"] for each in page["messages"]][:2] == ["One", "Two"]
         await alice.page.reload()
         await alice.expect_texts("One", GONE, GONE, GONE)

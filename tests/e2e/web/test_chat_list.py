@@ -109,9 +109,9 @@ async def test_cleared_chat_stays_empty_on_all_devices_and_offline(
     """Neither the server nor the local store returns earlier messages."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
+        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
         for number in range(3):
-            await writer.say(chat, f"before {number}")
+            await writer.send(chat, f"before {number}")
         laptop, tablet = await visit(ann), await visit(ann)
         for device in (laptop, tablet):
             await device.log_in()
@@ -129,7 +129,7 @@ async def test_cleared_chat_stays_empty_on_all_devices_and_offline(
         await expect(tablet.messages("before")).to_have_count(0)
 
         await laptop.open_chat(ben)
-        await writer.say(chat, "afterwards")
+        await writer.send(chat, "afterwards")
         for device in (laptop, tablet):
             await expect(device.messages("afterwards")).to_have_count(1)
             await expect(device.messages("before")).to_have_count(0)

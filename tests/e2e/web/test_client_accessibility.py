@@ -49,8 +49,8 @@ async def test_pages_have_no_violations(
     """Login, chat list, dialogs, a conversation, and the pages that need no data."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
-        await writer.say(chat, "Some **bold** text, `code` and https://example.com")
+        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        await writer.send(chat, "Some **bold** text, `code` and https://example.com")
     person = await visit(ann, size, color_scheme=scheme)
     page, found = person.page, {}
     await page.goto(person.url)

@@ -71,8 +71,8 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
     """Messages and drafts written offline survive a reload, and each message is sent once."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
-        await writer.say(chat, "before the outage")
+        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        await writer.send(chat, "before the outage")
         person = await visit(ann, is_far=True)
         await person.log_in()
         await person.open_chat(ben)
@@ -93,14 +93,14 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
         await person.page.reload()
         await expect(person.messages("written offline")).to_have_count(1)
         await expect(person.field).to_have_value("still a draft")
-        web.link.heal()
+        web.link.end_faults()
         await person.context.set_offline(False)
 
         await expect(person.banner).to_have_count(0)
         await expect(person.messages("written offline").get_by_label("Sent")).to_be_visible()
         await person.page.reload()
         await expect(person.messages("written offline")).to_have_count(1)
-        history = await writer.ask("history", chat=chat, limit=50)
+        history = await writer.request("history", chat=chat, limit=50)
         bodies = [message["body"] for message in history["messages"]]
         assert bodies.count("written offline") == 1
         # The service worker does not handle other paths of the server.
@@ -151,8 +151,8 @@ async def test_first_load_is_small(web: WebStack, visit: Visit) -> None:
     """With an empty cache, the chat list after a login loads within the limits."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
-        await writer.say(chat, "hello")
+        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
+        await writer.send(chat, "hello")
     person: Visitor = await visit(ann, service_workers="block")
     config = await (await person.context.request.get(f"{web.url}v1/client-config")).json()
     await person.context.add_init_script(session_of(ann, config))

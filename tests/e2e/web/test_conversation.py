@@ -22,8 +22,8 @@ async def test_message_actions_work_by_keyboard(web: WebStack, visit: Visit) -> 
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as owner:
         fields = {"members": [ann], "ref": "group", "name": "Trip"}
-        chat = (await owner.ask("create_chat", **fields))["chat"]["chat"]
-        await owner.say(chat, "Who is in?")
+        chat = (await owner.request("create_chat", **fields))["chat"]["chat"]
+        await owner.send(chat, "Who is in?")
     first, second = await visit(ann), await visit(ben)
     for person in (first, second):
         await person.log_in()
@@ -82,7 +82,7 @@ async def test_pictures_and_files_are_viewed_and_forwarded(web: WebStack, visit:
             ("Copies", [ann, cy]),
             ("Friends", [ann, cy]),
         ):
-            await writer.ask("create_chat", members=members, ref=name, name=name)
+            await writer.request("create_chat", members=members, ref=name, name=name)
     person = await visit(ann)
     await person.log_in()
     await person.open_chat("Pictures")

@@ -153,15 +153,15 @@ async def check_refused(web: WebStack, a: str, b: str, outsider: str) -> None:
     path = f"/v1/attachments/{entry.attachments[0].id}?seq={entry.seq}"
     async with httpx.AsyncClient(base_url=web.url, timeout=60) as http:
 
-        async def ask(token: str | None) -> httpx.Response:
+        async def request_file(token: str | None) -> httpx.Response:
             headers = {} if token is None else {"authorization": f"Bearer {token}"}
             return await http.get(path, headers=headers)
 
-        answer = await ask(stack.token(b))
+        answer = await request_file(stack.token(b))
         assert (answer.status_code, answer.headers["x-content-type-options"]) == (302, "nosniff")
         assert "response-content-disposition=attachment" in answer.headers["location"]
-        assert (await ask(stack.token(outsider))).status_code == 404
-        assert (await ask(None)).status_code == 401
+        assert (await request_file(stack.token(outsider))).status_code == 404
+        assert (await request_file(None)).status_code == 401
 
 
 async def test_dropped_and_pasted_files_are_uploaded_removed_or_refused(

@@ -66,7 +66,7 @@ async def test_hostile_texts_are_shown_as_written(web: WebStack, visit: Visit) -
     ann, ben = web.new_users(2)
     texts = [*PAYLOADS, *FORMATTED]
     async with web.stack.chat_of(ann) as writer:
-        chat = (await writer.ask("open_direct", user=ben))["chat"]["chat"]
+        chat = (await writer.request("open_direct", user=ben))["chat"]["chat"]
         await fill_chat(writer, chat, len(texts), lambda number: texts[number - 1])
     assert len(texts) > 80
     bob = await visit(ben)

@@ -22,11 +22,11 @@ async def test_scrolling_to_the_first_message_and_back_shows_all_in_bounded_node
     """All messages are shown in both directions, with at most 1,500 nodes in the page."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
+        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
         await fill_chat(writer, chat, MESSAGES, lambda number: f"message {number}")
-        await writer.ask("mark", chat=chat, read=MESSAGES)
+        await writer.request("mark", chat=chat, read=MESSAGES)
     async with web.stack.chat_of(ann) as reader:
-        await reader.ask("mark", chat=chat, read=MESSAGES)
+        await reader.request("mark", chat=chat, read=MESSAGES)
     person = await visit(ann)
     await person.log_in()
     await person.open_chat(ben)
@@ -49,10 +49,10 @@ async def test_chat_opens_at_the_first_unread_message_and_is_marked_as_read(
     """After scrolling to the end, all messages are marked as read."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
+        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
         await fill_chat(writer, chat, 300, lambda number: f"message {number}")
         async with web.stack.chat_of(ann) as reader:
-            await reader.ask("mark", chat=chat, read=220)
+            await reader.request("mark", chat=chat, read=220)
         person = await visit(ann)
         await person.log_in()
         await person.open_chat(ben)
@@ -69,7 +69,7 @@ async def test_chat_opens_at_the_first_unread_message_and_is_marked_as_read(
                 return not (await phone.read_list())[chat].get("unread")
 
             await eventually(is_read, deadline_s=60, what="all messages are marked as read")
-        await writer.say(chat, "one more")
+        await writer.send(chat, "one more")
         await expect(person.messages("one more")).to_be_in_viewport()
     await person.check_is_clean()
 
@@ -80,11 +80,11 @@ async def test_quote_jumps_to_its_message_and_the_button_returns(
     """A quote opens its message far above; a button returns to the newest message."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
-        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
+        chat = (await writer.request("open_direct", user=ann))["chat"]["chat"]
         await fill_chat(writer, chat, 1_300, lambda number: f"message {number}")
-        await writer.say(chat, "see above", reply_to=7)
+        await writer.send(chat, "see above", reply_to=7)
         async with web.stack.chat_of(ann) as reader:
-            await reader.ask("mark", chat=chat, read=1_301)
+            await reader.request("mark", chat=chat, read=1_301)
         person = await visit(ann)
         await person.log_in()
         await person.open_chat(ben)
@@ -92,7 +92,7 @@ async def test_quote_jumps_to_its_message_and_the_button_returns(
         await person.messages("see above").get_by_role("button", name="message 7").click()
 
         await expect(person.messages("message 7").first).to_be_in_viewport()
-        await writer.say(chat, "meanwhile")
+        await writer.send(chat, "meanwhile")
         await expect(person.messages("message 7").first).to_be_in_viewport()
         await expect(person.messages("meanwhile")).to_have_count(0)
         await person.page.get_by_role("button", name="Jump to the newest message").click()

@@ -59,8 +59,8 @@ async def test_owner_and_member_see_reports_limits_mutes_and_bans(
         await web.stack.add_users([ann, cat])
         async with web.stack.chat_of(ann, device="phone") as phone:
             fields = {"ref": "g", "members": [ben, cat], "name": "Trip"}
-            chat = (await phone.ask("create_chat", **fields))["chat"]["chat"]
-        await bob.say(chat, "Buy my watches")
+            chat = (await phone.request("create_chat", **fields))["chat"]["chat"]
+        await bob.send(chat, "Buy my watches")
         owner, member = await visit(ann), await visit(cat)
         for person in (owner, member):
             await person.log_in()
@@ -81,9 +81,9 @@ async def test_owner_and_member_see_reports_limits_mutes_and_bans(
         await expect(member.field).to_have_attribute(
             "placeholder", "Slow mode: one message every 600 s"
         )
-        await bob.ask_send(chat, "s1", "once")
+        await bob.send_unrecorded(chat, "s1", "once")
         with pytest.raises(Failed):
-            await bob.ask_send(chat, "s2", "too fast")
+            await bob.send_unrecorded(chat, "s2", "too fast")
         await page.get_by_label("Slow mode").select_option("0")
         await expect(member.field).to_have_attribute("placeholder", "Write a message")
         await page.get_by_label("Disappearing messages").select_option("604800")
@@ -91,7 +91,7 @@ async def test_owner_and_member_see_reports_limits_mutes_and_bans(
         await expect(
             member.page.get_by_text(f"{ann} changed the group settings").nth(2)
         ).to_be_visible()
-        await bob.ask_send(chat, "s3", "of this week")
+        await bob.send_unrecorded(chat, "s3", "of this week")
         await bob.expect(lambda me: bool(me.messages(chat)[-1].get("expires_at")))
 
         await page.get_by_role("tab", name="Members").click()
@@ -116,9 +116,9 @@ async def test_open_menu_stays_in_the_window_when_it_grows(web: WebStack, visit:
     await owner.log_in()
     async with web.stack.chat_of(ann, device="phone") as phone:
         await web.stack.add_users([ben])
-        made = await phone.ask("create_chat", ref="g", members=[ben], name="Trip")
+        made = await phone.request("create_chat", ref="g", members=[ben], name="Trip")
         chat = made["chat"]["chat"]
-        await phone.ask("mute_member", ref="m", chat=chat, user=ben)
+        await phone.request("mute_member", ref="m", chat=chat, user=ben)
         page = owner.page
         await page.goto(f"{owner.url}chats/{chat}/details")
         await page.get_by_role("tab", name="Members").click()
@@ -137,7 +137,7 @@ async def test_open_menu_stays_in_the_window_when_it_grows(web: WebStack, visit:
         await button.click()
         await expect(unmute).to_be_in_viewport(ratio=1)
 
-        await phone.ask("mute_member", ref="u", chat=chat, user=ben, mute_s=0)
+        await phone.request("mute_member", ref="u", chat=chat, user=ben, mute_s=0)
 
         ban = page.get_by_role("menuitem", name="Ban from group", exact=True)
         await expect(unmute).to_have_count(0)
@@ -152,8 +152,8 @@ async def test_blocked_user_cannot_write_until_unblocked(web: WebStack, visit: V
     alice = await visit(ann)
     await alice.log_in()
     async with web.stack.chat_of(ben) as bob:
-        chat = (await bob.ask("open_direct", user=ann))["chat"]["chat"]
-        await bob.say(chat, "Hello")
+        chat = (await bob.request("open_direct", user=ann))["chat"]["chat"]
+        await bob.send(chat, "Hello")
         await alice.open_chat(ben)
         await alice.page.get_by_role("main").get_by_role("link", name=ben).first.click()
         await alice.page.get_by_role("button", name="More actions").click()
@@ -161,7 +161,7 @@ async def test_blocked_user_cannot_write_until_unblocked(web: WebStack, visit: V
         await alice.page.get_by_role("dialog").get_by_role("button", name="Block").click()
         await expect(alice.page.get_by_text("You blocked this user.")).to_be_visible()
         with pytest.raises(Failed):
-            await bob.ask_send(chat, "r1", "hello?")
+            await bob.send_unrecorded(chat, "r1", "hello?")
         await alice.page.get_by_role("link", name="Chats").first.click()
         await alice.open_chat(ben)
         await alice.send("Are you there?")
@@ -172,7 +172,7 @@ async def test_blocked_user_cannot_write_until_unblocked(web: WebStack, visit: V
         await expect(alice.page.get_by_text("You blocked this user.")).to_be_visible()
         await alice.page.get_by_role("button", name="Unblock").click()
         await expect(alice.page.get_by_role("button", name="More actions")).to_be_visible()
-        await bob.ask_send(chat, "r2", "hello again")
+        await bob.send_unrecorded(chat, "r2", "hello again")
         await alice.page.get_by_role("link", name="Chats").first.click()
         await alice.open_chat(ben)
         await failed.get_by_role("button", name="Try again").click()

@@ -25,8 +25,8 @@ async def test_messages_missed_in_an_outage_arrive_once_and_in_order(
     await alice.log_in()
     await bob.log_in()
     async with web.stack.chat_of(cal) as carol:
-        other = (await carol.ask("open_direct", user=ben))["chat"]["chat"]
-        await carol.say(other, "zero")
+        other = (await carol.request("open_direct", user=ben))["chat"]["chat"]
+        await carol.send(other, "zero")
         await alice.start_chat(ben)
         await alice.send("before")
         await bob.open_chat(ann)
@@ -37,11 +37,11 @@ async def test_messages_missed_in_an_outage_arrive_once_and_in_order(
         missed = [f"missed {number}" for number in range(1, 8)]
         await alice.send(*missed)
         for text in ("one", "two", "three"):
-            await carol.say(other, text)
+            await carol.send(other, text)
         await bob.send("written offline", "and this too")
         await expect(bob.mark("written offline", "Sending")).to_be_visible()
         await expect(alice.mark(missed[-1], "Sent")).to_be_visible()  # so that they get lower seqs
-        web.link.heal()
+        web.link.end_faults()
         await bob.report_online()
         await expect(bob.row(cal)).to_contain_text("4 unread messages")
 
@@ -50,8 +50,8 @@ async def test_messages_missed_in_an_outage_arrive_once_and_in_order(
             await person.expect_texts(*everything)
         await expect(bob.banner).to_have_count(0)
         web.link.blackhole("up", "down")
-        await carol.say(other, "while the link drops bytes")
-        web.link.heal()
+        await carol.send(other, "while the link drops bytes")
+        web.link.end_faults()
         await bob.report_online()
         await expect(bob.row(cal)).to_contain_text("5 unread messages")
         await bob.open_chat(cal)
@@ -66,8 +66,8 @@ async def test_long_outage_restarts_from_a_snapshot(web: WebStack, visit: Visit)
     bob = await visit(ben, is_far=True)
     await bob.log_in()
     async with web.stack.chat_of(ann) as writer:
-        chat = (await writer.ask("open_direct", user=ben))["chat"]["chat"]
-        await writer.say(chat, "before")
+        chat = (await writer.request("open_direct", user=ben))["chat"]["chat"]
+        await writer.send(chat, "before")
         await bob.open_chat(ann)
         await expect(bob.messages("before")).to_have_count(1)
 
@@ -76,7 +76,7 @@ async def test_long_outage_restarts_from_a_snapshot(web: WebStack, visit: Visit)
         missed = [f"missed {number}" for number in range(1, 2 * INBOX_MAX)]
         await fill_chat(writer, chat, len(missed), lambda number: missed[number - 1])
         await bob.send("and mine")
-        web.link.heal()
+        web.link.end_faults()
         await bob.report_online()
 
         await writer.expect_frame("event", kind="message", cs=len(missed) + 2)

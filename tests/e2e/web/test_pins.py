@@ -55,9 +55,9 @@ async def test_pins_are_shown_to_members_and_changed_by_managers(
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ann, device="phone") as phone:
         fields = {"ref": "g", "members": [ben], "name": "Trip"}
-        chat = (await phone.ask("create_chat", **fields))["chat"]["chat"]
-        await phone.say(chat, "Train at 9:40")
-        seq = (await phone.say(chat, "Hotel: 5 Main St"))["seq"]
+        chat = (await phone.request("create_chat", **fields))["chat"]["chat"]
+        await phone.send(chat, "Train at 9:40")
+        seq = (await phone.send(chat, "Hotel: 5 Main St"))["seq"]
         alice, bob = await visit(ann), await visit(ben)
         for person in (alice, bob):
             await person.log_in()
@@ -73,13 +73,13 @@ async def test_pins_are_shown_to_members_and_changed_by_managers(
         await expect(bob.page.get_by_role("menuitem", name="Pin", exact=True)).to_have_count(0)
         await bob.page.keyboard.press("Escape")
 
-        await phone.ask("edit", chat=chat, seq=seq, ref="e", body="Hotel: 7 Main St")
+        await phone.request("edit", chat=chat, seq=seq, ref="e", body="Hotel: 7 Main St")
         await expect(bar(bob)).to_contain_text("Hotel: 7 Main St")
         await alice.choose("Train at", "Pin")
         await expect(bar(bob)).to_contain_text("Pinned message 1 of 2")
         await alice.choose("Train at", "Unpin")
         await expect(bar(bob)).not_to_contain_text("of 2")
-        await phone.ask("delete", chat=chat, seq=seq, ref="d")
+        await phone.request("delete", chat=chat, seq=seq, ref="d")
         for person in (alice, bob):
             await expect(bar(person)).to_have_count(0)
             await person.check_is_clean()
@@ -91,12 +91,12 @@ async def test_pinned_message_far_above_is_reached_and_scrolling_keeps_the_posit
     """Both users of a direct chat may pin. The bar opens a message that is not loaded."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ann) as writer:
-        chat = (await writer.ask("open_direct", user=ben))["chat"]["chat"]
+        chat = (await writer.request("open_direct", user=ben))["chat"]["chat"]
         await fill_chat(writer, chat, 330, lambda number: f"message {number:03}")
         async with open_caller(web, ann) as caller:
             await caller.call("PUT", f"/v1/chats/{chat}/pins/1")
         async with web.stack.chat_of(ben, device="phone") as reader:
-            await reader.ask("mark", chat=chat, read=331)
+            await reader.request("mark", chat=chat, read=331)
     bob = await visit(ben)
     await bob.log_in()
     await bob.open_chat(ann)

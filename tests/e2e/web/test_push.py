@@ -161,7 +161,7 @@ async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
     async with open_caller(web, ann) as caller:
         direct = await caller.open_direct(ben)
         group = await caller.create_group("Trip", ben)
-        worker = await web.stack.bring_up_worker("notify")
+        worker = await web.stack.start_worker_async("notify")
         try:
             await caller.send(direct, "Are you there?")
             (notice,) = await browser.wait_for(1)

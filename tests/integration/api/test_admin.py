@@ -71,13 +71,13 @@ async def test_admin_overview_has_statistics_of_all_processes(
     hello = {"type": "hello", "v": 1, "token": stack.token(user), "device": "radio"}
     await slow_client.send_json(hello)
     assert (await slow_client.recv_json(DEADLINE_S))["type"] == "welcome"
-    slow_chat = (await alice.ask("open_direct", user=user))["chat"]["chat"]
+    slow_chat = (await alice.request("open_direct", user=user))["chat"]["chat"]
     for number in range(MESSAGES):
-        await alice.say(slow_chat, BODY)
-        await bob.say(pair, f"n{number}")
+        await alice.send(slow_chat, BODY)
+        await bob.send(pair, f"n{number}")
 
     async def has_all_statistics() -> dict[str, Any]:
-        await bob.say(pair, "go on")  # this keeps the chat among the busiest, despite other tests
+        await bob.send(pair, "go on")  # this keeps the chat among the busiest, despite other tests
         found = await overview(admin)
         kinds = [each["kind"] for each in found["processes"]]
         busy = {each["chat"]: each["messages"] for each in found["top_chats"]}

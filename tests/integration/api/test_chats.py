@@ -34,10 +34,10 @@ async def test_direct_chat_opened_over_http_is_the_same_over_the_socket(
 ) -> None:
     """Two users have one direct chat; the other user gets an event about it."""
     by_http = (await caller(alice.user).put(f"/v1/direct-chats/{bob.user}")).json()
-    await bob.ask("open_direct", user=alice.user)
+    await bob.request("open_direct", user=alice.user)
     event = await bob.expect_frame("event", kind="chat", chat=by_http["chat"])
 
-    by_socket = await bob.ask("open_direct", user=alice.user)
+    by_socket = await bob.request("open_direct", user=alice.user)
 
     assert by_socket["chat"] == by_http
     assert event["info"] == by_http
@@ -151,7 +151,7 @@ async def test_presence_over_http_is_returned_for_users_with_a_common_chat(
 ) -> None:
     """No subscription is needed. A stranger looks like a user who does not exist."""
     query = {"user": [bob.user, new_name("nobody")]}
-    await bob.say(pair, "hi")
+    await bob.send(pair, "hi")
 
     to_alice = (await caller(alice.user).get("/v1/presence", params=query)).json()
     to_eve = (await caller(new_name("eve")).get("/v1/presence", params=query)).json()
@@ -165,7 +165,7 @@ async def test_profile_change_is_visible_to_users_with_a_common_chat(
 ) -> None:
     """Name and text change separately; strangers and blocked users do not see them."""
     mine, query = caller(bob.user), {"user": [bob.user, alice.user, new_name("nobody")]}
-    await bob.say(pair, "hi")
+    await bob.send(pair, "hi")
 
     async def profiles_for(user: str) -> Any:
         answer = (await caller(user).get("/v1/users", params=query)).json()["items"]

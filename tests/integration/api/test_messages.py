@@ -70,7 +70,7 @@ async def test_message_sent_by_socket_and_repeated_over_http_is_a_duplicate(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
     """A client that loses its socket can retry over HTTP with the same `ref`."""
-    by_socket = await alice.say(pair, "hello", "crossing")
+    by_socket = await alice.send(pair, "hello", "crossing")
 
     by_http = (await send(caller(alice.user), pair, "hello", ref="crossing")).json()
 

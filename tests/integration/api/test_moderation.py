@@ -24,7 +24,7 @@ async def test_blocks_over_http_are_the_same_over_the_socket(
     refused = await send(bob_http, pair, "hello?")
     listed = (await alice_http.get("/v1/me/blocks")).json()
     others = (await bob_http.get("/v1/me/blocks")).json()
-    on_socket = await alice.ask("blocks")
+    on_socket = await alice.request("blocks")
     deleted = await alice_http.delete(f"/v1/me/blocks/{bob.user}")
     sent = await send(bob_http, pair, "hello")
 

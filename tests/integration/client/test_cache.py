@@ -25,7 +25,7 @@ from tests.integration.client.cache_support import (
     wait_until_shown,
 )
 from tests.support.servers.processes import eventually
-from tests.support.stack import PATIENT, Stack, bring_up, open_stack
+from tests.support.stack import PATIENT, Stack, open_stack, start_async
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
@@ -182,7 +182,7 @@ async def test_messages_lost_with_redis_are_removed(
         async with redis.from_url(breakable.redis_url) as client:
             await client.flushall()
     finally:
-        await bring_up(worker)
+        await start_async(worker)
 
     async with consuming(client_of(breakable, bob_name, SqliteStore(path))) as bob:
         await wait_until_shown(bob, chat, ["stored"])

@@ -32,13 +32,13 @@ async def test_messages_of_a_user_erased_while_the_client_was_offline_are_remove
     async with client_of(vault.stack, bob.user, SqliteStore(path)) as client:
         reading = asyncio.create_task(consume(client))
         chat = (await client.open_direct(zoe.user)).id
-        seq = await zoe.say(chat, "secret")
-        await zoe.ask("PATCH", f"/v1/chats/{chat}/messages/{seq}", 200, {"body": "secret two"})
+        seq = await zoe.send(chat, "secret")
+        await zoe.request("PATCH", f"/v1/chats/{chat}/messages/{seq}", 200, {"body": "secret two"})
         await client.send(chat, "mine")
         await wait_until_shown(client, chat, ["secret two", "mine"])
         reading.cancel()
 
-    receipt = (await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD}))["receipt"]
+    receipt = (await zoe.request("DELETE", "/v1/me", 202, {"password": PASSWORD}))["receipt"]
     worker = vault.start_worker("erasures")
     await wait_for_erasure(zoe.client, receipt)
     worker.stop()

@@ -21,7 +21,7 @@ from chatserver.errors import (
     Unavailable,
 )
 from tests.support.servers.processes import eventually, free_port
-from tests.support.stack import PATIENT, Stack, bring_up, open_stack
+from tests.support.stack import PATIENT, Stack, open_stack, start_async
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
@@ -184,7 +184,7 @@ async def test_client_reconnects_after_its_gateway_was_killed(
 
     breakable.gateways[0].kill()
     sends = [asyncio.create_task(alice.send(chat, str(n), deadline_s=60)) for n in range(1, 6)]
-    await bring_up(breakable.gateways[0])
+    await start_async(breakable.gateways[0])
     acks = await asyncio.gather(*sends)
 
     assert [ack.seq for ack in acks] == [2, 3, 4, 5, 6]
@@ -282,7 +282,7 @@ async def test_client_resends_acked_messages_lost_with_redis(
         async with redis.from_url(breakable.redis_url) as client:
             await client.flushall()
     finally:
-        await bring_up(worker)
+        await start_async(worker)
 
     def have_both_messages() -> bool:
         bodies = [[message.body for message in one.messages(chat)] for one in (alice, bob)]

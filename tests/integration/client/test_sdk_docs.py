@@ -41,7 +41,7 @@ async def test_first_example_sends_and_receives(
     process = await start(FIRST, url, stack.token(user), alice.user)
     hello = await alice.expect_frame("event", DEADLINE_S, kind="message")
     assert hello["message"]["body"] == "Hello"
-    await alice.say(hello["chat"], "Hello you")
+    await alice.send(hello["chat"], "Hello you")
 
     assert await output_of(process) == f"sent as 1\n{alice.user}: Hello you\n"
     await alice.expect_frame("event", kind="read", read={"user": user, "read": 2, "received": 2})
@@ -54,15 +54,15 @@ async def test_second_example_resumes_after_a_restart(
     user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
     arguments = (url, stack.token(user), str(tmp_path / "client.db"))
     async with stack.chat_of(user, device="first"):
-        chat = (await alice.ask("open_direct", user=user))["chat"]["chat"]
+        chat = (await alice.request("open_direct", user=user))["chat"]["chat"]
 
     process = await start(RESUMING, *arguments, "1")
     assert process.stdout is not None
     assert await asyncio.wait_for(process.stdout.readline(), DEADLINE_S) == b"ready\n"
-    await alice.say(chat, "one")
+    await alice.send(chat, "one")
     assert await output_of(process) == "one\n"
-    await alice.say(chat, "two")
-    await alice.say(chat, "three")
+    await alice.send(chat, "two")
+    await alice.send(chat, "three")
 
     assert await output_of(await start(RESUMING, *arguments, "2")) == "ready\ntwo\nthree\n"
 
@@ -74,11 +74,11 @@ async def test_third_example_reads_the_cache(
     user, path = new_name("sdk"), str(tmp_path / "client.db")
     url = f"ws://127.0.0.1:{stack.port}/"
     async with stack.chat_of(user, device="first"):
-        chat = (await alice.ask("open_direct", user=user))["chat"]["chat"]
+        chat = (await alice.request("open_direct", user=user))["chat"]["chat"]
     process = await start(RESUMING, url, stack.token(user), path, "1")
     assert process.stdout is not None
     assert await asyncio.wait_for(process.stdout.readline(), DEADLINE_S) == b"ready\n"
-    await alice.say(chat, "one")
+    await alice.send(chat, "one")
     assert await output_of(process) == "one\n"
 
     program = CACHING.replace(

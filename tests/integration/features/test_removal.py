@@ -15,7 +15,7 @@ import pytest
 
 from chatserver.features.registry import list_features
 from tests.support.servers.processes import HOST, eventually
-from tests.support.stack import PATIENT, Stack, bring_up, open_stack
+from tests.support.stack import PATIENT, Stack, open_stack, start_async
 
 ROOT = Path(__file__).parents[3]
 INSTALLED = "chatserver/features/__init__.py"
@@ -94,12 +94,12 @@ async def test_server_without_a_feature_starts_and_stores_messages(
     core_tests = (f"tests/unit/{each}" for each in CORE_TESTS)
     await asyncio.gather(
         asyncio.to_thread(run, tmp_path, "-c", CHECK, *core_tests),
-        *map(bring_up, (gateway, api, worker)),
+        *map(start_async, (gateway, api, worker)),
     )
     async with servers.chat_of(alice, port=gateway.launch.port) as device:
-        opened = await device.ask("open_direct", user=bob)
+        opened = await device.request("open_direct", user=bob)
         chat = opened["chat"]["chat"]
-        await device.say(chat, "hello")
+        await device.send(chat, "hello")
 
     async def is_stored() -> bool:
         return [row.body for row in await servers.read_warm(chat)] == ["hello"]

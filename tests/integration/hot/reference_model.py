@@ -1,4 +1,4 @@
-"""Reference model of accept, deliver and settle in plain Python."""
+"""Reference model of accept, deliver and finish_fan_outs in plain Python."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class HotModel:
             box.delivered[chat] = (seq, epoch)
         return len(missing), len(box.inbox)
 
-    def settle(self, chat: ChatId, upto: int) -> int:
+    def finish_fan_outs(self, chat: ChatId, upto: int) -> int:
         """Return the number of chats removed from the list."""
         state = self.chats[chat]
         if state.seq > upto:

@@ -298,7 +298,7 @@ class Scripts:
         )
         return appended, seq, gateways.decode()
 
-    def settle(self, *done: tuple[ChatId, int]) -> int:
+    def finish_fan_outs(self, *done: tuple[ChatId, int]) -> int:
         """Remove chats from the list of unfinished fan-outs; return the number removed."""
         removed: int = self.run(
             "finish_fan_outs",

@@ -1,4 +1,4 @@
-"""Model-based test of accept, deliver and settle in any order.
+"""Model-based test of accept, deliver and finish_fan_outs in any order.
 
 The steps are sends, retries, batches for two chats, membership changes, outdated audiences,
 concurrent fan-outs that are delayed, repeated or stopped at any point, and new epochs. Redis must
@@ -168,7 +168,7 @@ class HotMachine(RuleBasedStateMachine):
                 assert (appended, head) == expected
                 work.missing.discard(user)
         if not work.missing and data.draw(st.sampled_from((True, True, False))):
-            self._settle(chat, work.upto)
+            self._finish_fan_outs(chat, work.upto)
 
     def _draw_work(self, data: st.DataObject) -> FanOut | None:
         """Return a running fan-out, a new one of a gateway, or a repair."""
@@ -198,8 +198,10 @@ class HotMachine(RuleBasedStateMachine):
         head, members = client.hgetall(keys.chat(chat)), client.hgetall(keys.members(chat))
         return make_audience(keys, chat, Epoch(self._model.epoch), head, members)
 
-    def _settle(self, chat: ChatId, upto: int) -> None:
-        assert self._scripts.settle((chat, upto)) == self._model.settle(chat, upto)
+    def _finish_fan_outs(self, chat: ChatId, upto: int) -> None:
+        assert self._scripts.finish_fan_outs((chat, upto)) == self._model.finish_fan_outs(
+            chat, upto
+        )
 
     # other changes
 
@@ -212,7 +214,7 @@ class HotMachine(RuleBasedStateMachine):
             self._move(user, data.draw(st.sampled_from(("", GATEWAY, "gw-far"))))
         elif what == "settle" and self._notified:
             # The committing gateway may have notified the others long ago.
-            self._settle(*data.draw(st.sampled_from(self._notified[-3:])))
+            self._finish_fan_outs(*data.draw(st.sampled_from(self._notified[-3:])))
         elif what == "epoch" and data.draw(st.integers(0, 4)) == 0:
             # The data is the same, but pending calls have failed.
             self._epochs += 1

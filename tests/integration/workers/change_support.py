@@ -24,7 +24,7 @@ class Chat:
         key = self.scripts.keys.members(CHAT)
         self.scripts.redis.hset(key, user, f"{role}:{joined}")
 
-    def say(self, sender: UserId = ALICE, body: str = "hello", **more: Any) -> int:
+    def send(self, sender: UserId = ALICE, body: str = "hello", **more: Any) -> int:
         """Commit a message; return its seq."""
         self._count += 1
         ref = f"s{self._count}"

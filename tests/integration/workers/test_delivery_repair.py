@@ -28,7 +28,7 @@ from tests.integration.workers.support import (
 )
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack, bring_up
+from tests.support.stack import Stack, start_async
 from workers import delivery_repair
 from workers.delivery_repair import RepairWorker
 
@@ -89,8 +89,8 @@ async def open_pair(
         second = new_name("bob")  # in another partition, so the commit cannot deliver
     bob = await stack.chat_of(second, port=healthy.port).start()
     early = await stack.chat_of(first, port=healthy.port).start()
-    chat = (await early.ask("open_direct", user=bob.user))["chat"]["chat"]
-    await bob.ask("open_direct", user=early.user)
+    chat = (await early.request("open_direct", user=bob.user))["chat"]["chat"]
+    await bob.request("open_direct", user=early.user)
     await early.stop()
     # Use another device: a replaced session would cause other gateway records.
     device = f"{early.user}-late"
@@ -109,10 +109,10 @@ async def test_repair_completes_the_fan_out_of_a_crashed_gateway(
 ) -> None:
     """The message was acked, but was in no inbox when the gateway crashed."""
     crashing = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill", **partitioned.env)
-    await bring_up(crashing)
+    await start_async(crashing)
     alice, bob, chat = await open_pair(stack, partitioned.healthy, crashing, new_name)
 
-    ack = await alice.say(chat, "hello")
+    ack = await alice.send(chat, "hello")
 
     await bob.expect_bodies(chat, ["hello"], DELIVERY_DEADLINE_S)
     assert crashing.process is not None
@@ -120,7 +120,7 @@ async def test_repair_completes_the_fan_out_of_a_crashed_gateway(
     stack.gateways.remove(crashing)
     await alice.reconnect(port=partitioned.healthy.port)
     await alice.expect_bodies(chat, ["hello"])
-    await bob.say(chat, "hi")
+    await bob.send(chat, "hi")
     await alice.expect_bodies(chat, ["hello", "hi"])
     assert ack["seq"] == 1
     await alice.stop()
@@ -132,10 +132,10 @@ async def test_repair_notifies_gateways_after_a_crash_before_the_notification(
 ) -> None:
     """The message is in the inbox, but the other gateway was not notified."""
     crashing = stack.add_gateway(CHAT_FAILPOINT="gateway_stream.before_post:kill")
-    await bring_up(crashing)
+    await start_async(crashing)
     alice, bob, chat = await open_pair(stack, stack.gateways[0], crashing, new_name)
 
-    await alice.say(chat, "hello")
+    await alice.send(chat, "hello")
 
     await bob.expect_bodies(chat, ["hello"], DELIVERY_DEADLINE_S)
     assert crashing.process is not None
@@ -150,15 +150,15 @@ async def test_repair_concurrent_with_a_slow_gateway_delivers_once(
 ) -> None:
     """Repair and the gateway complete the same fan-out, and each device gets the message once."""
     slow = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:stop", **partitioned.env)
-    await bring_up(slow)
+    await start_async(slow)
     alice, bob, chat = await open_pair(stack, partitioned.healthy, slow, new_name)
-    await alice.say(chat, "first")
+    await alice.send(chat, "first")
     await bob.expect_bodies(chat, ["first"], DELIVERY_DEADLINE_S)
 
     slow.send_signal(signal.SIGCONT)
 
     await alice.expect_bodies(chat, ["first"])
-    await alice.say(chat, "second")
+    await alice.send(chat, "second")
     await bob.expect(lambda me: len(me.messages(chat)) == 2)
     await alice.expect_bodies(chat, ["first", "second"])
     await bob.expect_bodies(chat, ["first", "second"])

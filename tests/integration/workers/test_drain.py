@@ -55,7 +55,7 @@ async def end(worker: Server) -> int:
 async def send_until_cancelled(sender: RawChat, chat: str, acked: list[int]) -> None:
     """Send messages one at a time and record the acked seqs, until canceled."""
     for number in itertools.count():
-        acked.append((await sender.ask_send(chat, f"d{number}", "x"))["seq"])
+        acked.append((await sender.send_unrecorded(chat, f"d{number}", "x"))["seq"])
 
 
 async def test_stopped_workers_exit_gracefully_and_release_every_lease(vault: Vault) -> None:
@@ -63,9 +63,9 @@ async def test_stopped_workers_exit_gracefully_and_release_every_lease(vault: Va
     stack = vault.stack
     await stack.add_users(("ann", "ben"))
     # This one is first, because a gateway waits for its responses.
-    first = await stack.bring_up_worker("all", "audit")
+    first = await stack.start_worker_async("all", "audit")
     async with stack.chat_of("ann") as ann, stack.chat_of("ben") as ben:
-        chat = (await ann.ask("open_direct", user="ben"))["chat"]["chat"]
+        chat = (await ann.request("open_direct", user="ben"))["chat"]["chat"]
         acked: list[int] = []
         sending = asyncio.create_task(send_until_cancelled(ann, chat, acked))
         await eventually(
@@ -77,7 +77,7 @@ async def test_stopped_workers_exit_gracefully_and_release_every_lease(vault: Va
         held = {work: owner for work, owner in holders(vault).items() if owner}
         before = len(acked)
         await eventually(lambda: len(acked) > before + 20, 60, "messages are acked without workers")
-        second = await stack.bring_up_worker("all")
+        second = await stack.start_worker_async("all")
         sending.cancel()
         with suppress(asyncio.CancelledError):
             await sending

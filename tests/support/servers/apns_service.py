@@ -79,14 +79,14 @@ class _Connection(asyncio.Protocol):
                         size = event.flow_controlled_length
                         self.core.acknowledge_received_data(size, event.stream_id)
                 case events.StreamEnded():
-                    task = asyncio.create_task(self.answer(event.stream_id))
+                    task = asyncio.create_task(self.respond(event.stream_id))
                     self.reply_tasks.add(task)
                     task.add_done_callback(self.reply_tasks.discard)
         self.flush()
 
-    async def answer(self, stream: int) -> None:
+    async def respond(self, stream: int) -> None:
         headers, body = self.requests.pop(stream)
-        reply = await self.service.take(Taken(headers[":path"], headers, bytes(body)))
+        reply = await self.service.record(Taken(headers[":path"], headers, bytes(body)))
         if reply.status == RESET:
             self.core.reset_stream(stream, ErrorCodes[reply.body])
         else:
@@ -126,17 +126,17 @@ class ApnsService:
             "delay_s": 0.05,
         }
 
-    def answer(self, device: str, *replies: Reply) -> None:
+    def set_replies(self, device: str, *replies: Reply) -> None:
         """Set the replies to pushes for a device, in order; afterwards the reply is 200."""
         self.replies[f"/3/device/{device}"] = list(replies)
 
-    def taken_for(self, device: str) -> list[Taken]:
+    def requests_for(self, device: str) -> list[Taken]:
         """Return the requests for a device, including refused ones."""
         return [one for one in self.taken if one.path == f"/3/device/{device}"]
 
     async def wait_for(self, device: str, count: int) -> list[dict[str, Any]]:
         """Wait for `count` pushes to a device; return the payloads."""
-        found = self.taken_for
+        found = self.requests_for
         await eventually(lambda: len(found(device)) >= count, 60, f"{count} pushes")
         return [json.loads(one.body) for one in found(device)]
 
@@ -169,7 +169,7 @@ class ApnsService:
         if token not in self.tokens:
             self.tokens.append(token)
 
-    async def take(self, taken: Taken) -> Reply:
+    async def record(self, taken: Taken) -> Reply:
         """Record a request and return the reply."""
         self.taken.append(taken)
         try:

@@ -57,7 +57,7 @@ class ModelServer:
     faults: list[str] = dataclasses.field(default_factory=list)  # invalid requests
     gone: int = 0  # clients that disconnected before the end
 
-    def will(self, *steps: Step) -> None:
+    def set_responses(self, *steps: Step) -> None:
         """Set the response to the next call; the last script applies to all further calls."""
         self.scripts.append(list(steps))
 

@@ -129,7 +129,7 @@ class PushService:
         """Return a new browser."""
         return Browser(self, f"b{next(self._names)}")
 
-    def answer(self, path: str, *replies: Reply) -> None:
+    def set_replies(self, path: str, *replies: Reply) -> None:
         """Set the replies to requests for a path, in order; afterwards the reply is 201."""
         self.replies[path] = list(replies)
 
@@ -144,7 +144,7 @@ class PushService:
         claims = jwt.decode(fields["t"], key, ["ES256"], audience=self.url)
         assert claims["sub"] == "mailto:ops@chat.example"
 
-    async def take(self, request: web.Request) -> web.Response:
+    async def record(self, request: web.Request) -> web.Response:
         """Record a request and return its reply."""
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.taken.append(Taken(request.path, headers, await request.read()))
@@ -168,10 +168,10 @@ async def open_push_service() -> AsyncIterator[PushService]:
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     made: list[PushService] = []
 
-    async def take(request: web.Request) -> web.Response:
-        return await made[0].take(request)
+    async def handle(request: web.Request) -> web.Response:
+        return await made[0].record(request)
 
-    app.router.add_route("*", "/{path:.*}", take)
+    app.router.add_route("*", "/{path:.*}", handle)
     await runner.setup()
     site = web.TCPSite(runner, HOST, 0)
     await site.start()

@@ -48,20 +48,20 @@ class ClusterNode:
     @property
     def id(self) -> str:
         """The node's id in the cluster."""
-        return str(self.ask("CLUSTER", "MYID").decode())
+        return str(self.request("CLUSTER", "MYID").decode())
 
-    def ask(self, *args: Any) -> Any:
+    def request(self, *args: Any) -> Any:
         """Send a command and return the raw reply."""
         return self.admin.execute_command(*args)
 
     def info(self, section: str) -> dict[str, str]:
         """Return a section of INFO."""
-        text = self.ask("INFO", section).decode()
+        text = self.request("INFO", section).decode()
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
     def info_of_cluster(self) -> dict[str, str]:
         """Return the reply to CLUSTER INFO."""
-        text = self.ask("CLUSTER", "INFO").decode()
+        text = self.request("CLUSTER", "INFO").decode()
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
     @property
@@ -89,20 +89,20 @@ class RedisCluster:
         masters, replicas = self.nodes[:3], self.nodes[3:]
         for number, node in enumerate(masters):
             first, last = number * SLOTS // 3, (number + 1) * SLOTS // 3
-            node.ask("CLUSTER", "ADDSLOTS", *range(first, last))
+            node.request("CLUSTER", "ADDSLOTS", *range(first, last))
         for number, node in enumerate(self.nodes):
-            node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            node.request("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             for other in self.nodes[:number]:
-                node.ask("CLUSTER", "MEET", HOST, other.port)
+                node.request("CLUSTER", "MEET", HOST, other.port)
         self.wait(
             lambda: all(self._is_known(node) for node in self.nodes), "all nodes know each other"
         )
         for master, replica in zip(masters, replicas, strict=False):
-            replica.ask("CLUSTER", "REPLICATE", master.id)
+            replica.request("CLUSTER", "REPLICATE", master.id)
         self.wait_until_whole()
 
     def _is_known(self, node: ClusterNode) -> bool:
-        lines = node.ask("CLUSTER", "NODES").decode().splitlines()
+        lines = node.request("CLUSTER", "NODES").decode().splitlines()
         met = [line for line in lines if "handshake" not in line and " connected" in line]
         return len(met) == len(self.nodes)
 
@@ -146,7 +146,7 @@ class RedisCluster:
         """Return the master that serves a key."""
         slot = get_slot(key)
         for node in self.masters():
-            for start, end, (_, port, *_), *_ in node.ask("CLUSTER", "SLOTS"):
+            for start, end, (_, port, *_), *_ in node.request("CLUSTER", "SLOTS"):
                 if start <= slot <= end and port == node.port:
                     return node
         raise AssertionError(f"no node serves {key}")
@@ -156,25 +156,25 @@ class RedisCluster:
     def start_move(self, key: str, target: ClusterNode) -> ClusterNode:
         """Start to migrate the slot of a key; return its source node."""
         slot, source = get_slot(key), self.owner_of(key)
-        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
-        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+        target.request("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.request("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
         return source
 
     def move_keys(self, key: str, source: ClusterNode, target: ClusterNode, batch: int = 10) -> int:
         """Migrate the keys of a slot in batches; return their number."""
         slot, count = get_slot(key), 0
-        while names := source.ask("CLUSTER", "GETKEYSINSLOT", slot, batch):
-            source.ask("MIGRATE", HOST, target.port, "", 0, 15_000, "KEYS", *names)
+        while names := source.request("CLUSTER", "GETKEYSINSLOT", slot, batch):
+            source.request("MIGRATE", HOST, target.port, "", 0, 15_000, "KEYS", *names)
             count += len(names)
         return count
 
     def end_move(self, key: str, target: ClusterNode) -> None:
         """Assign the slot to the node that has its keys now."""
         slot = get_slot(key)
-        target.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        target.request("CLUSTER", "SETSLOT", slot, "NODE", target.id)
         for node in self.masters():
             if node is not target:
-                node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+                node.request("CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
     def move_slot(self, key: str, target: ClusterNode) -> int:
         """Migrate the slot of a key; return the number of its keys."""
@@ -197,13 +197,13 @@ class RedisCluster:
 
     def _set_node_timeout(self, timeout_ms: int) -> None:
         for node in self.nodes:
-            node.ask("CONFIG", "SET", "cluster-node-timeout", timeout_ms)
+            node.request("CONFIG", "SET", "cluster-node-timeout", timeout_ms)
 
     def cut_replication(self, master: ClusterNode) -> None:
         """Prevent replication from a master, so that its further writes exist only there."""
-        master.ask("ACL", "SETUSER", "default", "-psync", "-sync")
+        master.request("ACL", "SETUSER", "default", "-psync", "-sync")
         replica = self.replica_of(master)
-        master.ask("CLIENT", "KILL", "TYPE", "replica")
+        master.request("CLIENT", "KILL", "TYPE", "replica")
         self.wait(
             lambda: replica.info("replication")["master_link_status"] == "down",
             "the replica is disconnected",
@@ -211,11 +211,11 @@ class RedisCluster:
 
     def restore_replication(self, master: ClusterNode) -> None:
         """Restore replication from a master, and wait until it is connected."""
-        master.ask("ACL", "SETUSER", "default", "+psync")
+        master.request("ACL", "SETUSER", "default", "+psync")
         self.wait_until_whole()
         # Last, because a replica that was just refused PSYNC would use SYNC, as before Redis 2.8.
         # Such a replica acknowledges nothing, and WAIT would block forever.
-        master.ask("ACL", "SETUSER", "default", "+sync")
+        master.request("ACL", "SETUSER", "default", "+sync")
 
     def wait_replicated(self, master: ClusterNode) -> None:
         """Wait until the replica has all current data of a master."""

@@ -1,7 +1,7 @@
 """TCP proxy that injects network faults between two processes.
 
 It runs between a client and a server on loopback, in the test's own event loop. All faults apply to
-every connection, open and future, until `heal`:
+every connection, open and future, until `end_faults`:
 
 | fault        | effect on the peers                                                          |
 |--------------|------------------------------------------------------------------------------|
@@ -99,7 +99,7 @@ class TcpProxy:
         """True once bytes of an open connection were dropped."""
         return any(link.has_lost_bytes for link in self._links)
 
-    def heal(self) -> None:
+    def end_faults(self) -> None:
         """End all faults. A connection with dropped bytes is reset, because it cannot recover."""
         self.latency_s = 0.0
         self.bytes_per_s = 0

@@ -98,7 +98,7 @@ class AssistantWorld:
         )
         return opened.session.chat
 
-    async def say(self, chat: ChatId, *texts: str) -> None:
+    async def send(self, chat: ChatId, *texts: str) -> None:
         """Send messages as Alice."""
         await self.gateway.send(await self.container.audiences.get(chat), *texts, sender=self.alice)
 

@@ -50,7 +50,7 @@ async def create_session(stack: Stack, device: RawChat, model: str) -> str:
     )
     async with open_companions(stack) as companions:
         await companions.create(id_, fields)
-    answer = await device.ask("create_session", companion=id_, ref=secrets.token_hex(6))
+    answer = await device.request("create_session", companion=id_, ref=secrets.token_hex(6))
     chat: str = answer["session"]["chat"]
     return chat
 
@@ -111,7 +111,7 @@ async def test_companion_response_streams_to_every_device(
     )
     async with tablet:
         chat = await create_session(assistant_stack, phone, "story:20")
-        await phone.say(chat, "tell me")
+        await phone.send(chat, "tell me")
         messages = [await wait_for_response(device, chat) for device in (phone, tablet)]
         for device in (phone, tablet):
             await wait_for_end(device, chat)
@@ -128,19 +128,19 @@ async def test_companion_response_is_joined_by_a_second_device(
 ) -> None:
     """Another device joins during the response on another gateway and gets the whole text."""
     chat = await create_session(assistant_stack, phone, "endless")
-    await phone.say(chat, "tell me")
+    await phone.send(chat, "tell me")
     await wait_for_deltas(phone, chat, 20)
     async with assistant_stack.chat_of(
         phone.user, device="tablet", port=assistant_stack.gateways[1].launch.port
     ) as tablet:
-        joined = await tablet.ask("join_turn", chat=chat)
+        joined = await tablet.request("join_turn", chat=chat)
         assert joined["type"] == "turn" and joined["seq"] == 1
         assert joined["text"].startswith("word1 word2 ") and "end" not in joined
         await wait_for_deltas(tablet, chat)
-        await tablet.ask("stop", chat=chat)
+        await tablet.request("stop", chat=chat)
         message = await wait_for_response(tablet, chat)
         # Deltas sent before the worker knew this gateway are missing; a second join returns them.
-        later = await tablet.ask("join_turn", chat=chat)
+        later = await tablet.request("join_turn", chat=chat)
         await wait_for_end(tablet, chat)
         assert message["body"].startswith(text_after_join(joined, deltas_of(tablet, chat)))
         assert (later["text"], later["turn"]) == (message["body"], joined["turn"])
@@ -151,18 +151,18 @@ async def test_companion_response_continues_for_a_device_that_reconnects(
 ) -> None:
     """This happens when a web page is reloaded."""
     chat = await create_session(assistant_stack, phone, "endless")
-    await phone.say(chat, "tell me")
+    await phone.send(chat, "tell me")
     await wait_for_deltas(phone, chat, 10)
     await phone.reconnect()
     before = len(deltas_of(phone, chat))
-    joined = await phone.ask("join_turn", chat=chat)
+    joined = await phone.request("join_turn", chat=chat)
     await wait_for_deltas(phone, chat, before + 5)
-    await phone.ask("stop", chat=chat)
+    await phone.request("stop", chat=chat)
     message = await wait_for_response(phone, chat)
     await wait_for_end(phone, chat)
 
     # Deltas sent before the worker knew the new connection are missing; a second join returns them.
-    later = await phone.ask("join_turn", chat=chat)
+    later = await phone.request("join_turn", chat=chat)
     assert message["body"].startswith(text_after_join(joined, deltas_of(phone, chat)[before:]))
     assert (later["text"], later["turn"]) == (message["body"], joined["turn"])
 
@@ -172,18 +172,18 @@ async def test_companion_response_is_stopped_by_any_device(
 ) -> None:
     """The text up to the stop becomes the message, marked as stopped; the session continues."""
     chat = await create_session(assistant_stack, phone, "endless")
-    await phone.say(chat, "tell me")
+    await phone.send(chat, "tell me")
     await wait_for_deltas(phone, chat, 5)
     async with assistant_stack.chat_of(phone.user, device="tablet") as tablet:
-        assert (await tablet.ask("stop", chat=chat))["type"] == "ok"
+        assert (await tablet.request("stop", chat=chat))["type"] == "ok"
         message = await wait_for_response(phone, chat)
 
     assert message["ai"]["end"] == "stopped"
     assert message["body"].startswith("word1 word2 ")
     assert (await wait_for_end(phone, chat))["end"] == "stopped"
-    await phone.say(chat, "and now?")
+    await phone.send(chat, "and now?")
     await wait_for_deltas(phone, chat, len(deltas_of(phone, chat)) + 1)
-    await phone.ask("stop", chat=chat)
+    await phone.request("stop", chat=chat)
 
 
 async def test_companion_send_beyond_the_budget_is_rate_limited(
@@ -191,21 +191,21 @@ async def test_companion_send_beyond_the_budget_is_rate_limited(
 ) -> None:
     """The error has the time until enough tokens are available."""
     chat = await create_session(assistant_stack, phone, "echo")
-    await phone.say(chat, "x" * 3900)
+    await phone.send(chat, "x" * 3900)
     await wait_for_response(phone, chat)
     ack = None
 
     async def is_settled() -> bool:
         nonlocal ack
         try:
-            ack = await phone.ask_send(chat, f"r-{secrets.token_hex(4)}", "one more")
+            ack = await phone.send_unrecorded(chat, f"r-{secrets.token_hex(4)}", "one more")
         except Failed as refused:
             return refused.code == "rate_limited" and "tokens for today" in refused.message
         return False
 
     await eventually(is_settled)
     with pytest.raises(Failed) as refused:
-        await phone.say(chat, "one more")
+        await phone.send(chat, "one more")
     assert refused.value.is_temporary
     assert 0 < refused.value.fields["retry_after_ms"] <= 86_400_000
 
@@ -218,18 +218,18 @@ async def test_companion_responses_at_once_are_limited(
         await create_session(assistant_stack, phone, "endless"),
         await create_session(assistant_stack, phone, "echo"),
     )
-    await phone.say(busy, "tell me")
+    await phone.send(busy, "tell me")
     await wait_for_deltas(phone, busy, 2)
     with pytest.raises(Failed) as refused:
-        await phone.say(other, "hello")
+        await phone.send(other, "hello")
     assert refused.value.code == "rate_limited"
     assert refused.value.fields["retry_after_ms"] == 1000
-    await phone.say(busy, "and then?")
+    await phone.send(busy, "and then?")
 
-    await phone.ask("stop", chat=busy)
+    await phone.request("stop", chat=busy)
     await wait_for_response(phone, busy)
     await wait_for_deltas(phone, busy, len(deltas_of(phone, busy)) + 2)
-    await phone.ask("stop", chat=busy)
+    await phone.request("stop", chat=busy)
     assert (await wait_for_response(phone, busy, 2))["reply_to"] == 2
 
 
@@ -241,23 +241,23 @@ async def test_companion_retry_of_an_acked_send_is_not_refused(
         await create_session(assistant_stack, phone, "endless"),
         await create_session(assistant_stack, phone, "echo"),
     )
-    first = await phone.say(other, "hello", ref="once")
+    first = await phone.send(other, "hello", ref="once")
     await wait_for_response(phone, other)
 
     async def is_accepted() -> bool:
         # The first response counts until shortly after its message arrives.
         with contextlib.suppress(Failed):
-            await phone.say(chat, "tell me")
+            await phone.send(chat, "tell me")
             return True
         return False
 
     await eventually(is_accepted)  # type: ignore[arg-type]  # mypy loses the type variable
     await wait_for_deltas(phone, chat, 2)
 
-    again = await phone.ask_send(other, "once", "hello")
+    again = await phone.send_unrecorded(other, "once", "hello")
 
     assert again["dup"] and again["seq"] == first["seq"]
-    await phone.ask("stop", chat=chat)
+    await phone.request("stop", chat=chat)
 
 
 async def test_companion_response_is_hidden_from_non_members(
@@ -265,11 +265,11 @@ async def test_companion_response_is_hidden_from_non_members(
 ) -> None:
     """They cannot join or stop it. A member who joins when there is no response gets empty text."""
     chat = await create_session(assistant_stack, phone, "echo")
-    nothing = await phone.ask("join_turn", chat=chat)
+    nothing = await phone.request("join_turn", chat=chat)
     async with assistant_stack.chat_of("mallory") as mallory:
         for frame in ("join_turn", "stop"):
             with pytest.raises(Failed) as refused:
-                await mallory.ask(frame, chat=chat)
+                await mallory.request(frame, chat=chat)
             assert refused.value.code == "not_found"
 
     assert (nothing["turn"], nothing["text"]) == ("", "")

@@ -34,7 +34,7 @@ async def exchange(world: AssistantWorld, chat: ChatId, *texts: str) -> None:
     """Send messages; wait for the response to each before the next one."""
     before = len(await world.responses(chat))
     for number, text in enumerate(texts, start=1):
-        await world.say(chat, text)
+        await world.send(chat, text)
         await world.wait_for_responses(chat, before + number)
 
 
@@ -124,7 +124,7 @@ async def test_memory_of_a_long_session_is_rebuilt_from_history(
 ) -> None:
     """If a session has no summary, its history is read page by page."""
     chat = await world.session("facts", context_tokens_max=256, answer_tokens_max=200)
-    await world.say(chat, *(f"number {n}" for n in range(1, 251)))
+    await world.send(chat, *(f"number {n}" for n in range(1, 251)))
     async with world.running_worker():
         await world.wait_for_responses(chat, 1)
         memory = await wait_for_summary(world, chat)

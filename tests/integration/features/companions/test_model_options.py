@@ -67,7 +67,7 @@ async def test_bedrock_tool_calls_are_returned_with_their_input(
 ) -> None:
     """The input arrives in parts, and a response can have several calls."""
     uses = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
-    bedrock_server.will(bedrock_tool_use(*uses, text="Let me look."))
+    bedrock_server.set_responses(bedrock_tool_use(*uses, text="Let me look."))
     async with bedrock_at(bedrock_server) as provider:
         pieces = await pieces_of(provider, ASK)
 
@@ -84,7 +84,7 @@ async def test_bedrock_request_has_tool_results_images_and_guardrail(
 ) -> None:
     """The request is valid for the AWS service model. The guardrail's text ends the response."""
     options = Options(tools=(WEATHER,), guardrail="gr1abc", guardrail_version="3")
-    bedrock_server.will(bedrock_answer("Not this.", stop="guardrail_intervened"))
+    bedrock_server.set_responses(bedrock_answer("Not this.", stop="guardrail_intervened"))
     async with bedrock_at(bedrock_server) as provider:
         pieces = await pieces_of(
             provider, dataclasses.replace(ASK, messages=EXCHANGE, options=options)
@@ -102,7 +102,7 @@ async def test_bedrock_request_has_tool_results_images_and_guardrail(
 async def test_openai_tool_calls_are_returned_with_their_input(openai_server: ModelServer) -> None:
     """The arguments arrive in parts, and a response can have several calls."""
     calls = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
-    openai_server.will(openai_tool_calls(*calls, text="Let me look."))
+    openai_server.set_responses(openai_tool_calls(*calls, text="Let me look."))
     async with openai_at(openai_server) as provider:
         pieces = await pieces_of(provider, ASK)
 
@@ -115,7 +115,7 @@ async def test_openai_tool_calls_are_returned_with_their_input(openai_server: Mo
 
 async def test_openai_request_has_tool_results_and_images(openai_server: ModelServer) -> None:
     """The request is valid for the types of the OpenAI SDK."""
-    openai_server.will(openai_answer("Sunny."))
+    openai_server.set_responses(openai_answer("Sunny."))
     async with openai_at(openai_server) as provider:
         pieces = await pieces_of(provider, dataclasses.replace(ASK, messages=EXCHANGE))
 
@@ -135,8 +135,8 @@ async def test_openai_moderation_refuses_a_flagged_message(
 ) -> None:
     """The model is called only if the message is not flagged."""
     options = Options(moderation_model="omni-moderation-latest")
-    openai_server.will(moderation(flagged=flagged))
-    openai_server.will(openai_answer("Hello."))
+    openai_server.set_responses(moderation(flagged=flagged))
+    openai_server.set_responses(openai_answer("Hello."))
     async with openai_at(openai_server) as provider:
         pieces = await pieces_of(provider, dataclasses.replace(ASK, options=options))
 

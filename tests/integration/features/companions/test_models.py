@@ -106,7 +106,7 @@ async def collect_response(provider: Provider, **pace: Any) -> tuple[str, Respon
 
 async def test_bedrock_response_streams_with_usage(bedrock_server: ModelServer) -> None:
     """The request is a ConverseStream, and every delta is returned."""
-    bedrock_server.will(bedrock_answer("Hel", "lo, ", "wörld"))
+    bedrock_server.set_responses(bedrock_answer("Hel", "lo, ", "wörld"))
     async with bedrock_at(bedrock_server) as provider:
         pieces = [piece async for piece in provider.stream(ASK)]
 
@@ -133,7 +133,7 @@ async def test_bedrock_response_streams_with_usage(bedrock_server: ModelServer) 
 async def test_bedrock_stop_reason_is_returned(
     bedrock_server: ModelServer, stop: str, end: str
 ) -> None:
-    bedrock_server.will(bedrock_answer("so far", stop=stop))
+    bedrock_server.set_responses(bedrock_answer("so far", stop=stop))
     async with bedrock_at(bedrock_server) as provider:
         assert await collect_response(provider) == ("so far", ResponseEnd(end, 7, 3))  # type: ignore[arg-type]  # a literal
 
@@ -144,9 +144,9 @@ async def test_bedrock_stop_reason_is_returned(
 )
 async def test_bedrock_throttling_is_retried(bedrock_server: ModelServer, refusal: Refuse) -> None:
     """Before the first delta a retry repeats no text."""
-    bedrock_server.will(refusal)
-    bedrock_server.will(refusal)
-    bedrock_server.will(bedrock_answer("at last"))
+    bedrock_server.set_responses(refusal)
+    bedrock_server.set_responses(refusal)
+    bedrock_server.set_responses(bedrock_answer("at last"))
     async with bedrock_at(bedrock_server) as provider:
         assert (await collect_response(provider))[0] == "at last"
 
@@ -155,7 +155,7 @@ async def test_bedrock_throttling_is_retried(bedrock_server: ModelServer, refusa
 
 async def test_bedrock_retries_are_limited(bedrock_server: ModelServer) -> None:
     """At most `attempts_max` requests are sent."""
-    bedrock_server.will(Refuse(429, "ThrottlingException"))
+    bedrock_server.set_responses(Refuse(429, "ThrottlingException"))
     async with bedrock_at(bedrock_server) as provider:
         with pytest.raises(Overloaded):
             await collect_response(provider)
@@ -168,7 +168,7 @@ async def test_bedrock_configuration_error_is_not_retried(
     bedrock_server: ModelServer, name: str
 ) -> None:
     """An error that an operator has to fix is raised at once."""
-    bedrock_server.will(Refuse(400 if name.startswith("V") else 403, name))
+    bedrock_server.set_responses(Refuse(400 if name.startswith("V") else 403, name))
     async with bedrock_at(bedrock_server) as provider:
         with pytest.raises(ConfigError):
             await collect_response(provider)
@@ -198,7 +198,9 @@ async def test_bedrock_stream_that_breaks_keeps_its_text(
 ) -> None:
     """After any failure, the received text is kept and marked, and there is no retry."""
     steps = BEDROCK_BREAKS[fault]
-    bedrock_server.will(event("messageStart", role="assistant") + block_delta("so far"), *steps)
+    bedrock_server.set_responses(
+        event("messageStart", role="assistant") + block_delta("so far"), *steps
+    )
     async with bedrock_at(bedrock_server) as provider:
         assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
 
@@ -209,8 +211,8 @@ async def test_bedrock_exception_event_before_the_first_delta_is_retried(
     bedrock_server: ModelServer,
 ) -> None:
     """An error in the event stream is handled like one in the response status."""
-    bedrock_server.will(exception_event("throttlingException"))
-    bedrock_server.will(bedrock_answer("yes"))
+    bedrock_server.set_responses(exception_event("throttlingException"))
+    bedrock_server.set_responses(bedrock_answer("yes"))
     async with bedrock_at(bedrock_server) as provider:
         assert (await collect_response(provider))[0] == "yes"
 
@@ -220,7 +222,7 @@ async def test_bedrock_exception_event_before_the_first_delta_is_retried(
 
 async def test_openai_response_streams_with_usage(openai_server: ModelServer) -> None:
     """The request is a chat completion, and every delta is returned."""
-    openai_server.will(openai_answer("Hel", "lo, ", "wörld"))
+    openai_server.set_responses(openai_answer("Hel", "lo, ", "wörld"))
     async with openai_at(openai_server) as provider:
         pieces = [piece async for piece in provider.stream(ASK)]
 
@@ -242,7 +244,7 @@ async def test_openai_response_streams_with_usage(openai_server: ModelServer) ->
 
 async def test_openai_server_without_usage_is_supported(openai_server: ModelServer) -> None:
     """Some servers with this API do not count tokens."""
-    openai_server.will(chunk({"content": "hi"}) + chunk({}, "stop") + DONE)
+    openai_server.set_responses(chunk({"content": "hi"}) + chunk({}, "stop") + DONE)
     async with openai_at(openai_server) as provider:
         assert await collect_response(provider) == ("hi", ResponseEnd("done"))
 
@@ -262,7 +264,7 @@ async def test_openai_finish_reason_is_returned(
     openai_server: ModelServer, steps: list[Any], expected: tuple[str, str]
 ) -> None:
     """The text of a refusal is shown to the user."""
-    openai_server.will(*steps)
+    openai_server.set_responses(*steps)
     async with openai_at(openai_server) as provider:
         text, end = await collect_response(provider)
 
@@ -272,8 +274,8 @@ async def test_openai_finish_reason_is_returned(
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_openai_throttling_is_retried(openai_server: ModelServer, status: int) -> None:
     """The provider retries; the retries of the OpenAI SDK are disabled."""
-    openai_server.will(Refuse(status))
-    openai_server.will(openai_answer("at last"))
+    openai_server.set_responses(Refuse(status))
+    openai_server.set_responses(openai_answer("at last"))
     async with openai_at(openai_server) as provider:
         assert (await collect_response(provider))[0] == "at last"
 
@@ -285,7 +287,7 @@ async def test_openai_configuration_error_is_not_retried(
     openai_server: ModelServer, status: int
 ) -> None:
     """An error that an operator has to fix is raised at once."""
-    openai_server.will(Refuse(status))
+    openai_server.set_responses(Refuse(status))
     async with openai_at(openai_server) as provider:
         with pytest.raises(ConfigError):
             await collect_response(provider)
@@ -306,7 +308,7 @@ async def test_openai_stream_that_breaks_keeps_its_text(
     openai_server: ModelServer, fault: str
 ) -> None:
     """After any failure, the received text is kept and marked, and there is no retry."""
-    openai_server.will(chunk({"content": "so far"}), *OPENAI_BREAKS[fault])
+    openai_server.set_responses(chunk({"content": "so far"}), *OPENAI_BREAKS[fault])
     async with openai_at(openai_server) as provider:
         assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
 
@@ -322,7 +324,7 @@ async def test_model_that_stalls_is_disconnected(
 ) -> None:
     """The text received so far is kept."""
     server, open_provider, first_delta = _provider_of(kind, bedrock_server, openai_server)
-    server.will(first_delta, Hang())
+    server.set_responses(first_delta, Hang())
     async with open_provider(server) as provider:
         assert await collect_response(provider, between_s=0.1) == (
             "so far",
@@ -337,7 +339,7 @@ async def test_model_that_never_begins_is_unavailable(
 ) -> None:
     """Each attempt has a deadline, and the number of attempts is limited."""
     server, open_provider, _ = _provider_of(kind, bedrock_server, openai_server)
-    server.will(b"", Hang())
+    server.set_responses(b"", Hang())
     async with open_provider(server) as provider:
         counting = CountingProvider(provider)
         with pytest.raises(Unavailable):

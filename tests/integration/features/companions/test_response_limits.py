@@ -34,11 +34,11 @@ async def test_assistant_tokens_per_day_are_limited(redis_url: str, tables: Tabl
     async with open_assistant_world(redis_url, tables.settings, tokens_per_day=60) as world:
         chat = await world.session("echo", answer_tokens_max=50)
         async with world.running_worker():
-            await world.say(chat, "x" * 240)
+            await world.send(chat, "x" * 240)
             await world.wait_for_responses(chat, 1)
             with pytest.raises(RateLimited) as refused:
                 await world.budgets.check(world.alice, chat)
-            await world.say(chat, "not checked")
+            await world.send(chat, "not checked")
             *_, answer = await world.wait_for_responses(chat, 2)
 
     wait_s = (refused.value.retry_after_ms or 0) / 1000
@@ -64,11 +64,11 @@ async def test_assistant_concurrent_responses_are_limited(world: AssistantWorld)
     other = await world.session("echo")
     async with world.running_worker():
         for chat in chats:
-            await world.say(chat, "hello")
+            await world.send(chat, "hello")
         await eventually(lambda: all(len(world.signals(chat)) >= 2 for chat in chats))
         with pytest.raises(TooManyResponses):
             await world.budgets.check(world.alice, other)
-        await world.say(other, "hello")  # this skips the check of the gateway
+        await world.send(other, "hello")  # this skips the check of the gateway
         tries = world.hot.keys.companion_request(other)
         await eventually(lambda: world.hot.call("HGET", tries, "tries"))
         assert await world.responses(other) == []

@@ -42,7 +42,7 @@ async def test_assistant_response_is_streamed_and_committed(
     """The message has the text of the deltas and the token counts."""
     chat = await world.session("echo")
     async with world.running_worker():
-        await world.say(chat, "how are you today?")
+        await world.send(chat, "how are you today?")
         (answer,) = await world.wait_for_responses(chat, 1)
         await eventually(lambda: world.signals(chat)[-1:] and world.signals(chat)[-1].end)
 
@@ -60,7 +60,7 @@ async def test_assistant_response_is_stored_with_its_metadata(world: AssistantWo
     """DynamoDB has the same message as Redis."""
     chat = await world.session("echo")
     async with world.running_worker(), running(persister_of(world.container).run()):
-        await world.say(chat, "hello")
+        await world.send(chat, "hello")
         (answer,) = await world.wait_for_responses(chat, 1)
 
         async def is_stored() -> bool:
@@ -77,9 +77,9 @@ async def test_assistant_responses_of_a_session_are_sequential(
     """Messages sent during a response wait and then get one response together."""
     chat = await world.session("stalls:2")
     async with world.running_worker():
-        await world.say(chat, "one")
+        await world.send(chat, "one")
         await eventually(lambda: len(world.signals(chat)) > 2)
-        await world.say(chat, "two", "three")
+        await world.send(chat, "two", "three")
         for number, seq in ((1, 1), (2, 3)):  # each response runs until it is stopped
             await eventually(lambda n=number: texts_of(world, chat) == ["word1 word2 "] * n)  # type: ignore[misc]  # mypy does not see that `n` has a default
             assert await world.deltas.stop(chat) == seq
@@ -99,9 +99,9 @@ async def test_assistant_sessions_are_answered_concurrently(world: AssistantWorl
     slow = await world.session("stalls:1")
     quick = await world.session("echo")
     async with world.running_worker():
-        await world.say(slow, "never ends")
+        await world.send(slow, "never ends")
         await eventually(lambda: len(world.signals(slow)) >= 2)
-        await world.say(quick, "hello")
+        await world.send(quick, "hello")
 
         async def is_answered() -> bool:
             return len(await world.responses(quick)) == 1
@@ -115,7 +115,7 @@ async def test_assistant_answers_message_already_trimmed_from_the_backlog(
 ) -> None:
     """The persist worker records messages that the assistant has not scanned before it trims."""
     chat = await world.session("echo")
-    await world.say(chat, "anybody there?")
+    await world.send(chat, "anybody there?")
     async with running(persister_of(world.container).run()):
 
         async def is_trimmed() -> bool:
@@ -133,7 +133,7 @@ async def test_assistant_answers_message_already_trimmed_from_the_backlog(
 async def test_assistant_does_not_answer_its_own_message(world: AssistantWorld) -> None:
     chat = await world.session("echo")
     async with world.running_worker():
-        await world.say(chat, "hello")
+        await world.send(chat, "hello")
         await world.wait_for_responses(chat, 1)
 
     assert len(await world.messages(chat)) == 2
@@ -150,7 +150,7 @@ async def test_assistant_context_is_one_page_of_history(
         options=Options(memory=False),
     )
     texts = [f"message number {n}, " + "and so on " * 20 + f" of them: {n}" for n in range(1, 61)]
-    await world.say(chat, *texts)
+    await world.send(chat, *texts)
     calls: list[Any] = []
     read = History.get_page
 
@@ -193,12 +193,12 @@ async def test_assistant_model_fault_gets_a_message_and_the_session_continues(
         chats = {model: await world.session(model, answer_tokens_max=4) for model in FAULTS}
         async with world.running_worker():
             for chat in chats.values():
-                await world.say(chat, "hello")
+                await world.send(chat, "hello")
             for model, chat in chats.items():
                 (first,) = await world.wait_for_responses(chat, 1)
                 assert first.ai is not None
                 found[model] = (first.ai.end, first.body[: len(FAULTS[model][1])])
-                await world.say(chat, "again")
+                await world.send(chat, "again")
             for chat in chats.values():
                 await world.wait_for_responses(chat, 2)
 
@@ -212,13 +212,13 @@ async def test_assistant_model_that_stalls_is_ended_at_its_deadline(
     async with open_assistant_world(redis_url, tables.settings, between_s=0.3) as world:
         chat = await world.session("stalls:2")
         async with world.running_worker():
-            await world.say(chat, "hello")
+            await world.send(chat, "hello")
             (late,) = await world.wait_for_responses(chat, 1)
     silence = {"first_delta_s": 0.3, "attempts_max": 2}
     async with open_assistant_world(redis_url, tables.settings, **silence) as world:
         chat = await world.session("silent")
         async with world.running_worker():
-            await world.say(chat, "hello")
+            await world.send(chat, "hello")
             (nothing,) = await world.wait_for_responses(chat, 1)
 
     assert late.ai and late.ai.end == "late"
@@ -231,7 +231,7 @@ async def test_assistant_deleted_companion_responds_with_an_error(world: Assista
     chat = await world.begin(companion)
     await world.container.get(CompanionContainer).companions.delete(companion)
     async with world.running_worker():
-        await world.say(chat, "hello")
+        await world.send(chat, "hello")
         (answer,) = await world.wait_for_responses(chat, 1)
 
     assert answer.ai is not None and (answer.ai.end, answer.ai.code) == ("failed", "not_found")
@@ -242,7 +242,7 @@ async def test_assistant_does_not_answer_in_an_ended_session(
 ) -> None:
     companion = await world.companion("echo")
     chat = await world.begin(companion)
-    await world.say(chat, "hello")
+    await world.send(chat, "hello")
     await world.container.get(CompanionContainer).sessions.delete(world.alice, companion)
     async with world.running_worker():
         await world.wait_until_idle()
@@ -253,12 +253,12 @@ async def test_assistant_does_not_answer_in_an_ended_session(
 async def test_assistant_does_not_answer_a_deleted_message(world: AssistantWorld) -> None:
     """A message deleted before it was scanned is never sent to the model."""
     chat = await world.session("facts")
-    await world.say(chat, "my password is 1234")
+    await world.send(chat, "my password is 1234")
     await world.change(chat, 1, "delete")
     async with world.running_worker():
         await world.wait_until_idle()
         assert await world.responses(chat) == []
-        await world.say(chat, "hello")
+        await world.send(chat, "hello")
         (answer,) = await world.wait_for_responses(chat, 1)
 
     assert "1234" not in answer.body
@@ -271,7 +271,7 @@ async def test_assistant_stop_commits_the_text_so_far(world: AssistantWorld) -> 
     """The message is marked as stopped."""
     chat = await world.session("endless", answer_tokens_max=8000)
     async with world.running_worker():
-        await world.say(chat, "tell me everything")
+        await world.send(chat, "tell me everything")
         await eventually(lambda: len(world.signals(chat)) > 5)
         assert await world.deltas.stop(chat) == 1
         (answer,) = await world.wait_for_responses(chat, 1)
@@ -287,7 +287,7 @@ async def test_assistant_stop_before_the_first_delta_leaves_no_message(
 ) -> None:
     chat = await world.session("silent")
     async with world.running_worker():
-        await world.say(chat, "hello")
+        await world.send(chat, "hello")
         await eventually(lambda: len(world.signals(chat)) == 1)
         await world.deltas.stop(chat)
         await world.wait_until_idle()
@@ -300,10 +300,10 @@ async def test_assistant_stop_without_a_response_does_nothing(world: AssistantWo
     """A late stop does not end a later response."""
     chat = await world.session("echo")
     async with world.running_worker():
-        await world.say(chat, "one")
+        await world.send(chat, "one")
         await world.wait_for_responses(chat, 1)
         assert await world.deltas.stop(chat) == 0
-        await world.say(chat, "two")
+        await world.send(chat, "two")
         answers = await world.wait_for_responses(chat, 2)
 
     assert [answer.ai.end for answer in answers if answer.ai] == ["done", "done"]
@@ -317,7 +317,7 @@ async def test_assistant_joined_response_is_complete(world: AssistantWorld) -> N
     chat = await world.session("story:200")
     joins = []
     async with world.running_worker():
-        await world.say(chat, "go")
+        await world.send(chat, "go")
         while not await world.responses(chat):
             found = await world.deltas.find(chat)
             if found is not None:
@@ -340,7 +340,7 @@ async def test_assistant_response_stream_expires(redis_url: str, tables: Tables)
     async with open_assistant_world(redis_url, tables.settings, join_s=1) as world:
         chat = await world.session("echo")
         async with world.running_worker():
-            await world.say(chat, "hello")
+            await world.send(chat, "hello")
             await world.wait_for_responses(chat, 1)
 
             async def is_gone() -> bool:
@@ -362,9 +362,9 @@ async def test_assistant_two_workers_respond_once(
         other.running_worker("a2"),
     ):
         async with world.running_worker("a1"):
-            await world.say(chat, "one")
+            await world.send(chat, "one")
             await world.wait_for_responses(chat, 1)
-        await world.say(chat, "two")
+        await world.send(chat, "two")
         answers = await world.wait_for_responses(chat, 2)
 
     assert [answer.reply_to for answer in answers] == [1, 2 + 1]
@@ -376,7 +376,7 @@ async def test_assistant_response_of_a_paused_worker_is_not_committed_twice(
     """The ref is derived from the user's message, so the second commit is a duplicate."""
     chat = await world.session("echo")
     async with world.running_worker():
-        await world.say(chat, "one")
+        await world.send(chat, "one")
         (answer,) = await world.wait_for_responses(chat, 1)
         # The state after a worker was killed between its commit and its cleanup.
         asking = world.hot.keys.companion_request(chat)
@@ -396,9 +396,9 @@ async def test_assistant_responses_beyond_the_worker_limit_wait(
     async with open_assistant_world(redis_url, tables.settings, responses_max=1) as world:
         busy, waiting = await world.session("stalls:1"), await world.session("echo")
         async with world.running_worker():
-            await world.say(busy, "hello")
+            await world.send(busy, "hello")
             await eventually(lambda: len(world.signals(busy)) >= 2)
-            await world.say(waiting, "hello")
+            await world.send(waiting, "hello")
             await eventually(
                 lambda: world.hot.call("ZSCORE", world.hot.keys.companion_requests(0), waiting)
             )
@@ -413,7 +413,7 @@ async def test_assistant_internal_error_gets_an_error_message(
 ) -> None:
     """The message is sent after several attempts, and the session continues."""
     chat = await world.session("echo")
-    await world.say(chat, "hello")
+    await world.send(chat, "hello")
     broken = {"PK": {"S": f"c#{chat}"}, "SK": {"S": f"summary#{chat}"}, "upto": {"S": "none"}}
     table = f"{tables.settings.table_prefix}directory"
     await tables.client.call("put_item", {"TableName": table, "Item": broken})
@@ -421,7 +421,7 @@ async def test_assistant_internal_error_gets_an_error_message(
     async with world.running_worker():
         (answer,) = await world.wait_for_responses(chat, 1)
         await world.container.get(CompanionContainer).summaries.drop(chat)
-        await world.say(chat, "and now?")
+        await world.send(chat, "and now?")
         answers = await world.wait_for_responses(chat, 2)
 
     assert answer.ai is not None and (answer.ai.end, answer.ai.code) == ("failed", "internal")

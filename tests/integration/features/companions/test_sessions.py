@@ -48,16 +48,16 @@ async def manager(stack: Stack, caller: Caller) -> AsyncIterator[httpx.AsyncClie
 
 async def create_session(user_id: RawChat, companion: str, ref: str = "s1") -> str:
     """Create a session over the socket; return its chat."""
-    answer = await user_id.ask("create_session", companion=companion, ref=ref)
+    answer = await user_id.request("create_session", companion=companion, ref=ref)
     chat: str = answer["session"]["chat"]
     await user_id.expect_frame("event", kind="chat", chat=chat)
     return chat
 
 
-async def refusal(user_id: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
+async def get_refusal(user_id: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
     """Send a request that must be refused; return the code and message of the error."""
     with pytest.raises(Failed) as caught:
-        await user_id.ask(type_, **fields)
+        await user_id.request(type_, **fields)
     return caught.value.code, caught.value.message
 
 
@@ -111,7 +111,7 @@ async def test_companion_list_is_the_same_over_socket_and_http(
         if cursor is None:
             break
     while True:
-        answer = await alice.ask("companions", limit=2, **({"after": after} if after else {}))
+        answer = await alice.request("companions", limit=2, **({"after": after} if after else {}))
         by_socket += answer["companions"]
         after = answer.get("next")
         if after is None:
@@ -166,12 +166,12 @@ async def test_session_is_a_chat_of_user_and_companion(
 ) -> None:
     """The chat is listed, messages are sent and read, and every device gets its events."""
     async with stack.chat_of(alice.user, device="second") as second:
-        answer = await alice.ask("create_session", companion=ada, ref="s1")
+        answer = await alice.request("create_session", companion=ada, ref="s1")
         chat = answer["session"]["chat"]
         event_of_chat = await second.expect_frame("event", kind="chat", chat=chat)
-        await alice.say(chat, "hello")
+        await alice.send(chat, "hello")
         event = await second.expect_frame("event", kind="message", chat=chat)
-    page = await alice.ask("history", chat=chat)
+    page = await alice.request("history", chat=chat)
     line = (await alice.read_list())[chat]
     by_http = (await caller(alice.user).get(f"/v1/chats/{chat}")).json()
 
@@ -192,9 +192,9 @@ async def test_second_create_is_conflict_but_same_ref_returns_the_session(
     mine, path = caller(alice.user), f"/v1/companions/{ada}/session"
     chat = await create_session(alice, ada)
 
-    again = await alice.ask("create_session", companion=ada, ref="s1")
+    again = await alice.request("create_session", companion=ada, ref="s1")
     same = await mine.post(path, json={"ref": "s1"})
-    code, message = await refusal(alice, "create_session", companion=ada, ref="s2")
+    code, message = await get_refusal(alice, "create_session", companion=ada, ref="s2")
     other = await mine.post(path, json={})
     got = await mine.get(path)
 
@@ -223,21 +223,21 @@ async def test_deleted_session_is_read_only(
 ) -> None:
     """Messages, edits and reactions are refused; history and deletions work."""
     chat = await create_session(alice, ada)
-    await alice.say(chat, "remember this")
+    await alice.send(chat, "remember this")
 
     if interface == "http":
         answer = await caller(alice.user).delete(f"/v1/companions/{ada}/session")
         session = answer.json()
     else:
-        session = (await alice.ask("delete_session", companion=ada))["session"]
-    send_refused = await refusal(alice, "send", chat=chat, ref="r9", body="more?")
+        session = (await alice.request("delete_session", companion=ada))["session"]
+    send_refused = await get_refusal(alice, "send", chat=chat, ref="r9", body="more?")
     by_http = await send(caller(alice.user), chat, "more?")
-    edit_refused = await refusal(alice, "edit", chat=chat, seq=1, ref="r10", body="other")
-    react_refused = await refusal(alice, "react", chat=chat, seq=1, ref="r11", emoji="👍")
-    page = await alice.ask("history", chat=chat)
+    edit_refused = await get_refusal(alice, "edit", chat=chat, seq=1, ref="r10", body="other")
+    react_refused = await get_refusal(alice, "react", chat=chat, seq=1, ref="r11", emoji="👍")
+    page = await alice.request("history", chat=chat)
     line = (await alice.read_list())[chat]
-    gone = await refusal(alice, "get_session", companion=ada)
-    deleted = await alice.ask("delete", chat=chat, seq=1, ref="r12")
+    gone = await get_refusal(alice, "get_session", companion=ada)
+    deleted = await alice.request("delete", chat=chat, seq=1, ref="r12")
 
     assert session["chat"] == chat and session["delete_time"] > 0
     assert send_refused == edit_refused == react_refused == ("forbidden", ENDED)
@@ -251,8 +251,8 @@ async def test_devices_get_one_event_when_a_session_ends(alice: RawChat, ada: st
     """Clients use it to disable the input of the chat."""
     chat = await create_session(alice, ada)
 
-    await alice.ask("delete_session", companion=ada, chat=chat)
-    await alice.ask("delete_session", companion=ada, chat=chat)
+    await alice.request("delete_session", companion=ada, chat=chat)
+    await alice.request("delete_session", companion=ada, chat=chat)
     await create_session(alice, ada, "s2")
 
     event_of_chat = alice.of_type("event", kind="chat", chat=chat)
@@ -264,13 +264,13 @@ async def test_renewed_session_has_a_new_chat_and_the_old_one_is_read_only(
 ) -> None:
     """The same ref returns the new session. Both are listed, the active one first."""
     old = await create_session(alice, ada)
-    await alice.say(old, "before")
+    await alice.send(old, "before")
 
-    new = (await alice.ask("renew_session", companion=ada, ref="n1"))["session"]["chat"]
-    again = (await alice.ask("renew_session", companion=ada, ref="n1"))["session"]["chat"]
-    await alice.say(new, "after")
-    refused = await refusal(alice, "send", chat=old, ref="r9", body="more?")
-    by_socket = (await alice.ask("sessions", companion=ada))["sessions"]
+    new = (await alice.request("renew_session", companion=ada, ref="n1"))["session"]["chat"]
+    again = (await alice.request("renew_session", companion=ada, ref="n1"))["session"]["chat"]
+    await alice.send(new, "after")
+    refused = await get_refusal(alice, "send", chat=old, ref="r9", body="more?")
+    by_socket = (await alice.request("sessions", companion=ada))["sessions"]
     query = {"companion": ada, "limit": 1}
     first = (await caller(alice.user).get("/v1/companion-sessions", params=query)).json()
     rest = (
@@ -283,7 +283,7 @@ async def test_renewed_session_has_a_new_chat_and_the_old_one_is_read_only(
     assert [each["chat"] for each in by_socket] == [new, old]
     assert by_socket == [*first["items"], *rest["items"]] and rest["next"] is None
     assert "delete_time" not in by_socket[0] and by_socket[1]["delete_time"] > 0
-    page = await alice.ask("history", chat=old)
+    page = await alice.request("history", chat=old)
     assert [each["body"] for each in page["messages"]] == ["before"]
 
 
@@ -294,13 +294,13 @@ async def test_session_version_is_changed_only_while_it_is_active(
     chat = await create_session(alice, ada)
     await manager.patch(f"/v1/companions/{ada}", json={"prompt": "Be brief."})
 
-    updated = (await alice.ask("update_session", chat=chat))["session"]
+    updated = (await alice.request("update_session", chat=chat))["session"]
     path = f"/v1/companion-sessions/{chat}/version"
     back = await caller(alice.user).put(path, json={"version": 1})
     absent = await caller(alice.user).put(path, json={"version": 9})
     by_other_user = await caller(bob.user).put(path, json={})
-    await alice.ask("delete_session", companion=ada)
-    after_end = await refusal(alice, "update_session", chat=chat)
+    await alice.request("delete_session", companion=ada)
+    after_end = await get_refusal(alice, "update_session", chat=chat)
 
     assert updated["ai_version"] == 2 and back.json()["ai_version"] == 1
     assert problem_of(absent) == problem_of(by_other_user) == (404, "not_found")
@@ -312,17 +312,17 @@ async def test_session_of_another_user_is_not_found(
 ) -> None:
     """Neither chat nor session is found; a cursor of another user or list is refused."""
     chat = await create_session(alice, ada)
-    await alice.ask("renew_session", companion=ada, ref="n1")
-    page = (await alice.ask("sessions", limit=1))["next"]
+    await alice.request("renew_session", companion=ada, ref="n1")
+    page = (await alice.request("sessions", limit=1))["next"]
 
-    assert (await refusal(bob, "history", chat=chat))[0] == "not_found"
-    assert (await refusal(bob, "send", chat=chat, ref="r", body="x"))[0] == "not_found"
-    assert (await refusal(bob, "get_session", companion=ada))[0] == "not_found"
-    assert (await refusal(bob, "delete_session", companion=ada, chat=chat))[0] == "not_found"
-    assert (await bob.ask("sessions"))["sessions"] == []
-    assert (await refusal(bob, "sessions", after=page))[0] == "bad_request"
-    assert (await refusal(alice, "sessions", after=page, companion=ada))[0] == "bad_request"
-    rest = (await alice.ask("sessions", after=page))["sessions"]
+    assert (await get_refusal(bob, "history", chat=chat))[0] == "not_found"
+    assert (await get_refusal(bob, "send", chat=chat, ref="r", body="x"))[0] == "not_found"
+    assert (await get_refusal(bob, "get_session", companion=ada))[0] == "not_found"
+    assert (await get_refusal(bob, "delete_session", companion=ada, chat=chat))[0] == "not_found"
+    assert (await bob.request("sessions"))["sessions"] == []
+    assert (await get_refusal(bob, "sessions", after=page))[0] == "bad_request"
+    assert (await get_refusal(alice, "sessions", after=page, companion=ada))[0] == "bad_request"
+    rest = (await alice.request("sessions", after=page))["sessions"]
     assert [each["chat"] for each in rest] == [chat]
 
 
@@ -334,10 +334,10 @@ async def test_deleted_companion_has_no_new_sessions(
     async with open_companions(stack) as companions:
         await companions.delete(CompanionId(UserId(ada)))
 
-    renewed = await refusal(alice, "renew_session", companion=ada, ref="n1")
-    found = await alice.ask("get_session", companion=ada)
-    ended = await alice.ask("delete_session", companion=ada)
-    again = await refusal(alice, "create_session", companion=ada, ref="s2")
+    renewed = await get_refusal(alice, "renew_session", companion=ada, ref="n1")
+    found = await alice.request("get_session", companion=ada)
+    ended = await alice.request("delete_session", companion=ada)
+    again = await get_refusal(alice, "create_session", companion=ada, ref="s2")
 
     assert renewed[0] == again[0] == "not_found"
     assert found["session"]["chat"] == ended["session"]["chat"] == chat
@@ -389,8 +389,8 @@ async def test_session_without_chat_is_completed_by_a_send(
     """The chat id comes from the session's row."""
     chat = await create_row_only(stack, alice.user, ada)
 
-    ack = await alice.say(chat, "anybody there?")
-    page = await alice.ask("history", chat=chat)
+    ack = await alice.send(chat, "anybody there?")
+    page = await alice.request("history", chat=chat)
 
     assert ack["seq"] == 1
     assert [each["body"] for each in page["messages"]] == ["anybody there?"]
@@ -404,8 +404,8 @@ async def test_session_without_chat_is_completed_by_the_next_request(
     chat = await create_row_only(stack, alice.user, ada)
     fields = {"ref": "n1"} if operation == "renew_session" else {}
 
-    answer = await alice.ask(operation, companion=ada, **fields)
+    answer = await alice.request(operation, companion=ada, **fields)
 
     assert (answer["session"]["chat"] == chat) == (operation != "renew_session")
-    page = await alice.ask("history", chat=chat)
+    page = await alice.request("history", chat=chat)
     assert page["messages"] == []

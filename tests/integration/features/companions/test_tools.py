@@ -121,12 +121,12 @@ async def test_tool_result_is_given_to_the_model(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
     """The signals and the message have the name of the tool."""
-    models.will(openai_tool_calls(BERLIN, text="Let me look. "))
-    models.will(openai_answer("It is ", "blue."))
+    models.set_responses(openai_tool_calls(BERLIN, text="Let me look. "))
+    models.set_responses(openai_answer("It is ", "blue."))
     async with open_tool_world(redis_url, tables, models) as world:
         ada = await create_companion(world, with_tool(host))
         chat = await world.begin(ada)
-        await world.say(chat, "How is Berlin?")
+        await world.send(chat, "How is Berlin?")
         async with world.running_worker():
             (answer,) = await world.wait_for_responses(chat, 1)
             await eventually(lambda: world.signals(chat)[-1].end)
@@ -158,12 +158,12 @@ async def test_worker_killed_after_a_tool_call_repeats_it_with_the_same_key(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
     """The host application can recognize the repeat, and the user gets one response."""
-    models.will(openai_tool_calls(BERLIN))
-    models.will(openai_tool_calls(("other-id", *BERLIN[1:])))
-    models.will(openai_answer("Blue."))
+    models.set_responses(openai_tool_calls(BERLIN))
+    models.set_responses(openai_tool_calls(("other-id", *BERLIN[1:])))
+    models.set_responses(openai_answer("Blue."))
     async with open_tool_world(redis_url, tables, models) as world:
         chat = await world.begin(await create_companion(world, with_tool(host)))
-        await world.say(chat, "How is Berlin?")
+        await world.send(chat, "How is Berlin?")
         await kill_worker_at(world, "assistant.after_tool:kill")
         assert len(host.calls) == 1
         async with world.running_worker("a2"):
@@ -191,11 +191,11 @@ async def test_tool_failure_is_reported_to_the_model(
 ) -> None:
     """The response continues after the failure."""
     host.answer = answer
-    models.will(openai_tool_calls(BERLIN))
-    models.will(openai_answer("I don't know."))
+    models.set_responses(openai_tool_calls(BERLIN))
+    models.set_responses(openai_answer("I don't know."))
     async with open_tool_world(redis_url, tables, models) as world:
         chat = await world.begin(await create_companion(world, with_tool(host)))
-        await world.say(chat, "How is Berlin?")
+        await world.send(chat, "How is Berlin?")
         async with world.running_worker():
             (message,) = await world.wait_for_responses(chat, 1)
 
@@ -207,11 +207,13 @@ async def test_tool_at_a_private_address_is_not_called(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
     """An unknown tool or invalid input is not called either; the model gets the reason."""
-    models.will(openai_tool_calls(BERLIN, ("call-2", "unknown", "{}"), ("call-3", "weather", "[]")))
-    models.will(openai_answer("I don't know."))
+    models.set_responses(
+        openai_tool_calls(BERLIN, ("call-2", "unknown", "{}"), ("call-3", "weather", "[]"))
+    )
+    models.set_responses(openai_answer("I don't know."))
     async with open_tool_world(redis_url, tables, models, allowed="10.9.9.9") as world:
         chat = await world.begin(await create_companion(world, with_tool(host)))
-        await world.say(chat, "How is Berlin?")
+        await world.send(chat, "How is Berlin?")
         async with world.running_worker():
             await world.wait_for_responses(chat, 1)
 
@@ -225,10 +227,10 @@ async def test_tool_calls_of_a_response_are_limited(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
     """A model that always calls tools is stopped, and the user gets a message."""
-    models.will(openai_tool_calls(BERLIN))  # in response to each request
+    models.set_responses(openai_tool_calls(BERLIN))  # in response to each request
     async with open_tool_world(redis_url, tables, models) as world:
         chat = await world.begin(await create_companion(world, with_tool(host)))
-        await world.say(chat, "How is Berlin?")
+        await world.send(chat, "How is Berlin?")
         async with world.running_worker():
             (message,) = await world.wait_for_responses(chat, 1)
 
@@ -242,7 +244,7 @@ async def test_images_from_s3_are_limited_by_number(
 ) -> None:
     """The model gets the newest images, or only their names if it does not support images."""
     cold = cold_settings(s3)
-    models.will(openai_answer("A teal square."))
+    models.set_responses(openai_answer("A teal square."))
     async with (
         open_tool_world(redis_url, tables, models, cold=cold) as world,
         aiohttp.ClientSession() as http,

@@ -34,7 +34,7 @@ async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]
 async def send_and_wait(world: AssistantWorld, chat: ChatId, text: str) -> str:
     """Send a message and return the text of the response."""
     before = len(await world.responses(chat))
-    await world.say(chat, text)
+    await world.send(chat, text)
     return (await world.wait_for_responses(chat, before + 1))[-1].body
 
 

@@ -48,11 +48,11 @@ async def test_assistant_killed_at_a_step_responds_once(
     """Devices get the complete response, or an incomplete one and then a new one."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("story:12")
-        await world.say(chat, "go")
+        await world.send(chat, "go")
         await kill_worker_at(world, failpoint)
         async with world.running_worker("a2"), running(persister_of(world.container).run()):
             (answer,) = await world.wait_for_responses(chat, 1)
-            await world.say(chat, "and on")
+            await world.send(chat, "and on")
             answers = await world.wait_for_responses(chat, 2)
             await eventually(lambda: world.signals(chat)[-1].end)
 
@@ -73,7 +73,7 @@ async def test_assistant_killed_after_stop_commits_the_text_so_far(
     """Redis has the stop, so the next worker does not call the model again."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("story:12")
-        await world.say(chat, "go")
+        await world.send(chat, "go")
         await kill_worker_at(world, "assistant.mid_answer:kill:4")
         assert await world.deltas.stop(chat) == 1
         found = await world.deltas.find(chat)
@@ -94,7 +94,7 @@ async def test_assistant_responds_after_the_persist_worker_was_killed(
     """Entries are recorded before they are trimmed, and recorded entries get one response."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("echo")
-        await world.say(chat, "hello")
+        await world.send(chat, "hello")
         await kill_worker_at(world, failpoint, "persist")
         await world.hot.call("HSET", world.hot.keys.lease(0, "persist"), "until_ms", 0)
         async with running(persister_of(world.container).run()):

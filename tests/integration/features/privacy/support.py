@@ -113,19 +113,19 @@ class Person:
     async def register(self, **more: Any) -> None:
         """Create the account."""
         body = {"user": self.user, "password": PASSWORD, **more}
-        granted = await self.ask("POST", "/v1/auth/register", 201, body)
+        granted = await self.request("POST", "/v1/auth/register", 201, body)
         self.token = granted["token"]
 
-    async def ask(self, method: str, path: str, status: int = 200, body: Any = None) -> Any:
+    async def request(self, method: str, path: str, status: int = 200, body: Any = None) -> Any:
         """Make a request and check the status; return the response body."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         answer = await self.client.request(method, path, json=body, headers=headers)
         assert answer.status_code == status, (method, path, answer.status_code, answer.text)
         return answer.json() if answer.content else None
 
-    async def say(self, chat: str, body: str, **more: Any) -> int:
+    async def send(self, chat: str, body: str, **more: Any) -> int:
         """Send a message; return its seq."""
-        sent = await self.ask("POST", f"/v1/chats/{chat}/messages", 201, {"body": body, **more})
+        sent = await self.request("POST", f"/v1/chats/{chat}/messages", 201, {"body": body, **more})
         seq: int = sent["seq"]
         return seq
 
@@ -133,24 +133,24 @@ class Person:
         """Upload a file; return its id."""
         digest = hashlib.sha256(content).hexdigest()
         fields = {"name": name, "size": len(content), "type": "text/plain", "sha256": digest}
-        begun = await self.ask("POST", f"/v1/chats/{chat}/attachments", 201, fields)
+        begun = await self.request("POST", f"/v1/chats/{chat}/attachments", 201, fields)
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as s3:
             answer = await s3.post(begun["url"], data=begun["fields"], files={"file": content})
             assert answer.status_code == 204, answer.text
-        await self.ask("POST", f"/v1/attachments/{begun['id']}/complete")
+        await self.request("POST", f"/v1/attachments/{begun['id']}/complete")
         file: str = begun["id"]
         return file
 
     async def open_direct(self, other: str) -> str:
         """Return the direct chat with another user."""
-        chat: str = (await self.ask("PUT", f"/v1/direct-chats/{other}"))["chat"]
+        chat: str = (await self.request("PUT", f"/v1/direct-chats/{other}"))["chat"]
         return chat
 
     async def wait_for_export(self) -> dict[str, Any]:
         """Wait until the export is finished and return it."""
 
         async def is_finished() -> dict[str, Any] | None:
-            found: dict[str, Any] = await self.ask("GET", "/v1/me/export")
+            found: dict[str, Any] = await self.request("GET", "/v1/me/export")
             return found if found["state"] in ("ready", "failed") else None
 
         return await eventually(is_finished, 60, "the export is finished")  # type: ignore[return-value]  # not None

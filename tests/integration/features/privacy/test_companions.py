@@ -65,9 +65,9 @@ async def test_sessions_are_exported_and_erased_with_all_messages(
     await zoe.register()
     ada = (await make_companion(vault.stack, f"ai-{secrets.token_hex(4)}")).id
     path = f"/v1/companions/{ada}/session"
-    chats = [(await zoe.ask("POST", path, 201, {}))["session"]["chat"]]
+    chats = [(await zoe.request("POST", path, 201, {}))["session"]["chat"]]
     await send_as_companion(vault, monkeypatch, ada, chats[0], f"first response {mark}")
-    chats.append((await zoe.ask("POST", f"{path}/renewal", 201, {}))["session"]["chat"])
+    chats.append((await zoe.request("POST", f"{path}/renewal", 201, {}))["session"]["chat"])
     await send_as_companion(vault, monkeypatch, ada, chats[1], f"second response {mark}")
     async with open_dynamodb(vault.stack.warm) as dynamodb:
         memory = SessionSummary(Seq(1), Seq(1), f"a summary: {mark}", 1)
@@ -82,12 +82,12 @@ async def test_sessions_are_exported_and_erased_with_all_messages(
         )
     worker = vault.start_worker("exports", "erasures")
 
-    await zoe.ask("POST", "/v1/me/export", 202)
+    await zoe.request("POST", "/v1/me/export", 202)
     export = await zoe.wait_for_export()
     async with httpx.AsyncClient(timeout=30) as client:
         archive = zipfile.ZipFile(io.BytesIO((await client.get(export["url"])).content))
     assert find(vault, mark)
-    receipt = (await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD}))["receipt"]
+    receipt = (await zoe.request("DELETE", "/v1/me", 202, {"password": PASSWORD}))["receipt"]
     done = await wait_for_erasure(zoe.client, receipt)
     worker.stop()
 

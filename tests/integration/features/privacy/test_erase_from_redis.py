@@ -31,7 +31,7 @@ def contains(chat: Chat, text: str) -> bool:
 
 def test_erasure_of_an_edited_message_removes_all_its_texts(chat: Chat) -> None:
     """The texts of the message and all its edits are removed, although the author has left."""
-    seq = chat.say(ALICE, "first secret")
+    seq = chat.send(ALICE, "first secret")
     chat.commit_change(ALICE, "edit", seq, "second secret")
     chat.commit_change(ALICE, "edit", seq, "third secret")
     chat.scripts.redis.hdel(chat.scripts.keys.members(CHAT), ALICE)
@@ -47,7 +47,7 @@ def test_erasure_of_an_edited_message_removes_all_its_texts(chat: Chat) -> None:
 
 def test_erasure_of_an_expired_message_removes_its_text(chat: Chat) -> None:
     """Users cannot read or delete an expired message, but it is still in the log."""
-    seq = chat.say(ALICE, "a secret", expires_at=1)
+    seq = chat.send(ALICE, "a secret", expires_at=1)
 
     refused, *_ = chat.commit_change(ALICE, "delete", seq)
     code, *_ = chat.commit_change(SYSTEM, "delete", seq, author=ALICE)
@@ -58,7 +58,7 @@ def test_erasure_of_an_expired_message_removes_its_text(chat: Chat) -> None:
 
 def test_erasure_keeps_messages_of_other_users(chat: Chat) -> None:
     """The script compares the author of the message."""
-    seq = chat.say(BOB, "of bob")
+    seq = chat.send(BOB, "of bob")
 
     code, *_ = chat.commit_change(SYSTEM, "delete", seq, author=ALICE)
 
@@ -68,7 +68,7 @@ def test_erasure_keeps_messages_of_other_users(chat: Chat) -> None:
 
 def test_delete_by_a_non_member_without_author_is_refused(chat: Chat) -> None:
     """The system user has no right except to erase."""
-    seq = chat.say(ALICE)
+    seq = chat.send(ALICE)
 
     assert chat.commit_change(SYSTEM, "delete", seq) == [5]
 

@@ -68,40 +68,40 @@ async def create_data(
     path, body = f"/v1/admin/users/{zoe.user}/password", {"password": PASSWORD}
     assert (await client.put(path, json=body, headers=bearer(key))).status_code == 204
     login = {"user": zoe.user, "password": PASSWORD, "device": f"device {mark}"}
-    zoe.token = (await zoe.ask("POST", "/v1/auth/login", 200, login))["token"]
-    await zoe.ask("PATCH", "/v1/me", 200, {"about": f"about {mark}", "discoverable": True})
-    await zoe.ask("POST", "/v1/me/push-subscriptions", 201, {"token": f"token-{mark}"})
+    zoe.token = (await zoe.request("POST", "/v1/auth/login", 200, login))["token"]
+    await zoe.request("PATCH", "/v1/me", 200, {"about": f"about {mark}", "discoverable": True})
+    await zoe.request("POST", "/v1/me/push-subscriptions", 201, {"token": f"token-{mark}"})
     chat = await zoe.open_direct(bob.user)
-    group = (await zoe.ask("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]
-    await bob.say(chat, "bob's own")
-    await zoe.ask("PUT", f"/v1/chats/{chat}/messages/1/report", 204, {"reason": f"why {mark}"})
+    group = (await zoe.request("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]
+    await bob.send(chat, "bob's own")
+    await zoe.request("PUT", f"/v1/chats/{chat}/messages/1/report", 204, {"reason": f"why {mark}"})
     for chat_id in (chat, group):
-        edited = await zoe.say(chat_id, f"one {mark}")
+        edited = await zoe.send(chat_id, f"one {mark}")
         for text in ("two", "three"):
             change = {"body": f"{text} {mark}"}
-            await zoe.ask("PATCH", f"/v1/chats/{chat_id}/messages/{edited}", 200, change)
+            await zoe.request("PATCH", f"/v1/chats/{chat_id}/messages/{edited}", 200, change)
         file = await zoe.upload(chat_id, f"content {mark}".encode(), f"file {mark}.txt")
-        await zoe.say(chat_id, f"file {mark}", attachments=[file])
-        await zoe.say(chat_id, f"for a while {mark}", expires_s=60)
+        await zoe.send(chat_id, f"file {mark}", attachments=[file])
+        await zoe.send(chat_id, f"for a while {mark}", expires_s=60)
     expiring = await send_expiring(zoe, chat, mark)
     await zoe.upload(chat, f"never sent {mark}".encode(), f"unsent {mark}.txt")
-    bobs_post = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "bob posts"}))["id"]
-    zoes_post = (await zoe.ask("POST", "/v1/me/posts", 201, {"content": f"post {mark}"}))["id"]
-    await zoe.ask("PATCH", f"/v1/me/posts/{zoes_post}", 200, {"content": f"edited {mark}"})
-    await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{bobs_post}/like", 204)
-    await zoe.ask("PUT", f"/v1/me/favorites/posts/{bob.user}/{bobs_post}", 204)
-    await zoe.ask("PUT", f"/v1/me/favorites/messages/{chat}/1", 204)
-    await zoe.ask("PUT", f"/v1/me/following/{bob.user}", 204)
-    await bob.ask("PUT", f"/v1/me/following/{zoe.user}", 204)
-    assert (await bob.ask("GET", f"/v1/users/{zoe.user}"))["about"] == f"about {mark}"
-    await zoe.ask("POST", "/v1/me/export", 202)
+    bobs_post = (await bob.request("POST", "/v1/me/posts", 201, {"content": "bob posts"}))["id"]
+    zoes_post = (await zoe.request("POST", "/v1/me/posts", 201, {"content": f"post {mark}"}))["id"]
+    await zoe.request("PATCH", f"/v1/me/posts/{zoes_post}", 200, {"content": f"edited {mark}"})
+    await zoe.request("PUT", f"/v1/users/{bob.user}/posts/{bobs_post}/like", 204)
+    await zoe.request("PUT", f"/v1/me/favorites/posts/{bob.user}/{bobs_post}", 204)
+    await zoe.request("PUT", f"/v1/me/favorites/messages/{chat}/1", 204)
+    await zoe.request("PUT", f"/v1/me/following/{bob.user}", 204)
+    await bob.request("PUT", f"/v1/me/following/{zoe.user}", 204)
+    assert (await bob.request("GET", f"/v1/users/{zoe.user}"))["about"] == f"about {mark}"
+    await zoe.request("POST", "/v1/me/export", 202)
     return {"chat": chat, "group": group, "post": bobs_post, "messages": 2 * 3 + expiring}
 
 
 async def send_expiring(zoe: Person, chat: str, mark: str) -> int:
     """Send and edit a message that expires soon; return the number of messages sent."""
     for count, expires_s in enumerate((1, 10, 60), 1):
-        seq = await zoe.say(chat, f"fleeting {mark}", expires_s=expires_s)
+        seq = await zoe.send(chat, f"fleeting {mark}", expires_s=expires_s)
         change, headers = {"body": f"f {mark}"}, bearer(zoe.token)
         path = f"/v1/chats/{chat}/messages/{seq}"
         answer = await zoe.client.patch(path, json=change, headers=headers)
@@ -134,7 +134,7 @@ async def test_erasure_removes_all_data_despite_killed_workers(
     async with RawChat(bob.user, vault.stack.port, lambda _: bob.token) as device:
         made = await create_data(vault, zoe, bob, key, mark)
         async with RawChat(zoe.user, vault.stack.port, lambda _: zoe.token) as zoe_device:
-            await zoe_device.say(made["chat"], f"by the socket {mark}")
+            await zoe_device.send(made["chat"], f"by the socket {mark}")
             await zoe.wait_for_export()
 
             async def has_dead_letter() -> bool:
@@ -145,7 +145,7 @@ async def test_erasure_removes_all_data_despite_killed_workers(
             add_dead_letter(vault, zoe.user, mark)
             before = await asyncio.to_thread(find, vault, mark)
 
-            receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
+            receipt = await zoe.request("DELETE", "/v1/me", 202, {"password": PASSWORD})
             await zoe_device.expect_close(3502)
         for name in FAILPOINTS:
             worker = vault.start_worker("erasures", failpoint=name)
@@ -153,22 +153,22 @@ async def test_erasure_removes_all_data_despite_killed_workers(
         signal_to(erasure_worker, signal.SIGCONT)
         done = await wait_for_erasure(bob.client, receipt["receipt"])
         after = await asyncio.to_thread(find, vault, mark)
-        await device.ask("chats", limit=10)
+        await device.request("chats", limit=10)
 
     assert {"{p0}:backlog", "{p0}:hooks-dead", "{p0}:dead"} - set(before) <= {"{p0}:backlog"}
     assert [place for place in before if place.startswith("exports/")]
     assert after == []
-    page = await bob.ask("GET", f"/v1/chats/{made['chat']}/messages?limit=100")
+    page = await bob.request("GET", f"/v1/chats/{made['chat']}/messages?limit=100")
     seqs = [each["seq"] for each in page["messages"]]
     assert seqs == list(range(1, len(seqs) + 1))
     assert page["messages"][0]["body"] == "bob's own"
     assert {each["sender"] for each in page["messages"] if each.get("deleted")} == {zoe.user}
-    members = await bob.ask("GET", f"/v1/chats/{made['group']}/members")
+    members = await bob.request("GET", f"/v1/chats/{made['group']}/members")
     assert [(each["user"], each["role"]) for each in members["items"]] == [(bob.user, "owner")]
-    await bob.ask("GET", f"/v1/users/{zoe.user}", 404)
-    profile = await bob.ask("GET", f"/v1/users/{bob.user}")
+    await bob.request("GET", f"/v1/users/{zoe.user}", 404)
+    profile = await bob.request("GET", f"/v1/users/{bob.user}")
     assert (profile["followers"], profile["following"]) == (0, 0)
-    likes = await bob.ask("GET", f"/v1/users/{bob.user}/posts/{made['post']}/likes")
+    likes = await bob.request("GET", f"/v1/users/{bob.user}/posts/{made['post']}/likes")
     assert likes["items"] == []
     assert [each["step"] for each in done["steps"]][-1] == "check"
     counts = {each["what"]: each["count"] for each in done["steps"]}
@@ -185,31 +185,31 @@ async def test_erased_user_has_no_access_and_the_name_stays_taken(
     await zoe.register()
     await bob.register()
     await zoe.open_direct(bob.user)
-    refresh = await zoe.ask("POST", "/v1/auth/login", 200, login_of(zoe))
-    wrong = await zoe.ask("DELETE", "/v1/me", 403, {"password": "another password"})
+    refresh = await zoe.request("POST", "/v1/auth/login", 200, login_of(zoe))
+    wrong = await zoe.request("DELETE", "/v1/me", 403, {"password": "another password"})
 
-    receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
+    receipt = await zoe.request("DELETE", "/v1/me", 202, {"password": PASSWORD})
     early = await zoe.client.get("/v1/me", headers=bearer(zoe.token))
     await wait_for_erasure(zoe.client, receipt["receipt"])
 
     assert wrong["code"] == "forbidden"
     assert early.status_code == 403
-    await zoe.ask("GET", "/v1/me", 403)
+    await zoe.request("GET", "/v1/me", 403)
     vault.stack.delete_user_state(zoe.user)
-    await zoe.ask("GET", "/v1/me", 403)  # this also holds after Redis lost its data
+    await zoe.request("GET", "/v1/me", 403)  # this also holds after Redis lost its data
     with pytest.raises(Ended):
         await RawChat(zoe.user, vault.stack.port, lambda _: zoe.token).start()
     zoe.token = ""
-    await zoe.ask("POST", "/v1/auth/login", 401, login_of(zoe))
+    await zoe.request("POST", "/v1/auth/login", 401, login_of(zoe))
     body = {"refresh_token": refresh["refresh_token"]}
-    await zoe.ask("POST", "/v1/auth/refresh", 401, body)
-    await zoe.ask("POST", "/v1/auth/register", 409, login_of(zoe))
+    await zoe.request("POST", "/v1/auth/refresh", 401, body)
+    await zoe.request("POST", "/v1/auth/register", 409, login_of(zoe))
     acting = {**bearer(key), "X-Chat-As": zoe.user}
     assert (await zoe.client.get("/v1/chats", headers=acting)).status_code == 404
     unban = await zoe.client.delete(f"/v1/admin/users/{zoe.user}/ban", headers=bearer(key))
     assert unban.status_code == 404
-    await bob.ask("PUT", f"/v1/direct-chats/{zoe.user}", 404)
-    await bob.ask("GET", f"/v1/erasures/{'0' * 48}", 404)
+    await bob.request("PUT", f"/v1/direct-chats/{zoe.user}", 404)
+    await bob.request("GET", f"/v1/erasures/{'0' * 48}", 404)
 
 
 async def test_erasure_by_the_application_is_idempotent(
@@ -220,7 +220,7 @@ async def test_erasure_by_the_application_is_idempotent(
     path, headers = f"/v1/admin/users/{zoe.user}", bearer(key)
     absent = await zoe.client.delete(path, headers=headers)
     zoe.token = vault.stack.token(zoe.user)
-    await zoe.ask("GET", "/v1/me")
+    await zoe.request("GET", "/v1/me")
 
     first = (await zoe.client.delete(path, headers=headers)).json()
     again = (await zoe.client.delete(path, headers=headers)).json()
@@ -232,8 +232,8 @@ async def test_erasure_by_the_application_is_idempotent(
     assert later["state"] == "done"
     yan = new_person("yan")
     yan.token = vault.stack.token(yan.user)
-    await yan.ask("GET", "/v1/me")
-    await yan.ask("DELETE", "/v1/me", 202, {})
+    await yan.request("GET", "/v1/me")
+    await yan.request("DELETE", "/v1/me", 202, {})
 
 
 def login_of(person: Person) -> dict[str, str]:

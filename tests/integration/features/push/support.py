@@ -61,7 +61,7 @@ class PushWorld:
         """Create a group of all three users."""
         return await make_group(self.container, self.alice, self.bob, self.carol)
 
-    async def say(self, chat: Audience, *texts: str) -> None:
+    async def send(self, chat: Audience, *texts: str) -> None:
         """Send messages as Alice."""
         await self.gateway.send(chat, *texts, sender=self.alice)
 

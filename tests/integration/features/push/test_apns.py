@@ -64,7 +64,7 @@ async def test_apns_request_has_the_documented_headers_and_payload(
         assert (await apns.send(PHONE, NOTICE)).outcome is Outcome.SENT
 
     assert (len(apns_service.tokens), apns_service.connected) == (1, 1)
-    taken, _ = apns_service.taken_for(DEVICE)
+    taken, _ = apns_service.requests_for(DEVICE)
     headers = taken.headers
     assert (headers[":method"], headers[":scheme"]) == ("POST", "https")
     assert headers["apns-topic"] == TOPIC
@@ -113,7 +113,7 @@ async def test_apns_error_has_an_outcome_by_its_reason(
     """`GONE` deletes the device; `BUSY` and `DOWN` are retried."""
     label = reason if reason.isascii() else "other"
     before = PUSH_REFUSALS.labels("apns", label)._value.get()
-    apns_service.answer(DEVICE, apns_error(status, reason))
+    apns_service.set_replies(DEVICE, apns_error(status, reason))
 
     verdict = await apns.send(PHONE, NOTICE)
 
@@ -138,7 +138,7 @@ async def test_apns_gone_device_has_a_time_if_the_body_is_valid(
     apns: Apns, apns_service: ApnsService, body: str, gone_ms: int | None
 ) -> None:
     """The status alone means that the device is gone."""
-    apns_service.answer(DEVICE, Reply(410, body=body))
+    apns_service.set_replies(DEVICE, Reply(410, body=body))
 
     verdict = await apns.send(PHONE, NOTICE)
 
@@ -149,14 +149,14 @@ async def test_apns_expired_provider_token_is_renewed_once(
     apns: Apns, apns_service: ApnsService
 ) -> None:
     """APNs refuses providers that renew their token too often."""
-    apns_service.answer(DEVICE, apns_error(403, "ExpiredProviderToken"))
+    apns_service.set_replies(DEVICE, apns_error(403, "ExpiredProviderToken"))
 
     first = await asyncio.gather(*(apns.send(PHONE, NOTICE) for _ in range(5)))
     later = [await apns.send(PHONE, NOTICE) for _ in range(3)]
 
     assert {verdict.outcome for verdict in [*first, *later]} == {Outcome.DOWN}
     assert len(apns_service.tokens) == 2
-    apns_service.answer(DEVICE)
+    apns_service.set_replies(DEVICE)
     assert (await apns.send(PHONE, NOTICE)).outcome is Outcome.SENT
     assert len(apns_service.tokens) == 2
 
@@ -165,7 +165,7 @@ async def test_apns_stream_reset_has_an_outcome_by_its_code(
     apns: Apns, apns_service: ApnsService
 ) -> None:
     """`REFUSED_STREAM` means that it was not processed. After another code, it may have been."""
-    apns_service.answer(
+    apns_service.set_replies(
         DEVICE,
         Reply(RESET, body="REFUSED_STREAM", times=1),
         Reply(RESET, body="INTERNAL_ERROR", times=1),
@@ -216,7 +216,7 @@ async def test_apns_absent_user_gets_one_push_of_the_newest_message_per_device(
     direct, group = await world.direct(), await world.group()
     phone, tablet = await register(world, world.bob), await register(world, world.bob)
     browser = await world.subscribe(world.bob)
-    await world.say(direct, "One", "Two", "Three")
+    await world.send(direct, "One", "Two", "Three")
 
     async with world.running_worker():
         for one in (phone, tablet):
@@ -225,14 +225,14 @@ async def test_apns_absent_user_gets_one_push_of_the_newest_message_per_device(
             assert aps["alert"] == {"title": world.alice, "body": "Three"}
             assert (aps["badge"], aps["thread-id"], payload["seq"]) == (3, direct.chat, 3)
         await browser.wait_for(1)
-        await world.say(direct, "Four")
+        await world.send(direct, "Four")
         await apns_service.wait_for(phone.target, 2)
-        await world.say(group, "Hello")
+        await world.send(group, "Hello")
         payloads = await apns_service.wait_for(phone.target, 3)
         await world.wait_until_scanned()
 
     assert [one["aps"]["badge"] for one in payloads] == [3, 4, 5]
-    first, second, third = apns_service.taken_for(phone.target)
+    first, second, third = apns_service.requests_for(phone.target)
     collapse = "apns-collapse-id"
     assert first.headers[collapse] == second.headers[collapse] != third.headers[collapse]
     assert (len(apns_service.taken), apns_service.connected) == (6, 1)
@@ -246,16 +246,16 @@ async def test_apns_push_is_retried_only_if_it_was_not_sent(
     world = world_with_apns
     direct = await world.direct()
     busy, expired, failing = [await register(world, world.bob) for _ in range(3)]
-    apns_service.answer(busy.target, apns_error(429, "TooManyRequests", times=2))
-    apns_service.answer(expired.target, apns_error(403, "ExpiredProviderToken", times=1))
-    apns_service.answer(failing.target, apns_error(500, "InternalServerError", times=1))
+    apns_service.set_replies(busy.target, apns_error(429, "TooManyRequests", times=2))
+    apns_service.set_replies(expired.target, apns_error(403, "ExpiredProviderToken", times=1))
+    apns_service.set_replies(failing.target, apns_error(500, "InternalServerError", times=1))
 
     async with world.running_worker():
-        await world.say(direct, "Hello")
+        await world.send(direct, "Hello")
         for one, count in ((busy, 3), (expired, 2), (failing, 1)):
             await apns_service.wait_for(one.target, count)
         await world.wait_until_scanned()
-        await world.say(direct, "Again")
+        await world.send(direct, "Again")
         for one, count in ((busy, 4), (expired, 3), (failing, 2)):
             await apns_service.wait_for(one.target, count)
         await world.wait_until_scanned()
@@ -276,18 +276,20 @@ async def test_apns_gone_device_is_removed_unless_registered_again(
     bad, gone, registered_later, bad_key = [await register(world, world.bob) for _ in range(4)]
     returning = await register(world, world.bob)
     gate = asyncio.Event()
-    apns_service.answer(bad.target, apns_error(400, "BadDeviceToken"))
-    apns_service.answer(gone.target, apns_error(410, "Unregistered", timestamp=now_ms + 60_000))
-    apns_service.answer(
+    apns_service.set_replies(bad.target, apns_error(400, "BadDeviceToken"))
+    apns_service.set_replies(
+        gone.target, apns_error(410, "Unregistered", timestamp=now_ms + 60_000)
+    )
+    apns_service.set_replies(
         registered_later.target, apns_error(410, "Unregistered", timestamp=now_ms - 60_000)
     )
-    apns_service.answer(bad_key.target, apns_error(403, "InvalidProviderToken"))
+    apns_service.set_replies(bad_key.target, apns_error(403, "InvalidProviderToken"))
     late = apns_error(400, "BadDeviceToken")
     late.gate = gate
-    apns_service.answer(returning.target, late)
+    apns_service.set_replies(returning.target, late)
 
     async with world.running_worker():
-        await world.say(direct, "Hello")
+        await world.send(direct, "Hello")
         for one in (bad, gone, registered_later, bad_key, returning):
             await apns_service.wait_for(one.target, 1)
         # The device registers again before the response arrives.

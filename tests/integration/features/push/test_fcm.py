@@ -49,7 +49,7 @@ async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
         "token_uri": f"{push_service.url}/token",
     }
     granted = json.dumps({"access_token": "granted", "expires_in": 3600})
-    push_service.answer("/token", Reply(200, body=granted))
+    push_service.set_replies("/token", Reply(200, body=granted))
     async with open_outbound(config.Outbound(allow_private=["127.0.0.0/8"])) as outbound:
         yield Fcm(
             outbound=outbound,
@@ -115,14 +115,14 @@ async def test_fcm_error_has_an_outcome_by_its_code(
 ) -> None:
     """`GONE` deletes the device, except for a 404 without an error code."""
     body = json.dumps({"error": {"details": [{"errorCode": code}]}})
-    push_service.answer(SEND, Reply(status, {"Retry-After": "3"}, body))
+    push_service.set_replies(SEND, Reply(status, {"Retry-After": "3"}, body))
 
     assert (await fcm.send(PHONE, NOTICE)).outcome is outcome
 
 
 async def test_fcm_without_access_token_sends_nothing(fcm: Fcm, push_service: PushService) -> None:
     """An error of the service account is temporary and deletes no devices."""
-    push_service.answer("/token", Reply(400, body='{"error":"invalid_grant"}'))
+    push_service.set_replies("/token", Reply(400, body='{"error":"invalid_grant"}'))
 
     assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.DOWN
     assert [one.path for one in push_service.taken] == ["/token"]

@@ -105,11 +105,11 @@ async def test_push_subscription_gets_pushes_until_it_is_removed(
     assert browser.keys["auth"] not in str(listed)
 
     async with world.running_worker():
-        await world.say(direct, "Over HTTP")
+        await world.send(direct, "Over HTTP")
         assert (await browser.wait_for(1))[0]["text"] == "Over HTTP"
         removed = await bob.delete(f"{SUBSCRIPTIONS}/{made.json()['id']}")
         assert removed.status_code == 204
-        await world.say(direct, "Too late")
+        await world.send(direct, "Too late")
         await world.wait_until_scanned()
     assert len(browser.taken) == 1
     assert problem_of(await bob.delete(f"{SUBSCRIPTIONS}/{made.json()['id']}"))[0] == 404
@@ -155,7 +155,7 @@ async def test_push_subscription_belongs_to_the_last_user_who_registered_it(
     assert (await bob.get(SUBSCRIPTIONS)).json()["items"] == []
     assert len((await carol.get(SUBSCRIPTIONS)).json()["items"]) == 1
     async with world.running_worker():
-        await world.say(direct, "For Bob alone")
+        await world.send(direct, "For Bob alone")
         await world.wait_until_scanned()
     assert browser.taken == []
 

@@ -38,7 +38,7 @@ async def test_notify_absent_user_gets_an_encrypted_push(
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
 
-    await world.say(direct, "Lunch at noon?")
+    await world.send(direct, "Lunch at noon?")
     (notice,) = await browser.wait_for(1)
 
     assert notice.pop("ts") > 0
@@ -72,7 +72,7 @@ async def test_notify_absent_members_get_a_push_per_browser_and_the_sender_none(
     phone, laptop = await world.subscribe(world.bob), await world.subscribe(world.bob)
     carols = await world.subscribe(world.carol)
 
-    await world.say(group, "Hello all")
+    await world.send(group, "Hello all")
     for browser in (phone, laptop, carols):
         (notice,) = await browser.wait_for(1)
         assert (notice["title"], notice["sender"]) == ("Team", world.alice)
@@ -91,7 +91,7 @@ async def test_notify_user_with_a_foreground_client_gets_no_push(
     await world.set_presence(world.bob, State.ONLINE)
     await world.set_presence(world.carol, State.AWAY)
 
-    await world.say(group, "Hello")
+    await world.send(group, "Hello")
     await carols.wait_for(1)
     await world.wait_until_scanned()
 
@@ -107,7 +107,7 @@ async def test_notify_user_whose_session_ended_before_the_message_gets_one_push(
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
     await world.set_presence(world.bob, State.ONLINE)
 
-    await world.say(group, "Hello")
+    await world.send(group, "Hello")
     await carols.wait_for(1)  # the chat was scanned while Bob was recorded as online
     await world.set_presence(world.bob, State.OFFLINE)
     (notice,) = await bobs.wait_for(1)
@@ -124,7 +124,7 @@ async def test_notify_message_read_before_the_second_check_is_not_pushed(world: 
     browser = await world.subscribe(world.bob)
     await world.set_presence(world.bob, State.ONLINE)
 
-    await world.say(direct, "Hello")
+    await world.send(direct, "Hello")
     await world.wait_until_due(direct)
     await world.read(world.bob, direct, 1)
     await world.set_presence(world.bob, State.OFFLINE)
@@ -161,16 +161,16 @@ async def test_notify_muted_chat_gets_no_push_until_the_mute_ends(
     preferences = world.container.get(PreferencesContainer).preferences
     await preferences.change(world.bob, muted.chat, PreferencesChange(muted_until=0))
 
-    await world.say(muted, "Psst")
+    await world.send(muted, "Psst")
     await world.wait_until_scanned()
-    await world.say(group, "Hey")
+    await world.send(group, "Hey")
     (notice,) = await browser.wait_for(1)
     assert (notice["chat"], notice["badge"]) == (group.chat, group.top + 2)
 
     ends_s = int(time.time()) + 2
     await preferences.change(world.bob, muted.chat, PreferencesChange(muted_until=ends_s))
     await eventually(lambda: time.time() > ends_s, what="the mute ends")
-    await world.say(muted, "Psst again")
+    await world.send(muted, "Psst again")
     assert (await browser.wait_for(2))[1]["chat"] == muted.chat
 
 
@@ -181,7 +181,7 @@ async def test_notify_message_read_within_the_delay_is_not_pushed(
         direct = await world.direct()
         browser = await world.subscribe(world.bob)
         async with world.running_worker():
-            await world.say(direct, "one", "two")
+            await world.send(direct, "one", "two")
             await world.wait_until_due(direct)
             await world.read(world.bob, direct, 2)
             await world.end_delay(direct)
@@ -199,7 +199,7 @@ async def test_notify_messages_within_the_delay_get_one_push_of_the_newest(
         browser = await world.subscribe(world.bob)
         async with world.running_worker():
             for count, texts in enumerate((["1", "2", "3"], ["4"]), 1):
-                await world.say(direct, *texts)
+                await world.send(direct, *texts)
                 await world.wait_until_due(direct)
                 await world.end_delay(direct)
                 await browser.wait_for(count)
@@ -223,7 +223,7 @@ async def test_notify_without_preview_sends_no_text(
         direct = await world.direct()
         browser = await world.subscribe(world.bob)
         async with world.running_worker():
-            await world.say(direct, "secret")
+            await world.send(direct, "secret")
             (notice,) = await browser.wait_for(1)
 
     assert notice["text"] == ""
@@ -235,7 +235,7 @@ async def test_notify_message_in_a_large_chat_is_pushed_to_mentioned_users(
     """Only an `@` at the start of a word is a mention."""
     group = await world.group()
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
-    await world.say(group, f"Hello @{world.bob} and @nobody, not a@{world.carol}")
+    await world.send(group, f"Hello @{world.bob} and @nobody, not a@{world.carol}")
     await world.hot.call("HSET", world.hot.keys.chat(group.chat), "large", "7")
 
     async with world.running_worker():
@@ -255,9 +255,9 @@ async def test_notify_expired_subscription_is_removed(world: PushWorld, status: 
     """Other browsers of the user still get pushes."""
     direct = await world.direct()
     gone, active = await world.subscribe(world.bob), await world.subscribe(world.bob)
-    world.service.answer(gone.path, Reply(status))
+    world.service.set_replies(gone.path, Reply(status))
 
-    await world.say(direct, "one")
+    await world.send(direct, "one")
     await active.wait_for(1)
 
     async def is_removed() -> bool:
@@ -267,7 +267,7 @@ async def test_notify_expired_subscription_is_removed(world: PushWorld, status: 
         return [one.target for one in left] == [active.endpoint]
 
     await eventually(is_removed)
-    await world.say(direct, "two")
+    await world.send(direct, "two")
     await active.wait_for(2)
     await world.wait_until_scanned()
     assert len(gone.taken) == 1
@@ -279,12 +279,12 @@ async def test_notify_user_who_subscribes_later_gets_pushes(
 ) -> None:
     """The worker caches that a user has no browser until the user registers one."""
     direct = await world.direct()
-    await world.say(direct, "no browser yet")
+    await world.send(direct, "no browser yet")
     await world.wait_until_scanned()
     assert await world.hot.call("GET", world.hot.keys.pushing(world.bob)) == b"0"
 
     browser = await world.subscribe(world.bob)
-    await world.say(direct, "now")
+    await world.send(direct, "now")
 
     assert (await browser.wait_for(1))[0]["text"] == "now"
 
@@ -299,10 +299,10 @@ async def test_notify_busy_service_is_retried_after_retry_after(
     """The push is sent again after the time in the 429 response."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
-    world.service.answer(browser.path, Reply(429, {"Retry-After": "2"}, times=1))
+    world.service.set_replies(browser.path, Reply(429, {"Retry-After": "2"}, times=1))
 
     started = time.monotonic()
-    await world.say(direct, "one")
+    await world.send(direct, "one")
     await browser.wait_for(2)
 
     assert time.monotonic() - started >= 2
@@ -319,12 +319,12 @@ async def test_notify_service_that_hangs_does_not_delay_others(
     direct, group = await world.direct(), await world.group()
     async with open_push_service() as stuck:
         bobs = await world.subscribe(world.bob, stuck)
-        stuck.answer(bobs.path, Reply(201, gate=asyncio.Event()))
+        stuck.set_replies(bobs.path, Reply(201, gate=asyncio.Event()))
         carols = await world.subscribe(world.carol)
-        await world.say(direct, "for bob")
+        await world.send(direct, "for bob")
         await eventually(lambda: len(bobs.taken) == 1)
 
-        await world.say(group, "for carol")
+        await world.send(group, "for carol")
         assert (await carols.wait_for(1))[0]["text"] == "for carol"
 
 
@@ -335,9 +335,9 @@ async def test_notify_push_that_may_have_arrived_is_not_sent_again(
     """After a 500, the push may have been sent. A push is delivered at most once."""
     direct = await world.direct()
     browser, other = await world.subscribe(world.bob), await world.subscribe(world.bob)
-    world.service.answer(browser.path, Reply(500))
+    world.service.set_replies(browser.path, Reply(500))
 
-    await world.say(direct, "one")
+    await world.send(direct, "one")
     await other.wait_for(1)
     await world.wait_until_scanned()
 
@@ -377,9 +377,9 @@ async def test_notify_two_workers_send_one_push(
         other.running_worker("n2"),
     ):
         async with world.running_worker("n1"):
-            await world.say(direct, "one")
+            await world.send(direct, "one")
             await browser.wait_for(1)
-        await world.say(direct, "two")
+        await world.send(direct, "two")
         await browser.wait_for(2)
         await world.wait_until_scanned()
 
@@ -393,10 +393,10 @@ async def test_notify_message_persisted_before_the_scan_is_pushed(
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
     async with world.running_worker():
-        await world.say(direct, "one")
+        await world.send(direct, "one")
         await browser.wait_for(1)
     async with running(persister_of(world.container).run()):
-        await world.say(direct, "two")
+        await world.send(direct, "two")
         stored = world.hot.keys.chat(direct.chat)
 
         async def is_stored() -> bool:
@@ -421,7 +421,7 @@ async def test_notify_killed_at_a_step_sends_at_most_one_push(
     """A push that the killed worker claimed is lost; others are sent by the next worker."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
-    await world.say(direct, "one")
+    await world.send(direct, "one")
 
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "notify",
@@ -439,7 +439,7 @@ async def test_notify_killed_at_a_step_sends_at_most_one_push(
     async with world.running_worker("n2"):
         await world.wait_until_scanned()
         assert [notice["text"] for notice in browser.notices()] == ["one"] * count
-        await world.say(direct, "two")
+        await world.send(direct, "two")
         assert (await browser.wait_for(count + 1))[-1]["text"] == "two"
 
 

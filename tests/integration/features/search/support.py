@@ -75,7 +75,7 @@ class SearchStack(NamedTuple):
 
     async def archive(self) -> int:
         """Archive all messages; return the number of segments."""
-        worker = await self.vault.stack.bring_up_worker(
+        worker = await self.vault.stack.start_worker_async(
             "archive",
             CHAT_ARCHIVE_RETENTION_S="1",
             CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN="1",
@@ -151,7 +151,7 @@ async def open_persons(search_stack: SearchStack) -> AsyncIterator[NewPerson]:
 
 async def search(person: Person, text: str, **query: Any) -> dict[str, Any]:
     """Return a page of results."""
-    found: dict[str, Any] = await person.ask(
+    found: dict[str, Any] = await person.request(
         "GET", f"/v1/search?{urllib.parse.urlencode({'q': text, **query})}"
     )
     return found
@@ -178,6 +178,6 @@ async def wait_for_results(person: Person, text: str, count: int = 1) -> list[st
 
 async def make_group(owner: Person, *members: str, **fields: Any) -> str:
     """Create a group and return its id."""
-    made = await owner.ask("POST", "/v1/chats", 201, {"members": list(members), **fields})
+    made = await owner.request("POST", "/v1/chats", 201, {"members": list(members), **fields})
     chat: str = made["chat"]
     return chat

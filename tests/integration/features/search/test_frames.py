@@ -26,10 +26,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 TERMINAL_S = 60.0
 
 
-async def ask(search_stack: SearchStack, person: Person, **fields: Any) -> dict[str, Any]:
+async def send_search(search_stack: SearchStack, person: Person, **fields: Any) -> dict[str, Any]:
     """Send a `search` frame and return the response."""
     async with search_stack.vault.stack.chat_of(person.user) as device:
-        return await device.ask("search", **fields)
+        return await device.request("search", **fields)
 
 
 async def test_search_over_the_socket_has_the_results_of_http(
@@ -39,12 +39,12 @@ async def test_search_over_the_socket_has_the_results_of_http(
     ann, ben, eve = await new_person("ann"), await new_person("ben"), await new_person("eve")
     chat = await make_group(ann, ben.user)
     for n in range(5):
-        await ann.say(chat, f"lychee number {n}")
+        await ann.send(chat, f"lychee number {n}")
     await wait_for_results(ben, "lychee", 5)
 
-    first = await ask(search_stack, ben, q="lychee", limit=2)
+    first = await send_search(search_stack, ben, q="lychee", limit=2)
     over_http = await search(ben, "lychee", limit=2)
-    rest = await ask(search_stack, ben, q="lychee", limit=2, after=over_http["next"])
+    rest = await send_search(search_stack, ben, q="lychee", limit=2, after=over_http["next"])
     last = await search(ben, "lychee", limit=2, cursor=rest["next"])
 
     assert first["results"] == over_http["items"]
@@ -52,7 +52,7 @@ async def test_search_over_the_socket_has_the_results_of_http(
     bodies = [each["message"]["body"] for each in (*first["results"], *rest["results"])]
     assert bodies == [f"lychee number {n}" for n in (4, 3, 2, 1)]
     assert [each["message"]["body"] for each in last["items"]] == ["lychee number 0"]
-    assert (await ask(search_stack, eve, q="lychee"))["results"] == []
+    assert (await send_search(search_stack, eve, q="lychee"))["results"] == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ async def test_invalid_search_frame_is_refused(
     ann = await new_person("ann")
 
     with pytest.raises(Failed) as refused:
-        await ask(search_stack, ann, **fields)
+        await send_search(search_stack, ann, **fields)
 
     assert refused.value.code == code
     assert text in str(refused.value)
@@ -87,13 +87,13 @@ async def test_search_cursor_of_another_user_or_query_is_refused(
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
-        await ann.say(chat, f"durian {n}")
+        await ann.send(chat, f"durian {n}")
     await wait_for_results(ann, "durian", 3)
-    cursor = (await ask(search_stack, ann, q="durian", limit=1))["next"]
+    cursor = (await send_search(search_stack, ann, q="durian", limit=1))["next"]
 
     for person, fields in ((ben, {}), (ann, {"order": "relevance"}), (ann, {"q": "durian 1"})):
         with pytest.raises(Failed) as refused:
-            await ask(search_stack, person, **{"q": "durian", "after": cursor, **fields})
+            await send_search(search_stack, person, **{"q": "durian", "after": cursor, **fields})
         assert refused.value.code == "bad_request"
 
 
@@ -110,7 +110,7 @@ async def test_sdk_searches_over_the_socket(
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
-        await ann.say(chat, f"guava {n}")
+        await ann.send(chat, f"guava {n}")
     await wait_for_results(ben, "guava", 3)
 
     async with ChatClient(f"ws://127.0.0.1:{search_stack.vault.stack.port}/", ben.token) as client:
@@ -129,9 +129,9 @@ async def test_terminal_shows_the_newest_results(
     """`/search` prints at most ten results and sends no message."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat, group = await ann.open_direct(ben.user), await make_group(ann, ben.user, name="Fruit")
-    await ann.say(group, "rambutan in the group")
+    await ann.send(group, "rambutan in the group")
     for n in range(11):
-        await ann.say(chat, f"rambutan {n}")
+        await ann.send(chat, f"rambutan {n}")
     await wait_for_results(ben, "rambutan", 12)
     stack = search_stack.vault.stack
     process = await asyncio.create_subprocess_exec(
@@ -180,14 +180,14 @@ async def test_search_without_a_worker_is_unavailable(
     """The error names the missing worker. When it has started, a search succeeds."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
-    await ann.say(chat, "salak one")
+    await ann.send(chat, "salak one")
     await wait_for_results(ann, "salak")
     search_stack.stop_indexer()
 
     with pytest.raises(Failed) as refused:
-        await ask(search_stack, ann, q="salak")
+        await send_search(search_stack, ann, q="salak")
     search_stack.start_indexer()
 
     assert refused.value.code == "unavailable"
     assert "chatserver worker search" in str(refused.value)
-    assert len((await ask(search_stack, ann, q="salak"))["results"]) == 1
+    assert len((await send_search(search_stack, ann, q="salak"))["results"]) == 1

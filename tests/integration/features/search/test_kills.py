@@ -73,23 +73,23 @@ async def test_messages_are_found_after_an_indexer_was_killed(
     """Messages, edits and deletions from before and after the kill are found."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
-    edited = await ann.say(chat, "draft")
-    deleted = await ann.say(chat, "cherry mistake")
+    edited = await ann.send(chat, "draft")
+    deleted = await ann.send(chat, "cherry mistake")
     if "sweep" in step:
         search_stack.delete_position()  # a sweep runs for a new index or after a gap
     worker = search_stack.start_indexer(failpoint=step)
-    await ann.say(chat, "cherry before")
+    await ann.send(chat, "cherry before")
     change = {"body": "cherry edited"}
-    await ann.ask("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, change)
-    await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
+    await ann.request("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, change)
+    await ann.request("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
 
     async def send_another() -> None:
         """Send another message, because a sweep may have indexed all earlier ones."""
-        await ann.say(chat, "one more")
+        await ann.send(chat, "one more")
         await asyncio.sleep(0.2)
 
     await wait_until_killed(worker, send_another)
-    await ann.say(chat, "cherry after")
+    await ann.send(chat, "cherry after")
     search_stack.delete_leases()
     successor = search_stack.start_indexer()
     try:
@@ -107,7 +107,7 @@ async def test_indexer_killed_at_any_time_loses_no_message(
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for round_ in range(6):
-        worker = await search_stack.vault.stack.bring_up_worker(
+        worker = await search_stack.vault.stack.start_worker_async(
             "search",
             **{
                 "chatserver.features.search.engines.lance.MAINTENANCE_INTERVAL_S": "0",
@@ -115,9 +115,9 @@ async def test_indexer_killed_at_any_time_loses_no_message(
             },
         )
         for n in range(5):
-            await ann.say(chat, f"apricot {round_} {n}")
-        deleted = await ann.say(chat, "apricot deleted")
-        await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
+            await ann.send(chat, f"apricot {round_} {n}")
+        deleted = await ann.send(chat, "apricot deleted")
+        await ann.request("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
         if round_ % 2:  # the indexer has indexed some messages and merges files
             await wait_for_results(ben, f'"apricot {round_} 0"')
         worker.kill()
@@ -138,12 +138,12 @@ async def test_erasure_is_completed_after_the_indexer_was_killed(
     zoe, ben = await new_person("zoe"), await new_person("ben")
     mark = f"secret{secrets.token_hex(6)}"
     chat = await zoe.open_direct(ben.user)
-    await zoe.say(chat, mark)
+    await zoe.send(chat, mark)
     worker = search_stack.start_indexer(failpoint="search.in_erasure")
     await wait_for_results(ben, mark)
     erasures = search_stack.vault.start_worker("erasures")
 
-    receipt = (await zoe.ask("DELETE", "/v1/me", 202, {}))["receipt"]
+    receipt = (await zoe.request("DELETE", "/v1/me", 202, {}))["receipt"]
     await wait_until_killed(worker)
     search_stack.delete_leases()
     successor = search_stack.start_indexer()
@@ -162,18 +162,18 @@ async def test_indexer_that_was_down_for_long_catches_up(
     """The backlog has been trimmed, so the indexer reads the chats."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
-    edited = await ann.say(chat, "melon draft")
-    deleted = await ann.say(chat, "melon deleted")
+    edited = await ann.send(chat, "melon draft")
+    deleted = await ann.send(chat, "melon deleted")
     worker = search_stack.start_indexer()
     await wait_for_results(ben, "melon", 2)
     worker.kill()
     search_stack.delete_leases()
 
     search_stack.delete_position()
-    await ann.ask("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, {"body": "melon final"})
-    await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
+    await ann.request("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, {"body": "melon final"})
+    await ann.request("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
     other = await ben.open_direct(ann.user)
-    await ben.say(other, "melon new")
+    await ben.send(other, "melon new")
     await eventually(lambda: not search_stack.has_waiting(), what="all entries are stored")
     search_stack.delete_position()
     successor = search_stack.start_indexer()
@@ -189,7 +189,7 @@ async def test_deleted_index_is_rebuilt(search_stack: SearchStack, new_person: N
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
-        await ann.say(chat, f"grape {n}")
+        await ann.send(chat, f"grape {n}")
     worker = search_stack.start_indexer()
     await wait_for_results(ben, "grape", 3)
     worker.kill()

@@ -44,14 +44,14 @@ async def test_rebuild_restores_missing_documents_during_new_messages(
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await make_group(ann, ben.user)
     for n in range(5):
-        await ann.say(chat, f"walnut {n}")
+        await ann.send(chat, f"walnut {n}")
     await wait_for_results(ben, "walnut", 5)
     archived = await search_stack.archive()
     search_stack.delete_documents(chat)
     assert len(await search_texts(ben, "walnut")) < 5
 
     rebuilding = asyncio.create_task(run(search_stack, "rebuild"))
-    await ann.say(chat, "walnut live")
+    await ann.send(chat, "walnut live")
     done = await rebuilding
     status = await run(search_stack, "status", "--format", "json")
     queried = await run(search_stack, "query", "walnut", "--as", ben.user)
@@ -83,14 +83,14 @@ async def test_erased_user_is_removed_from_the_index_files(
     mark = f"secret{secrets.token_hex(6)}"
     chat = await zoe.open_direct(ben.user)
     for n in range(30):
-        await zoe.say(chat, f"{mark} number {n}")
-    await ben.say(chat, "hazelnut stays")
+        await zoe.send(chat, f"{mark} number {n}")
+    await ben.send(chat, "hazelnut stays")
     await wait_for_results(ben, mark, 30)
     assert search_stack.find_files_with(mark)
     assert search_stack.find_files_with(zoe.user)
     worker = search_stack.vault.start_worker("erasures")
 
-    receipt = (await zoe.ask("DELETE", "/v1/me", 202, {}))["receipt"]
+    receipt = (await zoe.request("DELETE", "/v1/me", 202, {}))["receipt"]
     done = await wait_for_erasure(ben.client, receipt)
 
     assert "partitions of the search index compacted" in str(done["steps"])
@@ -107,7 +107,7 @@ async def test_search_index_of_a_tenant_is_deleted(
     """The files of an embedded index are deleted; an index in S3 is deleted with the objects."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
-    await ann.say(chat, "almond")
+    await ann.send(chat, "almond")
     await wait_for_results(ben, "almond")
     search_stack.stop_indexer()
 

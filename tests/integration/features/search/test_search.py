@@ -25,11 +25,11 @@ async def test_message_is_found_by_members_with_a_snippet(new_person: NewPerson)
     """A user who is not a member does not find it, with or without the chat in the query."""
     ann, ben, eve = await new_person("ann"), await new_person("ben"), await new_person("eve")
     chat = await ann.open_direct(ben.user)
-    seq = await ann.say(chat, 'Lunch at the <b>Größe</b> & "Café"?')
+    seq = await ann.send(chat, 'Lunch at the <b>Größe</b> & "Café"?')
 
     await wait_for_results(ben, "grosse cafe")
     page = await search(ann, 'lunch "grosse b"')
-    await eve.ask("GET", f"/v1/search?q=lunch+in:{chat}", 404)
+    await eve.request("GET", f"/v1/search?q=lunch+in:{chat}", 404)
 
     (item,) = page["items"]
     assert (item["message"]["chat"], item["message"]["seq"]) == (chat, seq)
@@ -47,7 +47,7 @@ async def test_languages_without_spaces_are_found(new_person: NewPerson) -> None
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for body in ("明天我们去东京都吃饭", "すぐ行くから待って", "สวัสดีครับ"):
-        await ann.say(chat, body)
+        await ann.send(chat, body)
 
     for query in ("东京", "行く", "都吃", "待", "สวัสดี"):
         assert len(await wait_for_results(ben, query)) == 1
@@ -59,10 +59,10 @@ async def test_search_filters_and_orders_results(new_person: NewPerson) -> None:
     ann, ben = await new_person("ann"), await new_person("ben")
     direct = await ann.open_direct(ben.user)
     group = await make_group(ann, ben.user)
-    await ann.say(direct, "apple apple apple")
-    await ben.say(group, "one apple among many other words in a long text about nothing")
+    await ann.send(direct, "apple apple apple")
+    await ben.send(group, "one apple among many other words in a long text about nothing")
     file = await ann.upload(direct, b"content", "notes.txt")
-    await ann.say(direct, "apple file", attachments=[file])
+    await ann.send(direct, "apple file", attachments=[file])
     await wait_for_results(ann, "apple", 3)
 
     assert await search_texts(ann, "apple from:me") == ["apple file", "apple apple apple"]
@@ -82,7 +82,7 @@ async def test_search_pages_have_each_result_once(new_person: NewPerson, order: 
     chats = [await ann.open_direct(ben.user), await make_group(ann, ben.user)]
     sent = {f"pear number {n}" for n in range(23)}
     for n in range(23):
-        await ann.say(chats[n % 2], f"pear number {n}")
+        await ann.send(chats[n % 2], f"pear number {n}")
     await wait_for_results(ann, "pear", 23)
 
     found: list[str] = []
@@ -94,7 +94,7 @@ async def test_search_pages_have_each_result_once(new_person: NewPerson, order: 
         if page["next"] is None:
             break
         cursor = page["next"]
-    await ben.ask("GET", f"/v1/search?q=pear&order={order}&cursor={cursor}", 400)
+    await ben.request("GET", f"/v1/search?q=pear&order={order}&cursor={cursor}", 400)
 
     assert len(found) == 23
     assert set(found) == sent
@@ -108,13 +108,13 @@ async def test_search_finds_only_messages_that_the_member_may_read(
     """Messages from before the user joined and after the user left are not found."""
     ann, ben, cat = await new_person("ann"), await new_person("ben"), await new_person("cat")
     chat = await make_group(ann, cat.user)
-    await ann.ask("PATCH", f"/v1/chats/{chat}", 200, {"history": "joined"})
-    await ann.say(chat, "plum before")
-    await ann.ask("POST", f"/v1/chats/{chat}/members", 201, {"users": [ben.user]})
-    await ann.say(chat, "plum between")
+    await ann.request("PATCH", f"/v1/chats/{chat}", 200, {"history": "joined"})
+    await ann.send(chat, "plum before")
+    await ann.request("POST", f"/v1/chats/{chat}/members", 201, {"users": [ben.user]})
+    await ann.send(chat, "plum between")
     await wait_for_results(ann, "plum", 2)
     as_member = await wait_for_results(ben, "plum")
-    await ben.ask("POST", f"/v1/chats/{chat}/leave", 200)
+    await ben.request("POST", f"/v1/chats/{chat}/leave", 200)
 
     assert as_member == ["plum between"]
     assert await search_texts(ben, "plum") == []
@@ -126,15 +126,15 @@ async def test_edited_deleted_and_expired_messages_are_not_found(
     """Old text is not found once the change is acked. New text is found shortly after."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
-    edited = await ann.say(chat, "kiwi original")
-    deleted = await ann.say(chat, "kiwi deleted")
-    hidden = await ann.say(chat, "kiwi hidden")
-    await ann.say(chat, "kiwi expiring", expires_s=5)
+    edited = await ann.send(chat, "kiwi original")
+    deleted = await ann.send(chat, "kiwi deleted")
+    hidden = await ann.send(chat, "kiwi hidden")
+    await ann.send(chat, "kiwi expiring", expires_s=5)
     await wait_for_results(ben, "kiwi", 4)
 
-    await ann.ask("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, {"body": "kiwi changed"})
-    await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
-    await ben.ask("DELETE", f"/v1/chats/{chat}/messages/{hidden}?for=me", 200)
+    await ann.request("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, {"body": "kiwi changed"})
+    await ann.request("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
+    await ben.request("DELETE", f"/v1/chats/{chat}/messages/{hidden}?for=me", 200)
     assert await search_texts(ben, "kiwi original") == []
     assert await search_texts(ben, "kiwi deleted") == []
     assert await search_texts(ben, "kiwi hidden") == []
@@ -147,11 +147,11 @@ async def test_messages_of_blocked_users_are_left_out(new_person: NewPerson) -> 
     """Messages in a common group are left out too."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await make_group(ann, ben.user)
-    await ben.say(chat, "fig from ben")
-    await ann.say(chat, "fig from ann")
+    await ben.send(chat, "fig from ben")
+    await ann.send(chat, "fig from ann")
     await wait_for_results(ann, "fig", 2)
 
-    await ann.ask("PUT", f"/v1/me/blocks/{ben.user}", 204)
+    await ann.request("PUT", f"/v1/me/blocks/{ben.user}", 204)
 
     assert await search_texts(ann, "fig") == ["fig from ann"]
 
@@ -160,19 +160,19 @@ async def test_invalid_search_query_is_refused(new_person: NewPerson) -> None:
     """This tests one query of each kind; the unit tests have all cases."""
     ann = await new_person("ann")
     for query in ("q=", "q=%22open", "q=has:x", "q=x&limit=51", "q=x&order=best", "", "q=x&p=1"):
-        await ann.ask("GET", f"/v1/search?{query}", 400)
+        await ann.request("GET", f"/v1/search?{query}", 400)
 
 
 async def test_message_is_found_within_two_seconds(new_person: NewPerson) -> None:
     """This also holds if the indexer was idle before."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
-    await ann.say(chat, "warm up")
+    await ann.send(chat, "warm up")
     await wait_for_results(ann, "warm up")
     loop = asyncio.get_running_loop()
     delays = []
     for n in range(5):
-        await ann.say(chat, f"quince {n}")
+        await ann.send(chat, f"quince {n}")
         began = loop.time()
         await wait_for_results(ben, f'"quince {n}"')
         delays.append(loop.time() - began)
@@ -185,7 +185,7 @@ async def test_sdk_searches_over_http(search_stack: SearchStack, new_person: New
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
-        await ann.say(chat, f"papaya {n}")
+        await ann.send(chat, f"papaya {n}")
     await wait_for_results(ben, "papaya", 3)
 
     async def token() -> str:

@@ -18,7 +18,7 @@ NewName = Callable[[str], str]
 MESSAGES, POSTS = "/v1/me/favorites/messages", "/v1/me/favorites/posts"
 
 
-async def ask(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
+async def call_api(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
     """Make a request, check that it succeeds, and return the body."""
     answer = await client.request(method, path, json=body)
     assert answer.is_success, (method, path, answer.text)
@@ -30,7 +30,7 @@ async def read_all(client: httpx.AsyncClient, path: str) -> list[Any]:
     found: list[Any] = []
     cursor = ""
     while True:
-        page = await ask(client, "GET", f"{path}?limit=2{cursor}")
+        page = await call_api(client, "GET", f"{path}?limit=2{cursor}")
         found += page["items"]
         if page["next"] is None:
             return found
@@ -45,27 +45,27 @@ async def test_saved_posts_are_listed_for_the_user_last_saved_first(
     alice, bob, carol = map(new_name, ("alice", "bob", "carol"))
     as_alice, as_bob, as_carol = caller(alice), caller(bob), caller(carol)
     made = [
-        (who, (await ask(client, "POST", "/v1/me/posts", {"content": f"post {number}"}))["id"])
+        (who, (await call_api(client, "POST", "/v1/me/posts", {"content": f"post {number}"}))["id"])
         for number, (who, client) in enumerate(((alice, as_alice), (carol, as_carol)) * 2)
     ]
     for author, post in [*made[::-1], made[3]]:
-        await ask(as_bob, "PUT", f"{POSTS}/{author}/{post}")
+        await call_api(as_bob, "PUT", f"{POSTS}/{author}/{post}")
 
     found = await read_all(as_bob, POSTS)
-    again = await ask(as_bob, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
-    of_alice = await ask(as_alice, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
+    again = await call_api(as_bob, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
+    of_alice = await call_api(as_alice, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
 
     assert [each["post"]["content"] for each in found] == [f"post {n}" for n in range(4)]
     assert found[0]["saved"] >= found[3]["saved"] >= found[3]["post"]["created"]
     assert found[0]["post"] == again
     assert (again["favorite"], of_alice["favorite"]) == (True, False)
     assert await read_all(as_alice, POSTS) == []
-    await ask(as_alice, "DELETE", f"/v1/me/posts/{made[0][1]}")
-    await ask(as_carol, "PUT", f"/v1/me/blocks/{bob}")
+    await call_api(as_alice, "DELETE", f"/v1/me/posts/{made[0][1]}")
+    await call_api(as_carol, "PUT", f"/v1/me/blocks/{bob}")
     assert [each["post"]["content"] for each in await read_all(as_bob, POSTS)] == ["post 2"]
-    await ask(as_carol, "DELETE", f"/v1/me/blocks/{bob}")
-    await ask(as_bob, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
-    await ask(as_bob, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
+    await call_api(as_carol, "DELETE", f"/v1/me/blocks/{bob}")
+    await call_api(as_bob, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
+    await call_api(as_bob, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
     left = [each["post"]["content"] for each in await read_all(as_bob, POSTS)]
     assert left == ["post 1", "post 3"]
     gone = await as_bob.put(f"{POSTS}/{alice}/{made[0][1]}")
@@ -77,18 +77,18 @@ async def test_saved_messages_are_listed_while_the_user_may_read_them(
 ) -> None:
     """They are listed with their edits, unless deleted, hidden, or in a chat that the user left."""
     as_alice, as_bob = caller(alice.user), caller(bob.user)
-    group = await alice.ask("create_chat", members=[bob.user], name="Trip", ref="g")
+    group = await alice.request("create_chat", members=[bob.user], name="Trip", ref="g")
     chat = group["chat"]["chat"]
     seqs = [(await send(as_alice, chat, f"m{number}")).json()["seq"] for number in range(5)]
     for seq in seqs:
-        await ask(as_bob, "PUT", f"{MESSAGES}/{chat}/{seq}")
+        await call_api(as_bob, "PUT", f"{MESSAGES}/{chat}/{seq}")
     path = f"/v1/chats/{chat}/messages"
 
     first = await read_all(as_bob, MESSAGES)
-    await ask(as_alice, "PATCH", f"{path}/{seqs[1]}", {"body": "edited"})
-    await ask(as_alice, "DELETE", f"{path}/{seqs[2]}")
-    await ask(as_bob, "DELETE", f"{path}/{seqs[3]}?for=me")
-    await ask(as_bob, "DELETE", f"{MESSAGES}/{chat}/{seqs[4]}")
+    await call_api(as_alice, "PATCH", f"{path}/{seqs[1]}", {"body": "edited"})
+    await call_api(as_alice, "DELETE", f"{path}/{seqs[2]}")
+    await call_api(as_bob, "DELETE", f"{path}/{seqs[3]}?for=me")
+    await call_api(as_bob, "DELETE", f"{MESSAGES}/{chat}/{seqs[4]}")
     second = await read_all(as_bob, MESSAGES)
 
     assert [each["message"]["body"] for each in first] == ["m4", "m3", "m2", "m1", "m0"]
@@ -96,7 +96,7 @@ async def test_saved_messages_are_listed_while_the_user_may_read_them(
     assert (second[1]["message"]["chat"], second[1]["message"]["seq"]) == (chat, seqs[0])
     assert problem_of(await as_bob.put(f"{MESSAGES}/{chat}/{seqs[2]}")) == (404, "not_found")
     assert problem_of(await as_bob.put(f"{MESSAGES}/{chat}/{seqs[4] + 99}")) == (404, "not_found")
-    await bob.ask("leave", chat=chat, ref="l")
+    await bob.request("leave", chat=chat, ref="l")
     assert await read_all(as_bob, MESSAGES) == []
     assert problem_of(await as_bob.put(f"{MESSAGES}/{chat}/{seqs[0]}")) == (404, "not_found")
 

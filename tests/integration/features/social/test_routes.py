@@ -27,7 +27,7 @@ def social_worker(stack: Stack) -> Iterator[Server]:
     worker.kill()
 
 
-async def ask(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
+async def call_api(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
     """Make a request, check that it succeeds, and return the body."""
     answer = await client.request(method, path, json=body)
     assert answer.is_success, (method, path, answer.text)
@@ -41,28 +41,28 @@ async def test_post_reaches_an_online_follower_and_its_likes_are_counted(
     """Follow, post, like, edit and delete: each change is visible to the other user."""
     alice, bob = new_name("alice"), new_name("bob")
     as_alice, as_bob = caller(alice), caller(bob)
-    await ask(as_alice, "PATCH", "/v1/me", {"name": "Alice"})
+    await call_api(as_alice, "PATCH", "/v1/me", {"name": "Alice"})
     async with stack.chat_of(bob) as device:
-        await ask(as_bob, "PUT", f"/v1/me/following/{alice}")
-        await ask(as_bob, "PUT", f"/v1/me/following/{alice}")
-        post = await ask(as_alice, "POST", "/v1/me/posts", {"content": "hello"})
+        await call_api(as_bob, "PUT", f"/v1/me/following/{alice}")
+        await call_api(as_bob, "PUT", f"/v1/me/following/{alice}")
+        post = await call_api(as_alice, "POST", "/v1/me/posts", {"content": "hello"})
         frame = await device.expect_frame("signal", kind="post")
 
     assert (frame["from"], frame["post"]) == (alice, post["id"])
-    timeline = await ask(as_bob, "GET", f"/v1/users/{bob}/timeline")
+    timeline = await call_api(as_bob, "GET", f"/v1/users/{bob}/timeline")
     assert timeline["items"] == [post] and timeline["next"] is None
     assert (post["name"], post["likes"], post["liked"]) == ("Alice", 0, False)
     path = f"/v1/users/{alice}/posts/{post['id']}"
-    await ask(as_bob, "PUT", f"{path}/like")
-    assert (await ask(as_bob, "GET", path))["liked"]
+    await call_api(as_bob, "PUT", f"{path}/like")
+    assert (await call_api(as_bob, "GET", path))["liked"]
 
     async def is_counted() -> bool:
-        return (await ask(as_alice, "GET", path))["likes"] == 1
+        return (await call_api(as_alice, "GET", path))["likes"] == 1
 
     await eventually(is_counted, what="the like is counted")
-    likes = await ask(as_alice, "GET", f"{path}/likes")
+    likes = await call_api(as_alice, "GET", f"{path}/likes")
     assert [each["user"] for each in likes["items"]] == [bob]
-    profile = await ask(as_bob, "GET", f"/v1/users/{alice}")
+    profile = await call_api(as_bob, "GET", f"/v1/users/{alice}")
     assert profile == {
         "user": alice,
         "name": "Alice",
@@ -74,11 +74,11 @@ async def test_post_reaches_an_online_follower_and_its_likes_are_counted(
         "followed": True,
         "follows": False,
     }
-    await ask(as_alice, "PATCH", f"/v1/me/posts/{post['id']}", {"content": "edited"})
-    (seen,) = (await ask(as_bob, "GET", f"/v1/users/{bob}/timeline"))["items"]
+    await call_api(as_alice, "PATCH", f"/v1/me/posts/{post['id']}", {"content": "edited"})
+    (seen,) = (await call_api(as_bob, "GET", f"/v1/users/{bob}/timeline"))["items"]
     assert seen["content"] == "edited" and seen["edited"] is not None
-    await ask(as_alice, "DELETE", f"/v1/me/posts/{post['id']}")
-    assert (await ask(as_bob, "GET", f"/v1/users/{bob}/timeline"))["items"] == []
+    await call_api(as_alice, "DELETE", f"/v1/me/posts/{post['id']}")
+    assert (await call_api(as_bob, "GET", f"/v1/users/{bob}/timeline"))["items"] == []
     assert problem_of(await as_bob.put(f"{path}/like")) == (404, "not_found")
     assert problem_of(await as_alice.get(f"/v1/users/{bob}/timeline")) == (404, "not_found")
 
@@ -89,23 +89,23 @@ async def test_follow_of_invalid_absent_or_blocking_user_is_refused(
     """A block also ends the follow, and the pages of the user who blocks are refused."""
     alice, bob = new_name("alice"), new_name("bob")
     as_alice, as_bob = caller(alice), caller(bob)
-    await ask(as_alice, "GET", "/v1/me")
-    await ask(as_bob, "PUT", f"/v1/me/following/{alice}")
+    await call_api(as_alice, "GET", "/v1/me")
+    await call_api(as_bob, "PUT", f"/v1/me/following/{alice}")
 
     assert problem_of(await as_bob.put(f"/v1/me/following/{bob}")) == (400, "bad_request")
     nobody = f"/v1/me/following/{new_name('nobody')}"
     assert problem_of(await as_bob.put(nobody)) == (404, "not_found")
-    await ask(as_alice, "PUT", f"/v1/me/blocks/{bob}")
+    await call_api(as_alice, "PUT", f"/v1/me/blocks/{bob}")
     assert problem_of(await as_bob.put(f"/v1/me/following/{alice}")) == (403, "forbidden")
     for path in ("", "/posts", "/followers", "/following", "/avatar"):
         assert problem_of(await as_bob.get(f"/v1/users/{alice}{path}")) == (403, "forbidden")
 
     async def has_no_follower() -> bool:
-        return bool((await ask(as_alice, "GET", f"/v1/users/{alice}"))["followers"] == 0)
+        return bool((await call_api(as_alice, "GET", f"/v1/users/{alice}"))["followers"] == 0)
 
     await eventually(has_no_follower, what="the ended follow is counted")
-    await ask(as_alice, "DELETE", f"/v1/me/blocks/{bob}")
-    await ask(as_bob, "PUT", f"/v1/me/following/{alice}")
+    await call_api(as_alice, "DELETE", f"/v1/me/blocks/{bob}")
+    await call_api(as_bob, "PUT", f"/v1/me/following/{alice}")
 
 
 async def test_post_is_created_once_per_idempotency_key_and_listed_in_pages(
@@ -119,11 +119,11 @@ async def test_post_is_created_once_per_idempotency_key_and_listed_in_pages(
     again = await as_alice.post("/v1/me/posts", json={"content": "one"}, headers=key)
     assert first.json() == again.json() and first.status_code == 201
     for text in ("two", "three"):
-        await ask(as_alice, "POST", "/v1/me/posts", {"content": text})
-    await ask(as_bob, "PUT", f"/v1/me/following/{alice}")
+        await call_api(as_alice, "POST", "/v1/me/posts", {"content": text})
+    await call_api(as_bob, "PUT", f"/v1/me/following/{alice}")
 
-    page = await ask(as_bob, "GET", f"/v1/users/{alice}/posts?limit=2")
-    rest = await ask(as_bob, "GET", f"/v1/users/{alice}/posts?limit=2&cursor={page['next']}")
+    page = await call_api(as_bob, "GET", f"/v1/users/{alice}/posts?limit=2")
+    rest = await call_api(as_bob, "GET", f"/v1/users/{alice}/posts?limit=2&cursor={page['next']}")
 
     assert [each["content"] for each in page["items"] + rest["items"]] == ["three", "two", "one"]
     assert rest["next"] is None

@@ -136,12 +136,12 @@ async def open_direct(stack: Stack, user: RawChat) -> str:
     """Open a direct chat of a user with a new user."""
     other = f"other-{next(_refs)}"
     await stack.add_users([other])
-    chat: str = (await user.ask("open_direct", user=other))["chat"]["chat"]
+    chat: str = (await user.request("open_direct", user=other))["chat"]["chat"]
     return chat
 
 
 async def bodies(user: RawChat, chat: str) -> list[str]:
-    page = await user.ask("history", chat=chat)
+    page = await user.request("history", chat=chat)
     return [message["body"] for message in page["messages"]]
 
 
@@ -158,13 +158,13 @@ async def test_before_send_accepts_changes_and_refuses(
         "rude": {"action": "change", "body": "polite", "more": "unknown fields are ignored"},
     }.get(question["body"], {"action": "refuse", "why": "no spam"})
 
-    await alice.say(chat, "fine", "r1")
-    ack = await alice.ask_send(chat, "r2", "rude")
+    await alice.send(chat, "fine", "r1")
+    ack = await alice.send_unrecorded(chat, "r2", "rude")
     with pytest.raises(Failed) as caught:
-        await alice.ask_send(chat, "r3", "spam")
-    again = await alice.ask_send(chat, "r2", "rude")
+        await alice.send_unrecorded(chat, "r3", "spam")
+    again = await alice.send_unrecorded(chat, "r2", "rude")
     with pytest.raises(Failed) as other:
-        await alice.ask_send(chat, "r2", "another text")
+        await alice.send_unrecorded(chat, "r2", "another text")
 
     assert await bodies(alice, chat) == ["fine", "polite"]
     assert (caught.value.code, caught.value.message) == ("forbidden", "body: no spam")
@@ -176,11 +176,11 @@ async def test_before_send_accepts_changes_and_refuses(
 
 async def test_before_send_refuses_edits(stack: Stack, host: Host, alice: RawChat) -> None:
     chat = await open_direct(stack, alice)
-    await alice.say(chat, "fine")
+    await alice.send(chat, "fine")
     host.answer = lambda question: {"action": "refuse"}
 
     with pytest.raises(Failed) as caught:
-        await alice.ask("edit", chat=chat, ref="e", seq=1, body="spam")
+        await alice.request("edit", chat=chat, ref="e", seq=1, body="spam")
 
     assert caught.value.code == "forbidden"
     assert (host.calls[-1]["kind"], host.calls[-1]["target"]) == ("edit", 1)
@@ -192,10 +192,10 @@ async def test_before_send_cannot_refuse_the_retry_of_an_acked_message(
 ) -> None:
     """An acked message stays acked (invariant I11)."""
     chat = await open_direct(stack, alice)
-    ack = await alice.ask_send(chat, "r1", "hello")
+    ack = await alice.send_unrecorded(chat, "r1", "hello")
     host.answer = lambda question: {"action": "refuse"}
 
-    again = await alice.ask_send(chat, "r1", "hello")
+    again = await alice.send_unrecorded(chat, "r1", "hello")
 
     assert (again["seq"], again["dup"]) == (ack["seq"], True)
 
@@ -217,7 +217,7 @@ async def test_before_send_keeps_the_sender_s_order_for_responses_in_any_order(
     host.answer = respond_late
 
     answers = await asyncio.gather(
-        *(alice.ask_send(chats[n % 2], f"r{n}", str(n)) for n in range(60)),
+        *(alice.send_unrecorded(chats[n % 2], f"r{n}", str(n)) for n in range(60)),
         return_exceptions=True,
     )
 
@@ -250,13 +250,13 @@ async def test_before_send_invalid_response_counts_as_a_failure(
     async with stack.chat_of(f"bob-{next(_refs)}", port=closed_gateway.port) as bob:
         chat = await open_direct(stack, bob)
         # A valid response closes the circuit breaker of this gateway.
-        await bob.say(chat, "before")
+        await bob.send(chat, "before")
         host.answer = lambda question: answer
 
         with pytest.raises(Failed) as caught:
-            await bob.ask_send(chat, "r1", "hello")
+            await bob.send_unrecorded(chat, "r1", "hello")
         host.answer = lambda question: {"action": "accept"}
-        await bob.ask_send(chat, "r1", "hello")
+        await bob.send_unrecorded(chat, "r1", "hello")
 
     assert (caught.value.code, caught.value.is_temporary) == ("unavailable", True)
 
@@ -277,14 +277,14 @@ async def test_before_send_unavailable_is_decided_by_the_policy(stack: Stack, po
         carols_chat, daves_chat = await open_direct(stack, carol), await open_direct(stack, dave)
 
         for number in range(5):
-            await carol.say(carols_chat, str(number))
+            await carol.send(carols_chat, str(number))
             with pytest.raises(Failed) as caught:
-                await dave.ask_send(daves_chat, f"r{number}", "hello")
+                await dave.send_unrecorded(daves_chat, f"r{number}", "hello")
             assert caught.value.code == "unavailable"
         # The host is up again, but the circuit breaker is still open.
         late = Host()
         async with running_host(late, port):
-            await carol.say(carols_chat, "last")
+            await carol.send(carols_chat, "last")
 
         assert late.calls == []
         assert (await bodies(carol, carols_chat))[-1] == "last"
@@ -308,15 +308,15 @@ async def test_events_are_sent_for_all_changes_of_a_chat(
     """Messages, edits, deletions, reactions, members and settings; also blocks and reports."""
     others = [f"guest-{next(_refs)}", f"guest-{next(_refs)}"]
     await stack.add_users(others)
-    chat = (await alice.ask("create_chat", ref="g", members=others[:1]))["chat"]["chat"]
-    await alice.say(chat, "one")
-    await alice.ask("edit", chat=chat, ref="e", seq=1, body="two")
-    await alice.ask("react", chat=chat, ref="r", seq=1, emoji="👍")
-    await alice.ask("ban_member", chat=chat, ref="b", user=others[0])
-    await alice.ask("update_chat", chat=chat, ref="u", name="New")
-    await alice.ask("delete", chat=chat, ref="d", seq=1)
-    await alice.ask("report", chat=chat, seq=1, reason="why")
-    await alice.ask("block", user=others[1])
+    chat = (await alice.request("create_chat", ref="g", members=others[:1]))["chat"]["chat"]
+    await alice.send(chat, "one")
+    await alice.request("edit", chat=chat, ref="e", seq=1, body="two")
+    await alice.request("react", chat=chat, ref="r", seq=1, emoji="👍")
+    await alice.request("ban_member", chat=chat, ref="b", user=others[0])
+    await alice.request("update_chat", chat=chat, ref="u", name="New")
+    await alice.request("delete", chat=chat, ref="d", seq=1)
+    await alice.request("report", chat=chat, seq=1, reason="why")
+    await alice.request("block", user=others[1])
 
     await eventually(lambda: len(events_of(host, chat)) == 6, DEADLINE_S, "all events are received")
     await eventually(
@@ -337,8 +337,8 @@ async def test_events_that_fail_are_retried_then_dead_letters(
     """An operator lists and replays dead letters on the command line."""
     chat = await open_direct(stack, alice)
     host.status = lambda event: 503 if event["id"] == f"{chat}.1" else 204
-    await alice.say(chat, "fails")
-    await alice.say(chat, "fine")
+    await alice.send(chat, "fails")
+    await alice.send(chat, "fine")
 
     def dead() -> list[str]:
         lines = run_cli(stack, "list").stdout.splitlines()
@@ -377,7 +377,7 @@ async def test_events_wait_while_the_host_is_down(
     async with stack.chat_of(f"bob-{next(_refs)}", port=gateway_without_webhook.port) as bob:
         chat = await open_direct(stack, bob)
         for number in range(20):
-            await bob.say(chat, str(number))
+            await bob.send(chat, str(number))
         await bob.expect(lambda me: len(me.of_type("stored", chat=chat)) > 0)
 
     late = Host()

@@ -19,12 +19,12 @@ async def test_lost_last_push_is_found_by_comparing_heads(
     alice = stack.chat_of(new_name("alice"))
     bob = stack.chat_of(new_name("bob"), port=server.port)
     async with alice, bob:
-        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-        await bob.ask("open_direct", user=alice.user)
+        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        await bob.request("open_direct", user=alice.user)
         with redis_client(stack.redis_url) as client:
             client.unlink(f"{{gw:{bob.gateway}}}:stream")  # pushes are lost from now on
 
-        await alice.say(chat, "the last one")
+        await alice.send(chat, "the last one")
 
         await bob.expect_bodies(chat, ["the last one"], deadline_s=20)
     server.stop()

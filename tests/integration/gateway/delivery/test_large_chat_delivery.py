@@ -65,14 +65,16 @@ async def devices(large_chat_stack: Stack, new_name: NewName) -> AsyncIterator[l
 async def create_group(owner: RawChat, others: Sequence[RawChat]) -> str:
     """Create a group; return its id."""
     members = [other.user for other in others]
-    answer = await owner.ask(
+    answer = await owner.request(
         "create_chat", ref=f"g{next(_refs)}", members=members, deadline_s=DEADLINE_S
     )
     chat: str = answer["chat"]["chat"]
     return chat
 
 
-async def say(device: RawChat, chat: str, body: str, ref: str | None = None, **extra: Any) -> Any:
+async def send_message(
+    device: RawChat, chat: str, body: str, ref: str | None = None, **extra: Any
+) -> Any:
     """Send a message; return its ack. The deadline allows for a slow machine."""
     pending = await device.post(chat, body, ref, **extra)
     assert pending.attempt is not None
@@ -85,7 +87,7 @@ async def say(device: RawChat, chat: str, body: str, ref: str | None = None, **e
 
 async def change_membership(owner: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
     """Change the membership of a chat; return the chat's info after the change."""
-    answer = await owner.ask(
+    answer = await owner.request(
         type_, chat=chat, ref=f"c{next(_refs)}", deadline_s=DEADLINE_S, **fields
     )
     info: dict[str, Any] = answer["chat"]
@@ -130,7 +132,7 @@ async def test_large_chat_created_over_http_is_in_user_state_before_the_response
         ]
     assert answer.json()["large"] is True
     assert all(is_registered)
-    await say(devices[1], chat, "hello")
+    await send_message(devices[1], chat, "hello")
     for device in devices:
         await expect_entry(device, chat, 1)
 
@@ -149,8 +151,8 @@ async def test_large_chat_is_delivered_on_all_gateways_and_resumes_by_its_seq(
         assert (info["large"], info["since"], info["count"]) == (True, 0, 6)
 
     for number in range(1, 4):
-        await say(alice, chat, f"text {number}")
-        await say(bob, chat, f"reply {number}")
+        await send_message(alice, chat, f"text {number}")
+        await send_message(bob, chat, f"reply {number}")
 
     wanted = [f"{stem} {number}" for number in range(1, 4) for stem in ("text", "reply")]
     for device in devices:
@@ -159,19 +161,19 @@ async def test_large_chat_is_delivered_on_all_gateways_and_resumes_by_its_seq(
         assert {event["seq"] for event in device.of_type("event", kind="message")} == {0}
 
     await carol.abort()
-    assert (await say(alice, chat, "while disconnected"))["seq"] == 7
+    assert (await send_message(alice, chat, "while disconnected"))["seq"] == 7
     await carol.start(port=bob.port)
     assert (carol.welcome or {})["large"] == [{"chat": chat, "seq": 6}]
     await expect_entry(carol, chat, 7)
-    await say(alice, chat, "live")
+    await send_message(alice, chat, "live")
     await expect_entry(carol, chat, 8)
     assert get_entries(carol, chat)[6:] == [(7, "while disconnected"), (8, "live")]
 
     line = (await carol.read_list())[chat]
     assert (line["top"], line["unread"]) == (8, 8)
-    await carol.ask("mark", chat=chat, read=8)
+    await carol.request("mark", chat=chat, read=8)
     assert "unread" not in (await carol.read_list())[chat]
-    await alice.tell("typing", chat=chat, on=True)
+    await alice.send_frame("typing", chat=chat, on=True)
     await bob.expect_frame("signal", DEADLINE_S, kind="typing", chat=chat)
     assert not alice.of_type("signal", kind="typing")
 
@@ -182,13 +184,13 @@ async def test_resumed_device_of_a_large_chat_gets_the_current_state_of_messages
     """It receives no deleted text, and every change once."""
     alice, bob, *_ = devices
     chat = await create_group(alice, devices[1:])
-    first = (await say(alice, chat, "to delete"))["seq"]
-    second = (await say(alice, chat, "to edit"))["seq"]
+    first = (await send_message(alice, chat, "to delete"))["seq"]
+    second = (await send_message(alice, chat, "to edit"))["seq"]
     await expect_entry(bob, chat, second)
     await bob.abort()
-    await alice.ask("delete", chat=chat, seq=first, ref="d1", scope="all")
-    await alice.ask("edit", chat=chat, seq=second, ref="e1", body="edited")
-    short = await say(alice, chat, "short", expires_s=1)
+    await alice.request("delete", chat=chat, seq=first, ref="d1", scope="all")
+    await alice.request("edit", chat=chat, seq=second, ref="e1", body="edited")
+    short = await send_message(alice, chat, "short", expires_s=1)
 
     await bob.start(large={chat: 0})
     await expect_entry(bob, chat, short["seq"])
@@ -208,19 +210,19 @@ async def test_new_member_of_a_large_chat_gets_no_text_from_before_joining(
     """An edit of an earlier message is delivered without text, live and after a resume."""
     alice, bob, carol, dave, erin, frank = devices
     chat = await create_group(alice, [bob, carol, dave, erin])
-    before = (await say(alice, chat, "before"))["seq"]
+    before = (await send_message(alice, chat, "before"))["seq"]
     await change_membership(alice, "invite", chat, users=[frank.user])
-    joined = (await say(alice, chat, "after"))["seq"]
+    joined = (await send_message(alice, chat, "after"))["seq"]
     for device in devices:
         await expect_entry(device, chat, joined)
 
-    await alice.ask("edit", chat=chat, seq=before, ref="e1", body="the whole text")
-    live = (await say(alice, chat, "live"))["seq"]
+    await alice.request("edit", chat=chat, seq=before, ref="e1", body="the whole text")
+    live = (await send_message(alice, chat, "live"))["seq"]
     for device in (bob, frank):
         await expect_entry(device, chat, live)
     await frank.abort()
-    await alice.ask("edit", chat=chat, seq=before, ref="e2", body="again, the whole text")
-    last = (await say(alice, chat, "last"))["seq"]
+    await alice.request("edit", chat=chat, seq=before, ref="e2", body="again, the whole text")
+    last = (await send_message(alice, chat, "last"))["seq"]
     await frank.start(large={chat: live})
     await expect_entry(frank, chat, last)
 
@@ -239,22 +241,22 @@ async def test_removed_member_of_a_large_chat_gets_the_removal_as_last_entry(
     """Live or on resume; a member who is invited again gets only later entries."""
     alice, bob, carol, *_ = devices
     chat = await create_group(alice, devices[1:])
-    await say(alice, chat, "one")
+    await send_message(alice, chat, "one")
     for device in devices:
         await expect_entry(device, chat, 1)
     await carol.abort()
     for number, removed in enumerate((bob, carol), 2):
         await change_membership(alice, "remove", chat, user=removed.user)
-        await say(alice, chat, f"without {number}")
+        await send_message(alice, chat, f"without {number}")
     await carol.start()
     last_seqs = {bob: 2, carol: 4}
     for removed, last in last_seqs.items():
         await expect_entry(removed, chat, last)
         with pytest.raises(Failed):
-            await say(removed, chat, "after removal")
+            await send_message(removed, chat, "after removal")
 
     await change_membership(alice, "invite", chat, users=[bob.user])
-    end = (await say(alice, chat, "welcome back"))["seq"]
+    end = (await send_message(alice, chat, "welcome back"))["seq"]
     await expect_entry(bob, chat, end)
 
     assert get_seqs(bob, chat) == [1, 2, 6, 7]
@@ -275,7 +277,7 @@ class SendLoop:
         """Send until stopped."""
         while not self._is_stopped:
             self.count += 1
-            await say(self._device, self._chat, f"{self._device.user} {self.count}")
+            await send_message(self._device, self._chat, f"{self._device.user} {self.count}")
 
     def stop(self) -> None:
         """Stop after the current message."""
@@ -317,7 +319,7 @@ async def test_transitions_under_load_lose_and_repeat_no_entry(
         for loop in loops:
             loop.stop()
         await asyncio.gather(*tasks)
-        end = (await say(alice, chat, "the end"))["seq"]
+        end = (await send_message(alice, chat, "the end"))["seq"]
         for device in (alice, bob, carol, second):
             await expect_entry(device, chat, end)
 
@@ -342,13 +344,13 @@ async def test_device_without_large_chat_seqs_gets_too_long_for_a_former_large_c
     """The server cannot know which entries the device has, so it reports a gap (promise P5)."""
     alice, bob, carol, *guests = devices
     chat = await create_group(alice, devices[1:])
-    await say(alice, chat, "one")
+    await send_message(alice, chat, "one")
     await expect_entry(carol, chat, 1)
     await carol.abort()
-    await say(bob, chat, "two")
+    await send_message(bob, chat, "two")
     for guest in guests:
         await change_membership(alice, "remove", chat, user=guest.user)
-    end = (await say(alice, chat, "small again"))["seq"]
+    end = (await send_message(alice, chat, "small again"))["seq"]
 
     await carol.start(large={})
     await expect_entry(carol, chat, end)
@@ -356,7 +358,7 @@ async def test_device_without_large_chat_seqs_gets_too_long_for_a_former_large_c
     too_long = await carol.expect_frame("too_long", DEADLINE_S)
     assert [line["chat"] for line in too_long["chats"]] == [chat]
     assert too_long["chats"][0]["top"] == end
-    page = await carol.ask("history", chat=chat, after=1)
+    page = await carol.request("history", chat=chat, after=1)
     assert page["messages"][0]["body"] == "two"
 
 
@@ -377,7 +379,7 @@ async def test_large_chat_is_delivered_after_redis_lost_its_data(
     alice, bob, *_ = devices
     chat = await create_group(alice, devices[1:])
     for number in range(1, 6):
-        ack = await say(alice, chat, f"text {number}")
+        ack = await send_message(alice, chat, f"text {number}")
     await alice.expect(lambda me: not me.unstored, DEADLINE_S, "all stored")
     client = redis.asyncio.Redis.from_url(large_chat_stack.redis_url, socket_timeout=60)
     await client.flushall()
@@ -402,7 +404,7 @@ async def test_large_chat_is_delivered_after_redis_lost_its_data(
         read_upto = max([ack["seq"], *(line["top"] for line in lines)])
         assert live == list(range(live[0], last + 1))
         assert live[0] <= read_upto + 1
-    page = await bob.ask("history", chat=chat)
+    page = await bob.request("history", chat=chat)
     assert [message["seq"] for message in page["messages"]] == list(range(1, last + 1))
 
 
@@ -412,7 +414,7 @@ async def send_until_accepted(device: RawChat, chat: str, body: str) -> int:
     async with asyncio.timeout(DEADLINE_S):
         while True:
             with contextlib.suppress(Failed):
-                seq: int = (await say(device, chat, body, ref))["seq"]
+                seq: int = (await send_message(device, chat, body, ref))["seq"]
                 return seq
             await asyncio.sleep(0.05)
 
@@ -423,16 +425,16 @@ async def test_transition_interrupted_by_a_worker_crash_is_completed_by_repair(
     """The worker crashes before it notifies the members; repair completes the propagation."""
     alice, bob, carol, *guests = devices
     chat = await create_group(alice, [bob, carol, *guests[:2]])
-    await say(alice, chat, "small")
+    await send_message(alice, chat, "small")
     worker: Server = large_chat_stack.workers["persist-repair-rpc"]
     worker.kill()
     env = {"CHAT_FAILPOINT": "membership.after_redis:kill"}
-    broken = await large_chat_stack.bring_up_worker("rpc", **env)
+    broken = await large_chat_stack.start_worker_async("rpc", **env)
     with pytest.raises(Failed):
         await change_membership(alice, "invite", chat, users=[guests[2].user])
     assert broken.process is not None
-    sent = [(await say(alice, chat, f"text {number}"))["seq"] for number in range(3)]
-    await large_chat_stack.bring_up_worker("persist", "repair", "rpc")
+    sent = [(await send_message(alice, chat, f"text {number}"))["seq"] for number in range(3)]
+    await large_chat_stack.start_worker_async("persist", "repair", "rpc")
 
     for device in (alice, bob, carol):
         await expect_entry(device, chat, sent[-1])
@@ -469,8 +471,8 @@ async def test_sdk_client_follows_large_chat_transitions(
                         await change_membership(alice, "remove", chat, user=guest.user)
                 for number in range(3):
                     wanted.append(f"{change} {number}")
-                    await say(alice, chat, wanted[-1])
-                proxy.heal()
+                    await send_message(alice, chat, wanted[-1])
+                proxy.end_faults()
 
             def bodies() -> list[str]:
                 return [entry.body for entry in client.messages(chat)]

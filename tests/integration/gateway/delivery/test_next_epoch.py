@@ -26,8 +26,8 @@ async def test_inbox_of_the_next_epoch_is_not_sent_before_the_reset(tmp_path: Pa
         alice, bob = [
             await exits.enter_async_context(stack.chat_of(user)) for user in ("alice", "bob")
         ]
-        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-        await alice.say(chat, "hello", durability="stored")
+        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        await alice.send(chat, "hello", durability="stored")
         await bob.expect_bodies(chat, ["hello"])
         user = UserId(bob.user)
         head = max(event["seq"] for event in bob.of_type("event"))

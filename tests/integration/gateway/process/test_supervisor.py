@@ -22,7 +22,7 @@ from chatserver.hot.users.inbox import Inboxes
 from tests.integration.hot.support import redis_settings
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually, free_port, is_running
-from tests.support.stack import Fleet, Stack, bring_up, read_metric
+from tests.support.stack import Fleet, Stack, read_metric, start_async
 from tests.support.wire import Ended, RawSocket, Refused
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -54,7 +54,7 @@ def fleet(stack: Stack, metrics_port: int) -> Iterator[Fleet]:
 async def stopped_fleet(stack: Stack) -> AsyncIterator[Fleet]:
     """Two processes on one port for a test that stops them."""
     made = stack.add_fleet(2)
-    await bring_up(made)
+    await start_async(made)
     yield made
     made.kill()
     stack.gateways.remove(made)
@@ -123,14 +123,14 @@ async def test_events_cross_between_processes_of_one_port(
     alice = await stack.chat_of(new_name("alice"), port=fleet.port).start()
     bob = stack.chat_of(new_name("bob"), port=fleet.port)
     await connect_avoiding(bob, avoid=alice.gateway)
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-    await bob.ask("open_direct", user=alice.user)
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    await bob.request("open_direct", user=alice.user)
 
-    await alice.say(chat, "hello")
+    await alice.send(chat, "hello")
     await bob.expect_bodies(chat, ["hello"])
-    await bob.ask("mark", chat=chat, read=1)
+    await bob.request("mark", chat=chat, read=1)
     await alice.expect_frame("event", kind="read")
-    await bob.tell("typing", chat=chat, on=True)
+    await bob.send_frame("typing", chat=chat, on=True)
     await alice.expect_frame("signal")
 
     assert alice.gateway != bob.gateway
@@ -254,7 +254,7 @@ async def test_rolling_restart_with_an_invalid_setting_keeps_the_running_process
     file = tmp_path / "settings.toml"
     file.write_text("[gateway]\nsessions_per_user_max = 30\n")
     fleet = stack.add_fleet(2, CHAT_CONFIG=str(file))
-    await bring_up(fleet)
+    await start_async(fleet)
     before = await get_gateway_names(fleet.port)
 
     file.write_text("[gateway]\nsessions_per_user_max = 'many'\n")
@@ -277,7 +277,7 @@ async def test_presence_at_a_killed_gateway_expires(stack: Stack, new_name: NewN
     killed = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="1.5")
     alice = await stack.chat_of(new_name("alice"), port=killed.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
-    chat = (await bob.ask("open_direct", user=alice.user))["chat"]["chat"]
+    chat = (await bob.request("open_direct", user=alice.user))["chat"]["chat"]
     user = UserId(alice.user)
     delivery = Delivery(user, ChatId(chat), Seq(0), Seq(0), Epoch(""))
     async with open_hot(redis_settings(stack.redis_url)) as hot:
@@ -295,7 +295,7 @@ async def test_presence_at_a_killed_gateway_expires(stack: Stack, new_name: NewN
         killed.kill()
 
         async def is_offline() -> bool:
-            await bob.say(chat, "are you there?")
+            await bob.send(chat, "are you there?")
             return await get_online_gateways() == ()
 
         await eventually(is_offline, what="alice is offline")
@@ -318,7 +318,7 @@ async def test_sigterm_under_traffic_stops_all_processes_and_loses_no_send(
     chats = []
     for writer in writers:
         await writer.start()
-        chats.append((await writer.ask("open_direct", user=bob.user))["chat"]["chat"])
+        chats.append((await writer.request("open_direct", user=bob.user))["chat"]["chat"])
     bodies = [f"m{number}" for number in range(40)]
     process = stopped_fleet.process
     assert process is not None
@@ -346,7 +346,7 @@ async def test_killed_supervisor_leaves_no_process_on_its_port(stack: Stack) -> 
     """Port 0 selects a free port, which the ready event names. `kill -9` also ends the children."""
     fleet = stack.add_fleet(2, CHAT_GATEWAY_PORT="0")
     stack.gateways.remove(fleet)
-    await bring_up(fleet)
+    await start_async(fleet)
     (line,) = (line for line in fleet.output().splitlines() if b"gateways.ready" in line)
     port = json.loads(line)["port"]
     assert len(await get_gateway_names(port)) == 2

@@ -182,8 +182,8 @@ async def test_unknown_fields_are_ignored(live: RawSocket) -> None:
 
 async def test_error_of_an_invalid_frame_has_the_id_of_that_frame(alice: RawChat) -> None:
     """Other requests of the connection get their own answers."""
-    await alice.tell("history", id=41, chat="not an id")
-    page = await alice.ask("chats")
+    await alice.send_frame("history", id=41, chat="not an id")
+    page = await alice.request("chats")
 
     error = await alice.expect_frame("error")
     assert (error["id"], page["type"]) == (41, "page")
@@ -242,10 +242,10 @@ async def test_non_member_gets_not_found_for_any_chat(
     chat: str,
 ) -> None:
     """For every request, the error is the same as for a chat that does not exist."""
-    await alice.say(pair, "secret")
+    await alice.send(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
         with pytest.raises(Failed) as caught:
-            await mallory.ask(type_, chat=pair if chat == "foreign" else "d-nosuch", **fields)
+            await mallory.request(type_, chat=pair if chat == "foreign" else "d-nosuch", **fields)
 
         assert caught.value.code == "not_found"
         assert caught.value.message == "chat: no such chat, or you are not a member"
@@ -257,10 +257,10 @@ async def test_typing_of_a_non_member_is_not_delivered(
 ) -> None:
     """A non-member's signal is dropped and, like every signal, not answered."""
     async with stack.chat_of(new_name("mallory")) as mallory:
-        await mallory.tell("typing", chat=pair, on=True)
-        await mallory.ask("chats")
+        await mallory.send_frame("typing", chat=pair, on=True)
+        await mallory.request("chats")
         assert mallory.of_type("error") == []
-    await alice.say(pair, "after")
+    await alice.send(pair, "after")
     await bob.expect_bodies(pair, ["after"])
     assert alice.of_type("signal") == bob.of_type("signal") == []
 
@@ -269,10 +269,10 @@ async def test_sync_reads_only_the_inbox_of_its_user(
     stack: Stack, alice: RawChat, pair: str, new_name: NewName
 ) -> None:
     """A cursor is a position in the inbox of the authenticated user."""
-    await alice.say(pair, "secret")
+    await alice.send(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
         cursor = {"epoch": mallory.welcome["epoch"], "seq": 0}
 
-        page = await mallory.ask("sync", cursor=cursor)
+        page = await mallory.request("sync", cursor=cursor)
 
         assert page["events"] == []

@@ -17,10 +17,10 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 NewName = Callable[[str], str]
 
 
-async def refusal(device: RawChat, type_: str, **fields: Any) -> Failed:
+async def get_refusal(device: RawChat, type_: str, **fields: Any) -> Failed:
     """Return the error of a refused request."""
     with pytest.raises(Failed) as caught:
-        await device.ask(type_, **fields)
+        await device.request(type_, **fields)
     return caught.value
 
 
@@ -38,15 +38,15 @@ async def test_open_direct_returns_the_same_chat_to_both_users(
 ) -> None:
     """Concurrent requests of both users create one chat, listed once for each."""
     answers = await asyncio.gather(
-        *(alice.ask("open_direct", user=bob.user) for _ in range(4)),
-        *(bob.ask("open_direct", user=alice.user) for _ in range(4)),
+        *(alice.request("open_direct", user=bob.user) for _ in range(4)),
+        *(bob.request("open_direct", user=alice.user) for _ in range(4)),
     )
 
     infos = [answer["chat"] for answer in answers]
     assert all(info == infos[0] for info in infos)
     assert infos[0]["kind"] == "direct"
     assert sorted(infos[0]["members"]) == sorted([alice.user, bob.user])
-    await alice.say(infos[0]["chat"], "end")
+    await alice.send(infos[0]["chat"], "end")
     for side in (alice, bob):
         await side.expect_bodies(infos[0]["chat"], ["end"])
         assert len(side.of_type("event", kind="chat")) == 1
@@ -57,10 +57,10 @@ async def test_direct_chat_without_a_message_is_listed_only_for_its_opener(
     alice: RawChat, bob: RawChat
 ) -> None:
     """The other user gets no list entry, event or typing signal before the first message."""
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-    await alice.tell("typing", chat=chat, on=True)
-    marker = (await bob.ask("create_chat", ref="marker", members=[alice.user]))["chat"]["chat"]
-    await bob.say(marker, "end")
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    await alice.send_frame("typing", chat=chat, on=True)
+    marker = (await bob.request("create_chat", ref="marker", members=[alice.user]))["chat"]["chat"]
+    await bob.send(marker, "end")
     await bob.expect_bodies(marker, ["end"])
 
     assert chat in await alice.read_list()
@@ -68,13 +68,13 @@ async def test_direct_chat_without_a_message_is_listed_only_for_its_opener(
     assert [each["chat"] for each in bob.of_type("event", kind="chat")] == [marker]
     assert bob.of_type("signal", kind="typing") == []
 
-    await alice.say(chat, "hello")
+    await alice.send(chat, "hello")
     await bob.expect_bodies(chat, ["hello"])
 
     kinds = [each["kind"] for each in bob.of_type("event") if each.get("chat") == chat]
     assert kinds[0] == "chat"
     assert (await read_list_entry(bob, chat))["unread"] == 1
-    await bob.say(chat, "hi")
+    await bob.send(chat, "hi")
     await alice.expect_bodies(chat, ["hello", "hi"])
 
 
@@ -82,16 +82,16 @@ async def test_direct_chat_that_both_opened_is_listed_for_both(
     alice: RawChat, bob: RawChat
 ) -> None:
     """It is listed without a message."""
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
 
-    await bob.ask("open_direct", user=alice.user)
+    await bob.request("open_direct", user=alice.user)
 
     assert chat in await bob.read_list()
 
 
 async def test_open_direct_with_oneself_is_refused(alice: RawChat) -> None:
     """A direct chat has two different users."""
-    failed = await refusal(alice, "open_direct", user=alice.user)
+    failed = await get_refusal(alice, "open_direct", user=alice.user)
 
     assert failed.code == "bad_request"
     assert failed.message.startswith("user:")
@@ -101,7 +101,7 @@ async def test_open_direct_with_an_unknown_user_is_not_found(
     alice: RawChat, new_name: NewName
 ) -> None:
     """The other user of a direct chat must exist."""
-    assert (await refusal(alice, "open_direct", user=new_name("nobody"))).code == "not_found"
+    assert (await get_refusal(alice, "open_direct", user=new_name("nobody"))).code == "not_found"
 
 
 # ── groups ────────────────────────────────────────────────────────────────────────────────────────
@@ -112,7 +112,7 @@ async def test_create_chat_reaches_every_member(
 ) -> None:
     """All members get the group and its messages in the same order."""
     async with stack.chat_of(new_name("carol")) as carol:
-        answer = await alice.ask(
+        answer = await alice.request(
             "create_chat", ref="g-1", members=[bob.user, carol.user], name="  Trip  "
         )
         info = answer["chat"]
@@ -120,7 +120,7 @@ async def test_create_chat_reaches_every_member(
             event = await side.expect_frame("event", kind="chat")
             assert event["info"] == info
         for side in (alice, bob, carol):
-            await side.say(info["chat"], f"from {side.user}")
+            await side.send(info["chat"], f"from {side.user}")
 
         for side in (alice, bob, carol):
             await side.expect(lambda me: len(me.messages(info["chat"])) == 3)
@@ -135,21 +135,21 @@ async def test_create_chat_retry_with_the_same_ref_returns_the_first_group(
 ) -> None:
     """A retry creates no second group and no second event."""
     fields = {"ref": "g-1", "members": [bob.user], "name": "Trip"}
-    first = await alice.ask("create_chat", **fields)
+    first = await alice.request("create_chat", **fields)
 
-    again = await alice.ask("create_chat", **fields)
+    again = await alice.request("create_chat", **fields)
 
     assert again["chat"] == first["chat"]
-    await alice.say(first["chat"]["chat"], "end")
+    await alice.send(first["chat"]["chat"], "end")
     await bob.expect_bodies(first["chat"]["chat"], ["end"])
     assert len(bob.of_type("event", kind="chat")) == 1
 
 
 async def test_create_chat_with_another_ref_is_another_group(alice: RawChat, bob: RawChat) -> None:
     """Several groups may have the same members."""
-    one = await alice.ask("create_chat", ref="g-1", members=[bob.user])
-    two = await alice.ask("create_chat", ref="g-2", members=[bob.user])
-    yours = await bob.ask("create_chat", ref="g-1", members=[alice.user])
+    one = await alice.request("create_chat", ref="g-1", members=[bob.user])
+    two = await alice.request("create_chat", ref="g-2", members=[bob.user])
+    yours = await bob.request("create_chat", ref="g-1", members=[alice.user])
 
     assert len({answer["chat"]["chat"] for answer in (one, two, yours)}) == 3
     assert "name" not in one["chat"]
@@ -160,9 +160,9 @@ async def test_create_chat_with_other_members_under_a_used_ref_is_a_conflict(
 ) -> None:
     """A ref identifies one group."""
     async with stack.chat_of(new_name("carol")) as carol:
-        await alice.ask("create_chat", ref="g-1", members=[bob.user])
+        await alice.request("create_chat", ref="g-1", members=[bob.user])
 
-        failed = await refusal(alice, "create_chat", ref="g-1", members=[bob.user, carol.user])
+        failed = await get_refusal(alice, "create_chat", ref="g-1", members=[bob.user, carol.user])
 
     assert failed.code == "conflict"
 
@@ -171,9 +171,11 @@ async def test_create_chat_with_invalid_members_is_refused(
     alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
     """Members must be distinct, include another user, and exist."""
-    twice = await refusal(alice, "create_chat", ref="g-1", members=[bob.user, bob.user])
-    alone = await refusal(alice, "create_chat", ref="g-2", members=[alice.user])
-    nobody = await refusal(alice, "create_chat", ref="g-3", members=[bob.user, new_name("ghost")])
+    twice = await get_refusal(alice, "create_chat", ref="g-1", members=[bob.user, bob.user])
+    alone = await get_refusal(alice, "create_chat", ref="g-2", members=[alice.user])
+    nobody = await get_refusal(
+        alice, "create_chat", ref="g-3", members=[bob.user, new_name("ghost")]
+    )
 
     assert (twice.code, alone.code, nobody.code) == ("bad_request", "bad_request", "not_found")
     assert twice.message.startswith("members:")
@@ -201,10 +203,10 @@ async def test_create_chat_name_is_validated(
     """A name is one line of 1 to 80 characters without text direction controls."""
     fields = {"ref": "g-1", "members": [bob.user], "name": name}
     if code == "ok":
-        assert (await alice.ask("create_chat", **fields))["chat"]["name"] == name.strip()
+        assert (await alice.request("create_chat", **fields))["chat"]["name"] == name.strip()
         return
 
-    failed = await refusal(alice, "create_chat", **fields)
+    failed = await get_refusal(alice, "create_chat", **fields)
 
     assert (failed.code, failed.message.startswith("name:")) == (code, True)
 
@@ -214,7 +216,7 @@ async def test_create_chat_name_is_validated(
 
 async def test_chats_of_a_new_user_is_an_empty_page(alice: RawChat) -> None:
     """The page has no chats, no `more` and no `next`."""
-    page = await alice.ask("chats")
+    page = await alice.request("chats")
 
     assert (page["chats"], page["more"]) == ([], False)
     assert "next" not in page
@@ -227,16 +229,16 @@ async def test_chats_are_listed_by_newest_activity_in_pages(
     chats = []
     for number in range(7):
         async with stack.chat_of(new_name(f"peer{number}")) as peer:
-            chats.append((await alice.ask("open_direct", user=peer.user))["chat"]["chat"])
+            chats.append((await alice.request("open_direct", user=peer.user))["chat"]["chat"])
     for chat in (chats[3], chats[0], chats[5]):
-        await alice.say(chat, "hello")
+        await alice.send(chat, "hello")
     expected = [chats[5], chats[0], chats[3], chats[6], chats[4], chats[2], chats[1]]
 
     for limit in (1, 2, 3, 7, 200):
         listed: list[str] = []
         window: dict[str, Any] = {}
         while True:
-            page = await alice.ask("chats", limit=limit, **window)
+            page = await alice.request("chats", limit=limit, **window)
             listed += [line["chat"] for line in page["chats"]]
             assert page["more"] == ("next" in page)
             if not page["more"]:
@@ -251,11 +253,11 @@ async def test_chats_entry_has_the_newest_message_and_the_members(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """An entry has everything that a chat list shows."""
-    await alice.say(pair, "one")
-    await bob.say(pair, "two")
+    await alice.send(pair, "one")
+    await bob.send(pair, "two")
     await alice.expect(lambda me: len(me.messages()) == 2)
 
-    line = (await alice.ask("chats"))["chats"][0]
+    line = (await alice.request("chats"))["chats"][0]
 
     assert (line["chat"], line["kind"], line["top"]) == (pair, "direct", 2)
     assert sorted(line["members"]) == sorted([alice.user, bob.user])
@@ -267,17 +269,17 @@ async def test_unread_counts_what_others_sent_since_the_mark(
 ) -> None:
     """Own messages count as read; those of others are unread until the mark."""
     for number in range(3):
-        await alice.say(pair, f"m{number}")
+        await alice.send(pair, f"m{number}")
     await bob.expect(lambda me: len(me.messages()) == 3)
     assert (
         (await read_list_entry(alice, pair))["unread"],
         (await read_list_entry(bob, pair))["unread"],
     ) == (0, 3)
 
-    await bob.ask("mark", chat=pair, read=2)
+    await bob.request("mark", chat=pair, read=2)
     assert (await read_list_entry(bob, pair))["unread"] == 1
 
-    await bob.say(pair, "answer")
+    await bob.send(pair, "answer")
     assert (await read_list_entry(bob, pair))["unread"] == 0
     assert (await read_list_entry(alice, pair))["unread"] == 1
 
@@ -287,16 +289,16 @@ async def test_unread_does_not_count_messages_that_the_user_cannot_see(
 ) -> None:
     """Deleted messages are not unread, whoever deleted them. Each is subtracted once."""
     for number in range(4):
-        await alice.say(pair, f"m{number}")
-    await alice.ask("delete", chat=pair, seq=1, ref="d1")
+        await alice.send(pair, f"m{number}")
+    await alice.request("delete", chat=pair, seq=1, ref="d1")
     assert (await read_list_entry(bob, pair))["unread"] == 3
 
-    await bob.ask("delete", chat=pair, seq=2, ref="d2", **{"for": "me"})
+    await bob.request("delete", chat=pair, seq=2, ref="d2", **{"for": "me"})
     assert (await read_list_entry(bob, pair))["unread"] == 2
 
-    await alice.ask("delete", chat=pair, seq=2, ref="d3")
-    await alice.ask("delete", chat=pair, seq=3, ref="d4")
-    await alice.ask("delete", chat=pair, seq=4, ref="d5")
+    await alice.request("delete", chat=pair, seq=2, ref="d3")
+    await alice.request("delete", chat=pair, seq=3, ref="d4")
+    await alice.request("delete", chat=pair, seq=4, ref="d5")
     assert (await read_list_entry(bob, pair))["unread"] == 0
 
 
@@ -304,15 +306,15 @@ async def test_unread_and_last_ignore_changes_and_hidden_messages(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """Edits, reactions and hidden messages are neither unread nor the last message."""
-    await alice.say(pair, "one")
-    await alice.say(pair, "two")
-    await alice.ask("edit", chat=pair, seq=1, ref="e1", body="uno")
+    await alice.send(pair, "one")
+    await alice.send(pair, "two")
+    await alice.request("edit", chat=pair, seq=1, ref="e1", body="uno")
     for number, emoji in enumerate(("👍", "🎉", "")):
-        await bob.ask("react", chat=pair, seq=2, ref=f"x{number}", emoji=emoji)
+        await bob.request("react", chat=pair, seq=2, ref=f"x{number}", emoji=emoji)
     line = await read_list_entry(bob, pair)
     assert (line["top"], line["unread"], line["last"]["seq"]) == (6, 2, 2)
 
-    await bob.ask("delete", chat=pair, seq=2, ref="d1", **{"for": "me"})
+    await bob.request("delete", chat=pair, seq=2, ref="d1", **{"for": "me"})
 
     assert (await read_list_entry(bob, pair))["last"]["body"] == "uno"
     assert (await read_list_entry(alice, pair))["last"]["body"] == "two"
@@ -326,10 +328,10 @@ async def test_mark_is_pushed_to_all_devices_of_all_members(
 ) -> None:
     """A read mark is an inbox event for the other user and for the user's own devices."""
     second = await stack.chat_of(bob.user, device="tablet").start()
-    await alice.say(pair, "one")
+    await alice.send(pair, "one")
     await bob.expect_bodies(pair, ["one"])
 
-    assert (await bob.ask("mark", chat=pair, read=1))["type"] == "ok"
+    assert (await bob.request("mark", chat=pair, read=1))["type"] == "ok"
 
     for device in (alice, bob, second):
         event = await device.expect_frame("event", kind="read")
@@ -344,11 +346,11 @@ async def test_mark_only_advances_and_not_beyond_the_head(
 ) -> None:
     """A lower mark is ignored, and a mark above the head is limited to the head."""
     for number in range(5):
-        await alice.say(pair, f"m{number}")
+        await alice.send(pair, f"m{number}")
     await bob.expect(lambda me: len(me.messages()) == 5)
     reached = []
     for read in (3, 1, 3, 0, 1_000_000, 2):
-        await bob.ask("mark", chat=pair, read=read)
+        await bob.request("mark", chat=pair, read=read)
         reached.append((await read_list_entry(bob, pair))["read"])
 
     assert reached == [3, 3, 3, 3, 5, 5]
@@ -360,10 +362,10 @@ async def test_mark_only_advances_and_not_beyond_the_head(
 
 async def test_mark_received_does_not_mark_as_read(alice: RawChat, bob: RawChat, pair: str) -> None:
     """A received message is still unread."""
-    await alice.say(pair, "one")
+    await alice.send(pair, "one")
     await bob.expect_bodies(pair, ["one"])
 
-    await bob.ask("mark", chat=pair, received=1)
+    await bob.request("mark", chat=pair, received=1)
 
     event = await alice.expect_frame("event", kind="read")
     assert event["read"] == {"user": bob.user, "received": 1}
@@ -372,10 +374,10 @@ async def test_mark_received_does_not_mark_as_read(alice: RawChat, bob: RawChat,
 
 async def test_mark_without_id_is_not_answered(alice: RawChat, bob: RawChat, pair: str) -> None:
     """Without an `id` there is no `ok`, but the mark is applied."""
-    await alice.say(pair, "one")
+    await alice.send(pair, "one")
     await bob.expect_bodies(pair, ["one"])
 
-    await bob.tell("mark", chat=pair, read=1)
+    await bob.send_frame("mark", chat=pair, read=1)
 
     await alice.expect_frame("event", kind="read")
     assert bob.of_type("ok") == []
@@ -383,14 +385,14 @@ async def test_mark_without_id_is_not_answered(alice: RawChat, bob: RawChat, pai
 
 async def test_mark_without_a_position_is_refused(alice: RawChat, pair: str) -> None:
     """A mark needs `read` or `received`."""
-    failed = await refusal(alice, "mark", chat=pair)
+    failed = await get_refusal(alice, "mark", chat=pair)
 
     assert (failed.code, failed.message.startswith("read, received:")) == ("bad_request", True)
 
 
 async def test_invalid_mark_without_id_gets_an_error(alice: RawChat, pair: str) -> None:
     """An invalid frame gets an error even without an `id`."""
-    await alice.tell("mark", chat=pair)
+    await alice.send_frame("mark", chat=pair)
 
     error = await alice.expect_frame("error")
     assert "id" not in error
@@ -400,10 +402,10 @@ async def test_mark_is_stored_in_the_directory(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """The persist worker writes marks to DynamoDB."""
-    await alice.say(pair, "one")
+    await alice.send(pair, "one")
     await bob.expect_bodies(pair, ["one"])
 
-    await bob.ask("mark", chat=pair, read=1)
+    await bob.request("mark", chat=pair, read=1)
 
     async def is_stored() -> bool:
         return (await stack.read_marks(pair))[bob.user] == (1, 1)
@@ -419,14 +421,14 @@ async def test_typing_is_sent_to_the_other_user_only(
     alice: RawChat, bob: RawChat, pair: str, on: bool
 ) -> None:
     """A signal has no seq and no answer."""
-    await alice.tell("typing", chat=pair, on=on)
+    await alice.send_frame("typing", chat=pair, on=on)
 
     signal = await bob.expect_frame("signal")
 
     assert signal == {
         "type": "signal", "kind": "typing", "chat": pair, "from": alice.user, "on": on,
     }  # fmt: skip
-    await alice.ask("chats")
+    await alice.request("chats")
     assert [f["type"] for f in alice.frames if f["type"] in {"ok", "signal", "error"}] == ["ok"]
 
 
@@ -436,20 +438,20 @@ async def test_typing_is_not_delivered_on_resume(
     """Signals are ephemeral: they are not in the inbox."""
     await bob.abort()
     async with stack.chat_of(bob.user, device="tablet") as tablet:
-        await alice.tell("typing", chat=pair, on=True)
+        await alice.send_frame("typing", chat=pair, on=True)
         await tablet.expect_frame("signal")  # the signal has been sent
 
         await bob.start()
 
-        await alice.say(pair, "end")
+        await alice.send(pair, "end")
         await bob.expect_bodies(pair, ["end"])
     assert bob.of_type("signal") == []
 
 
 async def test_state_gets_no_response(alice: RawChat) -> None:
     """A state change is accepted without an answer or an error."""
-    await alice.tell("state", state="bg")
-    await alice.tell("state", state="fg")
+    await alice.send_frame("state", state="bg")
+    await alice.send_frame("state", state="fg")
 
-    await alice.ask("chats")
+    await alice.request("chats")
     assert [frame["type"] for frame in alice.frames] == ["welcome", "page"]

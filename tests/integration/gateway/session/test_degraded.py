@@ -12,7 +12,7 @@ import pytest
 from chatserver.dev.servers import Server
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import WORKERS, Stack, bring_up, open_stack
+from tests.support.stack import WORKERS, Stack, open_stack, start_async
 from tests.support.wire import Ended, RawSocket, Refused
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -61,10 +61,10 @@ async def retry_temporary_errors(ask: Callable[[], Awaitable[Any]]) -> Any:
     return answers[0]
 
 
-async def say(device: RawChat, chat: str, body: str, **extra: Any) -> Any:
+async def send_message(device: RawChat, chat: str, body: str, **extra: Any) -> Any:
     """Send a message until it is accepted; return the ack."""
     ref = extra.pop("ref", f"{device.device}-{body}".replace(" ", "-"))
-    return await retry_temporary_errors(lambda: device.say(chat, body, ref=ref, **extra))
+    return await retry_temporary_errors(lambda: device.send(chat, body, ref=ref, **extra))
 
 
 @pytest.fixture
@@ -75,12 +75,12 @@ async def long_chat(
     alice, bob = (broken.chat_of(new_name(stem)) for stem in ("alice", "bob"))
     for device in (alice, bob):
         await retry_temporary_errors(device.start)
-    chat = (await retry_temporary_errors(lambda: alice.ask("open_direct", user=bob.user)))["chat"][
+    chat = (await retry_temporary_errors(lambda: alice.request("open_direct", user=bob.user)))[
         "chat"
-    ]
+    ]["chat"]
     for number in range(1, LENGTH):
-        await say(alice, chat, f"m{number}")
-    await say(alice, chat, f"m{LENGTH}", durability="stored")
+        await send_message(alice, chat, f"m{number}")
+    await send_message(alice, chat, f"m{LENGTH}", durability="stored")
     await bob.expect(lambda me: len(me.messages(chat)) == LENGTH)
     yield alice, bob, chat
     await alice.abort()
@@ -89,12 +89,12 @@ async def long_chat(
 
 async def restart_redis(stack: Stack) -> None:
     """Start Redis again and wait until gateway and workers serve requests."""
-    await bring_up(stack.redis)
+    await start_async(stack.redis)
 
     async def is_served() -> bool:
         try:
             async with stack.chat_of("probe") as probe:
-                await probe.ask("open_direct", user="nobody")
+                await probe.request("open_direct", user="nobody")
         except Failed as exc:
             return exc.code == "not_found"
         except Ended:
@@ -123,14 +123,14 @@ async def test_dynamodb_down_does_not_affect_sends_and_recent_history(
     alice, bob, chat = long_chat
     broken.dynamodb.kill()
     try:
-        await say(alice, chat, "still here")
+        await send_message(alice, chat, "still here")
         await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "still here")
-        newest = await retry_temporary_errors(lambda: alice.ask("history", chat=chat, limit=10))
+        newest = await retry_temporary_errors(lambda: alice.request("history", chat=chat, limit=10))
 
-        old = await refusal_of(alice.ask("history", chat=chat, after=0, limit=10), 6)
-        stored = await refusal_of(alice.say(chat, "keep", durability="stored"), 6)
+        old = await refusal_of(alice.request("history", chat=chat, after=0, limit=10), 6)
+        stored = await refusal_of(alice.send(chat, "keep", durability="stored"), 6)
     finally:
-        await bring_up(broken.dynamodb)
+        await start_async(broken.dynamodb)
 
     assert newest["messages"][-1]["body"] == "still here"
     for failed in (old, stored):
@@ -152,15 +152,15 @@ async def test_send_with_stored_durability_is_acked_after_an_outage_under_its_re
     broken.dynamodb.kill()
     other = broken.add_gateway()
     try:
-        await bring_up(other)
-        first = await refusal_of(alice.say(chat, "stored later", **options), 4)
+        await start_async(other)
+        first = await refusal_of(alice.send(chat, "stored later", **options), 4)
         await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "stored later")
-        again = await refusal_of(alice.say(chat, "stored later", **options), 4)
+        again = await refusal_of(alice.send(chat, "stored later", **options), 4)
         await alice.abort()
         await retry_temporary_errors(lambda: alice.start(port=other.port))
         pending = await alice.post(chat, "stored later", **options)
     finally:
-        await bring_up(broken.dynamodb)
+        await start_async(broken.dynamodb)
 
     async def is_acked() -> bool:
         if pending.attempt is not None and pending.attempt.done() and not pending.answer.done():
@@ -186,7 +186,7 @@ async def read_oldest_page(alice: RawChat, chat: str) -> dict[str, list[dict[str
 
     async def is_read() -> bool:
         try:
-            pages.append(await alice.ask("history", chat=chat, after=0, limit=10))
+            pages.append(await alice.request("history", chat=chat, after=0, limit=10))
         except Failed as exc:
             assert exc.is_temporary
         return bool(pages)
@@ -203,13 +203,13 @@ async def test_without_rpc_worker_open_chats_work_and_the_error_names_the_worker
     workers = broken.workers["-".join(WORKERS)]
     workers.kill()
     try:
-        await say(alice, chat, "still here")
+        await send_message(alice, chat, "still here")
         await retry_temporary_errors(bob.reconnect)
         await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "still here")
 
-        failed = await refusal_of(alice.ask("open_direct", user=new_name("carol")), 5)
+        failed = await refusal_of(alice.request("open_direct", user=new_name("carol")), 5)
     finally:
-        await bring_up(workers)
+        await start_async(workers)
 
     assert (failed.code, failed.is_temporary) == ("unavailable", True)
     assert "worker rpc" in failed.message
@@ -225,9 +225,9 @@ async def test_redis_down_gets_unavailable_in_time_and_sockets_stay_open(
     alice, bob, chat = long_chat
     broken.redis.kill()
     try:
-        sent = await refusal_of(alice.say(chat, "while down"), 3)
-        read = await refusal_of(alice.ask("history", chat=chat), 3)
-        listed = await refusal_of(alice.ask("chats"), 3)
+        sent = await refusal_of(alice.send(chat, "while down"), 3)
+        read = await refusal_of(alice.request("history", chat=chat), 3)
+        listed = await refusal_of(alice.request("chats"), 3)
         status = await get_readyz_status(broken.gateways[0])
     finally:
         await restart_redis(broken)
@@ -237,7 +237,7 @@ async def test_redis_down_gets_unavailable_in_time_and_sockets_stay_open(
         assert (failed.code, failed.is_temporary) == ("unavailable", True)
         assert failed.fields["retry_after_ms"] > 0
     await bob.expect_frame("reset")
-    await say(alice, chat, "back")
+    await send_message(alice, chat, "back")
     await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "back")
     assert alice.is_connected
 
@@ -291,10 +291,10 @@ async def test_redis_restart_changes_the_epoch_and_resets_cursors(
     assert reset["cursor"]["epoch"] != before
     line = next(line for line in reset["chats"] if line["chat"] == chat)
     assert line["top"] == LENGTH
-    ack = await say(alice, chat, "after")
+    ack = await send_message(alice, chat, "after")
     assert ack["seq"] == LENGTH + 1
     await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "after")
-    page = await retry_temporary_errors(lambda: bob.ask("history", chat=chat, limit=5))
+    page = await retry_temporary_errors(lambda: bob.request("history", chat=chat, limit=5))
     assert [message["seq"] for message in page["messages"]] == list(range(LENGTH - 3, LENGTH + 2))
 
 
@@ -303,12 +303,12 @@ async def test_retry_after_redis_restart_creates_no_duplicate(
 ) -> None:
     """The `ref` of a send is recognized after a restart of Redis."""
     alice, _, chat = long_chat
-    first = await say(alice, chat, "once", ref="r-1")
+    first = await send_message(alice, chat, "once", ref="r-1")
     broken.redis.kill()
     await restart_redis(broken)
     await alice.expect_frame("reset")
 
-    again = await say(alice, chat, "once", ref="r-1")
+    again = await send_message(alice, chat, "once", ref="r-1")
 
     assert (again["dup"], again["seq"], again["ts"]) == (True, first["seq"], first["ts"])
 

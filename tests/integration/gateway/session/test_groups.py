@@ -24,12 +24,12 @@ _refs = itertools.count(1)
 
 async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
     """Request a change of a chat; return the chat's info after the change."""
-    answer = await device.ask(type_, chat=chat, **{"ref": f"change-{next(_refs)}", **fields})
+    answer = await device.request(type_, chat=chat, **{"ref": f"change-{next(_refs)}", **fields})
     info: dict[str, Any] = answer["chat"]
     return info
 
 
-async def refusal(device: RawChat, type_: str, chat: str, **fields: Any) -> Failed:
+async def get_refusal(device: RawChat, type_: str, chat: str, **fields: Any) -> Failed:
     """Return the error of a refused change."""
     with pytest.raises(Failed) as caught:
         await change(device, type_, chat, **fields)
@@ -38,7 +38,9 @@ async def refusal(device: RawChat, type_: str, chat: str, **fields: Any) -> Fail
 
 async def read(device: RawChat, chat: str, **window: Any) -> list[dict[str, Any]]:
     """Return the messages of a page of history."""
-    messages: list[dict[str, Any]] = (await device.ask("history", chat=chat, **window))["messages"]
+    messages: list[dict[str, Any]] = (await device.request("history", chat=chat, **window))[
+        "messages"
+    ]
     return messages
 
 
@@ -67,7 +69,7 @@ async def carol(stack: Stack, second: Server, new_name: NewName) -> AsyncIterato
 @pytest.fixture
 async def group(alice: RawChat, bob: RawChat) -> str:
     """A group owned by alice, with bob as a member."""
-    answer = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
+    answer = await alice.request("create_chat", ref="g", members=[bob.user], name="Trip")
     chat: str = answer["chat"]["chat"]
     await bob.expect_frame("event", kind="chat", chat=chat)
     return chat
@@ -77,10 +79,10 @@ async def test_invited_member_sees_later_entries_and_members_see_the_invitation(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
     """History and unread count of the new member start with the invitation."""
-    await alice.say(group, "before")
+    await alice.send(group, "before")
 
     info = await change(alice, "invite", group, users=[carol.user])
-    await bob.say(group, "after")
+    await bob.send(group, "after")
 
     assert sorted(info["members"]) == sorted([alice.user, bob.user, carol.user])
     assert (info["count"], info["roles"]) == (3, {alice.user: "owner"})
@@ -106,16 +108,16 @@ async def test_change_of_a_message_from_before_joining_is_delivered_without_text
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
     """The entry keeps its seq but has no text: live, after a reconnect and in history."""
-    before = (await alice.say(group, "before"))["seq"]
+    before = (await alice.send(group, "before"))["seq"]
     await change(alice, "invite", group, users=[carol.user])
-    after = (await alice.say(group, "after"))["seq"]
+    after = (await alice.send(group, "after"))["seq"]
 
-    await alice.ask("edit", chat=group, seq=before, ref="e1", body="the whole text")
-    await alice.ask("react", chat=group, seq=before, ref="r1", emoji="👍")
+    await alice.request("edit", chat=group, seq=before, ref="e1", body="the whole text")
+    await alice.request("react", chat=group, seq=before, ref="r1", emoji="👍")
     await carol.expect(lambda me: len(list_entries(me, group)) == 4)
     await carol.abort()
-    await alice.ask("edit", chat=group, seq=before, ref="e2", body="again, the whole text")
-    await alice.ask("edit", chat=group, seq=after, ref="e3", body="after, but better")
+    await alice.request("edit", chat=group, seq=before, ref="e2", body="again, the whole text")
+    await alice.request("edit", chat=group, seq=after, ref="e3", body="after, but better")
     await carol.reconnect()
     await carol.expect(lambda me: len(list_entries(me, group)) == 6)
 
@@ -140,7 +142,7 @@ async def test_history_open_to_all_members_starts_at_the_first_message(
     alice: RawChat, carol: RawChat, group: str
 ) -> None:
     """After the setting is changed back, history starts at joining again."""
-    await alice.say(group, "before")
+    await alice.send(group, "before")
     await change(alice, "invite", group, users=[carol.user])
 
     await change(alice, "update_chat", group, history="all")
@@ -155,22 +157,24 @@ async def test_removed_member_gets_the_removal_and_no_later_entry(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
     """There is no push, history, typing or list entry; `sync` still returns earlier entries."""
-    await alice.say(group, "before")
+    await alice.send(group, "before")
     await bob.expect(lambda me: me.messages(group))
     await change(alice, "remove", group, user=bob.user)
-    await alice.say(group, "secret")
-    await alice.tell("typing", chat=group, on=True)
+    await alice.send(group, "secret")
+    await alice.send_frame("typing", chat=group, on=True)
 
     await bob.expect(lambda me: ("member", bob.user, "") in list_entries(me, group))
     for type_, fields in (("history", {}), ("send", {"ref": "x", "body": "hello?"})):
-        results = await asyncio.gather(bob.ask(type_, chat=group, **fields), return_exceptions=True)
+        results = await asyncio.gather(
+            bob.request(type_, chat=group, **fields), return_exceptions=True
+        )
         assert isinstance(results[0], Failed)
         assert results[0].code == "not_found"
     assert group not in await bob.read_list()
-    assert (await refusal(bob, "leave", group)).code == "not_found"
+    assert (await get_refusal(bob, "leave", group)).code == "not_found"
     async with stack.chat_of(bob.user, device="bob-2") as again:
         cursor = {"epoch": again.welcome["epoch"], "seq": 0}
-        page = await again.ask("sync", cursor=cursor, limit=100)
+        page = await again.request("sync", cursor=cursor, limit=100)
         last = [event for event in page["events"] if event["chat"] == group][-1]
         assert (last["kind"], last["message"]["user"]) == ("member", bob.user)
     assert not bob.of_type("signal")
@@ -182,9 +186,9 @@ async def test_member_who_left_and_is_invited_again_sees_only_later_entries(
 ) -> None:
     """Messages sent in between cannot be read. The user gets a new chat event."""
     left = await change(bob, "leave", group)
-    await alice.say(group, "secret")
+    await alice.send(group, "secret")
     await change(alice, "invite", group, users=[bob.user])
-    await alice.say(group, "hello again")
+    await alice.send(group, "hello again")
 
     assert left["members"] == []
     await bob.expect(lambda me: ("message", "hello again", None) in list_entries(me, group))
@@ -197,13 +201,13 @@ async def test_join_is_allowed_only_if_the_chat_is_open(
     alice: RawChat, carol: RawChat, group: str
 ) -> None:
     """Joining a closed group gets the same error as a chat that does not exist."""
-    assert (await refusal(carol, "join", group)).code == "not_found"
+    assert (await get_refusal(carol, "join", group)).code == "not_found"
 
     info = await change(alice, "update_chat", group, joining="open", name="  Open Trip  ")
     await change(carol, "join", group)
 
     assert (info["joining"], info["name"]) == ("open", "Open Trip")
-    await carol.say(group, "hi")
+    await carol.send(group, "hi")
     await alice.expect(lambda me: ("message", "hi", None) in list_entries(me, group))
     update = alice.of_type("event", kind="update", chat=group)[0]["message"]
     assert (update["name"], update["body"]) == ("Open Trip", '{"joining":"open"}')
@@ -221,10 +225,10 @@ async def test_roles_determine_permitted_changes(
         ("set_role", {"user": carol.user, "role": "admin"}),
         ("update_chat", {"name": "Mine"}),
     ):
-        assert (await refusal(bob, type_, group, **fields)).code == "forbidden"
+        assert (await get_refusal(bob, type_, group, **fields)).code == "forbidden"
 
     await change(alice, "set_role", group, user=bob.user, role="admin")
-    assert (await refusal(bob, "remove", group, user=alice.user)).code == "forbidden"
+    assert (await get_refusal(bob, "remove", group, user=alice.user)).code == "forbidden"
     await change(bob, "remove", group, user=carol.user)
     info = await change(alice, "set_role", group, user=bob.user, role="owner")
     assert info["roles"] == {alice.user: "admin", bob.user: "owner"}
@@ -243,7 +247,7 @@ async def test_direct_chat_refuses_group_changes(alice: RawChat, bob: RawChat, p
         ("set_role", {"user": bob.user, "role": "admin"}),
         ("update_chat", {"name": "Us"}),
     ):
-        failed = await refusal(alice, type_, pair, **fields)
+        failed = await get_refusal(alice, type_, pair, **fields)
         assert failed.code == "bad_request"
         assert "direct chat" in failed.message
 
@@ -257,7 +261,7 @@ async def test_retry_of_a_membership_change_returns_the_first_response(
 
     assert first == again
     assert [each["kind"] for each in await read(alice, group)] == ["member"]
-    failed = await refusal(alice, "invite", group, ref="r1", users=[bob.user])
+    failed = await get_refusal(alice, "invite", group, ref="r1", users=[bob.user])
     assert failed.code == "conflict"
 
 
@@ -272,19 +276,19 @@ async def test_removal_interrupted_by_a_worker_crash_is_completed_by_a_retry(
     stack.workers["persist-repair-rpc"].kill()
     try:
         failpoint = "membership.after_directory"
-        worker = await stack.bring_up_worker("rpc", CHAT_FAILPOINT=f"{failpoint}:kill")
-        failed = await refusal(alice, "remove", group, ref=ref, user=bob.user)
+        worker = await stack.start_worker_async("rpc", CHAT_FAILPOINT=f"{failpoint}:kill")
+        failed = await get_refusal(alice, "remove", group, ref=ref, user=bob.user)
         process = worker.process
         assert process is not None
         await eventually(lambda: process.poll() is not None)
     finally:
-        await stack.bring_up_worker("persist", "repair", "rpc")
+        await stack.start_worker_async("persist", "repair", "rpc")
 
     await change(alice, "remove", group, ref=ref, user=bob.user)
 
     assert failed.code == "unavailable"
     with pytest.raises(Failed, match="not_found"):
-        await bob.ask_send(group, "late", "too late")
+        await bob.send_unrecorded(group, "late", "too late")
     await bob.expect(lambda me: list_entries(me, group) == [("member", bob.user, "")])
     assert [each.get("user") for each in await read(alice, group)] == [bob.user]
 
@@ -314,7 +318,7 @@ async def keep_sending(member: RawChat, chat: str, race: Race) -> None:
     for number in itertools.count():
         ref, was_removed = f"{chat[-6:]}-{member.user}-{number}", race.is_removed
         try:
-            ack = await member.ask_send(chat, ref, ref)
+            ack = await member.send_unrecorded(chat, ref, ref)
         except Failed as failed:
             if failed.code == "not_found":
                 return
@@ -338,7 +342,7 @@ async def test_no_send_is_committed_after_the_removal_of_its_sender(
         for member in members:
             race = races[chat, member.user] = Race()
             ref = f"warm-{chat[-6:]}-{member.user}"
-            race.acked[ref] = (await member.ask_send(chat, ref, ref))["seq"]
+            race.acked[ref] = (await member.send_unrecorded(chat, ref, ref))["seq"]
             sending = asyncio.create_task(keep_sending(member, chat, race))
             await eventually(race.is_sending)
             await change(alice, "remove", chat, user=member.user)
@@ -352,7 +356,7 @@ async def test_no_send_is_committed_after_the_removal_of_its_sender(
         ]
         chats = []
         for number in range(CHATS):
-            answer = await alice.ask("create_chat", ref=f"race-{number}", members=names)
+            answer = await alice.request("create_chat", ref=f"race-{number}", members=names)
             chats.append(answer["chat"]["chat"])
         slots = asyncio.Semaphore(4)
 
@@ -381,7 +385,7 @@ async def read_all(device: RawChat, chat: str) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     while True:
         after = entries[-1]["seq"] if entries else 0
-        page = await device.ask("history", chat=chat, after=after, limit=200)
+        page = await device.request("history", chat=chat, after=after, limit=200)
         entries += page["messages"]
         if not page["more"]:
             return entries

@@ -113,11 +113,11 @@ async def test_invalid_json_before_hello_is_closed(stack: Stack, payload: bytes)
 
 async def test_second_hello_is_an_error_and_the_connection_stays_open(alice: RawChat) -> None:
     """A session accepts one `hello`."""
-    await alice.tell("hello", v=1, token="t", device="d")
+    await alice.send_frame("hello", v=1, token="t", device="d")
 
     error = await alice.expect_frame("error")
     assert error["code"] == "bad_request"
-    assert await alice.ask("chats")
+    assert await alice.request("chats")
 
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
@@ -193,24 +193,24 @@ async def test_second_connection_of_a_device_replaces_the_first(
 
     assert bye is not None
     assert bye["code"] == REPLACED
-    assert await new.ask("chats")
+    assert await new.request("chats")
     await new.stop()
 
 
 async def test_too_many_connections_of_a_user_close_the_oldest(
-    stack: Stack, narrow: Server, new_name: NewName
+    stack: Stack, small_limits_gateway: Server, new_name: NewName
 ) -> None:
     """Above the limit of connections per user, the oldest one is closed."""
     user = new_name("alice")
     devices = [
-        await stack.chat_of(user, port=narrow.port, device=f"d{index}").start()
+        await stack.chat_of(user, port=small_limits_gateway.port, device=f"d{index}").start()
         for index in range(4)
     ]
 
     await devices[0].expect_close(REPLACED)
 
     for device in devices[1:]:
-        assert await device.ask("chats")
+        assert await device.request("chats")
         await device.stop()
 
 
@@ -221,14 +221,14 @@ async def test_reconnected_device_gets_missed_events_in_order(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """No event between two connections is lost or repeated."""
-    await alice.say(pair, "one")
+    await alice.send(pair, "one")
     await bob.expect_bodies(pair, ["one"])
     await bob.abort()
     for body in ("two", "three", "four"):
-        await alice.say(pair, body)
+        await alice.send(pair, body)
 
     await bob.start()
-    await alice.say(pair, "five")
+    await alice.send(pair, "five")
 
     await bob.expect_bodies(pair, ["one", "two", "three", "four", "five"])
     events = bob.of_type("event")
@@ -239,11 +239,11 @@ async def test_device_without_cursor_starts_at_the_head(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """A new device gets no earlier events; it reads history instead."""
-    await alice.say(pair, "past")
+    await alice.send(pair, "past")
     await bob.expect_bodies(pair, ["past"])
     second = await stack.chat_of(bob.user, device="tablet").start()
 
-    await alice.say(pair, "now")
+    await alice.send(pair, "now")
 
     await second.expect_bodies(pair, ["now"])
     assert second.welcome["seq"] == bob.of_type("event", kind="message")[0]["seq"]
@@ -257,7 +257,7 @@ async def test_cursor_at_the_head_gets_only_welcome(stack: Stack, bob: RawChat, 
 
     await bob.start()
 
-    await bob.ask("chats")
+    await bob.request("chats")
     assert [frame["type"] for frame in bob.frames[seen:]] == ["welcome", "page"]
 
 
@@ -266,7 +266,7 @@ async def test_invalid_cursor_is_reset(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, fault: str
 ) -> None:
     """A cursor of another epoch, or ahead of the server, gets a snapshot."""
-    await alice.say(pair, "one")
+    await alice.send(pair, "one")
     await bob.expect_bodies(pair, ["one"])
     assert bob.cursor is not None
     epoch, seq = bob.cursor
@@ -277,21 +277,21 @@ async def test_invalid_cursor_is_reset(
     reset = await bob.expect_frame("reset")
     assert reset["cursor"] == {"epoch": epoch, "seq": seq}
     assert [(line["chat"], line["top"]) for line in reset["chats"]] == [(pair, 1)]
-    await alice.say(pair, "two")
+    await alice.send(pair, "two")
     await bob.expect_bodies(pair, ["one", "two"])
 
 
 async def test_cursor_before_the_start_of_the_inbox_gets_too_long(
-    shallow: Stack, new_name: NewName
+    small_hot_stack: Stack, new_name: NewName
 ) -> None:
     """A device that missed more events than the inbox holds gets a snapshot, then new events."""
-    alice = await shallow.chat_of(new_name("alice")).start()
-    bob = await shallow.chat_of(new_name("bob")).start()
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-    await bob.ask("open_direct", user=alice.user)
+    alice = await small_hot_stack.chat_of(new_name("alice")).start()
+    bob = await small_hot_stack.chat_of(new_name("bob")).start()
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    await bob.request("open_direct", user=alice.user)
     await bob.abort()
     for number in range(60):
-        await alice.say(chat, f"m{number}")
+        await alice.send(chat, f"m{number}")
 
     await bob.start()
 
@@ -299,7 +299,7 @@ async def test_cursor_before_the_start_of_the_inbox_gets_too_long(
     line = too_long["chats"][0]
     assert (line["chat"], line["top"], line["unread"]) == (chat, 60, 60)
     assert line["last"]["body"] == "m59"
-    await alice.say(chat, "new")
+    await alice.send(chat, "new")
     await bob.expect_bodies(chat, ["new"])
     await alice.stop()
     await bob.stop()
@@ -331,7 +331,7 @@ async def test_disconnect_during_hello_does_not_affect_others(
         await ws.abort()
 
     async with stack.chat_of(new_name("alice")) as after:
-        assert await after.ask("chats")
+        assert await after.request("chats")
 
 
 async def test_close_of_the_client_is_answered_and_later_requests_fail(
@@ -343,4 +343,4 @@ async def test_close_of_the_client_is_answered_and_later_requests_fail(
     assert alice.close_frame is not None
     assert alice.close_frame.close_code == 1000
     with pytest.raises(Ended):
-        await alice.ask("chats")
+        await alice.request("chats")

@@ -31,15 +31,17 @@ def seqs_of(page: dict[str, Any]) -> list[int]:
 
 
 @pytest.fixture
-async def long_chat(shallow: Stack, new_name: NewName) -> AsyncIterator[tuple[RawChat, str]]:
+async def long_chat(
+    small_hot_stack: Stack, new_name: NewName
+) -> AsyncIterator[tuple[RawChat, str]]:
     """A device and its chat of `LENGTH` messages, most of them only in the warm tier."""
-    bob = await shallow.chat_of(new_name("bob")).start()
+    bob = await small_hot_stack.chat_of(new_name("bob")).start()
     await bob.stop()
-    async with shallow.chat_of(new_name("alice")) as alice:
-        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    async with small_hot_stack.chat_of(new_name("alice")) as alice:
+        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
         for number in range(1, LENGTH):
-            await alice.say(chat, f"m{number}")
-        await alice.say(chat, f"m{LENGTH}", durability="stored")
+            await alice.send(chat, f"m{number}")
+        await alice.send(chat, f"m{LENGTH}", durability="stored")
         yield alice, chat
 
 
@@ -49,7 +51,7 @@ async def long_chat(shallow: Stack, new_name: NewName) -> AsyncIterator[tuple[Ra
 async def test_history_of_a_new_chat_is_empty(alice: RawChat, pair: str) -> None:
     """Every window returns an empty last page."""
     for window in ({}, {"before": 1}, {"before": 10}, {"after": 0}, {"after": 5}):
-        page = await alice.ask("history", chat=pair, **window)
+        page = await alice.request("history", chat=pair, **window)
 
         assert (page["messages"], page["more"], page["chat"]) == ([], False, pair)
 
@@ -78,9 +80,9 @@ async def test_history_window_is_exact(
 ) -> None:
     """`before` returns the newest below it, `after` the oldest above it; `more` reports others."""
     for number in range(1, 6):
-        await alice.say(pair, f"m{number}")
+        await alice.send(pair, f"m{number}")
 
-    page = await alice.ask("history", chat=pair, **window)
+    page = await alice.request("history", chat=pair, **window)
 
     assert (seqs_of(page), page["more"], page["tier"]) == (seqs, more, "hot")
 
@@ -89,11 +91,11 @@ async def test_history_returns_the_same_messages_as_pushes(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """A message is the same object in an event and on a page."""
-    await alice.say(pair, "one", kind="markdown")
-    await bob.say(pair, "two", reply_to=1)
+    await alice.send(pair, "one", kind="markdown")
+    await bob.send(pair, "two", reply_to=1)
     await alice.expect(lambda me: len(me.messages(pair)) == 2)
 
-    page = await bob.ask("history", chat=pair)
+    page = await bob.request("history", chat=pair)
 
     assert page["messages"] == alice.messages(pair)
 
@@ -102,12 +104,12 @@ async def test_newest_page_has_stored_position_and_read_marks(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """A client that opens a chat needs no further request for them."""
-    await bob.say(pair, "one")
-    ack = await bob.say(pair, "two", durability="stored")
-    await alice.ask("mark", chat=pair, read=1, received=2)
+    await bob.send(pair, "one")
+    ack = await bob.send(pair, "two", durability="stored")
+    await alice.request("mark", chat=pair, read=1, received=2)
 
-    newest = await bob.ask("history", chat=pair)
-    older = await bob.ask("history", chat=pair, before=2)
+    newest = await bob.request("history", chat=pair)
+    older = await bob.request("history", chat=pair, before=2)
 
     assert newest["stored"] == older["stored"] == ack["seq"]
     assert {marks["user"]: marks for marks in newest["marks"]} == {
@@ -120,7 +122,7 @@ async def test_newest_page_has_stored_position_and_read_marks(
 async def test_history_with_before_and_after_is_refused(alice: RawChat, pair: str) -> None:
     """A request has at most one of the two bounds."""
     with pytest.raises(Failed) as caught:
-        await alice.ask("history", chat=pair, before=5, after=1)
+        await alice.request("history", chat=pair, before=5, after=1)
 
     assert caught.value.code == "bad_request"
     assert caught.value.message.startswith("before, after:")
@@ -130,9 +132,9 @@ async def test_history_page_of_long_messages_is_bounded_in_bytes(alice: RawChat,
     """A page has at most about 256 KB, and paging returns all messages."""
     body = "\U0001f600" * 4000
     for _ in range(40):
-        await alice.say(pair, body)
+        await alice.send(pair, body)
 
-    first = await alice.ask("history", chat=pair, after=0, limit=200)
+    first = await alice.request("history", chat=pair, after=0, limit=200)
     rows = await alice.read_final(pair)
 
     assert 10 <= len(first["messages"]) < 40
@@ -147,8 +149,8 @@ async def test_history_page_names_its_tier(long_chat: tuple[RawChat, str]) -> No
     """The newest page is `hot`; a page that needs DynamoDB is `warm`."""
     alice, chat = long_chat
 
-    newest = await alice.ask("history", chat=chat, limit=10)
-    oldest = await alice.ask("history", chat=chat, after=0, limit=10)
+    newest = await alice.request("history", chat=chat, limit=10)
+    oldest = await alice.request("history", chat=chat, after=0, limit=10)
 
     assert (seqs_of(newest), newest["tier"]) == (list(range(LENGTH - 9, LENGTH + 1)), "hot")
     assert (seqs_of(oldest), oldest["tier"]) == (list(range(1, 11)), "warm")
@@ -165,7 +167,7 @@ async def test_history_paging_backward_returns_each_message_once_across_tiers(
     tiers: list[str] = []
     window: dict[str, int] = {}
     while True:
-        page = await alice.ask("history", chat=chat, limit=limit, **window)
+        page = await alice.request("history", chat=chat, limit=limit, **window)
         seen = page["messages"] + seen
         tiers.append(page["tier"])
         if not page["more"]:
@@ -194,8 +196,8 @@ async def test_history_from_any_position_is_contiguous(long_chat: tuple[RawChat,
     """A page is complete wherever it begins, also at the border between the tiers."""
     alice, chat = long_chat
     for seq in range(0, LENGTH + 2):
-        below = await alice.ask("history", chat=chat, before=seq, limit=5)
-        above = await alice.ask("history", chat=chat, after=seq, limit=5)
+        below = await alice.request("history", chat=chat, before=seq, limit=5)
+        above = await alice.request("history", chat=chat, after=seq, limit=5)
 
         top = min(seq - 1, LENGTH)
         assert seqs_of(below) == list(range(max(top - 4, 1), top + 1))
@@ -209,19 +211,19 @@ async def test_history_with_a_wrong_ts_hint_returns_the_right_page(
     """`ts` only speeds up the query; it does not change its result."""
     alice, chat = long_chat
 
-    page = await alice.ask("history", chat=chat, before=40, limit=10, ts=ts)
+    page = await alice.request("history", chat=chat, before=40, limit=10, ts=ts)
 
     assert seqs_of(page) == list(range(30, 40))
 
 
 async def test_history_read_during_sends_and_trimming_is_contiguous(
-    shallow: Stack, new_name: NewName
+    small_hot_stack: Stack, new_name: NewName
 ) -> None:
     """Messages that move from Redis to DynamoDB during a read are neither lost nor repeated."""
     recorder = Recorder()
-    bob = await shallow.chat_of(new_name("bob"), recorder=recorder).start()
-    alice = await shallow.chat_of(new_name("alice"), recorder=recorder).start()
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    bob = await small_hot_stack.chat_of(new_name("bob"), recorder=recorder).start()
+    alice = await small_hot_stack.chat_of(new_name("alice"), recorder=recorder).start()
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
     recorder.run.members[chat] = {alice.user, bob.user}
     for number in range(150):
         await alice.post(chat, f"m{number}")
@@ -232,7 +234,7 @@ async def test_history_read_during_sends_and_trimming_is_contiguous(
     await alice.expect(lambda me: not me.pending)
 
     async def is_stored() -> bool:
-        return len(await shallow.read_warm(chat)) == 150
+        return len(await small_hot_stack.read_warm(chat)) == 150
 
     await eventually(is_stored)
     await bob.expect(lambda me: len(me.messages(chat)) == 150)
@@ -240,7 +242,7 @@ async def test_history_read_during_sends_and_trimming_is_contiguous(
         await side.read_final(chat)
         await side.read_list()
         await side.stop()
-    recorder.add(WarmRows(recorder.now(), chat, await shallow.read_warm(chat)))
+    recorder.add(WarmRows(recorder.now(), chat, await small_hot_stack.read_warm(chat)))
 
     violations = check(recorder.run)
 
@@ -253,13 +255,13 @@ async def test_history_read_during_sends_and_trimming_is_contiguous(
 async def test_sync_pages_through_missed_events(alice: RawChat, bob: RawChat, pair: str) -> None:
     """Pages return the events of the inbox in order."""
     for number in range(25):
-        await alice.say(pair, f"m{number}")
+        await alice.send(pair, f"m{number}")
     await bob.expect(lambda me: len(me.messages(pair)) == 25)
     cursor: dict[str, Any] = {"epoch": bob.welcome["epoch"], "seq": 0}
     events: list[dict[str, Any]] = []
     sizes: list[int] = []
     while True:
-        page = await bob.ask("sync", cursor=cursor, limit=10)
+        page = await bob.request("sync", cursor=cursor, limit=10)
         events += page["events"]
         sizes.append(len(page["events"]))
         cursor = page["cursor"]
@@ -275,7 +277,7 @@ async def test_sync_at_the_head_is_empty(bob: RawChat, pair: str) -> None:
     """Without missed events the page is empty and the cursor unchanged."""
     cursor = {"epoch": bob.welcome["epoch"], "seq": 1}
 
-    page = await bob.ask("sync", cursor=cursor)
+    page = await bob.request("sync", cursor=cursor)
 
     assert (page["events"], page["cursor"], page["more"]) == ([], cursor, False)
 
@@ -286,7 +288,7 @@ async def test_sync_from_an_invalid_cursor_is_reset(bob: RawChat, pair: str, fau
     epoch = bob.welcome["epoch"]
     cursor = {"epoch": "other", "seq": 0} if fault == "epoch" else {"epoch": epoch, "seq": 99}
 
-    answer = await bob.ask("sync", cursor=cursor)
+    answer = await bob.request("sync", cursor=cursor)
 
     assert answer["type"] == "reset"
     assert answer["cursor"] == {"epoch": epoch, "seq": 1}
@@ -299,7 +301,7 @@ async def test_sync_before_the_start_of_the_inbox_gets_a_snapshot(
     """The client is told that events were trimmed from the inbox."""
     alice, chat = long_chat
 
-    answer = await alice.ask("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 1})
+    answer = await alice.request("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 1})
 
     assert answer["type"] == "too_long"
     assert answer["cursor"]["seq"] == LENGTH + 1  # the first event is the new chat
@@ -316,28 +318,30 @@ async def evict_all(stack: Stack) -> int:
         return await Eviction(hot).evict_idle(0, time.time())
 
 
-async def test_evicted_chat_is_loaded_again_unchanged(shallow: Stack, new_name: NewName) -> None:
+async def test_evicted_chat_is_loaded_again_unchanged(
+    small_hot_stack: Stack, new_name: NewName
+) -> None:
     """A device resumes by cursor, history is complete, and the next message has the next seq."""
-    async with shallow.chat_of(new_name("alice")) as alice:
-        bob = await shallow.chat_of(new_name("bob")).start()
-        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-        await alice.say(chat, "m1")
+    async with small_hot_stack.chat_of(new_name("alice")) as alice:
+        bob = await small_hot_stack.chat_of(new_name("bob")).start()
+        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        await alice.send(chat, "m1")
         await bob.expect_bodies(chat, ["m1"])
         await bob.abort()
         for number in (2, 3):
-            await alice.say(chat, f"m{number}", durability="stored")
-        redis = Redis.from_url(shallow.redis_url, socket_timeout=60)
+            await alice.send(chat, f"m{number}", durability="stored")
+        redis = Redis.from_url(small_hot_stack.redis_url, socket_timeout=60)
 
         async def is_evicted() -> bool:
-            await evict_all(shallow)
+            await evict_all(small_hot_stack)
             return not redis.exists(f"{{p0}}:chat:{chat}")
 
         await eventually(is_evicted)  # type: ignore[arg-type]  # mypy loses the type variable
         await bob.start()
         await bob.expect_bodies(chat, ["m1", "m2", "m3"])
-        ack = await alice.say(chat, "m4")
+        ack = await alice.send(chat, "m4")
         await bob.expect_bodies(chat, ["m1", "m2", "m3", "m4"])
-        page = await bob.ask("history", chat=chat)
+        page = await bob.request("history", chat=chat)
         await bob.stop()
 
     assert ack["seq"] == 4

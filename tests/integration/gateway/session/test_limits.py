@@ -89,7 +89,7 @@ class Sender:
         await self.ws.send_json({**hello, "device": self.device})
         assert (await self.ws.recv_json())["type"] == "welcome"
 
-    async def ask(self, count: int, **fields: Any) -> list[Fields]:
+    async def send_many(self, count: int, **fields: Any) -> list[Fields]:
         """Send frames without waiting; return their responses by number."""
         for number in range(count):
             frame = {"id": number, **fields}
@@ -105,11 +105,11 @@ class Sender:
                 answers[frame["id"]] = frame
         return [answers[number] for number in range(count)]
 
-    async def ask_until_refused(self, count: int, **fields: Any) -> list[Fields]:
+    async def send_until_refused(self, count: int, **fields: Any) -> list[Fields]:
         """Repeat until some are refused, because on a slow machine the bucket refills meanwhile."""
         answers: list[Fields] = []
         while not any(answer["type"] == "error" for answer in answers):
-            answers += await self.ask(count, **fields)
+            answers += await self.send_many(count, **fields)
         return answers
 
 
@@ -119,7 +119,7 @@ async def chat(stack: Stack, new_name: Callable[[str], str]) -> tuple[str, str]:
     user, other = new_name("fast"), new_name("bob")
     await stack.add_users([other])
     async with stack.chat_of(user) as device:
-        answer = await device.ask("open_direct", user=other)
+        answer = await device.request("open_direct", user=other)
     return user, answer["chat"]["chat"]
 
 
@@ -131,7 +131,7 @@ async def test_sends_beyond_the_burst_are_refused_until_retry_after(
     await sender.start(east)
     start = time.monotonic()
 
-    answers = await sender.ask_until_refused(40, type="send", chat=chat[1])
+    answers = await sender.send_until_refused(40, type="send", chat=chat[1])
 
     acks = [answer for answer in answers if answer["type"] == "ack"]
     errors = [answer for answer in answers if answer["type"] == "error"]
@@ -142,7 +142,7 @@ async def test_sends_beyond_the_burst_are_refused_until_retry_after(
     assert all(0 < error["retry_after_ms"] <= 1000 / RATE + 1 for error in errors)
     await asyncio.sleep(max(error["retry_after_ms"] for error in errors) / 1000)
     first = {"ref": sender.refs[errors[0]["id"]], "body": str(errors[0]["id"])}
-    (again,) = await sender.ask(1, type="send", chat=chat[1], **first)
+    (again,) = await sender.send_many(1, type="send", chat=chat[1], **first)
     assert again["type"] == "ack"
     await sender.ws.abort()
 
@@ -154,7 +154,7 @@ async def test_sends_above_the_memory_limit_are_refused(
     sender = Sender(stack, chat[0], "d1")
     await sender.start(east)
 
-    answers = await sender.ask(18, type="send", chat=chat[1], body="🙂" * 3_750)
+    answers = await sender.send_many(18, type="send", chat=chat[1], body="🙂" * 3_750)
 
     acks = [answer for answer in answers if answer["type"] == "ack"]
     errors = [answer for answer in answers if answer["type"] == "error"]
@@ -175,7 +175,9 @@ async def test_sends_of_one_user_at_two_gateways_share_the_limit(
         await sender.start(server)
     start = time.monotonic()
 
-    found = await asyncio.gather(*(each.ask(40, type="send", chat=chat[1]) for each in senders))
+    found = await asyncio.gather(
+        *(each.send_many(40, type="send", chat=chat[1]) for each in senders)
+    )
 
     acked = sum(answer["type"] == "ack" for answers in found for answer in answers)
     assert acked >= BURST - 2 * BLOCK
@@ -191,12 +193,12 @@ async def test_requests_beyond_the_burst_are_refused(
     sender = Sender(stack, chat[0], "d1")
     await sender.start(east)
 
-    answers = await sender.ask_until_refused(30, type="chats")
+    answers = await sender.send_until_refused(30, type="chats")
 
     assert [answer["type"] for answer in answers[:10]] == ["page"] * 10
     refused = [answer for answer in answers if answer["type"] == "error"]
     assert {answer["code"] for answer in refused} == {"rate_limited"}
-    (ack,) = await sender.ask(1, type="send", chat=chat[1])
+    (ack,) = await sender.send_many(1, type="send", chat=chat[1])
     assert ack["type"] == "ack"
     await sender.ws.abort()
 
@@ -209,7 +211,7 @@ async def test_creating_large_groups_beyond_the_burst_is_refused(
     await sender.start(east)
     members = [f"nobody{n}" for n in range(255)]
 
-    first, second = await sender.ask(2, type="create_chat", ref="g", members=members)
+    first, second = await sender.send_many(2, type="create_chat", ref="g", members=members)
 
     assert first["code"] == "not_found"
     assert second["code"] == "rate_limited"
@@ -257,17 +259,17 @@ async def test_body_and_page_limits_follow_the_settings(
     async with alice, bob:
         assert alice.welcome is not None
         limits = alice.welcome["limits"]
-        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
         for number in range(3):
-            await alice.say(chat, f"text {number}")
+            await alice.send(chat, f"text {number}")
         refused = []
         for body in ("x" * 11, "🙂" * 6):
             for type_, target in (("send", {}), ("edit", {"seq": 1})):
                 with pytest.raises(Failed) as caught:
-                    await alice.ask(type_, chat=chat, ref=new_name("r"), body=body, **target)
+                    await alice.request(type_, chat=chat, ref=new_name("r"), body=body, **target)
                 refused.append((caught.value.code, caught.value.message))
-        page = await alice.ask("history", chat=chat, limit=50)
-        events = await alice.ask("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 0})
+        page = await alice.request("history", chat=chat, limit=50)
+        events = await alice.request("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 0})
     gateway.stop()
     stack.gateways.remove(gateway)
 
@@ -334,14 +336,14 @@ async def test_device_that_connects_to_another_gateway_replaces_its_older_sessio
     user, friend = new_name("alice"), new_name("bob")
     async with stack.chat_of(friend, port=first_port) as bob:
         async with stack.chat_of(user, port=first_port) as old:
-            chat = (await old.ask("open_direct", user=friend))["chat"]["chat"]
-            await bob.say(chat, "before")
+            chat = (await old.request("open_direct", user=friend))["chat"]["chat"]
+            await bob.send(chat, "before")
             await old.expect_bodies(chat, ["before"])
             new = stack.chat_of(user, port=second_port, device=old.device)
             await new.start(cursor=old.cursor)
             bye = await old.expect_close(REPLACED)
             assert bye is not None and bye["code"] == REPLACED
-        await bob.say(chat, "after")
+        await bob.send(chat, "after")
         await new.expect_bodies(chat, ["after"])
         await new.stop()
 
@@ -379,7 +381,7 @@ async def connect_concurrently(stack: Stack, user: str, ports: tuple[int, int]) 
 
     await eventually(is_one_left, what="one of two sessions is left")
     (left,) = [chat for chat in chats if not chat.ended.is_set()]
-    await left.ask("chats")
+    await left.request("chats")
     assert await get_close_code(left) is None
     for chat in chats:
         await chat.abort()

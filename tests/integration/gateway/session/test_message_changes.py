@@ -22,17 +22,17 @@ NewName = Callable[[str], str]
 
 async def read(device: RawChat, chat: str, **window: Any) -> dict[int, dict[str, Any]]:
     """Read a page of history; return its messages by seq."""
-    page = await device.ask("history", chat=chat, **window)
+    page = await device.request("history", chat=chat, **window)
     return {message["seq"]: message for message in page["messages"]}
 
 
 async def change(device: RawChat, type_: str, chat: str, seq: int, **fields: Any) -> dict[str, Any]:
     """Request a change under a new ref; return the ack."""
     ref = fields.pop("ref", f"{device.device}-{type_}-{len(device.frames)}")
-    return await device.ask(type_, chat=chat, seq=seq, ref=ref, **fields)
+    return await device.request(type_, chat=chat, seq=seq, ref=ref, **fields)
 
 
-async def refused(device: RawChat, type_: str, chat: str, seq: int, **fields: Any) -> Failed:
+async def get_refusal(device: RawChat, type_: str, chat: str, seq: int, **fields: Any) -> Failed:
     """Request a change that is refused; return the error."""
     with pytest.raises(Failed) as caught:
         await change(device, type_, chat, seq, **fields)
@@ -59,7 +59,7 @@ def replay(device: RawChat, chat: str) -> dict[int, frames.Message]:
 
 async def test_changes_reach_both_sides_live(alice: RawChat, bob: RawChat, pair: str) -> None:
     """An edit, a reaction and a deletion are events with their own seq."""
-    one, two = [(await alice.say(pair, text))["seq"] for text in ("one", "two")]
+    one, two = [(await alice.send(pair, text))["seq"] for text in ("one", "two")]
 
     edit = await change(alice, "edit", pair, one, body="uno")
     react = await change(bob, "react", pair, one, emoji="👍")
@@ -81,10 +81,10 @@ async def test_missed_changes_are_delivered_on_resume(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """A reconnected device has the same messages as others and gets no deleted text (I15)."""
-    one = (await alice.say(pair, "one"))["seq"]
+    one = (await alice.send(pair, "one"))["seq"]
     await bob.expect_bodies(pair, ["one"])
     await bob.abort()
-    secret = (await alice.say(pair, "secret-1"))["seq"]
+    secret = (await alice.send(pair, "secret-1"))["seq"]
     await change(alice, "edit", pair, one, body="uno")
     await change(alice, "edit", pair, secret, body="secret-2")
     await change(alice, "delete", pair, secret)
@@ -105,7 +105,7 @@ async def test_history_returns_the_current_state_of_messages(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """History in the hot tier has edits and reactions, and no deleted text."""
-    one, secret = [(await alice.say(pair, text))["seq"] for text in ("one", "secret-1")]
+    one, secret = [(await alice.send(pair, text))["seq"] for text in ("one", "secret-1")]
     edit = await change(alice, "edit", pair, secret, body="secret-2")
     await change(alice, "edit", pair, one, body="uno")
     react = await change(bob, "react", pair, one, emoji="👍")
@@ -132,20 +132,20 @@ async def test_changes_of_others_messages_are_forbidden(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """Users of a direct chat change only their own messages, but may react to all."""
-    seq = (await alice.say(pair, "mine"))["seq"]
+    seq = (await alice.send(pair, "mine"))["seq"]
 
-    assert (await refused(bob, "edit", pair, seq, body="yours")).code == "forbidden"
-    assert (await refused(bob, "delete", pair, seq)).code == "forbidden"
+    assert (await get_refusal(bob, "edit", pair, seq, body="yours")).code == "forbidden"
+    assert (await get_refusal(bob, "delete", pair, seq)).code == "forbidden"
     assert (await change(bob, "react", pair, seq, emoji="👍"))["seq"] == 2
 
 
 async def test_owner_of_a_group_may_delete_messages_of_others(alice: RawChat, bob: RawChat) -> None:
     """A member who is not the owner may not do so."""
-    made = await alice.ask("create_chat", ref="g1", members=[bob.user], name="Team")
+    made = await alice.request("create_chat", ref="g1", members=[bob.user], name="Team")
     chat = made["chat"]["chat"]
-    mine, yours = (await alice.say(chat, "a"))["seq"], (await bob.say(chat, "b"))["seq"]
+    mine, yours = (await alice.send(chat, "a"))["seq"], (await bob.send(chat, "b"))["seq"]
 
-    assert (await refused(bob, "delete", chat, mine)).code == "forbidden"
+    assert (await get_refusal(bob, "delete", chat, mine)).code == "forbidden"
     await change(alice, "delete", chat, yours)
 
     assert (await read(bob, chat))[yours]["deleted"]
@@ -155,7 +155,7 @@ async def test_changes_by_non_members_get_not_found(
     alice: RawChat, pair: str, stack: Stack, new_name: NewName
 ) -> None:
     """The error is the same as for a chat that does not exist (promise P7)."""
-    seq = (await alice.say(pair, "mine"))["seq"]
+    seq = (await alice.send(pair, "mine"))["seq"]
     async with stack.chat_of(new_name("carol")) as carol:
         for type_, fields in (
             ("edit", {"body": "x"}),
@@ -163,29 +163,29 @@ async def test_changes_by_non_members_get_not_found(
             ("delete", {"for": "me"}),
             ("react", {"emoji": "👍"}),
         ):
-            failed = await refused(carol, type_, pair, seq, **fields)
+            failed = await get_refusal(carol, type_, pair, seq, **fields)
             assert (failed.code, failed.message) == (
                 "not_found",
                 "chat: no such chat, or you are not a member",
             )
-        assert (await refused(carol, "edit", "nowhere", 1, body="x")).code == "not_found"
+        assert (await get_refusal(carol, "edit", "nowhere", 1, body="x")).code == "not_found"
 
 
 async def test_invalid_changes_are_refused(alice: RawChat, bob: RawChat, pair: str) -> None:
     """Each error has the code and message for its cause."""
-    seq = (await alice.say(pair, "one"))["seq"]
+    seq = (await alice.send(pair, "one"))["seq"]
     react = (await change(bob, "react", pair, seq, emoji="👍"))["seq"]
 
-    assert (await refused(alice, "edit", pair, 99, body="x")).code == "not_found"
-    assert (await refused(alice, "delete", pair, 99, **{"for": "me"})).code == "not_found"
-    assert (await refused(alice, "delete", pair, react)).code == "not_found"
-    assert (await refused(alice, "edit", pair, seq, body="")).code == "bad_request"
-    assert (await refused(alice, "edit", pair, seq, body="x" * 4001)).code == "too_large"
-    assert (await refused(alice, "react", pair, seq, emoji="👍" * 17)).code == "too_large"
-    assert (await refused(alice, "react", pair, seq, emoji="a b")).code == "bad_request"
+    assert (await get_refusal(alice, "edit", pair, 99, body="x")).code == "not_found"
+    assert (await get_refusal(alice, "delete", pair, 99, **{"for": "me"})).code == "not_found"
+    assert (await get_refusal(alice, "delete", pair, react)).code == "not_found"
+    assert (await get_refusal(alice, "edit", pair, seq, body="")).code == "bad_request"
+    assert (await get_refusal(alice, "edit", pair, seq, body="x" * 4001)).code == "too_large"
+    assert (await get_refusal(alice, "react", pair, seq, emoji="👍" * 17)).code == "too_large"
+    assert (await get_refusal(alice, "react", pair, seq, emoji="a b")).code == "bad_request"
     await change(alice, "delete", pair, seq)
     for type_, fields in (("edit", {"body": "x"}), ("react", {"emoji": "👍"}), ("delete", {})):
-        failed = await refused(alice, type_, pair, seq, **fields)
+        failed = await get_refusal(alice, type_, pair, seq, **fields)
         assert (failed.code, failed.message) == ("conflict", "seq: the message is deleted")
 
 
@@ -193,7 +193,7 @@ async def test_invalid_changes_are_refused(alice: RawChat, bob: RawChat, pair: s
 async def test_send_of_a_reserved_kind_is_refused(alice: RawChat, pair: str, kind: str) -> None:
     """A message cannot pass as a change or as another reserved entry."""
     with pytest.raises(Failed) as caught:
-        await alice.ask_send(pair, "r", "x", kind=kind)
+        await alice.send_unrecorded(pair, "r", "x", kind=kind)
 
     assert caught.value.code == "bad_request"
     assert caught.value.message.startswith("kind: expected a lower-case word")
@@ -206,7 +206,7 @@ async def test_retry_of_a_change_returns_the_first_ack(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """A retry with the same ref returns the same seq and changes nothing (promise P2)."""
-    seq = (await alice.say(pair, "one"))["seq"]
+    seq = (await alice.send(pair, "one"))["seq"]
     for type_, fields in (
         ("edit", {"body": "two"}),
         ("react", {"emoji": "👍"}),
@@ -223,15 +223,15 @@ async def test_retry_of_a_change_returns_the_first_ack(
 
 async def test_change_with_a_used_ref_is_a_conflict(alice: RawChat, pair: str) -> None:
     """Messages and changes of a sender in a chat share one namespace of refs."""
-    seq = (await alice.say(pair, "one", ref="r1"))["seq"]
+    seq = (await alice.send(pair, "one", ref="r1"))["seq"]
     await change(alice, "edit", pair, seq, ref="r2", body="two")
 
     for ref in ("r1", "r2"):
-        failed = await refused(alice, "edit", pair, seq, ref=ref, body="three")
+        failed = await get_refusal(alice, "edit", pair, seq, ref=ref, body="three")
         assert failed.code == "conflict"
-    assert (await refused(alice, "react", pair, seq, ref="r2", emoji="🎉")).code == "conflict"
+    assert (await get_refusal(alice, "react", pair, seq, ref="r2", emoji="🎉")).code == "conflict"
     with pytest.raises(Failed) as caught:
-        await alice.ask_send(pair, "r2", "two")
+        await alice.send_unrecorded(pair, "r2", "two")
     assert caught.value.code == "conflict"
 
 
@@ -242,7 +242,7 @@ async def test_delete_for_me_hides_the_message_from_its_user_only(
     alice: RawChat, bob: RawChat, pair: str, stack: Stack
 ) -> None:
     """It is hidden on all devices of the user: live, in history and in `sync`."""
-    one, two = [(await alice.say(pair, text))["seq"] for text in ("secret", "two")]
+    one, two = [(await alice.send(pair, text))["seq"] for text in ("secret", "two")]
     await bob.expect_bodies(pair, ["secret", "two"])
     async with stack.chat_of(bob.user, device="bob-late") as other:
         ack = await change(bob, "delete", pair, one, ref="h", **{"for": "me"})
@@ -255,7 +255,7 @@ async def test_delete_for_me_hides_the_message_from_its_user_only(
         await change(alice, "edit", pair, one, body="secret-2")
         assert (await read(other, pair))[one]["deleted"]
         cursor = {"epoch": bob.welcome["epoch"], "seq": 0}
-        missed = (await other.ask("sync", cursor=cursor))["events"]
+        missed = (await other.request("sync", cursor=cursor))["events"]
         assert "secret" not in str((await read(other, pair), missed))
     assert (await read(alice, pair))[one]["body"] == "secret-2"
     assert (await read(bob, pair))[two]["body"] == "two"
@@ -267,7 +267,7 @@ async def test_delete_for_me_is_stored_in_the_directory(
 ) -> None:
     """Hidden messages are stored in DynamoDB, so they survive the loss of Redis."""
     for number in range(3):
-        await alice.say(pair, f"m{number}")
+        await alice.send(pair, f"m{number}")
     for seq in (1, 3):
         await change(bob, "delete", pair, seq, **{"for": "me"})
 
@@ -287,18 +287,20 @@ async def fill(alice: RawChat, chat: str, count: int = 45) -> None:
     """Send enough messages that earlier ones are only in the warm tier."""
     for number in range(count - 1):
         await alice.post(chat, f"filler {number}")
-    await alice.say(chat, "last filler", durability="stored")
+    await alice.send(chat, "last filler", durability="stored")
 
 
-async def test_messages_in_the_warm_tier_can_be_changed(shallow: Stack, new_name: NewName) -> None:
+async def test_messages_in_the_warm_tier_can_be_changed(
+    small_hot_stack: Stack, new_name: NewName
+) -> None:
     """Messages that are no longer in Redis can be edited, reacted to and deleted."""
-    bob = await shallow.chat_of(new_name("bob")).start()
-    async with shallow.chat_of(new_name("alice")) as alice:
-        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-        one, secret = [(await alice.say(chat, text))["seq"] for text in ("one", "secret-1")]
+    bob = await small_hot_stack.chat_of(new_name("bob")).start()
+    async with small_hot_stack.chat_of(new_name("alice")) as alice:
+        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        one, secret = [(await alice.send(chat, text))["seq"] for text in ("one", "secret-1")]
         old_edit = (await change(alice, "edit", chat, secret, body="secret-2"))["seq"]
         await fill(alice, chat)
-        page = await alice.ask("history", chat=chat, after=0, limit=5)
+        page = await alice.request("history", chat=chat, after=0, limit=5)
         assert page["tier"] == "warm"
         assert [message["body"] for message in page["messages"][:2]] == ["one", "secret-2"]
 
@@ -314,9 +316,9 @@ async def test_messages_in_the_warm_tier_can_be_changed(shallow: Stack, new_name
         await fill(alice, chat)
         await bob.stop()
         assert await read(alice, chat, after=0, limit=5) == rows
-        with redis_client(shallow.redis_url) as client:
+        with redis_client(small_hot_stack.redis_url) as client:
             assert list(client.scan_iter(f"*:over:{chat}")) == []
-        items = {int(item["seq"]["N"]): item for item in await shallow.read_items(chat)}
+        items = {int(item["seq"]["N"]): item for item in await small_hot_stack.read_items(chat)}
         assert "secret" not in str(items)
         assert items[secret]["status"]["S"] == "deleted"
         assert items[secret]["status_ts"]["S"].startswith("deleted#")
@@ -329,11 +331,11 @@ async def test_chat_list_previews_the_current_state_of_the_newest_message(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """Edits and reactions are not messages; an edited message shows its new text."""
-    seq = (await alice.say(pair, "helo"))["seq"]
+    seq = (await alice.send(pair, "helo"))["seq"]
     await change(alice, "edit", pair, seq, body="hello")
     await change(bob, "react", pair, seq, emoji="👍")
 
-    line = (await bob.ask("chats"))["chats"][0]
+    line = (await bob.request("chats"))["chats"][0]
 
     assert line["top"] == 3
     assert (line["last"]["seq"], line["last"]["body"]) == (seq, "hello")
@@ -341,13 +343,13 @@ async def test_chat_list_previews_the_current_state_of_the_newest_message(
 
 async def test_change_moves_no_read_mark(alice: RawChat, bob: RawChat, pair: str) -> None:
     """Sending a message marks earlier ones as read; a reaction does not."""
-    one = (await alice.say(pair, "one"))["seq"]
-    await alice.say(pair, "two")
+    one = (await alice.send(pair, "one"))["seq"]
+    await alice.send(pair, "two")
 
     await change(bob, "react", pair, one, emoji="👍")
-    line = (await bob.ask("chats"))["chats"][0]
-    await bob.say(pair, "three")
-    after = (await bob.ask("chats"))["chats"][0]
+    line = (await bob.request("chats"))["chats"][0]
+    await bob.send(pair, "three")
+    after = (await bob.request("chats"))["chats"][0]
 
     assert (line["top"], line.get("read", 0), line["unread"]) == (3, 0, 2)
     assert (after["top"], after["read"], after.get("unread", 0)) == (4, 4, 0)

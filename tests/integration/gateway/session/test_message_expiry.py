@@ -21,16 +21,16 @@ EXPIRING = {2, 3, 7, LENGTH}  # seqs of the messages that expire within two seco
 
 @pytest.fixture
 async def expiring_chat(
-    shallow: Stack, new_name: NewName
+    small_hot_stack: Stack, new_name: NewName
 ) -> AsyncIterator[tuple[RawChat, RawChat, str]]:
     """Two devices and their chat, which is in both tiers; some of its messages expire soon."""
-    alice = await shallow.chat_of(new_name("alice")).start()
-    bob = await shallow.chat_of(new_name("bob")).start()
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    alice = await small_hot_stack.chat_of(new_name("alice")).start()
+    bob = await small_hot_stack.chat_of(new_name("bob")).start()
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
     for number in range(1, LENGTH):
         extra = {"expires_s": 1} if number in EXPIRING else {}
-        await alice.say(chat, f"m{number}", ref=f"r{number}", **extra)
-    await alice.say(chat, f"m{LENGTH}", ref=f"r{LENGTH}", expires_s=1, durability="stored")
+        await alice.send(chat, f"m{number}", ref=f"r{number}", **extra)
+    await alice.send(chat, f"m{LENGTH}", ref=f"r{LENGTH}", expires_s=1, durability="stored")
     await bob.expect(lambda me: len(me.messages(chat)) == LENGTH)
     yield alice, bob, chat
     await alice.abort()
@@ -42,7 +42,7 @@ async def read_all(device: RawChat, chat: str) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     while True:
         after = messages[-1]["seq"] if messages else 0
-        page = await device.ask("history", chat=chat, after=after, limit=8)
+        page = await device.request("history", chat=chat, after=after, limit=8)
         messages += page["messages"]
         if not page["more"]:
             return messages
@@ -61,7 +61,7 @@ async def read_after_expiry(device: RawChat, chat: str) -> list[dict[str, Any]]:
     async def is_over() -> bool:
         nonlocal last_shown
         requested_at = time.time()
-        page = await device.ask("history", chat=chat, limit=1)
+        page = await device.request("history", chat=chat, limit=1)
         if is_tombstone(page["messages"][0]):
             return True
         last_shown = requested_at
@@ -75,11 +75,11 @@ async def read_after_expiry(device: RawChat, chat: str) -> list[dict[str, Any]]:
 async def test_expiring_message_has_expires_at(alice: RawChat, bob: RawChat, pair: str) -> None:
     """Until its expiry it is an ordinary message with `expires_at`, in pushes and in history."""
     before = time.time()
-    await alice.say(pair, "expiring", expires_s=60)
+    await alice.send(pair, "expiring", expires_s=60)
     await bob.expect_bodies(pair, ["expiring"])
 
     (shown,) = bob.messages(pair)
-    page = await bob.ask("history", chat=pair)
+    page = await bob.request("history", chat=pair)
 
     assert before + 60 <= shown["expires_at"] <= time.time() + 61
     assert page["messages"] == [shown]
@@ -111,7 +111,7 @@ async def test_expired_message_has_no_text_in_sync_and_chat_list(
     epoch, seq = bob.cursor or ("", 0)
     await read_after_expiry(alice, chat)
 
-    page = await bob.ask("sync", cursor={"epoch": epoch, "seq": seq - 3})
+    page = await bob.request("sync", cursor={"epoch": epoch, "seq": seq - 3})
     lines = await bob.read_list()
 
     entries = [event["message"] for event in page["events"]]
@@ -121,20 +121,20 @@ async def test_expired_message_has_no_text_in_sync_and_chat_list(
 
 
 async def test_items_deleted_by_dynamodb_ttl_are_still_tombstones_in_history(
-    shallow: Stack, expiring_chat: tuple[RawChat, RawChat, str]
+    small_hot_stack: Stack, expiring_chat: tuple[RawChat, RawChat, str]
 ) -> None:
     """Pages stay contiguous after DynamoDB's TTL has deleted the items."""
     alice, _, chat = expiring_chat
     before = await read_after_expiry(alice, chat)
-    client = dynamodb_client(shallow.dynamodb.endpoint)
-    items = await shallow.read_items(chat)
+    client = dynamodb_client(small_hot_stack.dynamodb.endpoint)
+    items = await small_hot_stack.read_items(chat)
     for item in items:
         if "expires_at" in item:
             key = {"chatid": item["chatid"], "ts": item["ts"]}
             client.delete_item(TableName="chat_messages", Key=key)
 
     after = await read_all(alice, chat)
-    page = await alice.ask("history", chat=chat, before=4, limit=2)
+    page = await alice.request("history", chat=chat, before=4, limit=2)
 
     assert {int(item["seq"]["N"]) for item in items if "expires_at" in item} == EXPIRING
     assert after == before
@@ -148,7 +148,7 @@ async def test_retry_of_an_expired_message_creates_no_duplicate(
     alice, _, chat = expiring_chat
     await read_after_expiry(alice, chat)
 
-    again = await alice.say(chat, f"m{LENGTH}", ref=f"r{LENGTH}", expires_s=1)
+    again = await alice.send(chat, f"m{LENGTH}", ref=f"r{LENGTH}", expires_s=1)
 
     assert (again["dup"], again["seq"]) == (True, LENGTH)
 
@@ -159,7 +159,7 @@ async def test_expiry_out_of_bounds_is_refused(
 ) -> None:
     """`expires_s` is an integer from a second to a year."""
     with pytest.raises(Failed) as caught:
-        await alice.say(pair, "x", expires_s=expires_s)
+        await alice.send(pair, "x", expires_s=expires_s)
 
     assert caught.value.code == "bad_request"
     assert caught.value.message.startswith("expires_s:")
@@ -170,17 +170,17 @@ async def test_messages_sent_after_retention_is_set_expire(alice: RawChat, bob: 
 
     Earlier messages do not. A shorter `expires_s` of the sender applies; a longer one does not.
     """
-    made = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
+    made = await alice.request("create_chat", ref="g", members=[bob.user], name="Trip")
     group = made["chat"]["chat"]
     await bob.expect_frame("event", kind="chat", chat=group)
-    await bob.say(group, "before")
-    answer = await alice.ask("update_chat", chat=group, ref="r1", retention_s=3600)
+    await bob.send(group, "before")
+    answer = await alice.request("update_chat", chat=group, ref="r1", retention_s=3600)
     sent_at = time.time()
-    await bob.say(group, "an hour")
-    await bob.say(group, "a minute", expires_s=60)
-    await alice.say(group, "at most an hour", expires_s=86_400)
-    await alice.ask("update_chat", chat=group, ref="r2", retention_s=0)
-    await bob.say(group, "after")
+    await bob.send(group, "an hour")
+    await bob.send(group, "a minute", expires_s=60)
+    await alice.send(group, "at most an hour", expires_s=86_400)
+    await alice.request("update_chat", chat=group, ref="r2", retention_s=0)
+    await bob.send(group, "after")
 
     await bob.expect_bodies(group, ["before", "an hour", "a minute", "at most an hour", "after"])
     expiries = {each["body"]: each.get("expires_at") for each in bob.messages(group)}
@@ -197,14 +197,19 @@ async def test_messages_sent_after_retention_is_set_expire(alice: RawChat, bob: 
     ]
 
 
-async def test_expired_messages_do_not_count_as_unread(shallow: Stack, new_name: NewName) -> None:
+async def test_expired_messages_do_not_count_as_unread(
+    small_hot_stack: Stack, new_name: NewName
+) -> None:
     """The unread count includes only messages that the user can still read."""
-    async with shallow.chat_of(new_name("alice")) as alice, shallow.chat_of(new_name("bob")) as bob:
-        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-        await alice.say(chat, "stays")
+    async with (
+        small_hot_stack.chat_of(new_name("alice")) as alice,
+        small_hot_stack.chat_of(new_name("bob")) as bob,
+    ):
+        chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+        await alice.send(chat, "stays")
         for number in range(3):
-            await alice.say(chat, f"expiring {number}", expires_s=1)
-        await alice.ask("delete", chat=chat, seq=2, ref="d1")
+            await alice.send(chat, f"expiring {number}", expires_s=1)
+        await alice.request("delete", chat=chat, seq=2, ref="d1")
 
         async def unread() -> int:
             (line,) = [one for one in (await bob.read_list()).values() if one["chat"] == chat]

@@ -24,29 +24,29 @@ _refs = itertools.count(1)
 
 async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
     """Request a change of a chat; return the chat's info after the change."""
-    answer = await device.ask(type_, chat=chat, **{"ref": f"m-{next(_refs)}", **fields})
+    answer = await device.request(type_, chat=chat, **{"ref": f"m-{next(_refs)}", **fields})
     info: dict[str, Any] = answer["chat"]
     return info
 
 
-async def refused(device: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
+async def get_refusal(device: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
     """Return code and message of the error of a refused request."""
     with pytest.raises(Failed) as caught:
-        await device.ask(type_, **fields)
+        await device.request(type_, **fields)
     return caught.value.code, caught.value.message
 
 
 async def send_refused(device: RawChat, chat: str, body: str = "hello?") -> Failed:
     """Return the error of a refused message."""
     with pytest.raises(Failed) as caught:
-        await device.ask_send(chat, f"m-{next(_refs)}", body)
+        await device.send_unrecorded(chat, f"m-{next(_refs)}", body)
     return caught.value
 
 
 @pytest.fixture
 async def group(alice: RawChat, bob: RawChat) -> str:
     """A group owned by alice, with bob as a member."""
-    answer = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
+    answer = await alice.request("create_chat", ref="g", members=[bob.user], name="Trip")
     chat: str = answer["chat"]["chat"]
     await bob.expect_frame("event", kind="chat", chat=chat)
     return chat
@@ -59,15 +59,15 @@ async def test_block_ends_direct_messages_both_ways_until_unblocked(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """Both users get the same error, and earlier messages stay readable."""
-    await bob.say(pair, "before")
+    await bob.send(pair, "before")
 
-    await alice.ask("block", user=bob.user)
+    await alice.request("block", user=bob.user)
     failures = [await send_refused(device, pair) for device in (alice, bob)]
-    page = await bob.ask("history", chat=pair)
-    listed = await alice.ask("blocks")
-    await alice.ask("block", user=bob.user)
-    await alice.ask("unblock", user=bob.user)
-    ack = await bob.say(pair, "after")
+    page = await bob.request("history", chat=pair)
+    listed = await alice.request("blocks")
+    await alice.request("block", user=bob.user)
+    await alice.request("unblock", user=bob.user)
+    ack = await bob.send(pair, "after")
 
     assert [(each.code, each.message) for each in failures] == [("forbidden", BLOCKED)] * 2
     assert [each["body"] for each in page["messages"]] == ["before"]
@@ -84,13 +84,13 @@ async def test_block_ends_direct_messages_both_ways_until_unblocked(
 
 async def test_mutual_block_ends_when_both_unblock(alice: RawChat, bob: RawChat, pair: str) -> None:
     """Each user can remove only their own block."""
-    await alice.ask("block", user=bob.user)
-    await bob.ask("block", user=alice.user)
+    await alice.request("block", user=bob.user)
+    await bob.request("block", user=alice.user)
 
-    await alice.ask("unblock", user=bob.user)
+    await alice.request("unblock", user=bob.user)
     failed = await send_refused(alice, pair)
-    await bob.ask("unblock", user=alice.user)
-    ack = await alice.say(pair, "at last")
+    await bob.request("unblock", user=alice.user)
+    ack = await alice.send(pair, "at last")
 
     assert failed.code == "forbidden"
     assert ack["seq"] == 1
@@ -100,19 +100,19 @@ async def test_block_without_a_common_chat_refuses_direct_chats_groups_and_invit
     alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
     """A direct chat is refused in both directions."""
-    await alice.ask("block", user=bob.user)
+    await alice.request("block", user=bob.user)
     group = (
-        await bob.ask(
+        await bob.request(
             "create_chat", ref=new_name("g"), members=[await create_third_user(bob, alice)]
         )
     )["chat"]["chat"]
 
-    assert await refused(bob, "open_direct", user=alice.user) == ("forbidden", BLOCKED)
-    assert await refused(alice, "open_direct", user=bob.user) == ("forbidden", BLOCKED)
-    assert (await refused(bob, "create_chat", ref=new_name("g"), members=[alice.user]))[
+    assert await get_refusal(bob, "open_direct", user=alice.user) == ("forbidden", BLOCKED)
+    assert await get_refusal(alice, "open_direct", user=bob.user) == ("forbidden", BLOCKED)
+    assert (await get_refusal(bob, "create_chat", ref=new_name("g"), members=[alice.user]))[
         0
     ] == "forbidden"
-    invited = await refused(bob, "invite", chat=group, ref="i", users=[alice.user])
+    invited = await get_refusal(bob, "invite", chat=group, ref="i", users=[alice.user])
     assert invited == ("forbidden", f"{alice.user}: you cannot interact with this user")
 
 
@@ -127,7 +127,7 @@ async def test_block_survives_the_loss_of_redis(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """The next load of the chat reads the block from DynamoDB."""
-    await alice.ask("block", user=bob.user)
+    await alice.request("block", user=bob.user)
     with redis_client(stack.redis_url) as client:
         names = [*client.scan_iter(f"*:{pair}"), *client.scan_iter(f"*:blocks:{bob.user}")]
         client.delete(*names)
@@ -146,19 +146,19 @@ async def test_block_hides_typing_marks_and_presence(
     alice: RawChat, bob: RawChat, pair: str, group: str
 ) -> None:
     """This also holds in a group that both are in (security list, row 19)."""
-    await alice.ask("block", user=bob.user)
-    await alice.say(group, "to all")
+    await alice.request("block", user=bob.user)
+    await alice.send(group, "to all")
     await bob.expect(lambda me: me.messages(group))
 
-    await bob.tell("typing", chat=group, on=True)
-    await bob.ask("mark", chat=group, read=1)
-    await bob.tell("watch", users=[alice.user])
-    await alice.tell("watch", users=[bob.user])
-    page = await alice.ask("history", chat=group)
+    await bob.send_frame("typing", chat=group, on=True)
+    await bob.request("mark", chat=group, read=1)
+    await bob.send_frame("watch", users=[alice.user])
+    await alice.send_frame("watch", users=[bob.user])
+    page = await alice.request("history", chat=group)
     # Signals and marks would arrive before these two messages.
-    await bob.say(group, "end")
+    await bob.send(group, "end")
     await alice.expect(lambda me: len(me.messages(group)) == 2)
-    await bob.ask("chats")
+    await bob.request("chats")
 
     assert not alice.of_type("signal")
     assert not bob.of_type("signal")
@@ -168,8 +168,8 @@ async def test_block_hides_typing_marks_and_presence(
 
 async def test_block_of_oneself_or_of_an_unknown_user_is_refused(alice: RawChat) -> None:
     """The codes are `bad_request` and `not_found`."""
-    assert (await refused(alice, "block", user=alice.user))[0] == "bad_request"
-    assert (await refused(alice, "block", user="nobody-there"))[0] == "not_found"
+    assert (await get_refusal(alice, "block", user=alice.user))[0] == "bad_request"
+    assert (await get_refusal(alice, "block", user="nobody-there"))[0] == "not_found"
 
 
 async def test_blocks_are_listed_in_pages(stack: Stack, alice: RawChat, new_name: NewName) -> None:
@@ -177,12 +177,12 @@ async def test_blocks_are_listed_in_pages(stack: Stack, alice: RawChat, new_name
     users = sorted(new_name("blocked") for _ in range(5))
     await stack.add_users(users)
     for user in users:
-        await alice.ask("block", user=user)
+        await alice.request("block", user=user)
 
     listed: list[str] = []
     after: dict[str, str] = {}
     while True:
-        page = await alice.ask("blocks", limit=2, **after)
+        page = await alice.request("blocks", limit=2, **after)
         listed += [each["user"] for each in page["blocked"]]
         if not page["more"]:
             break
@@ -198,15 +198,15 @@ async def test_muted_member_can_read_but_not_write_until_unmuted(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
     """All members get an entry of the mute, and the chat's info contains it."""
-    await bob.say(group, "one")
+    await bob.send(group, "one")
 
     info = await change(alice, "mute_member", group, user=bob.user)
     failed = await send_refused(bob, group)
-    edit = await refused(bob, "edit", chat=group, ref="e", seq=1, body="edited")
-    react = await refused(bob, "react", chat=group, ref="r", seq=1, emoji="👍")
-    await bob.ask("delete", chat=group, ref="d", seq=1)
+    edit = await get_refusal(bob, "edit", chat=group, ref="e", seq=1, body="edited")
+    react = await get_refusal(bob, "react", chat=group, ref="r", seq=1, emoji="👍")
+    await bob.request("delete", chat=group, ref="d", seq=1)
     await change(alice, "mute_member", group, user=bob.user, mute_s=0)
-    ack = await bob.say(group, "two")
+    ack = await bob.send(group, "two")
 
     assert info["muted"] == {bob.user: 0}
     assert (failed.code, failed.message) == ("forbidden", MUTED)
@@ -232,7 +232,7 @@ async def test_timed_mute_survives_the_loss_of_redis_and_a_role_change(
 
     failed = await send_refused(bob, group)
     await change(alice, "set_role", group, user=bob.user, role="admin")
-    await bob.say(group, "as an admin")
+    await bob.send(group, "as an admin")
     await change(alice, "set_role", group, user=bob.user, role="member")
     again = await send_refused(bob, group)
 
@@ -246,18 +246,18 @@ async def test_slow_mode_limits_members_but_not_the_owner(
 ) -> None:
     """The second message is refused with the time to wait; a later one is accepted."""
     info = await change(alice, "update_chat", group, slow_s=600)
-    await bob.say(group, "one")
+    await bob.send(group, "one")
     failed = await send_refused(bob, group)
     for body in ("a", "b"):
-        await alice.say(group, body)
+        await alice.send(group, body)
     await change(alice, "update_chat", group, slow_s=0)
-    await bob.say(group, "two")
+    await bob.send(group, "two")
 
     assert info["slow_s"] == 600
     assert failed.code == "rate_limited"
     assert 0 < failed.fields["retry_after_ms"] <= 600_000
     await bob.expect(lambda me: len(me.messages(group)) == 4)
-    bodies = [each["body"] for each in (await bob.ask("history", chat=group))["messages"]]
+    bodies = [each["body"] for each in (await bob.request("history", chat=group))["messages"]]
     assert [body for body in bodies if body in ("one", "a", "b", "two")] == ["one", "a", "b", "two"]
 
 
@@ -269,8 +269,8 @@ async def test_banned_member_cannot_return_until_unbanned(
 
     await change(alice, "ban_member", group, user=bob.user)
     failed = await send_refused(bob, group)
-    join = await refused(bob, "join", chat=group, ref="j")
-    invite = await refused(alice, "invite", chat=group, ref="i", users=[bob.user])
+    join = await get_refusal(bob, "join", chat=group, ref="j")
+    invite = await get_refusal(alice, "invite", chat=group, ref="i", users=[bob.user])
     await change(alice, "ban_member", group, user=bob.user)
     await change(alice, "unban_member", group, user=bob.user)
     info = await change(bob, "join", group)
@@ -286,13 +286,13 @@ async def test_banned_non_member_gets_no_event(
 ) -> None:
     """A user who was never a member gets no event of the chat (promise P7)."""
     async with stack.chat_of(new_name("carol")) as carol:
-        await alice.say(group, "secret")
+        await alice.send(group, "secret")
         await change(alice, "ban_member", group, user=carol.user)
         await bob.expect(lambda me: me.of_type("event", kind="member", chat=group))
-        assert (await refused(alice, "invite", chat=group, ref="i", users=[carol.user]))[
+        assert (await get_refusal(alice, "invite", chat=group, ref="i", users=[carol.user]))[
             0
         ] == "forbidden"
-        await carol.ask("chats")
+        await carol.request("chats")
 
         assert not carol.of_type("event", chat=group)
     assert (await change(alice, "update_chat", group, name="Still two"))["count"] == 2
@@ -303,13 +303,15 @@ async def test_moderation_by_a_member_is_refused(
     alice: RawChat, bob: RawChat, group: str, type_: str
 ) -> None:
     """Admins cannot moderate the owner, and non-members get `not_found`."""
-    assert (await refused(bob, type_, chat=group, ref="x", user=alice.user))[0] == "forbidden"
-    assert (await refused(bob, type_, chat="no-such-chat", ref="x", user=alice.user))[
+    assert (await get_refusal(bob, type_, chat=group, ref="x", user=alice.user))[0] == "forbidden"
+    assert (await get_refusal(bob, type_, chat="no-such-chat", ref="x", user=alice.user))[
         0
     ] == "not_found"
     if type_ != "unban_member":
         await change(alice, "set_role", group, user=bob.user, role="admin")
-        assert (await refused(bob, type_, chat=group, ref="y", user=alice.user))[0] == "forbidden"
+        assert (await get_refusal(bob, type_, chat=group, ref="y", user=alice.user))[
+            0
+        ] == "forbidden"
 
 
 # reports
@@ -319,12 +321,12 @@ async def test_report_of_a_message_is_stored_once_and_can_be_resolved(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
     """A second report of the same user is ignored; a non-member cannot report."""
-    await alice.say(group, "rude")
+    await alice.send(group, "rude")
 
     for reason in ("rude", "again"):
-        await bob.ask("report", chat=group, seq=1, reason=reason)
-    missing = await refused(bob, "report", chat=group, seq=99)
-    non_member = await refused(bob, "report", chat="no-such-chat", seq=1)
+        await bob.request("report", chat=group, seq=1, reason=reason)
+    missing = await get_refusal(bob, "report", chat=group, seq=99)
+    non_member = await get_refusal(bob, "report", chat="no-such-chat", seq=1)
 
     async with open_dynamodb(stack.warm) as client:
         rows = Moderation(client, stack.warm)
@@ -350,7 +352,7 @@ async def test_message_sent_during_a_block_is_delivered_before_it_or_refused(
     async def send_until_refused() -> AsyncIterator[Any]:
         for number in itertools.count():
             try:
-                yield (await bob.ask_send(pair, f"r{number}", "x"))["seq"]
+                yield (await bob.send_unrecorded(pair, f"r{number}", "x"))["seq"]
             except Failed as exc:
                 yield exc.code
                 return
@@ -360,10 +362,10 @@ async def test_message_sent_during_a_block_is_delivered_before_it_or_refused(
 
     sending = asyncio.create_task(collect())
     await alice.expect(lambda me: me.messages(pair))
-    await alice.ask("block", user=bob.user)
-    newest = (await alice.ask("history", chat=pair))["messages"][-1]["seq"]
+    await alice.request("block", user=bob.user)
+    newest = (await alice.request("history", chat=pair))["messages"][-1]["seq"]
     outcome = await asyncio.wait_for(sending, 30)
-    later = (await alice.ask("history", chat=pair))["messages"][-1]["seq"]
+    later = (await alice.request("history", chat=pair))["messages"][-1]["seq"]
 
     assert later == newest
     assert outcome[-1] == "forbidden"

@@ -79,8 +79,8 @@ async def bob(
     name = new_name("bob")
     await stack.add_users([name])
     async with stack.chat_of(name, port=no_grace_gateway.port) as phone:
-        chat = (await phone.ask("open_direct", user=alice.user))["chat"]["chat"]
-        await phone.say(chat, "hello")
+        chat = (await phone.request("open_direct", user=alice.user))["chat"]["chat"]
+        await phone.send(chat, "hello")
     await alice.expect(lambda me: me.messages(chat), DEADLINE_S)
     return name
 
@@ -90,13 +90,13 @@ async def test_watch_returns_the_current_state_and_then_each_change(
 ) -> None:
     """The user at another gateway goes to background, to foreground, and disconnects."""
     async with device(stack, bob, west) as phone:
-        await alice.tell("watch", users=[bob])
+        await alice.send_frame("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
         await alice.expect(lambda me: states_of(me, bob)[-1] == "online", DEADLINE_S)
         count = len(states_of(alice, bob))
-        await phone.tell("state", state="bg")
+        await phone.send_frame("state", state="bg")
         await alice.expect(lambda me: len(states_of(me, bob)) > count, DEADLINE_S)
-        await phone.tell("state", state="fg")
+        await phone.send_frame("state", state="fg")
         await alice.expect(lambda me: len(states_of(me, bob)) > count + 1, DEADLINE_S)
 
     await alice.expect(lambda me: states_of(me, bob)[-1] == "offline", DEADLINE_S)
@@ -110,10 +110,10 @@ async def test_watch_of_strangers_returns_nothing(
 ) -> None:
     """Opening a direct chat does not reveal the presence of a user who never wrote in it."""
     async with device(stack, new_name("carol"), east) as carol:
-        await alice.ask("open_direct", user=carol.user)
-        await alice.tell("watch", users=[carol.user, "nobody-there", alice.user, bob])
+        await alice.request("open_direct", user=carol.user)
+        await alice.send_frame("watch", users=[carol.user, "nobody-there", alice.user, bob])
         await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
-        await carol.tell("state", state="bg")
+        await carol.send_frame("state", state="bg")
         async with device(stack, bob, east):
             await alice.expect(lambda me: states_of(me, bob)[-1] == "online", DEADLINE_S)
 
@@ -125,12 +125,12 @@ async def test_watch_of_members_of_a_common_group_returns_their_state(
 ) -> None:
     """Members of a common group may see each other's presence."""
     async with device(stack, new_name("dora"), east) as dora:
-        await alice.ask("create_chat", ref=new_name("g"), members=[dora.user], name="Trip")
+        await alice.request("create_chat", ref=new_name("g"), members=[dora.user], name="Trip")
 
-        await alice.tell("watch", users=[dora.user])
+        await alice.send_frame("watch", users=[dora.user])
 
         await alice.expect(lambda me: "online" in states_of(me, dora.user), DEADLINE_S)
-        await dora.tell("state", state="bg")
+        await dora.send_frame("state", state="bg")
         await alice.expect(lambda me: states_of(me, dora.user)[-1] == "away", DEADLINE_S)
 
 
@@ -139,12 +139,12 @@ async def test_reconnect_within_the_grace_period_sends_no_signal(
 ) -> None:
     """The device may reconnect to the same gateway or to another one."""
     async with device(stack, bob, east) as phone:
-        await alice.tell("watch", users=[bob])
+        await alice.send_frame("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
         count = len(states_of(alice, bob))
         for gateway in (east, west):
             await phone.reconnect(gateway.port)
-        await phone.tell("state", state="bg")
+        await phone.send_frame("state", state="bg")
         await alice.expect(lambda me: len(states_of(me, bob)) > count, DEADLINE_S)
 
         assert states_of(alice, bob)[count:] == ["away"]
@@ -155,11 +155,11 @@ async def test_user_with_two_devices_has_the_state_of_the_most_active_one(
 ) -> None:
     """The user is away only when both devices, at two gateways, are in background."""
     async with device(stack, bob, east) as phone, device(stack, bob, west, "2") as laptop:
-        await laptop.tell("state", state="bg")
-        await alice.tell("watch", users=[bob])
+        await laptop.send_frame("state", state="bg")
+        await alice.send_frame("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
         count = len(states_of(alice, bob))
-        await phone.tell("state", state="bg")
+        await phone.send_frame("state", state="bg")
         await alice.expect(lambda me: len(states_of(me, bob)) > count, DEADLINE_S)
 
         assert states_of(alice, bob)[count:] == ["away"]
@@ -170,13 +170,13 @@ async def test_idle_user_is_away_until_the_next_message(
 ) -> None:
     """A connected but idle device makes the user away; a send makes the user online."""
     async with device(stack, bob, away_gateway) as phone:
-        chat = (await phone.ask("open_direct", user=alice.user))["chat"]["chat"]
-        await alice.tell("watch", users=[bob])
+        chat = (await phone.request("open_direct", user=alice.user))["chat"]["chat"]
+        await alice.send_frame("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob)[-1:] == ["away"], DEADLINE_S)
         count = len(states_of(alice, bob))
 
         while len(states_of(alice, bob)) == count:  # the timeout of the test is the deadline
-            await phone.say(chat, "still here")
+            await phone.send(chat, "still here")
             await asyncio.sleep(0.2)  # a change that reverts within a second is not sent
 
         assert states_of(alice, bob)[count] == "online"
@@ -187,13 +187,13 @@ async def test_frequent_changes_send_one_signal_a_second_and_the_final_state(
 ) -> None:
     """However often a device changes, subscribers get few signals and the correct final state."""
     async with device(stack, bob, east) as phone:
-        await alice.tell("watch", users=[bob])
+        await alice.send_frame("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
         count, start = len(states_of(alice, bob)), asyncio.get_running_loop().time()
         for _ in range(20):
-            await phone.tell("state", state="bg")
-            await phone.tell("state", state="fg")
-        await phone.tell("state", state="bg")
+            await phone.send_frame("state", state="bg")
+            await phone.send_frame("state", state="fg")
+        await phone.send_frame("state", state="bg")
         await alice.expect(lambda me: states_of(me, bob)[-1] == "away", DEADLINE_S)
         took_s = asyncio.get_running_loop().time() - start
 
@@ -204,15 +204,15 @@ async def test_unwatch_ends_the_subscription(
     stack: Stack, alice: RawChat, bob: str, east: Server
 ) -> None:
     """Changes after `unwatch` are not sent."""
-    await alice.tell("watch", users=[bob])
+    await alice.send_frame("watch", users=[bob])
     await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
     count = len(states_of(alice, bob))
 
-    await alice.tell("unwatch", users=[bob])
-    await alice.ask("chats")  # its response comes after the signals that precede it
+    await alice.send_frame("unwatch", users=[bob])
+    await alice.request("chats")  # its response comes after the signals that precede it
     async with device(stack, bob, east) as phone:
-        await phone.tell("state", state="bg")
-        await alice.ask("chats")
+        await phone.send_frame("state", state="bg")
+        await alice.request("chats")
         await asyncio.sleep(0.2)  # there is no condition to wait for, because no signal may arrive
 
     assert len(states_of(alice, bob)) == count
@@ -220,14 +220,14 @@ async def test_unwatch_ends_the_subscription(
 
 async def test_watch_above_the_limit_is_refused_entirely(alice: RawChat, bob: str) -> None:
     """The error names the limit, no user of the frame is subscribed, and the session stays open."""
-    await alice.tell("watch", users=[bob, *(f"u{n}" for n in range(5))])
+    await alice.send_frame("watch", users=[bob, *(f"u{n}" for n in range(5))])
 
     error = await alice.expect_frame("error")
 
     assert error["code"] == "bad_request"
     assert error["message"] == "users: a session may subscribe to at most 5 users"
     assert states_of(alice, bob) == []
-    await alice.tell("watch", users=[bob])
+    await alice.send_frame("watch", users=[bob])
     await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
 
 
@@ -238,7 +238,7 @@ async def test_users_of_a_killed_gateway_are_offline_within_the_ttl(
     killed = stack.start_gateway(**{**FAST, "CHAT_GATEWAY_ONLINE_TTL_S": str(TTL_S)})
     phone = device(stack, bob, killed)
     await phone.start()
-    await alice.tell("watch", users=[bob])
+    await alice.send_frame("watch", users=[bob])
     await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
 
     killed.kill()

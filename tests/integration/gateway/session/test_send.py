@@ -18,10 +18,10 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 NewName = Callable[[str], str]
 
 
-async def refusal(chat: RawChat, *args: Any, **extra: Any) -> Failed:
+async def get_refusal(chat: RawChat, *args: Any, **extra: Any) -> Failed:
     """Return the error of a refused send."""
     with pytest.raises(Failed) as caught:
-        await chat.say(*args, **extra)
+        await chat.send(*args, **extra)
     return caught.value
 
 
@@ -31,7 +31,7 @@ async def test_send_is_acked_and_pushed_to_every_device(
     """Each device of both users, including the sender's, gets the message once."""
     second = await stack.chat_of(alice.user, device="tablet").start()
 
-    ack = await alice.say(pair, "Hello", ref="r-1")
+    ack = await alice.send(pair, "Hello", ref="r-1")
 
     assert (ack["seq"], ack["dup"], ack["durability"], ack["ref"]) == (1, False, "hot", "r-1")
     for device in (alice, second, bob):
@@ -53,7 +53,7 @@ async def test_send_is_acked_and_pushed_to_every_device(
 async def test_sends_of_both_sides_have_one_order(alice: RawChat, bob: RawChat, pair: str) -> None:
     """Both users get the same messages with the same seqs."""
     await asyncio.gather(
-        *(side.say(pair, f"{side.user} {n}") for n in range(20) for side in (alice, bob))
+        *(side.send(pair, f"{side.user} {n}") for n in range(20) for side in (alice, bob))
     )
     for side in (alice, bob):
         await side.expect(lambda me: len(me.messages(pair)) == 40)
@@ -78,24 +78,24 @@ async def test_retry_with_the_same_ref_returns_the_first_ack(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """The ack of a retry has `dup`, and no user gets a second message."""
-    first = await alice.say(pair, "once", ref="r-1")
+    first = await alice.send(pair, "once", ref="r-1")
 
-    again = await alice.say(pair, "once", ref="r-1")
+    again = await alice.send(pair, "once", ref="r-1")
 
     assert again["dup"]
     for name in ("seq", "ts", "mid", "ref"):
         assert again[name] == first[name]
-    await alice.say(pair, "next")
+    await alice.send(pair, "next")
     await bob.expect_bodies(pair, ["once", "next"])
 
 
 async def test_concurrent_retries_are_one_message(alice: RawChat, bob: RawChat, pair: str) -> None:
     """Concurrent sends with one ref are committed once."""
-    answers = await asyncio.gather(*(alice.ask_send(pair, "r-1", "once") for _ in range(10)))
+    answers = await asyncio.gather(*(alice.send_unrecorded(pair, "r-1", "once") for _ in range(10)))
 
     assert {answer["seq"] for answer in answers} == {1}
     assert sorted(answer["dup"] for answer in answers) == [False] + [True] * 9
-    await alice.say(pair, "next")
+    await alice.send(pair, "next")
     await bob.expect_bodies(pair, ["once", "next"])
 
 
@@ -103,10 +103,10 @@ async def test_retry_on_another_connection_is_the_same_message(
     stack: Stack, alice: RawChat, pair: str
 ) -> None:
     """A ref belongs to the user, not to the connection."""
-    first = await alice.say(pair, "once", ref="r-1")
+    first = await alice.send(pair, "once", ref="r-1")
     second = await stack.chat_of(alice.user, device="tablet").start()
 
-    again = await second.say(pair, "once", ref="r-1")
+    again = await second.send(pair, "once", ref="r-1")
 
     assert (again["dup"], again["seq"]) == (True, first["seq"])
     await second.stop()
@@ -121,14 +121,14 @@ async def test_same_ref_for_another_message_is_a_conflict(
     alice: RawChat, bob: RawChat, pair: str, other: dict[str, Any]
 ) -> None:
     """A ref identifies one message, so different content under it is refused."""
-    await alice.say(pair, "zero")
-    await alice.say(pair, "once", ref="r-1")
+    await alice.send(pair, "zero")
+    await alice.send(pair, "once", ref="r-1")
 
     body = other.pop("body", "once")
-    failed = await refusal(alice, pair, body, ref="r-1", **other)
+    failed = await get_refusal(alice, pair, body, ref="r-1", **other)
 
     assert (failed.code, failed.is_temporary) == ("conflict", False)
-    await alice.say(pair, "next")
+    await alice.send(pair, "next")
     await bob.expect_bodies(pair, ["zero", "once", "next"])
 
 
@@ -136,9 +136,9 @@ async def test_same_ref_of_another_user_is_another_message(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """Each user has their own namespace of refs."""
-    mine = await alice.say(pair, "mine", ref="r-1")
+    mine = await alice.send(pair, "mine", ref="r-1")
 
-    yours = await bob.say(pair, "yours", ref="r-1")
+    yours = await bob.send(pair, "yours", ref="r-1")
 
     assert not yours["dup"]
     assert yours["seq"] == mine["seq"] + 1
@@ -149,10 +149,10 @@ async def test_same_ref_in_another_chat_is_another_message(
 ) -> None:
     """Each chat has its own namespace of refs."""
     async with stack.chat_of(new_name("carol")) as carol:
-        other = (await alice.ask("open_direct", user=carol.user))["chat"]["chat"]
-    await alice.say(pair, "here", ref="r-1")
+        other = (await alice.request("open_direct", user=carol.user))["chat"]["chat"]
+    await alice.send(pair, "here", ref="r-1")
 
-    there = await alice.say(other, "there", ref="r-1")
+    there = await alice.send(other, "there", ref="r-1")
 
     assert (there["dup"], there["seq"]) == (False, 1)
 
@@ -161,9 +161,9 @@ async def test_send_with_kind_and_reply_to_delivers_them(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """The fields of the sender are pushed to the other user."""
-    await alice.say(pair, "question?")
+    await alice.send(pair, "question?")
 
-    await bob.say(pair, "*answer*", kind="markdown", reply_to=1)
+    await bob.send(pair, "*answer*", kind="markdown", reply_to=1)
 
     event = await alice.expect_frame("event", cs=2)
     assert (event["message"]["kind"], event["message"]["reply_to"]) == ("markdown", 1)
@@ -173,11 +173,11 @@ async def test_reply_to_a_missing_message_is_refused(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """The refused send consumes no seq, and its ref can be used again."""
-    await alice.say(pair, "question?")
+    await alice.send(pair, "question?")
 
-    failed = await refusal(bob, pair, "answer", ref="r-1", reply_to=2)
-    ack = await bob.say(pair, "answer", ref="r-1", reply_to=1)
-    again = await bob.say(pair, "answer", ref="r-1", reply_to=1)
+    failed = await get_refusal(bob, pair, "answer", ref="r-1", reply_to=2)
+    ack = await bob.send(pair, "answer", ref="r-1", reply_to=1)
+    again = await bob.send(pair, "answer", ref="r-1", reply_to=1)
 
     assert (failed.code, failed.is_temporary) == ("bad_request", False)
     assert failed.message.startswith("reply_to: ")
@@ -214,10 +214,10 @@ async def test_body_arrives_unchanged(
     alice: RawChat, bob: RawChat, pair: str, body: str, stored: str | None
 ) -> None:
     """Any valid text is delivered unchanged, except for NFC and line breaks."""
-    await alice.say(pair, body)
+    await alice.send(pair, body)
 
     await bob.expect_bodies(pair, [body if stored is None else stored])
-    page = await bob.ask("history", chat=pair)
+    page = await bob.request("history", chat=pair)
     assert page["messages"][0]["body"] == (body if stored is None else stored)
 
 
@@ -238,13 +238,13 @@ async def test_invalid_body_is_refused_with_the_limit(
     alice: RawChat, bob: RawChat, pair: str, body: str, code: str, detail: str
 ) -> None:
     """The error names the field and the limit; nothing is sent, and the connection stays open."""
-    failed = await refusal(alice, pair, body)
+    failed = await get_refusal(alice, pair, body)
 
     assert failed.code == code
     assert not failed.is_temporary
     assert failed.message.startswith("body:")
     assert detail in failed.message
-    await alice.say(pair, "after")
+    await alice.send(pair, "after")
     await bob.expect_bodies(pair, ["after"])
 
 
@@ -255,15 +255,15 @@ async def test_send_to_a_foreign_chat_gets_the_error_for_a_missing_chat(
     stack: Stack, alice: RawChat, pair: str, new_name: NewName
 ) -> None:
     """A non-member cannot distinguish a foreign chat from one that does not exist."""
-    await alice.say(pair, "secret")
+    await alice.send(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
-        foreign = await refusal(mallory, pair, "let me in")
-        absent = await refusal(mallory, "d-nosuch", "let me in")
+        foreign = await get_refusal(mallory, pair, "let me in")
+        absent = await get_refusal(mallory, "d-nosuch", "let me in")
 
         assert foreign.code == absent.code == "not_found"
         assert foreign.message == absent.message
         assert mallory.messages() == []
-    page = await alice.ask("history", chat=pair)
+    page = await alice.request("history", chat=pair)
     assert [message["body"] for message in page["messages"]] == ["secret"]
 
 
@@ -272,24 +272,24 @@ async def test_send_of_a_non_member_is_not_delivered(
 ) -> None:
     """A refused send consumes no seq and is not delivered."""
     async with stack.chat_of(new_name("mallory")) as mallory:
-        await asyncio.gather(*(refusal(mallory, pair, f"no {n}") for n in range(5)))
+        await asyncio.gather(*(get_refusal(mallory, pair, f"no {n}") for n in range(5)))
 
-    ack = await alice.say(pair, "yes")
+    ack = await alice.send(pair, "yes")
 
     assert ack["seq"] == 1
     await bob.expect_bodies(pair, ["yes"])
 
 
 async def test_sends_above_the_limit_in_flight_are_refused_temporarily(
-    stack: Stack, narrow: Server, new_name: NewName
+    stack: Stack, small_limits_gateway: Server, new_name: NewName
 ) -> None:
     """A client that does not wait for acks gets `rate_limited`; accepted sends stay in order."""
-    alice = await stack.chat_of(new_name("alice"), port=narrow.port).start()
-    bob = await stack.chat_of(new_name("bob"), port=narrow.port).start()
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    alice = await stack.chat_of(new_name("alice"), port=small_limits_gateway.port).start()
+    bob = await stack.chat_of(new_name("bob"), port=small_limits_gateway.port).start()
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
     assert alice.welcome["limits"]["sends_in_flight_max"] == 4
 
-    await alice.burst([(chat, f"r-{number}", f"m{number}") for number in range(40)])
+    await alice.send_burst([(chat, f"r-{number}", f"m{number}") for number in range(40)])
 
     answers = await alice.expect(
         lambda me: (
@@ -316,7 +316,7 @@ async def test_send_with_stored_durability_is_acked_after_dynamodb_has_it(
     stack: Stack, alice: RawChat, pair: str
 ) -> None:
     """An ack with `stored` means that DynamoDB has the message."""
-    ack = await alice.say(pair, "keep this", durability="stored")
+    ack = await alice.send(pair, "keep this", durability="stored")
 
     assert ack["durability"] == "stored"
     assert [row.body for row in await stack.read_warm(pair)] == ["keep this"]
@@ -324,9 +324,9 @@ async def test_send_with_stored_durability_is_acked_after_dynamodb_has_it(
 
 async def test_retry_of_a_stored_send_is_acked_at_once(alice: RawChat, pair: str) -> None:
     """A retry of a stored message does not wait for persistence."""
-    first = await alice.say(pair, "keep this", ref="r-1", durability="stored")
+    first = await alice.send(pair, "keep this", ref="r-1", durability="stored")
 
-    again = await alice.say(pair, "keep this", ref="r-1", durability="stored")
+    again = await alice.send(pair, "keep this", ref="r-1", durability="stored")
 
     assert (again["dup"], again["durability"]) == (True, "stored")
     assert again["seq"] == first["seq"]
@@ -337,7 +337,7 @@ async def test_stored_watermark_follows_every_ack(
 ) -> None:
     """The sender gets `stored` when a message is in DynamoDB; other users do not."""
     for number in range(5):
-        ack = await alice.say(pair, f"m{number}")
+        ack = await alice.send(pair, f"m{number}")
 
     await alice.expect(
         lambda me: any(frame["upto"] >= ack["seq"] for frame in me.of_type("stored", chat=pair))
@@ -354,7 +354,7 @@ async def test_dynamodb_items_equal_the_pushed_messages(
 ) -> None:
     """All messages of both users are stored with the pushed seq, ts, mid and body."""
     await asyncio.gather(
-        *(side.say(pair, f"{side.user} {n}") for n in range(30) for side in (alice, bob))
+        *(side.send(pair, f"{side.user} {n}") for n in range(30) for side in (alice, bob))
     )
     await alice.expect(lambda me: len(me.messages(pair)) == 60)
 

@@ -25,14 +25,14 @@ SHUTDOWN, SLOW, NO_PONG = 3000, 3001, 3003
 
 
 async def test_peer_that_answers_pings_stays_connected(
-    stack: Stack, pinging: Server, new_name: NewName
+    stack: Stack, fast_ping_gateway: Server, new_name: NewName
 ) -> None:
     """Pongs are enough to stay connected, even if the peer sends nothing else."""
 
     async def stays_connected() -> bool:
         """Return False if the connection was closed because this test sent its own pong late."""
         with contextlib.suppress(Ended):
-            async with await stack.open_live(pinging.port, new_name("alice")) as ws:
+            async with await stack.open_live(fast_ping_gateway.port, new_name("alice")) as ws:
                 pongs, ponged_at = 0, time.monotonic()
                 while (frame := await ws.recv()).opcode == PING:
                     await ws.send(PONG, frame.payload)
@@ -53,20 +53,20 @@ async def test_peer_that_answers_pings_stays_connected(
 
 
 async def test_peer_that_does_not_answer_pings_is_closed(
-    stack: Stack, pinging: Server, new_name: NewName
+    stack: Stack, fast_ping_gateway: Server, new_name: NewName
 ) -> None:
     """A peer that disappeared without a close is detected by missing pongs."""
-    async with await stack.open_live(pinging.port, new_name("alice")) as ws:
+    async with await stack.open_live(fast_ping_gateway.port, new_name("alice")) as ws:
         _, frame = await ws.drain_to_close()
 
         assert frame.close_code == NO_PONG
 
 
 async def test_peer_that_sends_frames_but_no_pongs_is_closed(
-    stack: Stack, pinging: Server, new_name: NewName
+    stack: Stack, fast_ping_gateway: Server, new_name: NewName
 ) -> None:
     """Only a pong answers a ping; other frames do not."""
-    async with await stack.open_live(pinging.port, new_name("alice")) as ws:
+    async with await stack.open_live(fast_ping_gateway.port, new_name("alice")) as ws:
 
         async def keep_sending() -> None:
             while True:
@@ -85,10 +85,10 @@ async def test_peer_that_sends_frames_but_no_pongs_is_closed(
 
 
 async def test_welcome_has_the_heartbeat_of_the_gateway(
-    stack: Stack, pinging: Server, new_name: NewName
+    stack: Stack, fast_ping_gateway: Server, new_name: NewName
 ) -> None:
     """`heartbeat_ms` equals the configured ping interval."""
-    async with stack.chat_of(new_name("alice"), port=pinging.port) as alice:
+    async with stack.chat_of(new_name("alice"), port=fast_ping_gateway.port) as alice:
         assert alice.welcome["heartbeat_ms"] == 1600
 
 
@@ -107,8 +107,8 @@ async def test_peer_that_does_not_read_is_closed_and_others_are_not_affected(
     )
     alice = await stack.chat_of(new_name("alice"), port=gateway.port).start()
     bob = await stack.chat_of(new_name("bob"), port=gateway.port, device="good").start()
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-    await bob.ask("open_direct", user=alice.user)
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    await bob.request("open_direct", user=alice.user)
     slow = await RawSocket.open(gateway.port, receive_bytes=4096)
     hello = {"type": "hello", "v": 1, "token": stack.token(bob.user), "device": "slow"}
     await slow.send_json(hello)
@@ -117,7 +117,7 @@ async def test_peer_that_does_not_read_is_closed_and_others_are_not_affected(
     body = "\U0001f600" * 4000  # 16 KB
     count = 120  # 2 MB: more than the send queue and the kernel's buffers can hold
     for _ in range(count):
-        await alice.say(chat, body)
+        await alice.send(chat, body)
 
     while await read_metric(metrics_port, f'closes_total{{code="{SLOW}"}}') == 0:
         await asyncio.sleep(0.05)  # the timeout of the test is the deadline
@@ -146,7 +146,7 @@ async def test_drain_answers_accepted_sends_then_sends_bye_and_exits(
     server = stack.start_gateway(CHAT_GATEWAY_DRAIN_S="60")  # enough for all responses
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
     bodies = [f"m{number}" for number in range(60)]  # fewer than the limit of unanswered sends
     for body in bodies:
         await alice.post(chat, body)
@@ -180,7 +180,7 @@ async def test_drain_refuses_new_connections_and_fails_readiness(
     )
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob"), port=server.port).start()
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
     # This client never answers the close.
     unresponsive = await stack.open_live(server.port, new_name("unresponsive"))
     idle = await RawSocket.connect(server.port)
@@ -218,8 +218,8 @@ async def test_killed_gateway_loses_no_acked_message(stack: Stack, new_name: New
     server = stack.start_gateway()
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-    await alice.say(chat, "before")
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    await alice.send(chat, "before")
     for number in range(30):
         await alice.post(chat, f"m{number}")
 
@@ -239,14 +239,14 @@ async def test_event_reaches_a_device_on_another_gateway(stack: Stack, new_name:
     server = stack.start_gateway()
     alice = await stack.chat_of(new_name("alice")).start()
     bob = await stack.chat_of(new_name("bob"), port=server.port).start()
-    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-    await bob.ask("open_direct", user=alice.user)
+    chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
+    await bob.request("open_direct", user=alice.user)
 
-    await alice.say(chat, "hello")
+    await alice.send(chat, "hello")
     await bob.expect_bodies(chat, ["hello"])
-    await bob.ask("mark", chat=chat, read=1)
+    await bob.request("mark", chat=chat, read=1)
     await alice.expect_frame("event", kind="read")
-    await bob.tell("typing", chat=chat, on=True)
+    await bob.send_frame("typing", chat=chat, on=True)
     await alice.expect_frame("signal")
 
     await alice.stop()

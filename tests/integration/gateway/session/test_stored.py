@@ -46,10 +46,10 @@ async def test_device_that_resumes_at_another_gateway_gets_stored(
     await resumable.add_users([bob])
     stop_persist(resumable)
     async with resumable.chat_of(new_name("alice"), port=east) as alice:
-        answer = await alice.ask("open_direct", user=bob, deadline_s=DEADLINE_S)
+        answer = await alice.request("open_direct", user=bob, deadline_s=DEADLINE_S)
         chat = answer["chat"]["chat"]
         for number in range(3):
-            await alice.say(chat, f"m{number}")
+            await alice.send(chat, f"m{number}")
         await alice.abort()
         await alice.start(port=west)
         assert stored_upto(alice, chat) == 0
@@ -65,7 +65,7 @@ async def test_device_that_resumes_at_another_gateway_gets_stored(
         async with resumable.chat_of(mallory, port=east) as stranger:
             await stranger.abort()
             await stranger.start(unstored={chat: 3})
-            await stranger.ask("chats", deadline_s=DEADLINE_S)
+            await stranger.request("chats", deadline_s=DEADLINE_S)
             assert stranger.of_type("stored") == []
 
 
@@ -78,26 +78,26 @@ async def test_retry_of_a_stored_send_is_followed_by_stored(
     if not resumable.workers.get("persist"):
         resumable.start_worker("persist")
     async with resumable.chat_of(new_name("alice")) as alice:
-        answer = await alice.ask("open_direct", user=bob, deadline_s=DEADLINE_S)
+        answer = await alice.request("open_direct", user=bob, deadline_s=DEADLINE_S)
         chat = answer["chat"]["chat"]
         send = {"chat": chat, "ref": "r1", "body": "hello"}
         edit = {"chat": chat, "ref": "r2", "seq": 1, "body": "bye"}
         hide = {"chat": chat, "ref": "r3", "seq": 1, "for": "me"}
-        await alice.ask("send", **send, deadline_s=DEADLINE_S)
-        await alice.ask("edit", **edit, deadline_s=DEADLINE_S)
-        await alice.ask("delete", **hide, deadline_s=DEADLINE_S)
+        await alice.request("send", **send, deadline_s=DEADLINE_S)
+        await alice.request("edit", **edit, deadline_s=DEADLINE_S)
+        await alice.request("delete", **hide, deadline_s=DEADLINE_S)
         await alice.expect(lambda me: stored_upto(me, chat) == 2, DEADLINE_S, "stored")
 
         for kind, fields in (("send", send), ("edit", edit)):
             alice.frames.clear()
-            again = await alice.ask(kind, **fields, deadline_s=DEADLINE_S)
+            again = await alice.request(kind, **fields, deadline_s=DEADLINE_S)
             assert again["dup"], kind
             await alice.expect(
                 lambda me: stored_upto(me, chat) == 2, DEADLINE_S, f"stored after a retry of {kind}"
             )
 
         async def is_hide_stored() -> bool:
-            ack = await alice.ask("delete", **hide, deadline_s=DEADLINE_S)
+            ack = await alice.request("delete", **hide, deadline_s=DEADLINE_S)
             return bool(ack["dup"] and ack["durability"] == "stored")
 
         await eventually(is_hide_stored, DEADLINE_S, "the hide is stored")

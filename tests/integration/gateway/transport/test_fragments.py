@@ -141,10 +141,10 @@ async def test_fragments_beyond_the_size_limit_are_closed_as_too_big(live: RawSo
 
 
 async def test_fragmented_message_that_is_never_completed_is_closed(
-    stack: Stack, narrow: Server
+    stack: Stack, small_limits_gateway: Server
 ) -> None:
     """A message must be complete within the message timeout, even if fragments arrive."""
-    ws = await stack.open_live(narrow.port, "fragments-slow")
+    ws = await stack.open_live(small_limits_gateway.port, "fragments-slow")
     async with ws:
         first, second, *_ = fragments(question(), [5, 5])
         await ws.write(first + second)

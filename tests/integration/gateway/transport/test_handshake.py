@@ -27,7 +27,7 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 NO_HELLO, NOT_CHAT = 3500, 3501
 
 
-async def refusal(stack: Stack, **request: Any) -> Response:
+async def get_refusal(stack: Stack, **request: Any) -> Response:
     """Return the HTTP response of a refused handshake."""
     with pytest.raises(Refused) as caught:
         await RawSocket.open(stack.port, **request)
@@ -64,7 +64,7 @@ async def test_request_without_exactly_one_valid_host_gets_400(
     stack: Stack, request_: dict[str, Any]
 ) -> None:
     """Otherwise a proxy and the gateway could see different hosts."""
-    response = await refusal(stack, **request_)
+    response = await get_refusal(stack, **request_)
 
     assert response.status == 400
     assert b"Host" in response.body
@@ -169,14 +169,14 @@ async def test_handshake_without_chat_v1_is_closed_as_bad_protocol(
 )
 async def test_foreign_origin_is_refused(stack: Stack, origin: str) -> None:
     """A page of another site cannot connect with a visitor's browser."""
-    assert (await refusal(stack, change={"Origin": origin})).status == 403
+    assert (await get_refusal(stack, change={"Origin": origin})).status == 403
 
 
 async def test_two_origins_are_refused(stack: Stack) -> None:
     """An allowed origin does not permit a second one."""
     more = [("Origin", ORIGIN), ("Origin", "https://evil.example")]
 
-    assert (await refusal(stack, more=more)).status == 403
+    assert (await get_refusal(stack, more=more)).status == 403
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ async def test_two_origins_are_refused(stack: Stack) -> None:
 )
 async def test_plain_http_request_gets_426(stack: Stack, change: dict[str, str | None]) -> None:
     """The response names the protocol in Upgrade."""
-    response = await refusal(stack, change=change)
+    response = await get_refusal(stack, change=change)
 
     assert response.status == 426
     assert response.headers["upgrade"].lower() == "websocket"
@@ -201,7 +201,7 @@ async def test_plain_http_request_gets_426(stack: Stack, change: dict[str, str |
 @pytest.mark.parametrize("version", [None, "", "8", "12", "14", "13, 8", "x"])
 async def test_other_websocket_version_is_refused(stack: Stack, version: str | None) -> None:
     """Only version 13 is supported."""
-    response = await refusal(stack, change={"Sec-WebSocket-Version": version})
+    response = await get_refusal(stack, change={"Sec-WebSocket-Version": version})
 
     assert response.status in (400, 426)
 
@@ -211,14 +211,14 @@ async def test_other_websocket_version_is_refused(stack: Stack, version: str | N
 )
 async def test_bad_key_is_refused(stack: Stack, key: str | None) -> None:
     """A key must be 16 bytes in base64."""
-    assert (await refusal(stack, change={"Sec-WebSocket-Key": key})).status == 400
+    assert (await get_refusal(stack, change={"Sec-WebSocket-Key": key})).status == 400
 
 
 async def test_two_keys_are_refused(stack: Stack) -> None:
     """Only one key is allowed."""
     more = [("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")]
 
-    assert (await refusal(stack, more=more)).status == 400
+    assert (await get_refusal(stack, more=more)).status == 400
 
 
 @pytest.mark.parametrize(
@@ -305,21 +305,23 @@ async def test_refused_connection_is_closed(stack: Stack) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: h\r\n"])
 async def test_handshake_that_is_not_completed_is_closed(
-    stack: Stack, hasty: Server, data: bytes
+    stack: Stack, short_handshake_gateway: Server, data: bytes
 ) -> None:
     """A socket without a complete request is closed at the handshake deadline."""
-    async with await RawSocket.connect(hasty.port) as ws:
+    async with await RawSocket.connect(short_handshake_gateway.port) as ws:
         await ws.write(data)
 
         with pytest.raises(Ended):
             await ws.read_response(deadline_s=20)
 
 
-async def test_handshake_that_arrives_slowly_is_closed(stack: Stack, hasty: Server) -> None:
+async def test_handshake_that_arrives_slowly_is_closed(
+    stack: Stack, short_handshake_gateway: Server
+) -> None:
     """The deadline applies to the whole handshake, even if bytes keep arriving."""
     data, _ = build_request("h", more=[("X-Padding", "x" * 400)])
     written = 0
-    async with await RawSocket.connect(hasty.port) as ws:
+    async with await RawSocket.connect(short_handshake_gateway.port) as ws:
         with pytest.raises(Ended):
             for byte in data:
                 await ws.write(bytes([byte]))
@@ -330,18 +332,22 @@ async def test_handshake_that_arrives_slowly_is_closed(stack: Stack, hasty: Serv
     assert written < len(data)
 
 
-async def test_connection_without_hello_is_closed(stack: Stack, curt: Server) -> None:
+async def test_connection_without_hello_is_closed(
+    stack: Stack, short_hello_gateway: Server
+) -> None:
     """A connection without `hello` within the deadline is closed with 3500."""
-    async with await RawSocket.open(curt.port) as ws:
+    async with await RawSocket.open(short_hello_gateway.port) as ws:
         bye = await ws.recv_json()
 
         assert (bye["type"], bye["code"]) == ("bye", NO_HELLO)
         await ws.expect_close(NO_HELLO)
 
 
-async def test_pings_do_not_extend_the_hello_deadline(stack: Stack, curt: Server) -> None:
+async def test_pings_do_not_extend_the_hello_deadline(
+    stack: Stack, short_hello_gateway: Server
+) -> None:
     """A peer that only pings is not authenticated."""
-    async with await RawSocket.open(curt.port) as ws:
+    async with await RawSocket.open(short_hello_gateway.port) as ws:
 
         async def keep_pinging() -> None:
             while True:

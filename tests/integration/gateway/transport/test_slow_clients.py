@@ -34,7 +34,7 @@ async def open_stalled(stack: Stack, port: int, user: str, device: str) -> RawSo
     return ws
 
 
-async def say(device: RawChat, chat: str, body: str) -> None:
+async def send_message(device: RawChat, chat: str, body: str) -> None:
     """Send a message and wait for its ack."""
     pending = await device.post(chat, body)
     assert pending.attempt is not None
@@ -48,7 +48,7 @@ async def chat_until_stopped(
     """Exchange messages one at a time until the event is set; return their number."""
     count = 0
     while not is_stopped.is_set():
-        await say(alice, chat, f"n{count}")
+        await send_message(alice, chat, f"n{count}")
         await bob.expect(lambda me, seen=count: len(me.messages(chat)) > seen, DEADLINE_S)
         count += 1
         await asyncio.sleep(0.02)
@@ -82,9 +82,9 @@ async def test_thousand_clients_that_stop_reading_are_closed_and_others_are_not_
     bob = stack.chat_of(new_name("b"), port=gateway.port)
     await stack.add_users(users)
     async with sender, alice, bob:
-        created = await sender.ask("create_chat", ref="g", members=users)
+        created = await sender.request("create_chat", ref="g", members=users)
         group = created["chat"]["chat"]
-        pair = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+        pair = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
         stalled: list[RawSocket] = []
         for user in users:
             opening = [open_stalled(stack, gateway.port, user, f"d{n}") for n in range(DEVICES)]
@@ -98,7 +98,7 @@ async def test_thousand_clients_that_stop_reading_are_closed_and_others_are_not_
 
         body = "\U0001f600" * 4000  # 16 KB
         for _ in range(MESSAGES):
-            await say(sender, group, body)
+            await send_message(sender, group, body)
             peak = max(peak, process.memory_info().rss)
 
         async def are_all_closed() -> bool:

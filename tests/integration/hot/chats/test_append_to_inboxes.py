@@ -60,7 +60,7 @@ def test_deliver_after_a_later_commit_appends_nothing(scripts: Scripts) -> None:
     scripts.accept(Sending(ALICE, "r1", to=()))
     scripts.deliver(ALICE, 1)
     scripts.deliver(BOB, 1)
-    scripts.settle((CHAT, 1))
+    scripts.finish_fan_outs((CHAT, 1))
     scripts.accept(Sending(ALICE, "r2"))
 
     assert scripts.deliver(BOB, 1, after=0) == (0, 2, "")

@@ -132,7 +132,7 @@ def test_following_id_is_the_next_possible_id(ms: int, number: int) -> None:
 # end of fan-outs
 
 
-async def test_settle_soon_is_called_after_the_notifications_of_the_tick(
+async def test_finish_soon_runs_after_the_notifications_of_the_tick(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
     """A chat is removed from the list only after the notifications to other gateways are sent."""
@@ -140,7 +140,7 @@ async def test_settle_soon_is_called_after_the_notifications_of_the_tick(
     await GatewayStream(hot, gateway).renew()
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     writer = GatewayStreamWriter(hot)
-    settling = UndeliveredChats(hot, writer)
+    undelivered = UndeliveredChats(hot, writer)
     order: list[str] = []
     send = hot.send
 
@@ -151,30 +151,28 @@ async def test_settle_soon_is_called_after_the_notifications_of_the_tick(
 
     hot.send = record_and_send  # type: ignore[method-assign]  # to see the order of the calls
 
-    settling.finish_soon(CHAT, Seq(1))
+    undelivered.finish_soon(CHAT, Seq(1))
     writer.send(gateway, NewSeq("alice", 1))
     await eventually(lambda: scripts.undelivered() == [])
 
     assert order == [load_script("transaction").sha, load_script("finish_fan_outs").sha]
 
 
-async def test_settle_soon_of_one_tick_settles_the_newest_seq(
+async def test_finish_soon_in_one_tick_finishes_the_newest_seq(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
     """The chat is removed from the list, because its newest message is settled."""
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     commit(scripts, gate, "r1", "r2", "r3")
-    settling = UndeliveredChats(hot, GatewayStreamWriter(hot))
+    undelivered = UndeliveredChats(hot, GatewayStreamWriter(hot))
 
     for seq in (1, 2, 3):
-        settling.finish_soon(CHAT, Seq(seq))
+        undelivered.finish_soon(CHAT, Seq(seq))
 
     await eventually(lambda: scripts.undelivered() == [])
 
 
-async def test_settle_that_fails_is_left_to_repair(
-    hot: HotClient, scripts: Scripts, gate: str
-) -> None:
+async def test_failed_finish_is_left_to_repair(hot: HotClient, scripts: Scripts, gate: str) -> None:
     """The failure is logged, and the chat stays listed."""
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     scripts.redis.script_flush()

@@ -287,7 +287,7 @@ def test_change_that_makes_a_chat_small_keeps_unfinished_transitions(scripts: Sc
     assert turnover(scripts)["3:+"] == "down:2"
     assert turnover(scripts)["3:dave"] == "out:2:0:1"
 
-    scripts.settle((CHAT, 2))
+    scripts.finish_fan_outs((CHAT, 2))
     change(scripts, ("dave", "member", True), version=4, ref="c3", mid="M3", large=4, turn="up")
     assert scripts.head()["turns"] == "+3"
 

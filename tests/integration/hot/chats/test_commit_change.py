@@ -45,7 +45,7 @@ def chat(scripts: Scripts) -> Chat:
 
 def test_change_edit_has_a_log_entry_and_an_overlay(chat: Chat) -> None:
     """The log has the edit and the overlay the changed message."""
-    target = chat.say(body="one")
+    target = chat.send(body="one")
 
     code, seq, ts, _ = chat.commit_change(ALICE, "edit", target, "two")
 
@@ -60,7 +60,7 @@ def test_change_edit_has_a_log_entry_and_an_overlay(chat: Chat) -> None:
 
 def test_change_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
     """The entry is listed like an undelivered message."""
-    target = chat.say()
+    target = chat.send()
     waiting = chat.scripts.waiting()
 
     _, seq, ts, _ = chat.commit_change(BOB, "reaction", target, "👍")
@@ -76,7 +76,7 @@ def test_change_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
 
 def test_change_timestamps_are_exact(chat: Chat) -> None:
     """Lua's number format does not round the timestamp."""
-    target = chat.say()
+    target = chat.send()
     _, first, edited_ts, _ = chat.commit_change(ALICE, "edit", target, "two")
     chat.commit_change(BOB, "reaction", target, "👍")
 
@@ -92,7 +92,7 @@ def test_change_timestamps_are_exact(chat: Chat) -> None:
 )
 def test_change_keeps_the_body_unchanged(chat: Chat, body: str) -> None:
     """The script encodes the body again without changes."""
-    target = chat.say(body=body)
+    target = chat.send(body=body)
     chat.commit_change(BOB, "reaction", target, "👍")
     over = chat.over(target)
 
@@ -105,8 +105,8 @@ def test_change_keeps_the_body_unchanged(chat: Chat, body: str) -> None:
 
 def test_change_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -> None:
     """After a loss of Redis, another entry may have the seq of a lost edit. Its ts differs."""
-    target = chat.say(body="one")
-    other = chat.say(BOB, body="other")
+    target = chat.send(body="one")
+    other = chat.send(BOB, body="other")
     chat.commit_change(ALICE, "edit", target, "two")
     keys, lost_ts = chat.scripts.keys, 77
     stale = json.loads(chat.scripts.redis.hget(keys.over(CHAT), str(target)))
@@ -122,7 +122,7 @@ def test_change_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -
 
 def test_change_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
     """Neither log nor overlay has text of a deleted message or its edits (I15)."""
-    target = chat.say(body="secret one")
+    target = chat.send(body="secret one")
     chat.commit_change(ALICE, "edit", target, "secret two")
     edit = chat.commit_change(ALICE, "edit", target, "secret three")[1]
     chat.commit_change(BOB, "reaction", target, "👍")
@@ -150,7 +150,7 @@ def test_change_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
 
 def test_change_second_edit_removes_the_text_of_the_first(chat: Chat) -> None:
     """Only the newest edit has text. The backlog entry refers to the older one."""
-    target = chat.say()
+    target = chat.send()
     _, first, first_ts, _ = chat.commit_change(ALICE, "edit", target, "two")
 
     seq = chat.commit_change(ALICE, "edit", target, "three")[1]
@@ -166,7 +166,7 @@ def test_change_second_edit_removes_the_text_of_the_first(chat: Chat) -> None:
 
 def test_change_reaction_replaces_the_user_s_earlier_one(chat: Chat) -> None:
     """Each user has one reaction; an empty one removes it."""
-    target = chat.say()
+    target = chat.send()
     for user, emoji in ((BOB, "👍"), (CAROL, "🎉"), (BOB, "👎"), (CAROL, "")):
         chat.commit_change(user, "reaction", target, emoji)
 
@@ -180,7 +180,7 @@ def test_change_reaction_replaces_the_user_s_earlier_one(chat: Chat) -> None:
 
 def test_change_pin_adds_an_entry_and_does_not_change_the_message(chat: Chat) -> None:
     """The overlay is not written. A pin entry cannot be pinned itself."""
-    target = chat.say()
+    target = chat.send()
     chat.commit_change(ALICE, "edit", target, "two")
     over = chat.over(target)
 
@@ -195,7 +195,7 @@ def test_change_pin_adds_an_entry_and_does_not_change_the_message(chat: Chat) ->
 def test_change_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
     """An edit does not keep its text longer than the message."""
     expires_at = int(time.time()) + 100
-    target = chat.say(expires_at=expires_at)
+    target = chat.send(expires_at=expires_at)
 
     chat.commit_change(ALICE, "edit", target, "two")
 
@@ -229,7 +229,7 @@ def test_change_is_allowed_by_role_and_sender(
     chat: Chat, sender: UserId, kind: str, role: str, outcome: Outcome
 ) -> None:
     """Edit: the sender. Delete: the sender, owner or admin. Pin: owner or admin. React: members."""
-    target = chat.say(ALICE)
+    target = chat.send(ALICE)
     chat.set_role(sender, role, 0)
 
     assert chat.commit_change(sender, kind, target, "x")[0] == outcome.value
@@ -237,7 +237,7 @@ def test_change_is_allowed_by_role_and_sender(
 
 def test_change_that_is_refused_changes_nothing(chat: Chat) -> None:
     """It uses no seq and writes no overlay, ref or backlog entry."""
-    target = chat.say(ALICE)
+    target = chat.send(ALICE)
     before = (chat.scripts.head(), chat.scripts.log(), chat.scripts.waiting(), chat.backlog())
 
     assert chat.commit_change(BOB, "edit", target, "two", ref="r")[0] == Outcome.FORBIDDEN.value
@@ -252,7 +252,7 @@ def test_change_that_is_refused_changes_nothing(chat: Chat) -> None:
 
 def test_change_by_a_non_member_is_refused(chat: Chat) -> None:
     """The script checks membership when it assigns the seq (promise P7)."""
-    target = chat.say()
+    target = chat.send()
 
     assert chat.commit_change(UserId("dave"), "reaction", target, "x") == [Outcome.NOT_MEMBER.value]
 
@@ -260,7 +260,7 @@ def test_change_by_a_non_member_is_refused(chat: Chat) -> None:
 @pytest.mark.parametrize("kind", sorted(MESSAGE_CHANGE_KINDS))
 def test_change_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
     """A deleted message cannot be changed."""
-    target = chat.say()
+    target = chat.send()
     chat.commit_change(ALICE, "delete", target)
 
     assert chat.commit_change(ALICE, kind, target, "x") == [Outcome.DELETED.value]
@@ -268,14 +268,14 @@ def test_change_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
 
 def test_change_of_an_expired_message_is_refused(chat: Chat) -> None:
     """An expired message is deleted, even if a tier still has it."""
-    target = chat.say(expires_at=int(time.time()) - 1)
+    target = chat.send(expires_at=int(time.time()) - 1)
 
     assert chat.commit_change(BOB, "reaction", target, "x") == [Outcome.DELETED.value]
 
 
 def test_change_of_an_unknown_seq_or_of_a_change_is_refused(chat: Chat) -> None:
     """Only existing messages can be changed."""
-    target = chat.say()
+    target = chat.send()
     entry = chat.commit_change(BOB, "reaction", target, "x")[1]
 
     assert chat.commit_change(ALICE, "delete", entry) == [Outcome.NO_MESSAGE.value]
@@ -289,7 +289,7 @@ def test_change_of_a_message_before_the_join_needs_full_history(
     chat: Chat, history: str, outcome: Outcome
 ) -> None:
     """A member cannot react to a message that they may not read."""
-    target = chat.say()
+    target = chat.send()
     chat.scripts.redis.hset(chat.scripts.keys.chat(CHAT), "history", history)
     chat.set_role(BOB, "member", target + 1)
 
@@ -298,7 +298,7 @@ def test_change_of_a_message_before_the_join_needs_full_history(
 
 def test_change_reactions_are_bounded(chat: Chat) -> None:
     """One more user is refused, but users with a reaction may change it."""
-    target = chat.say()
+    target = chat.send()
     for user in (ALICE, BOB):
         chat.commit_change(user, "reaction", target, "1", reactions_max=2)
 
@@ -309,7 +309,7 @@ def test_change_reactions_are_bounded(chat: Chat) -> None:
 
 def test_change_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
     """It is refused like a send."""
-    target = chat.say()
+    target = chat.send()
 
     assert chat.commit_change(ALICE, "edit", target, "x", epoch="E2") == [Outcome.CLOSED.value]
     assert chat.commit_change(ALICE, "edit", target, "x", backlog_max=1) == [FULL]
@@ -320,7 +320,7 @@ def test_change_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
 
 def test_change_again_with_the_same_ref_returns_the_first_change(chat: Chat) -> None:
     """A retry changes nothing and gets the first result (promise P2)."""
-    target = chat.say()
+    target = chat.send()
     _, seq, ts, _ = chat.commit_change(ALICE, "edit", target, "two", ref="r")
     chat.commit_change(ALICE, "delete", target)
 
@@ -331,7 +331,7 @@ def test_change_again_with_the_same_ref_returns_the_first_change(chat: Chat) -> 
 
 def test_change_and_send_share_refs(chat: Chat) -> None:
     """The ref of a message is known to a later change, and vice versa."""
-    target = chat.say()  # the ref of the message is s1
+    target = chat.send()  # the ref of the message is s1
 
     assert chat.commit_change(ALICE, "edit", target, "x", ref="s1")[0] == Outcome.KNOWN.value
     chat.commit_change(ALICE, "edit", target, "x", ref="taken")
@@ -351,7 +351,7 @@ def base_of(seq: int, **changes: Any) -> bytes:
 def test_change_of_an_old_message_requests_it_from_the_warm_tier(chat: Chat) -> None:
     """A message that is no longer in the log is read from the warm tier once."""
     for _ in range(5):
-        chat.say()
+        chat.send()
     chat.trim(5, log_max=2)
 
     assert chat.commit_change(ALICE, "edit", 1, "two") == [Outcome.ELSEWHERE.value, 5]
@@ -364,7 +364,7 @@ def test_change_of_an_old_message_requests_it_from_the_warm_tier(chat: Chat) -> 
 def test_change_prefers_the_overlay_to_the_base(chat: Chat) -> None:
     """The message read from the warm tier may be older than the overlay."""
     for _ in range(5):
-        chat.say()
+        chat.send()
     chat.trim(5, log_max=2)
     chat.commit_change(ALICE, "edit", 1, "newer", base=base_of(1), asked=5)
 
@@ -378,12 +378,12 @@ def test_change_prefers_the_overlay_to_the_base(chat: Chat) -> None:
 def test_change_base_that_may_be_outdated_is_requested_again(chat: Chat) -> None:
     """A change that was applied and trimmed between two calls is not lost."""
     for _ in range(5):
-        chat.say()
+        chat.send()
     chat.trim(5, log_max=2)
     stale, asked = base_of(1), 5
     chat.commit_change(ALICE, "edit", 1, "newer", base=stale, asked=asked)
     for _ in range(5):
-        chat.say()
+        chat.send()
     chat.trim(11, log_max=2)
     assert chat.over(1) is None
 
@@ -393,7 +393,7 @@ def test_change_base_that_may_be_outdated_is_requested_again(chat: Chat) -> None
 def test_change_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
     """The overlay marks the text of an edit in the warm tier as deleted."""
     for _ in range(5):
-        chat.say()
+        chat.send()
     chat.trim(5, log_max=2)
     base = base_of(1, rev=3, edited_seq=3, edited_ts=1003)
 
@@ -408,7 +408,7 @@ def test_change_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
 
 def test_change_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> None:
     """The overlay has only the rev of such an edit, but an edit is not a message."""
-    target = chat.say()
+    target = chat.send()
     _, edit, *_ = chat.commit_change(ALICE, "edit", target, "two")
     chat.scripts.redis.xdel(chat.scripts.keys.log(CHAT), f"{edit}-0")
     chat.commit_change(ALICE, "edit", target, "three")
@@ -420,10 +420,10 @@ def test_change_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) ->
 
 def test_overlay_stays_until_its_last_change_is_trimmed_from_the_log(chat: Chat) -> None:
     """It stays after it is persisted: a reader may have read the warm tier before the change."""
-    target = chat.say()
+    target = chat.send()
     edit = chat.commit_change(ALICE, "edit", target, "two")[1]
     for _ in range(8):
-        chat.say()
+        chat.send()
 
     chat.trim(10, log_max=9)
     assert chat.over(target) is not None
@@ -455,7 +455,7 @@ def test_change_agrees_with_the_rule_in_python(
     chat: Chat, steps: list[tuple[UserId, str, str]]
 ) -> None:
     """The script and `apply_entry` compute the same message from the same entries."""
-    target = chat.say()
+    target = chat.send()
     seq, ts, blob = chat.scripts.log()[-1]
     expected = codec.decode_message(codec.join_message(seq, ts, blob.partition("\n")[2].encode()))
     for sender, kind, body in steps:

@@ -228,7 +228,7 @@ def test_commit_pending_fan_out_blocks_delivery_until_settled(scripts: Scripts) 
     assert scripts.head()["gate"] == f"{fresh}:p"
     for user in (ALICE, BOB):
         scripts.deliver(user, 2)
-    scripts.settle((CHAT, 2))
+    scripts.finish_fan_outs((CHAT, 2))
     (delivered,) = scripts.accept(Sending(ALICE, "r3", gate=fresh))
 
     assert (blocked.code, delivered.code) == (UNDELIVERED, COMMITTED)

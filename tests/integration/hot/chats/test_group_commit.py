@@ -311,7 +311,7 @@ async def test_group_commit_over_breaking_connections_is_exact_after_retries(
                 outcomes = await sender.wait_for_outcomes(len(waiting))
                 assert all(isinstance(o.error, Unavailable | None) for o in outcomes)
                 waiting = [o.ref for o in outcomes if o.kind == "failed"]
-                proxy.heal()
+                proxy.end_faults()
 
             assert attempts > 3
             log = await ChatLog(sender.hot).list_range(CHAT, Seq(1), Seq(1_000))

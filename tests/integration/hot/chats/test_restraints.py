@@ -198,7 +198,7 @@ def test_commit_slow_mode_applies_during_a_pending_fan_out(scripts: Scripts) -> 
 def test_change_by_a_muted_member_is_refused(scripts: Scripts, kind: str) -> None:
     """Edits and reactions count as writing."""
     chat = Chat(scripts)
-    chat.say(BOB)
+    chat.send(BOB)
     set_member(scripts, BOB, "member:0:0m")
 
     assert chat.commit_change(BOB, kind, 1, "x") == [12, WriteRestriction.MUTED.value]
@@ -207,7 +207,7 @@ def test_change_by_a_muted_member_is_refused(scripts: Scripts, kind: str) -> Non
 def test_change_in_a_blocked_chat_allows_only_deletes(scripts: Scripts) -> None:
     """Neither user may edit or react, but both may delete their own messages."""
     chat = Chat(scripts)
-    chat.say(BOB)
+    chat.send(BOB)
     restrict(scripts, ":b", version=int(scripts.head()["gate"].split(":")[1]) + 1)
 
     assert chat.commit_change(BOB, "edit", 1, "x") == [12, WriteRestriction.BLOCKED.value]

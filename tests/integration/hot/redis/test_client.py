@@ -210,7 +210,7 @@ async def test_client_of_a_blackholed_connection_times_out_and_reconnects(own: S
         with pytest.raises(Unavailable, match="no response within 1 s"):
             await hot.call("PING")
 
-        proxy.heal()
+        proxy.end_faults()
 
         await eventually(lambda: hot.is_up)
         assert await hot.call("PING") == b"PONG"

@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 def empty(cluster: RedisCluster) -> RedisCluster:
     """The cluster without data."""
     for node in cluster.masters():
-        node.ask("FLUSHALL")
+        node.request("FLUSHALL")
     return cluster
 
 
@@ -79,12 +79,12 @@ async def test_cluster_client_finds_every_partition_and_loads_scripts_everywhere
         )
         assert await lease.claim()
 
-    sizes = [node.ask("DBSIZE") for node in empty.masters()]
+    sizes = [node.request("DBSIZE") for node in empty.masters()]
     # Each partition has an epoch, a lease, and the hashes of inbox seqs and of gateways.
     assert sum(sizes) == 4 * PARTITIONS
     assert all(sizes)
     sha = load_script("commit_messages").sha
-    assert all(node.ask("SCRIPT", "EXISTS", sha) == [1] for node in empty.masters())
+    assert all(node.request("SCRIPT", "EXISTS", sha) == [1] for node in empty.masters())
 
 
 async def test_cluster_client_names_each_master_that_refuses_writes(
@@ -94,13 +94,13 @@ async def test_cluster_client_names_each_master_that_refuses_writes(
     masters = empty.masters()
     try:
         for count, node in enumerate(masters, 1):
-            node.ask("CONFIG", "SET", "min-replicas-to-write", "5")
+            node.request("CONFIG", "SET", "min-replicas-to-write", "5")
             await eventually(functools.partial(lambda n: len(hot.refusals) == n, count))
             assert bool(hot.refusal) == (count == len(masters))
         assert "NOREPLICAS" in hot.refusal
     finally:
         for node in masters:
-            node.ask("CONFIG", "SET", "min-replicas-to-write", "0")
+            node.request("CONFIG", "SET", "min-replicas-to-write", "0")
     await eventually(lambda: not hot.refusals)
 
 
@@ -109,7 +109,7 @@ async def test_cluster_client_runs_all_scripts_and_uses_all_keys(
 ) -> None:
     """Each script and its keys are in one slot, on the node that serves it."""
     for node in empty.masters():
-        node.ask("SCRIPT", "FLUSH")
+        node.request("SCRIPT", "FLUSH")
 
     await use_everything(hot)
 
@@ -117,7 +117,7 @@ async def test_cluster_client_runs_all_scripts_and_uses_all_keys(
     ran = {
         script.name
         for script in all_scripts()
-        if any(node.ask("SCRIPT", "EXISTS", script.sha) == [1] for node in empty.masters())
+        if any(node.request("SCRIPT", "EXISTS", script.sha) == [1] for node in empty.masters())
     }
     ran.add("ensure_epoch")  # these ran when the client was opened
     assert ran == {script.name for script in all_scripts()}
@@ -156,13 +156,13 @@ async def test_cluster_client_of_a_single_server_is_refused(redis_url: str) -> N
 async def test_cluster_client_refuses_a_node_that_evicts_keys(empty: RedisCluster) -> None:
     """One such node is enough to refuse (F10)."""
     node = empty.masters()[-1]
-    node.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    node.request("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     try:
         with pytest.raises(ConfigError, match="maxmemory-policy is allkeys-lru"):
             async with open_hot(settings_of(empty)):
                 pass
     finally:
-        node.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        node.request("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 
 # moving slots
@@ -200,7 +200,7 @@ async def test_epoch_of_a_slot_that_moved_while_a_client_was_connected_stays(
     empty.move_slot(key, target)
 
     replid = target.info("replication")["master_replid"].encode()
-    await eventually(lambda: target.ask("HGET", key, "replid") == replid)
+    await eventually(lambda: target.request("HGET", key, "replid") == replid)
     assert await hot.call("HGET", key, "epoch") == before[3].encode()
     assert (hot.epochs, notifications.epochs) == (before, 0)
     async with open_hot(settings_of(empty)) as other:
@@ -288,13 +288,13 @@ async def test_node_with_flushed_scripts_gets_them_again(
 ) -> None:
     """SCRIPT FLUSH on one node costs a round trip, and SCRIPT LOAD goes to all nodes (F20)."""
     for node in empty.masters():
-        node.ask("SCRIPT", "FLUSH")
+        node.request("SCRIPT", "FLUSH")
     script = load_script("acquire_lease")
 
     assert await hot.call("SCRIPT", "LOAD", script.source) == script.sha.encode()
 
-    assert all(node.ask("SCRIPT", "EXISTS", script.sha) == [1] for node in empty.masters())
-    empty.owner_of("{p5}:l").ask("SCRIPT", "FLUSH")
+    assert all(node.request("SCRIPT", "EXISTS", script.sha) == [1] for node in empty.masters())
+    empty.owner_of("{p5}:l").request("SCRIPT", "FLUSH")
     assert await hot.run(script, {"lease": "{p5}:l"}, {"owner": "me", "ttl_ms": 60_000}) == 1
 
 
@@ -375,7 +375,7 @@ async def test_calls_to_the_warm_tier_are_read_after_their_slot_moved(
             await asyncio.to_thread(empty.move_slot, key, find_other_master(empty, key))
 
 
-async def test_settle_on_a_cluster_waits_for_notifications(
+async def test_finish_soon_on_a_cluster_waits_for_notifications(
     hot: HotClient, empty: RedisCluster
 ) -> None:
     """Gateway streams are on other nodes: a chat leaves the list only after the notifications."""
@@ -386,7 +386,7 @@ async def test_settle_on_a_cluster_waits_for_notifications(
     writer = GatewayStreamWriter(hot)
     undelivered = UndeliveredChats(hot, writer)
     owner = empty.owner_of(key)
-    owner.ask("CONFIG", "SET", "min-replicas-to-write", 5)  # notifications are refused now
+    owner.request("CONFIG", "SET", "min-replicas-to-write", 5)  # notifications are refused now
     try:
         writer.send(GATEWAY, NewSeq("alice", 1))
         undelivered.finish_soon(chat, Seq(1))
@@ -395,7 +395,7 @@ async def test_settle_on_a_cluster_waits_for_notifications(
         with pytest.raises(Unavailable, match="gateway stream were lost"):
             await undelivered.finish([(chat, Seq(1))])
     finally:
-        owner.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+        owner.request("CONFIG", "SET", "min-replicas-to-write", 0)
     assert await hot.call("ZCARD", listed) == 1
 
     writer.send(GATEWAY, NewSeq("alice", 3))
@@ -437,7 +437,7 @@ async def test_killed_node_affects_only_its_partitions_and_changes_their_epoch(
 
         for node in empty.nodes:
             if node is not victim:  # the failover must not start before this
-                node.ask("CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
+                node.request("CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
 
         async def all_answer() -> bool:
             return await call_all() == [None] * PARTITIONS

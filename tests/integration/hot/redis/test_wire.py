@@ -319,13 +319,13 @@ async def test_calls_canceled_at_random_never_get_the_reply_of_another(redis_url
     """A canceled caller does not shift the order of replies (CVE-2023-28858)."""
     rng = random.Random(7)
 
-    async def ask(hot: HotClient, number: int) -> Any:
+    async def call_echo(hot: HotClient, number: int) -> Any:
         return await hot.call("ECHO", f"value-{number}")
 
     async with open_hot(redis_settings(redis_url)) as hot:
         tasks: list[asyncio.Task[Any]] = []
         for number in range(1_000):
-            tasks.append(asyncio.create_task(ask(hot, number)))
+            tasks.append(asyncio.create_task(call_echo(hot, number)))
             if rng.random() < 0.1:
                 await asyncio.sleep(0)
             if rng.random() < 0.6:
@@ -360,7 +360,7 @@ async def test_calls_over_a_connection_that_breaks_repeatedly_get_their_own_repl
                 else:
                     assert answer == b"t%d-%d" % (attempt, number)
                     answered += 1
-            proxy.heal()
+            proxy.end_faults()
 
     assert answered > 0
     assert failed > 0

@@ -144,7 +144,7 @@ async def test_user_state_has_the_moved_marks(hot: HotClient, scripts: Scripts) 
     assert await inboxes.get_marks(ALICE, CHAT) == (2, 4)
 
 
-async def test_mark_beyond_the_newest_message_stops_there(hot: HotClient, scripts: Scripts) -> None:
+async def test_mark_beyond_the_newest_message_is_limited(hot: HotClient, scripts: Scripts) -> None:
     """A chat without messages has no mark."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)

@@ -26,7 +26,7 @@ RULES = config.Limits(
 )
 
 
-async def take(allowance: Allowance) -> bool:
+async def acquire(allowance: Allowance) -> bool:
     """Take a token like a session: wait while tokens are requested from Redis."""
     while not allowance.spend():
         if allowance.wait_ms():
@@ -37,10 +37,10 @@ async def take(allowance: Allowance) -> bool:
     return True
 
 
-async def take_all(allowance: Allowance, most: int = 10 * BURST) -> int:
+async def acquire_all(allowance: Allowance, most: int = 10 * BURST) -> int:
     """Take tokens until none is left, at most `most`: on a slow machine the refill never ends."""
     taken = 0
-    while taken < most and await take(allowance):
+    while taken < most and await acquire(allowance):
         taken += 1
     return taken
 
@@ -61,7 +61,7 @@ async def test_burst_is_allowed_at_once_and_no_more(one: Limits) -> None:
     """A full bucket has `burst` tokens, whatever the size of a block."""
     start = time.monotonic()
 
-    taken = await take_all(one.find("sends", "alice"))
+    taken = await acquire_all(one.find("sends", "alice"))
 
     assert BURST <= taken <= BURST + RATE * (time.monotonic() - start)
 
@@ -76,7 +76,7 @@ async def test_two_gateways_allow_the_rate_of_one(one: Limits, two: Limits) -> N
         allowance = limits.find("sends", "alice")
         while time.monotonic() - start < 1.5:
             due = time.monotonic()
-            if await take(allowance):
+            if await acquire(allowance):
                 taken += 1
             else:
                 due += (wait_s := allowance.wait_ms() / 1000)
@@ -94,7 +94,7 @@ async def test_wait_ms_is_the_time_until_the_next_token(
 ) -> None:
     """After this time one request succeeds and the next one does not."""
     allowance = one.find("failures", "4-7f000001")
-    assert await take_all(allowance) == 3
+    assert await acquire_all(allowance) == 3
 
     wait_ms = allowance.wait_ms()
     assert 25_000 < wait_ms <= 50_000  # one token in fifty seconds
@@ -103,8 +103,8 @@ async def test_wait_ms_is_the_time_until_the_next_token(
     now = one.now
     monkeypatch.setattr(one, "now", lambda: now() + wait_ms / 1000)
     scripts.redis.hincrby(scripts.keys.limit("failures", "4-7f000001"), "at", -wait_ms)
-    assert await take(allowance)
-    assert not await take(allowance)
+    assert await acquire(allowance)
+    assert not await acquire(allowance)
 
 
 async def test_messages_do_not_need_a_call_each(one: Limits, scripts: Scripts) -> None:
@@ -112,7 +112,7 @@ async def test_messages_do_not_need_a_call_each(one: Limits, scripts: Scripts) -
     before = scripts.redis.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
 
     # A limited number: on a slow machine the refill would come in small blocks.
-    taken = await take_all(one.find("sends", "alice"), BURST)
+    taken = await acquire_all(one.find("sends", "alice"), BURST)
 
     after = scripts.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
     assert taken == BURST
@@ -121,10 +121,10 @@ async def test_messages_do_not_need_a_call_each(one: Limits, scripts: Scripts) -
 
 async def test_return_tokens_returns_unused_tokens(one: Limits, two: Limits) -> None:
     """A user who reconnects to another gateway has all remaining tokens there."""
-    assert await take(one.find("sends", "alice"))
+    assert await acquire(one.find("sends", "alice"))
     one.return_tokens("sends", "alice")
 
-    assert await take_all(two.find("sends", "alice")) >= BURST - 1
+    assert await acquire_all(two.find("sends", "alice")) >= BURST - 1
 
 
 async def test_return_tokens_during_a_request_returns_its_tokens(one: Limits, two: Limits) -> None:
@@ -134,21 +134,21 @@ async def test_return_tokens_during_a_request_returns_its_tokens(one: Limits, tw
     one.return_tokens("sends", "alice")
     await one.close()
 
-    assert await take_all(two.find("sends", "alice")) >= BURST
+    assert await acquire_all(two.find("sends", "alice")) >= BURST
 
 
 async def test_limits_are_separate_by_user_and_kind(one: Limits) -> None:
     """Neither another user nor another kind of request is limited."""
-    await take_all(one.find("sends", "alice"))
+    await acquire_all(one.find("sends", "alice"))
 
-    assert await take(one.find("sends", "bob"))
-    assert await take(one.find("requests", "alice"))
+    assert await acquire(one.find("sends", "bob"))
+    assert await acquire(one.find("requests", "alice"))
 
 
 async def test_bucket_expires_when_it_is_full(hot: HotClient, scripts: Scripts) -> None:
     """Redis keeps nothing for inactive users."""
     slow = Limits(hot, config.Limits(sends=config.RateLimit(0.05, 5)))
-    assert await take_all(slow.find("sends", "alice")) == 5
+    assert await acquire_all(slow.find("sends", "alice")) == 5
 
     # It is full after a hundred seconds and expires a second later.
     assert 50_000 < scripts.redis.pttl(scripts.keys.limit("sends", "alice")) <= 101_000
@@ -162,7 +162,7 @@ async def test_take_without_redis_is_allowed(start_redis: StartRedis) -> None:
         server.kill()
         await eventually(lambda: not hot.is_up, what="the client is disconnected")
 
-        assert await take(limits.find("sends", "alice"))
+        assert await acquire(limits.find("sends", "alice"))
 
 
 async def test_allowances_of_inactive_addresses_are_removed(
@@ -172,7 +172,7 @@ async def test_allowances_of_inactive_addresses_are_removed(
     monkeypatch.setattr("chatserver.hot.users.rate_limits.IDLE_S", 0.0)
     monkeypatch.setattr("chatserver.hot.users.rate_limits.SWEEP_S", 0.01)
     allowance = one.find("connections", "4-7f000001")
-    assert await take(allowance)
+    assert await acquire(allowance)
 
     sweeper = asyncio.create_task(one.run())
     await eventually(

@@ -53,29 +53,34 @@ SOAK_S = float(os.environ.get("AUDIT_SOAK_S", "2"))
 
 
 @contextlib.asynccontextmanager
-async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, UserId]]:
+async def live_chat(archive_world: World) -> AsyncIterator[tuple[Audience, Gateway, UserId]]:
     """Make a direct chat with a gateway; yield its audience, the gateway and the sender."""
     mark = secrets.token_hex(4)
     ann, ben = UserId(f"ann-{mark}"), UserId(f"ben-{mark}")
-    pair = await make_direct(aging.container, ann, ben)
-    aging.chat = pair.chat
-    gateway = Gateway(aging.container.hot)
+    pair = await make_direct(archive_world.container, ann, ben)
+    archive_world.chat = pair.chat
+    gateway = Gateway(archive_world.container.hot)
     async with running(gateway.listen(), "gateway"):
         await gateway._gateway_stream.renew()
         yield pair, gateway, ann
 
 
-async def persist(aging: World) -> None:
+async def persist(archive_world: World) -> None:
     """Run a persist worker until the backlog is empty."""
-    async with running(persister_of(aging.container).run()):
-        await eventually(lambda: is_drained(aging.container))
+    async with running(persister_of(archive_world.container).run()):
+        await eventually(lambda: is_drained(archive_world.container))
 
 
-async def test_audit_during_sends_edits_and_archiving_has_no_findings(aging: World) -> None:
+async def test_audit_during_sends_edits_and_archiving_has_no_findings(archive_world: World) -> None:
     """Messages move through all tiers and change while they are audited."""
-    container, dice, sent, ends = aging.container, random.Random(5), 0, time.monotonic() + SOAK_S
+    container, dice, sent, ends = (
+        archive_world.container,
+        random.Random(5),
+        0,
+        time.monotonic() + SOAK_S,
+    )
     seen = {"hot": 0, "warm": 0, "cold": 0}
-    async with live_chat(aging) as (pair, gateway, ann):
+    async with live_chat(archive_world) as (pair, gateway, ann):
 
         async def send() -> None:
             nonlocal sent
@@ -103,38 +108,40 @@ async def test_audit_during_sends_edits_and_archiving_has_no_findings(aging: Wor
         async with running(persister_of(container).run()), running(archive()), running(send()):
             rounds = 0
             while time.monotonic() < ends or rounds < 3 or not all(seen.values()):
-                tally = await audited(aging, confirm_s=0.1)
+                tally = await audited(archive_world, confirm_s=0.1)
                 assert summary(tally) == []
                 rounds += 1
                 seen["hot"] += int(not await is_drained(container))
-                seen["warm"] += len(await aging.warm_seqs())
-                seen["cold"] += len(await aging.segments())
+                seen["warm"] += len(await archive_world.warm_seqs())
+                seen["cold"] += len(await archive_world.segments())
                 assert time.monotonic() < ends + 120
-    await persist(aging)
-    assert summary(await audited(aging)) == []
+    await persist(archive_world)
+    assert summary(await audited(archive_world)) == []
 
 
-async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(aging: World) -> None:
+async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(
+    archive_world: World,
+) -> None:
     """Tested are an unpersisted message, an item lost later, and an item with another text."""
-    container = aging.container
-    async with live_chat(aging) as (pair, gateway, ann):
+    container = archive_world.container
+    async with live_chat(archive_world) as (pair, gateway, ann):
         await gateway.send(pair, *(f"text {n}" for n in range(1, 9)), sender=ann)
         await commit_change(container, pair.chat, ann, "edit", 2, "better")
-        unstored = await audited(aging)
-        await persist(aging)
+        unstored = await audited(archive_world)
+        await persist(archive_world)
         await gateway.send(pair, "nine", "ten", "eleven", sender=ann)
-        complete = await audited(aging)
+        complete = await audited(archive_world)
         stored = {each.seq: each for each in await stored_of(container, pair.chat)}
-        await FaultInjector(aging).delete_item(stored[4])
+        await FaultInjector(archive_world).delete_item(stored[4])
         await container.hot.call("XDEL", container.hot.keys.log(pair.chat), "11-0")
         await container.hot.call(
             "XDEL", container.hot.keys.log(pair.chat), "6-0"
         )  # persisted, so it is not a loss
         changed = msgspec.structs.replace(stored[7], body="another")
-        await aging.put(changed)
+        await archive_world.put(changed)
 
-        faulty = await audited(aging)
-        await persist(aging)
+        faulty = await audited(archive_world)
+        await persist(archive_world)
 
     assert (summary(unstored), unstored.entries) == ([], 9)
     assert (summary(complete), complete.entries) == ([], 12)
@@ -145,18 +152,19 @@ async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(aging:
     ]
 
 
-async def test_worker_audits_all_chats_and_counts_its_findings(aging: World) -> None:
+async def test_worker_audits_all_chats_and_counts_its_findings(archive_world: World) -> None:
     """Findings are counted by kind. Objects of a chat without directory rows are audited too."""
-    container = aging.container
-    async with live_chat(aging) as (pair, gateway, ann):
+    container = archive_world.container
+    async with live_chat(archive_world) as (pair, gateway, ann):
         await gateway.send(pair, "one", "two", "three", sender=ann)
-        await persist(aging)
+        await persist(archive_world)
     stored = await stored_of(container, pair.chat)
-    await FaultInjector(aging).delete_item(stored[1])
-    await FaultInjector(aging).set_attribute(stored[2], "body", {"S": "changed"})
+    await FaultInjector(archive_world).delete_item(stored[1])
+    await FaultInjector(archive_world).set_attribute(stored[2], "body", {"S": "changed"})
     unknown = f"d-{secrets.token_hex(4)}"
-    stray = await FaultInjector(aging).add_segment(
-        [msgspec.structs.replace(aging.old(seq), chat=unknown) for seq in (1, 2)], with_row=False
+    stray = await FaultInjector(archive_world).add_segment(
+        [msgspec.structs.replace(archive_world.old(seq), chat=unknown) for seq in (1, 2)],
+        with_row=False,
     )
 
     def counted() -> list[float]:
@@ -164,12 +172,14 @@ async def test_worker_audits_all_chats_and_counts_its_findings(aging: World) -> 
         return [REGISTRY.get_sample_value(f"chat_audit_{name}_total") or 0.0 for name in names]
 
     before = counted()
-    worker = AuditWorker(container=container, audit=audit_of(aging), partition=0, owner="w1")
+    worker = AuditWorker(
+        container=container, audit=audit_of(archive_world), partition=0, owner="w1"
+    )
     round_ = await worker.run_round()
     await worker._lease.release()
     increases = [after - base for after, base in zip(counted(), before, strict=True)]
     ended = REGISTRY.get_sample_value("chat_audit_round_time_seconds", {"partition": "0"})
-    await aging.store.call("delete_object", Key=stray.key)
+    await archive_world.store.call("delete_object", Key=stray.key)
     results = AuditResults(container.hot)
     (recorded,), found = await results.list_rounds(), await results.list_findings(50)
 
@@ -184,11 +194,11 @@ async def test_worker_audits_all_chats_and_counts_its_findings(aging: World) -> 
     assert ended is not None and time.time() - ended < 30
 
 
-def environment_of(aging: World) -> dict[str, str]:
+def environment_of(archive_world: World) -> dict[str, str]:
     """Return the environment of a command that uses the same servers."""
-    cold = aging.container.settings.cold
+    cold = archive_world.container.settings.cold
     assert cold.secret_key is not None
-    return variables_of(aging.container) | {
+    return variables_of(archive_world.container) | {
         "CHAT_COLD_ENDPOINT": str(cold.endpoint),
         "CHAT_COLD_BUCKET": cold.bucket,
         "CHAT_COLD_ACCESS_KEY": str(cold.access_key),
@@ -199,21 +209,23 @@ def environment_of(aging: World) -> dict[str, str]:
     }
 
 
-async def command(aging: World, *arguments: str) -> tuple[int, str]:
+async def command(archive_world: World, *arguments: str) -> tuple[int, str]:
     """Run a command in a thread; return its exit code and output."""
     runner = CliRunner()
-    result = await asyncio.to_thread(runner.invoke, cli, list(arguments), env=environment_of(aging))
+    result = await asyncio.to_thread(
+        runner.invoke, cli, list(arguments), env=environment_of(archive_world)
+    )
     return result.exit_code, result.stdout
 
 
 @pytest.mark.timeout(300)
-async def test_continuous_audit_runs_a_round_and_serves_metrics(aging: World) -> None:
+async def test_continuous_audit_runs_a_round_and_serves_metrics(archive_world: World) -> None:
     """`audit --continuous` exits with 0 after SIGTERM."""
     port = free_port()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.support.cli", "audit", "--continuous",
-        env=kept | environment_of(aging) | {"CHAT_TELEMETRY_METRICS_PORT": str(port)},
+        env=kept | environment_of(archive_world) | {"CHAT_TELEMETRY_METRICS_PORT": str(port)},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
 
@@ -233,23 +245,30 @@ async def test_continuous_audit_runs_a_round_and_serves_metrics(aging: World) ->
             process.kill()
         await process.wait()
         # If it had to be killed, its lease would delay the next worker.
-        await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "audit"))
+        await archive_world.container.hot.call(
+            "DEL", archive_world.container.hot.keys.lease(0, "audit")
+        )
     assert code == 0
 
 
-async def test_audit_command_prints_findings_and_advice(aging: World) -> None:
+async def test_audit_command_prints_findings_and_advice(archive_world: World) -> None:
     """The output is text or JSON; exit code 1 with findings, 2 without `--chat` or another mode."""
-    sent = [aging.old(seq, ts=NOW_TS + seq) for seq in range(1, 5)]
-    await aging.put(*sent)
-    good = await command(aging, "audit", "--chat", aging.chat)
-    await FaultInjector(aging).delete_item(sent[1])
-    text = await command(aging, "audit", "--chat", aging.chat, "--max-read-units", "1000")
-    lines = await command(aging, "audit", "--chat", aging.chat, "--json")
-    no_mode = await command(aging, "audit")
+    sent = [archive_world.old(seq, ts=NOW_TS + seq) for seq in range(1, 5)]
+    await archive_world.put(*sent)
+    good = await command(archive_world, "audit", "--chat", archive_world.chat)
+    await FaultInjector(archive_world).delete_item(sent[1])
+    text = await command(
+        archive_world, "audit", "--chat", archive_world.chat, "--max-read-units", "1000"
+    )
+    lines = await command(archive_world, "audit", "--chat", archive_world.chat, "--json")
+    no_mode = await command(archive_world, "audit")
 
     assert good[0] == 0 and "nothing is wrong" in good[1]
     assert text[0] == 1
-    assert f"missing: item_missing: chat {aging.chat}, seq 2: no tier has these messages" in text[1]
+    assert (
+        f"missing: item_missing: chat {archive_world.chat}, seq 2: no tier has these messages"
+        in text[1]
+    )
     assert "point-in-time recovery" in text[1] and ": 1 finding\n" in text[1]
     found = [json.loads(line) for line in lines[1].splitlines()]
     assert (found[0]["category"], found[0]["first"], found[0]["last"]) == ("missing", 2, 2)

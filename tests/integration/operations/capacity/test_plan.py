@@ -113,7 +113,7 @@ async def test_plan_predicts_what_a_run_used(
         usage = container.messages._client.meter.usage
         usage.drain()
 
-        await Run(container, chats, MESSAGES, SIZE).talk()
+        await Run(container, chats, MESSAGES, SIZE).send_messages()
         persisted, held = drain_units(usage), await measure_redis(container)
         table = tables.settings.table_prefix + "messages"
         items = [await items_of(tables.client, table, chat.chat) for chat in chats]

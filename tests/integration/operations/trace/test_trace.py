@@ -89,24 +89,24 @@ class TracedMessage:
         world = dataclasses.replace(self.world, chat=self.chat)
 
         async def is_archived() -> bool:
-            await world.visit()
+            await world.archive_old()
             return (await world.container.manifests.get_top(self.chat)).seq >= 2
 
         await eventually(is_archived, deadline_s=30)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def message(aging: World) -> TracedMessage:
+async def message(archive_world: World) -> TracedMessage:
     """Commit two messages like a gateway; the second one is traced."""
     alice, bob = (UserId(f"{stem}-{secrets.token_hex(4)}") for stem in ("alice", "bob"))
-    container, mids = aging.container, MidSource()
+    container, mids = archive_world.container, MidSource()
     audience = await make_direct(container, alice, bob)
     sender, mid = Gateway(container.hot), mids.next()
     await sender.send(audience, "the first", sender=alice)
     await sender.send(
         audience, BODY, sender=alice, tail=lambda tail: tail.replace(b'"M2"', f'"{mid}"'.encode())
     )
-    return TracedMessage(aging, audience.chat, mid, alice, bob)
+    return TracedMessage(archive_world, audience.chat, mid, alice, bob)
 
 
 def with_tier_down(settings: Settings, section: str) -> Settings:

@@ -85,9 +85,9 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_per_reade
     async with AsyncExitStack() as exits:
         client = exits.enter_context(redis_client(stack.redis_url))
         people = await open_all(stack, users, exits)
-        answer = await people[0].ask("create_chat", DEADLINE_S, ref="g", members=users[1:])
+        answer = await people[0].request("create_chat", DEADLINE_S, ref="g", members=users[1:])
         chat = answer["chat"]["chat"]
-        await people[0].say(chat, "read this")
+        await people[0].send(chat, "read this")
         for device in people:
             await device.expect_frame("event", kind="message", chat=chat, deadline_s=DEADLINE_S)
         await eventually(
@@ -98,7 +98,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_per_reade
         before, start = read_counters(client, users), time.monotonic()
 
         await asyncio.gather(
-            *(device.ask("mark", DEADLINE_S, chat=chat, read=1) for device in people[1:])
+            *(device.request("mark", DEADLINE_S, chat=chat, read=1) for device in people[1:])
         )
 
         for device in people[1:]:
@@ -139,13 +139,13 @@ async def test_marks_are_sent_to_all_members_up_to_32(
     users = [f"{stem}-{number}" for number in range(members)]
     await stack.add_users(users)
     async with stack.chat_of(users[0]) as writer, stack.chat_of(users[1]) as reader:
-        answer = await writer.ask("create_chat", ref="g", members=users[1:])
+        answer = await writer.request("create_chat", ref="g", members=users[1:])
         chat = answer["chat"]["chat"]
-        await writer.say(chat, "read this")
+        await writer.send(chat, "read this")
         await reader.expect_frame("event", kind="message", chat=chat)
-        await reader.ask("mark", chat=chat, read=1)
+        await reader.request("mark", chat=chat, read=1)
         await reader.expect_frame("event", kind="read", chat=chat)
-        await reader.say(chat, "I have")
+        await reader.send(chat, "I have")
         await writer.expect(lambda me: len(me.messages(chat)) == 2)
 
         if members <= 32:

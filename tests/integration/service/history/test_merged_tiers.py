@@ -198,7 +198,7 @@ async def make_chats(world: World, seed: int) -> Chats:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_pages_lose_and_repeat_nothing_in_any_tier(
-    aging: World, seed: int, monkeypatch: pytest.MonkeyPatch
+    archive_world: World, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any range, order, direction and page size; messages are stored and archived meanwhile."""
     # Small limits, so that a few messages reach them.
@@ -208,7 +208,7 @@ async def test_pages_lose_and_repeat_nothing_in_any_tier(
     monkeypatch.setattr(merged_messages, "_WAVE_MAX", 2)
     monkeypatch.setattr(chat_streams, "FIRST_READ", 1)
     monkeypatch.setattr(chat_streams, "_HOT_READ", 2)
-    chats = await make_chats(aging, seed)
+    chats = await make_chats(archive_world, seed)
     one, rng = chats.lists(), chats.random
 
     for _ in range(6):
@@ -238,11 +238,11 @@ async def test_pages_lose_and_repeat_nothing_in_any_tier(
 
 
 async def test_page_of_a_user_with_many_chats_reads_few_of_them(
-    aging: World, monkeypatch: pytest.MonkeyPatch
+    archive_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chats without a message on the days of the page are not read."""
-    chats = await make_chats(aging, 1)
-    core, other = aging.container, chats.others[0]
+    chats = await make_chats(archive_world, 1)
+    core, other = archive_world.container, chats.others[0]
     day = get_day(OLD_TS) + 2 * DAYS
     for each in chats.others:  # all messages are on one day, and those of one chat on the next day
         entry = message(100, chats.chat_of(each), each, ts=day * DAY_US)

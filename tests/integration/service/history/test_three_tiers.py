@@ -56,9 +56,9 @@ async def test_history_is_complete_in_both_directions_while_workers_move_it(
             running(ArchiveWorker(container, 0, "a1").run(), "archive"),
         ):
             for number in itertools.count():
-                await chat.talk(30)
+                await chat.send_messages(30)
                 reader = asyncio.create_task(walk(history, chat, is_down=number % 2 == 0, limit=25))
-                await chat.talk(30)
+                await chat.send_messages(30)
                 seen += (await reader).pages
                 if number == 1:
                     await eventually(lambda: is_evicted(container))
@@ -70,7 +70,7 @@ async def test_history_is_complete_in_both_directions_while_workers_move_it(
                 return (await container.manifests.get_top(chat.chat)).seq >= OLD
 
             await eventually(is_archived)
-            await chat.talk(60)
+            await chat.send_messages(60)
             last = [
                 await walk(history, chat, is_down=is_down, limit=25) for is_down in (True, False)
             ]

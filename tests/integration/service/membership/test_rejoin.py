@@ -21,17 +21,19 @@ _refs = itertools.count(1)
 
 async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
     """Change a chat; return its new state."""
-    answer = await device.ask(type_, chat=chat, ref=f"change-{next(_refs)}", **fields)
+    answer = await device.request(type_, chat=chat, ref=f"change-{next(_refs)}", **fields)
     info: dict[str, Any] = answer["chat"]
     return info
 
 
-async def walk(device: RawChat, chat: str, limit: int, *, is_upwards: bool = False) -> list[int]:
+async def read_pages(
+    device: RawChat, chat: str, limit: int, *, is_upwards: bool = False
+) -> list[int]:
     """Read history page by page like a client; return all seqs."""
     seen: list[int] = []
     window = {"after": 0} if is_upwards else {}
     while True:
-        page = await device.ask("history", chat=chat, limit=limit, **window)
+        page = await device.request("history", chat=chat, limit=limit, **window)
         seqs = [message["seq"] for message in page["messages"]]
         assert seqs == list(range(seqs[0], seqs[-1] + 1))
         seen = seen + seqs if is_upwards else seqs + seen
@@ -43,7 +45,7 @@ async def walk(device: RawChat, chat: str, limit: int, *, is_upwards: bool = Fal
 @pytest.fixture
 async def group(alice: RawChat, bob: RawChat) -> str:
     """A group of alice, the owner, and bob."""
-    answer = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
+    answer = await alice.request("create_chat", ref="g", members=[bob.user], name="Trip")
     chat: str = answer["chat"]["chat"]
     await bob.expect_frame("event", kind="chat", chat=chat)
     return chat
@@ -52,13 +54,13 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 @pytest.fixture
 async def rejoined(alice: RawChat, bob: RawChat, group: str) -> str:
     """The group after bob rejoined. Bob may read 1 to 3 and 6 to 7; 4 and 5 are the gap."""
-    await alice.say(group, "one")
-    await bob.say(group, "two")
+    await alice.send(group, "one")
+    await bob.send(group, "two")
     await change(bob, "leave", group)
-    await alice.say(group, "secret one")
-    await alice.say(group, "secret two")
+    await alice.send(group, "secret one")
+    await alice.send(group, "secret two")
     await change(alice, "invite", group, users=[bob.user])
-    await alice.say(group, "back again", durability="stored")
+    await alice.send(group, "back again", durability="stored")
     return group
 
 
@@ -67,11 +69,11 @@ async def test_history_of_a_rejoined_member_has_both_periods_without_the_gap(
     bob: RawChat, rejoined: str, limit: int
 ) -> None:
     """Tested in both directions with any page size. Only messages since the rejoin are unread."""
-    assert await walk(bob, rejoined, limit) == [1, 2, 3, 6, 7]
-    assert await walk(bob, rejoined, limit, is_upwards=True) == [1, 2, 3, 6, 7]
-    below = await bob.ask("history", chat=rejoined, before=5, limit=limit)
+    assert await read_pages(bob, rejoined, limit) == [1, 2, 3, 6, 7]
+    assert await read_pages(bob, rejoined, limit, is_upwards=True) == [1, 2, 3, 6, 7]
+    below = await bob.request("history", chat=rejoined, before=5, limit=limit)
     assert below["messages"][-1]["seq"] == 3
-    above = await bob.ask("history", chat=rejoined, after=4, limit=limit)
+    above = await bob.request("history", chat=rejoined, after=4, limit=limit)
     assert above["messages"][0]["seq"] == 6
     assert (await bob.read_list())[rejoined]["unread"] == 1
 
@@ -83,9 +85,9 @@ async def test_periods_survive_the_loss_of_redis(
     with redis_client(stack.redis_url) as client:
         client.delete(*client.scan_iter(f"*:{rejoined}"))
 
-    assert await walk(bob, rejoined, 50) == [1, 2, 3, 6, 7]
-    await alice.say(rejoined, "after the loss")
-    assert await walk(bob, rejoined, 2) == [1, 2, 3, 6, 7, 8]
+    assert await read_pages(bob, rejoined, 50) == [1, 2, 3, 6, 7]
+    await alice.send(rejoined, "after the loss")
+    assert await read_pages(bob, rejoined, 2) == [1, 2, 3, 6, 7, 8]
 
 
 async def test_lists_and_lookups_of_a_rejoined_member_leave_out_the_gap(
@@ -93,7 +95,7 @@ async def test_lists_and_lookups_of_a_rejoined_member_leave_out_the_gap(
 ) -> None:
     """Tested are lists by time, message context, lookup by seq and by mid, and reports."""
     client, path = caller(bob.user), f"/v1/chats/{rejoined}/messages"
-    page = await bob.ask("history", chat=rejoined, before=4)
+    page = await bob.request("history", chat=rejoined, before=4)
     own = page["messages"][1]
 
     for name in ("between", "active"):
@@ -109,17 +111,17 @@ async def test_lists_and_lookups_of_a_rejoined_member_leave_out_the_gap(
     assert {1, 2, 3} <= set(seqs) <= {1, 2, 3, 6, 7}
     by_mid = await client.get(f"{path}/by-mid/{own['mid']}", params={"ts": own["ts"]})
     assert (by_mid.status_code, by_mid.json()["body"]) == (200, "two")
-    assert (await bob.ask("report", chat=rejoined, seq=1, reason="spam"))["type"] == "ok"
+    assert (await bob.request("report", chat=rejoined, seq=1, reason="spam"))["type"] == "ok"
     with pytest.raises(Failed, match="not_found"):
-        await bob.ask("report", chat=rejoined, seq=4, reason="spam")
+        await bob.request("report", chat=rejoined, seq=4, reason="spam")
 
 
 async def test_changes_of_earlier_messages_reach_a_rejoined_member_with_their_text(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
     """They arrive live, after a reconnect and in history. Changes in the gap have no text."""
-    await bob.ask("edit", chat=rejoined, seq=2, ref="e1", body="two, edited")
-    await alice.ask("edit", chat=rejoined, seq=4, ref="e2", body="still secret")
+    await bob.request("edit", chat=rejoined, seq=2, ref="e1", body="two, edited")
+    await alice.request("edit", chat=rejoined, seq=4, ref="e2", body="still secret")
     live = await bob.expect(
         lambda me: (
             len(me.of_type("event", kind="edit", chat=rejoined)) == 2
@@ -127,7 +129,7 @@ async def test_changes_of_earlier_messages_reach_a_rejoined_member_with_their_te
         )
     )
     await bob.abort()
-    await alice.ask("react", chat=rejoined, seq=1, ref="r1", emoji="👍")
+    await alice.request("react", chat=rejoined, seq=1, ref="r1", emoji="👍")
     await bob.reconnect()
 
     assert live
@@ -136,12 +138,12 @@ async def test_changes_of_earlier_messages_reach_a_rejoined_member_with_their_te
     await bob.expect(lambda me: me.of_type("event", kind="reaction", chat=rejoined))
     (reaction,) = bob.of_type("event", kind="reaction", chat=rejoined)
     assert reaction["message"]["body"] == "👍"
-    newest = (await bob.ask("history", chat=rejoined, after=7))["messages"]
+    newest = (await bob.request("history", chat=rejoined, after=7))["messages"]
     assert [each["body"] for each in newest] == ["two, edited", "", "👍"]
-    earlier = (await bob.ask("history", chat=rejoined, before=4))["messages"]
+    earlier = (await bob.request("history", chat=rejoined, before=4))["messages"]
     assert [each["body"] for each in earlier] == ["one", "two, edited", ""]
-    await bob.ask("delete", chat=rejoined, seq=2, ref="d1")
-    earlier = (await bob.ask("history", chat=rejoined, before=4))["messages"]
+    await bob.request("delete", chat=rejoined, seq=2, ref="d1")
+    earlier = (await bob.request("history", chat=rejoined, before=4))["messages"]
     assert earlier[1]["deleted"]
 
 
@@ -151,18 +153,18 @@ async def test_each_period_is_readable_and_nothing_between_them(
     """Each membership adds its own seqs, whether the member left or was removed."""
     readable: list[int] = []
     for number in range(4):
-        await alice.say(group, f"in {number}")
+        await alice.send(group, f"in {number}")
         if number % 2:
             await change(alice, "remove", group, user=bob.user)
         else:
             await change(bob, "leave", group)
-        left = (await alice.say(group, f"out {number}"))["seq"] - 1
+        left = (await alice.send(group, f"out {number}"))["seq"] - 1
         await change(alice, "invite", group, users=[bob.user])
         readable += range(readable[-1] + 2 if readable else 1, left + 1)
     readable += [readable[-1] + 2]
 
-    assert await walk(bob, group, 50) == readable
-    bodies = [m["body"] for m in (await bob.ask("history", chat=group, after=0))["messages"]]
+    assert await read_pages(bob, group, 50) == readable
+    bodies = [m["body"] for m in (await bob.request("history", chat=group, after=0))["messages"]]
     assert not any(body.startswith("out") for body in bodies)
 
 
@@ -171,10 +173,10 @@ async def test_rejoined_member_of_a_chat_with_full_history_reads_the_gap(
 ) -> None:
     """The gap is hidden again when the setting is changed back."""
     await change(alice, "update_chat", rejoined, history="all")
-    assert await walk(bob, rejoined, 3) == list(range(1, 9))
+    assert await read_pages(bob, rejoined, 3) == list(range(1, 9))
 
     await change(alice, "update_chat", rejoined, history="joined")
-    assert await walk(bob, rejoined, 3) == [1, 2, 3, 6, 7, 8, 9]
+    assert await read_pages(bob, rejoined, 3) == [1, 2, 3, 6, 7, 8, 9]
 
 
 async def test_former_member_cannot_read_their_own_periods(
@@ -186,22 +188,22 @@ async def test_former_member_cannot_read_their_own_periods(
         if is_lifted:
             await change(alice, "unban_member", rejoined, user=bob.user)
         with pytest.raises(Failed, match="not_found"):
-            await bob.ask("history", chat=rejoined, before=3)
+            await bob.request("history", chat=rejoined, before=3)
 
     await change(alice, "invite", rejoined, users=[bob.user])
-    assert await walk(bob, rejoined, 50) == [1, 2, 3, 6, 7, 8, 9]
+    assert await read_pages(bob, rejoined, 50) == [1, 2, 3, 6, 7, 8, 9]
 
 
 async def test_chat_list_shows_no_message_of_the_gap_as_preview(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
     """If there is no message after the gap, the preview is from an earlier period."""
-    await alice.say(group, "seen")
+    await alice.send(group, "seen")
     await change(bob, "leave", group)
     await change(alice, "invite", group, users=[bob.user])
     seen = (await bob.read_list())[group]["last"]
     await change(bob, "leave", group)
-    await alice.say(group, "secret")
+    await alice.send(group, "secret")
     await change(alice, "invite", group, users=[bob.user])
     hidden = (await bob.read_list())[group].get("last")
 
@@ -229,7 +231,7 @@ async def test_muted_member_of_an_open_group_is_still_muted_after_rejoining(
     )
     assert (bool(entry), last["message"]["muted_until"]) == (True, info["muted"][bob.user])
     with pytest.raises(Failed, match="you may not send messages"):
-        await bob.say(group, "hello?")
+        await bob.send(group, "hello?")
     with redis_client(stack.redis_url) as client:
         head = f"{{p0}}:chat:{group}"
         await eventually(
@@ -238,11 +240,11 @@ async def test_muted_member_of_an_open_group_is_still_muted_after_rejoining(
         )
         client.delete(*client.scan_iter(f"*:{group}"))
     with pytest.raises(Failed, match="you may not send messages"):
-        await bob.say(group, "hello?")
+        await bob.send(group, "hello?")
     await change(alice, "set_role", group, user=bob.user, role="admin")
     await change(alice, "set_role", group, user=bob.user, role="member")
     await change(alice, "mute_member", group, user=bob.user, mute_s=0)
-    await bob.say(group, "hello")
+    await bob.send(group, "hello")
     await change(bob, "leave", group)
     await change(bob, "join", group)
-    await bob.say(group, "and again")
+    await bob.send(group, "and again")

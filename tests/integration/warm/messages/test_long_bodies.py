@@ -166,7 +166,7 @@ async def test_read_during_archiving_of_a_long_message_continues_in_the_archive(
         async def read(self, key: str, size_max: int) -> bytes:
             if visits:
                 visits.pop()
-                await world.visit()
+                await world.archive_old()
             return await super().read(key, size_max)
 
     cold = ColdLog(

@@ -151,10 +151,10 @@ async def test_archiving_stores_the_text_and_removes_the_object(
     await world.put(*sent)
     crash_at.append("bodies.before_drop")
     with pytest.raises(Crashed):
-        await world.visit()
+        await world.archive_old()
 
     async def is_moved() -> bool:  # other removals of the crashed run may still be in flight
-        await world.visit()
+        await world.archive_old()
         return await world.warm_seqs() == []
 
     await eventually(is_moved)
@@ -171,14 +171,14 @@ async def test_long_edit_of_an_archived_message_is_archived_by_the_next_run(
     """Until then its item and object override the segment. Then both are removed."""
     sent = [world.old(seq) for seq in range(1, 11)]
     await world.put(*sent)
-    await world.visit()
+    await world.archive_old()
 
     edit = world.old(11, kind="edit", target=3, body=LONG)
     await world.changes().apply(world.chat, sent[2].ts, [edit])
 
     assert (await world.walk_up())[2].body == LONG
     assert len(await world.keys()) == 1
-    await world.visit()
+    await world.archive_old()
     assert await world.keys() == set()
     assert (await world.walk_up())[2].body == LONG
 
@@ -190,7 +190,7 @@ async def test_archiving_stops_at_a_lost_body(world: LongBodyWorld) -> None:
     await world.container.body_files.remove(key)
 
     with pytest.raises(Unavailable, match="message 2"):
-        await world.visit()
+        await world.archive_old()
 
     assert len(await world.items()) == 3
 

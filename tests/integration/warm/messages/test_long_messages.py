@@ -63,27 +63,27 @@ async def test_longest_configurable_message_is_delivered_stored_and_changed(
                 f"ws://127.0.0.1:{long_message_stack.stack.port}/", bob.token, open_s=TIMEOUT_S
             ) as sdk,
         ):
-            chat = (await device.ask("open_direct", user=bob.user))["chat"]["chat"]
+            chat = (await device.request("open_direct", user=bob.user))["chat"]["chat"]
             wanted = [body_of(1), body_of(2)]
-            await device.say(chat, wanted[0])
-            answer = await alice.ask(
+            await device.send(chat, wanted[0])
+            answer = await alice.request(
                 "POST", f"/v1/chats/{chat}/messages", 201, {"body": wanted[1], "ref": "by-http"}
             )
             with pytest.raises(Failed, match="too_large"):
-                await device.say(chat, wanted[0] + "more!")
+                await device.send(chat, wanted[0] + "more!")
             await eventually(lambda: len(sdk.messages(chat)) == 2)
             received = [message.body for message in sdk.messages(chat)]
             for number in range(30):
-                await device.say(chat, f"short {number}", durability="stored")
+                await device.send(chat, f"short {number}", durability="stored")
             # A page is limited in bytes but has at least one message.
-            pages = [await device.ask("history", chat=chat, after=n, limit=2) for n in range(2)]
-            found = await bob.ask("GET", f"/v1/chats/{chat}/messages/{answer['seq']}")
-            listed = await alice.ask("GET", "/v1/me/sent?order=oldest")
+            pages = [await device.request("history", chat=chat, after=n, limit=2) for n in range(2)]
+            found = await bob.request("GET", f"/v1/chats/{chat}/messages/{answer['seq']}")
+            listed = await alice.request("GET", "/v1/me/sent?order=oldest")
             objects = bodies_in(long_message_stack)
-            await device.ask("edit", chat=chat, seq=1, ref="e1", body="short now")
-            await device.ask("delete", chat=chat, seq=2, ref="d1")
+            await device.request("edit", chat=chat, seq=1, ref="e1", body="short now")
+            await device.request("delete", chat=chat, seq=2, ref="d1")
             await eventually(lambda: not bodies_in(long_message_stack))
-            after = await device.ask("history", chat=chat, before=3, limit=2)
+            after = await device.request("history", chat=chat, before=3, limit=2)
 
     assert received == wanted
     assert [(page["tier"], page["messages"][0]["body"]) for page in pages] == [

@@ -289,7 +289,7 @@ async def test_archiving_a_sharded_chat_keeps_its_history(sharded_archive: World
     await world.put(*sent)
     assert len(await raw_seqs(world.client, warm, world.chat)) == 17
 
-    visit = await world.visit()
+    visit = await world.archive_old()
 
     assert visit.moved == COUNT
     assert await raw_seqs(world.client, warm, world.chat) == {}
@@ -304,7 +304,7 @@ async def test_archiving_a_sharded_chat_keeps_its_history(sharded_archive: World
     assert deleted == list(EDGES)
     assert seqs(await world.walk_up()) == list(range(1, COUNT + 31))
 
-    await world.visit()
+    await world.archive_old()
 
     assert await raw_seqs(world.client, warm, world.chat) == {}
     assert [each.seq for each in await world.walk_up() if each.deleted] == list(EDGES)

@@ -54,7 +54,7 @@ class TtlWorld:
         repository = MessageRepository(self.world.client, warm, clock, retention=RETENTION)
         await repository.put_batch([PersistItem(each, "bob") for each in messages], 20)
 
-    async def visit(self) -> int:
+    async def archive_old(self) -> int:
         """Archive old entries; return their number."""
         return (await self.archiver.archive_chat(self.world.chat)).moved
 
@@ -95,16 +95,16 @@ class TtlWorld:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def ttl_world(aging: World) -> AsyncIterator[TtlWorld]:
+async def ttl_world(archive_world: World) -> AsyncIterator[TtlWorld]:
     """A chat that no other test uses, whose items TTL deletes."""
-    container, client = aging.container, aging.client
+    container, client = archive_world.container, archive_world.client
     warm, settings = container.settings.warm, container.settings.archive.model_copy(update=SETTINGS)
     manifests = Manifests(client, warm)
-    objects = SegmentObjects(aging.store, settings)
+    objects = SegmentObjects(archive_world.store, settings)
     archiver = Archiver(
         manifests,
         objects,
-        aging.archivable,
+        archive_world.archivable,
         settings,
         container.clock,
         container.restored,
@@ -116,4 +116,4 @@ async def ttl_world(aging: World) -> AsyncIterator[TtlWorld]:
         container.get(ArchiveContainer).removals, settle_s=0.0, changes=changes
     )
     start_us = int(time.time() - 120) * 1_000_000
-    yield TtlWorld(aging, archiver, changes, removals, start_us)
+    yield TtlWorld(archive_world, archiver, changes, removals, start_us)

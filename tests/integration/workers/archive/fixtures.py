@@ -21,7 +21,7 @@ from tests.support.servers.processes import free_port, redis_url_of
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def archive_world(
+async def archive_stores(
     tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
 ) -> AsyncIterator[World]:
     """The stores and the components of a worker."""
@@ -37,6 +37,6 @@ async def archive_world(
 
 
 @pytest.fixture
-def aging(archive_world: World) -> World:
+def archive_world(archive_stores: World) -> World:
     """The stores with a chat that no other test uses."""
-    return dataclasses.replace(archive_world, chat=ChatId(f"d-{secrets.token_hex(8)}"))
+    return dataclasses.replace(archive_stores, chat=ChatId(f"d-{secrets.token_hex(8)}"))

@@ -69,7 +69,7 @@ class World:
         """Create messages of the chat, sent in 2020."""
         return [self.old(seq) for seq in range(start, start + count)]
 
-    async def visit(self) -> ArchiveResult:
+    async def archive_old(self) -> ArchiveResult:
         """Archive the old entries of the chat."""
         return await self.container.get(ArchiveContainer).archiver.archive_chat(self.chat)
 

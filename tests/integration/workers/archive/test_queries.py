@@ -54,7 +54,7 @@ class FixedArchiveClock(SystemClock):
 class Tiers:
     """A direct chat of two users; `move` archives a random number of its oldest entries."""
 
-    aging: World
+    archive_world: World
     random: random.Random
     a: UserId
     b: UserId
@@ -63,42 +63,42 @@ class Tiers:
     async def archive_upto(self, seq: int) -> None:
         """Archive the chat up to an entry."""
         clock = FixedArchiveClock(self.entries[seq - 1].ts)
-        archive = self.aging.container.settings.archive.model_copy(
+        archive = self.archive_world.container.settings.archive.model_copy(
             update={"segment_entries_max": self.random.choice([3, 7, 20])}
         )
         archivable = ArchivableMessages(
-            self.aging.client, self.aging.container.settings.warm, clock
+            self.archive_world.client, self.archive_world.container.settings.warm, clock
         )
-        core = self.aging.container
+        core = self.archive_world.container
         archiver = Archiver(
             core.manifests,
-            SegmentObjects(self.aging.store, archive),
+            SegmentObjects(self.archive_world.store, archive),
             archivable,
             archive,
             clock,
             core.restored,
             core.user_positions,
         )
-        await archiver.archive_chat(self.aging.chat)
+        await archiver.archive_chat(self.archive_world.chat)
 
     async def move(self) -> None:
         """Archive more of the chat, or nothing, at random."""
-        top = (await self.aging.container.manifests.get_top(self.aging.chat)).seq
+        top = (await self.archive_world.container.manifests.get_top(self.archive_world.chat)).seq
         last = min(top + 10, len(self.entries) - 3)
         if top < last and self.random.random() < 0.3:
             await self.archive_upto(self.random.randint(top + 1, last))
 
     def queries(self, older: OlderTiers | None = None, **changes: Any) -> MessageQueries:
         """Return the use cases; entries are archived before and after each read of DynamoDB."""
-        core = self.aging.container
-        client, warm = self.aging.client, core.settings.warm
+        core = self.archive_world.container
+        client, warm = self.archive_world.client, core.settings.warm
         parts: dict[str, Any] = {
             "messages": ArchivingQueries(MessageIndexes(client, warm, core.clock), self.move),
             "files": ArchivingQueries(ChatFiles(client, warm, core.clock), self.move),
             "members": core.members,
             "memberships": core.memberships,
             "log": core.chat_log,
-            "older": older or self.aging.reader(),
+            "older": older or self.archive_world.reader(),
             "cold": core.cold_log,
             "users": core.user_positions,
             "views": core.views,
@@ -139,17 +139,17 @@ class ArchivingQueries:
         return read
 
 
-async def make_tiers(aging: World, seed: int) -> Tiers:
+async def make_tiers(archive_world: World, seed: int) -> Tiers:
     """Write messages of both users, some deleted, expired, edited or with files."""
     rng, mark = random.Random(seed), secrets.token_hex(4)
     a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
     for user in (a, b):
-        await aging.container.directory.put_user_if_absent(user, None, 1.0)
-    aging.chat = direct_chat_id(a, b)
-    await aging.container.directory.create_direct(aging.chat, a, b, 1.0)
+        await archive_world.container.directory.put_user_if_absent(user, None, 1.0)
+    archive_world.chat = direct_chat_id(a, b)
+    await archive_world.container.directory.create_direct(archive_world.chat, a, b, 1.0)
     entries = []
     for seq in range(1, COUNT + 1):
-        entry = aging.old(seq, sender=rng.choice([a, b]))
+        entry = archive_world.old(seq, sender=rng.choice([a, b]))
         match rng.randrange(8):
             case 0:
                 entry = build_tombstone(entry, 1)
@@ -161,17 +161,17 @@ async def make_tiers(aging: World, seed: int) -> Tiers:
                 entry = msgspec.structs.replace(entry, attachments=(FILE,))
         entries.append(entry)
     items = [PersistItem(each, b if each.sender == a else a) for each in entries]
-    await aging.container.messages.put_batch(items, 20)
-    return Tiers(aging, rng, a, b, entries)
+    await archive_world.container.messages.put_batch(items, 20)
+    return Tiers(archive_world, rng, a, b, entries)
 
 
-async def walk(
+async def read_pages(
     tiers: Tiers, reader: UserId | None, kind: Kind, times: TimeRange, limit: int | None = None
 ) -> list[int]:
     """Read all pages of a list, each by the same or another process; return the seqs."""
     found: list[int] = []
     start: Token | None = None
-    shared = tiers.aging.reader()
+    shared = tiers.archive_world.reader()
     while True:
         queries = tiers.queries(tiers.random.choice([shared, None]))
         read = {
@@ -180,7 +180,9 @@ async def walk(
             "files": queries.list_files,
         }[kind]
         size = limit or tiers.random.randint(1, 9)
-        page: Page[Message] = await read(reader, ChatId(tiers.aging.chat), times, size, start)
+        page: Page[Message] = await read(
+            reader, ChatId(tiers.archive_world.chat), times, size, start
+        )
         found += [each.seq for each in page.items]
         if page.next is None:
             return found
@@ -190,9 +192,11 @@ async def walk(
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_pages_during_archiving_lose_and_repeat_nothing(aging: World, seed: int) -> None:
+async def test_pages_during_archiving_lose_and_repeat_nothing(
+    archive_world: World, seed: int
+) -> None:
     """Tested with random queries, page sizes, ranges, directions and readers."""
-    tiers = await make_tiers(aging, seed)
+    tiers = await make_tiers(archive_world, seed)
     for _ in range(5):
         ends = sorted(tiers.random.choices([each.ts for each in tiers.entries], k=2))
         times = tiers.random.choice([TimeRange(), TimeRange(*ends), TimeRange(ends[0])])
@@ -201,41 +205,41 @@ async def test_pages_during_archiving_lose_and_repeat_nothing(aging: World, seed
         kind: Kind = tiers.random.choice(["chat", "active", "files"])
         reader = tiers.random.choice([tiers.a, tiers.b, None])
 
-        found = await walk(tiers, reader, kind, times)
+        found = await read_pages(tiers, reader, kind, times)
 
         assert found == tiers.expected(kind, times), (kind, times)
 
 
-async def test_queries_return_archived_messages_as_history_does(aging: World) -> None:
+async def test_queries_return_archived_messages_as_history_does(archive_world: World) -> None:
     """A page across both tiers has the same messages as history."""
-    tiers = await make_tiers(aging, 99)
+    tiers = await make_tiers(archive_world, 99)
     await tiers.archive_upto(COUNT // 2)
 
-    page = await tiers.queries().list_chat(tiers.a, aging.chat, TimeRange(), 200, None)
+    page = await tiers.queries().list_chat(tiers.a, archive_world.chat, TimeRange(), 200, None)
 
     expected = tiers.expected("chat", TimeRange())
-    by_seq = {each.seq: each for each in await aging.walk_down()}
+    by_seq = {each.seq: each for each in await archive_world.walk_down()}
     assert page.items == [by_seq[seq] for seq in expected]
     assert page.next is None
 
 
-async def test_changes_of_archived_messages_are_included(aging: World) -> None:
+async def test_changes_of_archived_messages_are_included(archive_world: World) -> None:
     """Tested are an edit, a deletion, and a message that one of the users has hidden."""
-    tiers = await make_tiers(aging, 7)
+    tiers = await make_tiers(archive_world, 7)
     await tiers.archive_upto(COUNT - 3)
-    core = aging.container
+    core = archive_world.container
     visible = tiers.expected("chat", TimeRange(is_newest_first=False))
     edited, deleted, hidden = visible[:3]
     entry = tiers.entries[edited - 1]
-    await aging.put(msgspec.structs.replace(entry, body="edited", rev=COUNT + 1))
-    await aging.put(build_tombstone(tiers.entries[deleted - 1], COUNT + 2))
-    await core.chat_loader.load_chat(aging.chat)
-    await Hidden(core.hot).hide(tiers.a, aging.chat, Seq(hidden))
+    await archive_world.put(msgspec.structs.replace(entry, body="edited", rev=COUNT + 1))
+    await archive_world.put(build_tombstone(tiers.entries[deleted - 1], COUNT + 2))
+    await core.chat_loader.load_chat(archive_world.chat)
+    await Hidden(core.hot).hide(tiers.a, archive_world.chat, Seq(hidden))
 
-    own = await walk(tiers, tiers.a, "active", TimeRange(), 10)
-    other = await walk(tiers, tiers.b, "active", TimeRange(), 10)
+    own = await read_pages(tiers, tiers.a, "active", TimeRange(), 10)
+    other = await read_pages(tiers, tiers.b, "active", TimeRange(), 10)
     first = await tiers.queries().list_chat(
-        tiers.a, aging.chat, TimeRange(is_newest_first=False), 1, None
+        tiers.a, archive_world.chat, TimeRange(is_newest_first=False), 1, None
     )
 
     expected = tiers.expected("active", TimeRange())
@@ -244,21 +248,23 @@ async def test_changes_of_archived_messages_are_included(aging: World) -> None:
     assert first.items[0].body == "edited"
 
 
-async def test_archive_outage_is_an_error_after_the_messages_of_the_warm_tier(aging: World) -> None:
+async def test_archive_outage_is_an_error_after_the_messages_of_the_warm_tier(
+    archive_world: World,
+) -> None:
     """A page ends before the archive, and the next one fails instead of being incomplete."""
-    tiers = await make_tiers(aging, 3)
+    tiers = await make_tiers(archive_world, 3)
     await tiers.archive_upto(COUNT // 2)
-    down = UnavailableArchive(aging)
+    down = UnavailableArchive(archive_world)
     queries = tiers.queries(cold=down)
 
-    page = await queries.list_chat(tiers.a, aging.chat, TimeRange(), 200, None)
+    page = await queries.list_chat(tiers.a, archive_world.chat, TimeRange(), 200, None)
 
     warm = [seq for seq in tiers.expected("chat", TimeRange()) if seq > COUNT // 2]
     assert [each.seq for each in page.items] == warm
     assert page.next is not None
     with pytest.raises(Unavailable):
-        await queries.list_chat(tiers.a, aging.chat, TimeRange(), 200, page.next)
-    rest = await tiers.queries().list_chat(tiers.a, aging.chat, TimeRange(), 200, page.next)
+        await queries.list_chat(tiers.a, archive_world.chat, TimeRange(), 200, page.next)
+    rest = await tiers.queries().list_chat(tiers.a, archive_world.chat, TimeRange(), 200, page.next)
     both = [each.seq for each in (*page.items, *rest.items)]
     assert both == tiers.expected("chat", TimeRange())
 
@@ -266,12 +272,12 @@ async def test_archive_outage_is_an_error_after_the_messages_of_the_warm_tier(ag
 class UnavailableArchive(ColdLog):
     """An archive whose objects cannot be read."""
 
-    def __init__(self, aging: World) -> None:
-        core = aging.container
+    def __init__(self, archive_world: World) -> None:
+        core = archive_world.container
         super().__init__(
             manifests=core.manifests,
             segments=core.segments,
-            items=aging.archivable,
+            items=archive_world.archivable,
             clock=core.clock,
         )
 
@@ -280,10 +286,10 @@ class UnavailableArchive(ColdLog):
 
 
 async def test_page_evaluates_a_bounded_number_of_archived_entries(
-    aging: World, monkeypatch: pytest.MonkeyPatch
+    archive_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page may end early with a cursor, but no message is missing."""
-    tiers = await make_tiers(aging, 5)
+    tiers = await make_tiers(archive_world, 5)
     await tiers.archive_upto(COUNT - 3)
     monkeypatch.setattr(chat_query_pages, "ARCHIVED_ENTRIES_MAX", 10)
     monkeypatch.setattr(chat_query_pages, "_RUN_MIN", 5)
@@ -292,7 +298,7 @@ async def test_page_evaluates_a_bounded_number_of_archived_entries(
     sizes: list[int] = []
     start: Token | None = None
     while True:
-        page = await tiers.queries().list_files(tiers.a, aging.chat, TimeRange(), 4, start)
+        page = await tiers.queries().list_files(tiers.a, archive_world.chat, TimeRange(), 4, start)
         found += [each.seq for each in page.items]
         sizes.append(len(page.items))
         if (start := page.next) is None:
@@ -302,11 +308,13 @@ async def test_page_evaluates_a_bounded_number_of_archived_entries(
     assert min(sizes[:-1]) < 4
 
 
-async def test_lists_of_a_user_report_the_start_of_their_complete_range(aging: World) -> None:
+async def test_lists_of_a_user_report_the_start_of_their_complete_range(
+    archive_world: World,
+) -> None:
     """It is the ts after the newest archived message that the user sent or received."""
-    tiers = await make_tiers(aging, 11)
-    client, warm = aging.client, aging.container.settings.warm
-    queries = tiers.queries(messages=MessageIndexes(client, warm, aging.container.clock))
+    tiers = await make_tiers(archive_world, 11)
+    client, warm = archive_world.client, archive_world.container.settings.warm
+    queries = tiers.queries(messages=MessageIndexes(client, warm, archive_world.container.clock))
     before = await queries.list_sent(tiers.a, tiers.a, TimeRange(), 200, None)
 
     await tiers.archive_upto(COUNT // 2)
@@ -329,9 +337,9 @@ async def test_lists_of_a_user_report_the_start_of_their_complete_range(aging: W
     assert [each.seq for each in sent.page.items] == visible
 
 
-async def test_user_positions_only_advance(aging: World) -> None:
+async def test_user_positions_only_advance(archive_world: World) -> None:
     """Workers of several partitions archive chats of one user concurrently."""
-    users, user = aging.container.user_positions, f"u-{secrets.token_hex(4)}"
+    users, user = archive_world.container.user_positions, f"u-{secrets.token_hex(4)}"
 
     await asyncio.gather(*(users.record("sent", {user: ts}) for ts in (30, 10, 20)))
     await users.record("received", {user: 5})

@@ -44,10 +44,10 @@ async def test_archived_items_are_left_to_ttl_and_not_read_again(ttl_world: TtlW
     world, sent = ttl_world.world, ttl_world.texts(90)
     await ttl_world.put(*sent)
 
-    moved = await ttl_world.visit()
+    moved = await ttl_world.archive_old()
     segments = await world.segments()
     faults = Faults(world.client)
-    again = await ttl_world.visit()
+    again = await ttl_world.archive_old()
 
     read = [body for body in faults.bodies("Query") if body["TableName"].endswith("messages")]
 
@@ -70,7 +70,7 @@ async def test_change_of_an_archived_item_before_its_deletion_is_written_to_the_
     """The changed item loses its `ttl`, and the worker archives and removes it."""
     world, sent = ttl_world.world, ttl_world.texts(40)
     await ttl_world.put(*sent)
-    await ttl_world.visit()
+    await ttl_world.archive_old()
 
     await ttl_world.change("delete", sent[7], 41)
     await ttl_world.change("edit", sent[2], 42, "better")
@@ -96,7 +96,7 @@ async def test_item_without_ttl_is_removed_by_the_worker_after_a_crash(
     await world.put(*sent[10:])
 
     with at_step(monkeypatch, "archive.after_commit", crash), pytest.raises(Crashed):
-        await ttl_world.visit()
+        await ttl_world.archive_old()
     assert len(await world.warm_seqs()) == 20
     assert await ttl_world.is_recorded_late()
     await ttl_world.archiver.merge_changes(world.chat)
@@ -114,7 +114,7 @@ async def test_item_with_a_distant_ttl_is_removed_by_the_worker(ttl_world: TtlWo
     table = f"{world.container.settings.warm.table_prefix}messages"
     await world.client.call("put_item", {"TableName": table, "Item": item})
 
-    await ttl_world.visit()
+    await ttl_world.archive_old()
 
     assert await world.warm_seqs() == [1, 3]
 
@@ -125,7 +125,7 @@ async def test_expiring_message_keeps_its_text_until_ttl_deletes_it(ttl_world: T
     expiring = ttl_world.text(2, expires_at=now + 3600, body="for an hour")
     await ttl_world.put(ttl_world.text(1), expiring, ttl_world.text(3))
 
-    await ttl_world.visit()
+    await ttl_world.archive_old()
 
     assert (await ttl_world.items())[2]["ttl"]["N"] == str(now + 3600)
     assert (await world.walk_up())[1].body == "for an hour"
@@ -142,7 +142,7 @@ async def test_deletion_of_archived_and_expired_items_needs_no_restore(ttl_world
     await ttl_world.put(*sent)
     await ttl_world.change("edit", sent[1], 6, "better")
     await ttl_world.put(over)
-    assert await ttl_world.visit() == 6
+    assert await ttl_world.archive_old() == 6
     await ttl_world.archiver.merge_changes(world.chat)
     removed = list((await ttl_world.items()).values())
     before = {found: get_removal_count(found) for found in ("archived", "expired", "returned")}
@@ -177,7 +177,7 @@ async def test_item_deleted_before_it_was_archived_is_restored_and_archived(
     assert [seq for seq, item in items.items() if "ttl" not in item] == [1, 2, 3, 4]
     assert items[1]["receiver_id"]["S"] == "bob"
     assert await ttl_world.is_recorded_late()
-    await ttl_world.visit()
+    await ttl_world.archive_old()
     assert await world.warm_seqs() == [5, 6, 7, 8]
     assert encoded(await world.walk_down()) == encoded(seen)
 
@@ -188,7 +188,7 @@ async def test_deleted_item_with_an_unarchived_change_is_restored_and_archived(
     """A server with a longer retention edited an archived item without removing its `ttl`."""
     world, sent = ttl_world.world, ttl_world.texts(5)
     await ttl_world.put(*sent)
-    await ttl_world.visit()
+    await ttl_world.archive_old()
     longer = ItemRetention(10**9, 0, is_by_ttl=True)
     changes = MessageChanges(world.client, world.container.settings.warm, retention=longer)
     other = dataclasses.replace(ttl_world, changes=changes)
@@ -265,7 +265,7 @@ async def test_deleted_item_with_a_lost_segment_object_is_restored(ttl_world: Tt
     world, sent = ttl_world.world, ttl_world.texts(2)
     await ttl_world.put(*sent)
     await ttl_world.change("edit", sent[0], 3, "better")
-    await ttl_world.visit()
+    await ttl_world.archive_old()
     await ttl_world.put(dataclasses.replace(ttl_world).text(1, body="better", rev=3, edited_seq=3))
     removed = await ttl_world.delete_by_ttl(1)
     for segment in await world.segments():
@@ -289,7 +289,7 @@ async def test_deleted_item_with_a_lost_segment_object_is_restored(ttl_world: Tt
 
 
 async def test_sweeper_deletes_expired_and_archived_items_only(
-    aging: World, ttl_world: TtlWorld
+    archive_world: World, ttl_world: TtlWorld
 ) -> None:
     """The sweeper replaces TTL where DynamoDB does not delete. Unarchived items stay."""
     now = int(time.time())
@@ -299,22 +299,22 @@ async def test_sweeper_deletes_expired_and_archived_items_only(
     later = ttl_world.text(7, expires_at=now + 900)
     await overdue.put(*old)
     await ttl_world.put(expiring, later)
-    sweeper = ExpirySweeper(aging.container, "w1")
+    sweeper = ExpirySweeper(archive_world.container, "w1")
 
     await sweeper.sweep()
-    first = await aging.warm_seqs()
-    await ttl_world.visit()
+    first = await archive_world.warm_seqs()
+    await ttl_world.archive_old()
     await sweeper.sweep()
 
     assert first == [1, 2, 3, 4, 5, 7]
-    assert await aging.warm_seqs() == [7]
-    seen = await aging.walk_up()
+    assert await archive_world.warm_seqs() == [7]
+    seen = await archive_world.walk_up()
     assert encoded(seen[:5]) == encoded(old)
     assert [each.deleted for each in seen[5:]] == [True, False]
 
 
 async def test_sweeper_keeps_an_item_that_changed_since_it_was_read(
-    aging: World, ttl_world: TtlWorld
+    archive_world: World, ttl_world: TtlWorld
 ) -> None:
     """The first item has lost its `ttl` since the read, for example by a change or a legal hold."""
     now = int(time.time())
@@ -323,8 +323,8 @@ async def test_sweeper_keeps_an_item_that_changed_since_it_was_read(
     )
     items = await ttl_world.items()
     held = {name: value for name, value in items[1].items() if name != "ttl"}
-    table = f"{aging.container.settings.warm.table_prefix}messages"
-    await aging.client.call("put_item", {"TableName": table, "Item": held})
+    table = f"{archive_world.container.settings.warm.table_prefix}messages"
+    await archive_world.client.call("put_item", {"TableName": table, "Item": held})
 
     removed = [await ttl_world.removals.items.remove(items[seq]) for seq in (1, 2)]
 
@@ -332,29 +332,29 @@ async def test_sweeper_keeps_an_item_that_changed_since_it_was_read(
 
 
 async def test_worker_archives_restored_items_above_the_archived_ones(
-    aging: World, ttl_world: TtlWorld
+    archive_world: World, ttl_world: TtlWorld
 ) -> None:
     """The chat is not due; the worker finds it by its record of late changes."""
     sent = ttl_world.texts(3)
     await ttl_world.put(*sent)
     await ttl_world.removals.handle(await ttl_world.delete_by_ttl(1, 2, 3))
 
-    lease = aging.container.hot.keys.lease(0, "archive")
-    await aging.container.hot.call(
+    lease = archive_world.container.hot.keys.lease(0, "archive")
+    await archive_world.container.hot.call(
         "HSET", lease, "until_ms", 0
     )  # of a process that was killed here
-    await ArchiveWorker(aging.container, 0, "w1").sweep()
+    await ArchiveWorker(archive_world.container, 0, "w1").sweep()
 
-    assert [each.count for each in await aging.segments()] == [3]
-    assert encoded(await aging.walk_up()) == encoded(sent)
+    assert [each.count for each in await archive_world.segments()] == [3]
+    assert encoded(await archive_world.walk_up()) == encoded(sent)
 
 
 @contextlib.asynccontextmanager
 async def worker(
-    aging: World, server: StreamServer, **env: str
+    archive_world: World, server: StreamServer, **env: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start an archive worker process that reads a stub of DynamoDB Streams."""
-    cold = aging.container.settings.cold
+    cold = archive_world.container.settings.cold
     assert cold.secret_key is not None
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -363,7 +363,7 @@ async def worker(
         "worker",
         "archive",
         env={name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
-        | variables_of(aging.container)
+        | variables_of(archive_world.container)
         | {
             "CHAT_COLD_ENDPOINT": str(cold.endpoint),
             "CHAT_COLD_BUCKET": cold.bucket,
@@ -389,41 +389,49 @@ async def worker(
             process.kill()
         await process.wait()
         # The next archive worker must not wait for the expiry of this lease.
-        await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "archive"))
+        await archive_world.container.hot.call(
+            "DEL", archive_world.container.hot.keys.lease(0, "archive")
+        )
 
 
 @pytest.mark.timeout(300)
 async def test_killed_worker_process_is_replaced_without_losing_deleted_items(
-    aging: World, ttl_world: TtlWorld
+    archive_world: World, ttl_world: TtlWorld
 ) -> None:
     """Items that TTL deleted too early are restored, archived and removed."""
     sent = ttl_world.texts(12)
     await ttl_world.put(*sent)
-    server = StreamServer(f"{aging.container.settings.warm.table_prefix}messages")
+    server = StreamServer(f"{archive_world.container.settings.warm.table_prefix}messages")
     # Workers of other tests did not release it.
-    await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "archive"))
+    await archive_world.container.hot.call(
+        "DEL", archive_world.container.hot.keys.lease(0, "archive")
+    )
     for item in await ttl_world.delete_by_ttl(*range(1, 13)):
         last = server.remove(item)
 
     async def get_checkpoint() -> str | None:
-        known = await aging.container.get(ArchiveContainer).stream_rows.get_state(time.time())
+        known = await archive_world.container.get(ArchiveContainer).stream_rows.get_state(
+            time.time()
+        )
         return next((each.place for each in known.progress.values()), None)
 
     async def is_archived() -> bool:
-        return [each.count for each in await aging.segments()] == [12]
+        return [each.count for each in await archive_world.segments()] == [12]
 
     async def is_checkpoint_saved() -> bool:
         return await get_checkpoint() == last
 
     async with server.serve():
-        async with worker(aging, server, CHAT_FAILPOINT="stream.before_record:kill") as killed:
+        async with worker(
+            archive_world, server, CHAT_FAILPOINT="stream.before_record:kill"
+        ) as killed:
             async with asyncio.timeout(90):
                 assert await killed.wait() == -signal.SIGKILL
         checkpoint = await get_checkpoint()
-        async with worker(aging, server):
+        async with worker(archive_world, server):
             await eventually(is_checkpoint_saved, 90)
             await eventually(is_archived, 60)
 
     assert checkpoint is None
-    assert encoded(await aging.walk_up()) == encoded(sent)
-    await aging.assert_only_segments()
+    assert encoded(await archive_world.walk_up()) == encoded(sent)
+    await archive_world.assert_only_segments()

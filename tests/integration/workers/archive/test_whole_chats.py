@@ -85,7 +85,7 @@ async def read_pages(device: RawChat, chat: str, *, is_down: bool) -> tuple[list
     tiers: set[str] = set()
     window: dict[str, Any] = {} if is_down else {"after": 0}
     while True:
-        page = await device.ask("history", chat=chat, limit=40, **window)
+        page = await device.request("history", chat=chat, limit=40, **window)
         tiers.add(page["tier"])
         found = page["messages"] + found if is_down else found + page["messages"]
         if not page["more"]:
@@ -104,7 +104,7 @@ async def send_all(device: RawChat, chat: str, count: int) -> list[tuple[Any, ..
     sent = []
     for start in range(0, count, 50):
         bodies = [f"message {n} ⟨é⟩ " + "x" * (n % 90) for n in range(start, start + 50)]
-        acks = await asyncio.gather(*(device.say(chat, body) for body in bodies))
+        acks = await asyncio.gather(*(device.send(chat, body) for body in bodies))
         sent += [
             (ack["seq"], ack["ts"], ack["mid"], device.user, ack["ref"], body)
             for ack, body in zip(acks, bodies, strict=True)
@@ -135,13 +135,13 @@ async def test_history_during_archiving_with_killed_workers_is_complete(
             reading = asyncio.create_task(read_on())
             for kill in KILLS:
                 more = {"CHAT_FAILPOINT": f"{kill}:kill:3"}
-                killed = await vault.stack.bring_up_worker("archive", **more)
+                killed = await vault.stack.start_worker_async("archive", **more)
                 await eventually(
                     lambda killed=killed: reading.done() or killed.process.poll() is not None,
                     DEADLINE_S,
                     what=kill,
                 )
-            worker = await vault.stack.bring_up_worker("archive")
+            worker = await vault.stack.start_worker_async("archive")
 
             async def is_archived() -> bool:
                 left = await vault.stack.read_warm(chat)
@@ -154,7 +154,7 @@ async def test_history_during_archiving_with_killed_workers_is_complete(
             reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reading
-            ack = await sender.say(chat, "one more")
+            ack = await sender.send(chat, "one more")
 
     stored = objects_of(vault, chat)
     assert tiers == {"hot", "warm", "cold"}
@@ -168,12 +168,14 @@ async def test_erasure_with_a_killed_worker_removes_texts_from_the_archive(vault
     async with open_users(vault, "zoe", "bob") as (zoe, bob):
         chat = await zoe.open_direct(bob.user)
         for n in range(6):
-            seq = await zoe.say(chat, f"word {n} {mark}")
-            await bob.say(chat, f"answer {n}")
-        await zoe.ask("PATCH", f"/v1/chats/{chat}/messages/{seq}", 200, {"body": f"edit {mark}"})
+            seq = await zoe.send(chat, f"word {n} {mark}")
+            await bob.send(chat, f"answer {n}")
+        await zoe.request(
+            "PATCH", f"/v1/chats/{chat}/messages/{seq}", 200, {"body": f"edit {mark}"}
+        )
         for n in range(HOT_ENTRIES_MAX):
-            await bob.say(chat, f"later {n}")
-        worker = await vault.stack.bring_up_worker("archive")
+            await bob.send(chat, f"later {n}")
+        worker = await vault.stack.start_worker_async("archive")
         await eventually(
             lambda: mark.encode() in b"".join(objects_of(vault, chat).values()), DEADLINE_S
         )
@@ -182,9 +184,9 @@ async def test_erasure_with_a_killed_worker_removes_texts_from_the_archive(vault
             return not await vault.stack.read_warm(chat)
 
         await eventually(is_archived)
-        later = await zoe.say(chat, f"after that {mark}")
-        receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
-        killed = await vault.stack.bring_up_worker(
+        later = await zoe.send(chat, f"after that {mark}")
+        receipt = await zoe.request("DELETE", "/v1/me", 202, {"password": PASSWORD})
+        killed = await vault.stack.start_worker_async(
             "erasures", CHAT_FAILPOINT="erasure.in_archive:kill"
         )
         await eventually(
@@ -194,7 +196,7 @@ async def test_erasure_with_a_killed_worker_removes_texts_from_the_archive(vault
         zoe.token = ""
         await wait_for_erasure(bob.client, receipt["receipt"])
         await eventually(is_archived)
-        page = await bob.ask("GET", f"/v1/chats/{chat}/messages?limit=100")
+        page = await bob.request("GET", f"/v1/chats/{chat}/messages?limit=100")
         second.kill()
         worker.kill()
 
@@ -216,7 +218,7 @@ async def list_seqs(person: Person, path: str) -> tuple[list[int], int | None]:
     found: list[int] = []
     cursor = ""
     while True:
-        page = await person.ask("GET", f"{path}?limit=3{cursor}")
+        page = await person.request("GET", f"{path}?limit=3{cursor}")
         found += [each["seq"] for each in page["items"]]
         if page["next"] is None:
             return found, page.get("archived_before")
@@ -226,12 +228,12 @@ async def list_seqs(person: Person, path: str) -> tuple[list[int], int | None]:
 async def test_queries_of_an_archived_chat_respect_membership_and_changes(vault: Vault) -> None:
     """Members read from their join on; deleted, hidden and edited messages as in other tiers."""
     async with open_users(vault, "ida", "joe", "kim") as (ida, joe, kim):
-        chat = (await ida.ask("POST", "/v1/chats", 201, {"members": [kim.user]}))["chat"]
-        await ida.ask("PATCH", f"/v1/chats/{chat}", 200, {"joining": "open"})
-        early = [await ida.say(chat, f"early {n}") for n in range(4)]
-        await joe.ask("POST", f"/v1/chats/{chat}/join", 200, {})
-        later = [await ida.say(chat, f"later {n}") for n in range(8)]
-        worker = await vault.stack.bring_up_worker("archive")
+        chat = (await ida.request("POST", "/v1/chats", 201, {"members": [kim.user]}))["chat"]
+        await ida.request("PATCH", f"/v1/chats/{chat}", 200, {"joining": "open"})
+        early = [await ida.send(chat, f"early {n}") for n in range(4)]
+        await joe.request("POST", f"/v1/chats/{chat}/join", 200, {})
+        later = [await ida.send(chat, f"later {n}") for n in range(8)]
+        worker = await vault.stack.start_worker_async("archive")
 
         async def is_archived() -> bool:
             return not await vault.stack.read_warm(chat)
@@ -240,9 +242,9 @@ async def test_queries_of_an_archived_chat_respect_membership_and_changes(vault:
         worker.kill()
         messages = f"/v1/chats/{chat}/messages"
         archived = await list_seqs(joe, f"{messages}/between")
-        await ida.ask("DELETE", f"{messages}/{later[0]}", 200)
-        await ida.ask("PATCH", f"{messages}/{later[1]}", 200, {"body": "edited"})
-        await joe.ask("DELETE", f"{messages}/{later[2]}?for=me", 200)
+        await ida.request("DELETE", f"{messages}/{later[0]}", 200)
+        await ida.request("PATCH", f"{messages}/{later[1]}", 200, {"body": "edited"})
+        await joe.request("DELETE", f"{messages}/{later[2]}?for=me", 200)
 
         for name in ("between", "active"):
             own, before = await list_seqs(ida, f"{messages}/{name}")
@@ -250,10 +252,10 @@ async def test_queries_of_an_archived_chat_respect_membership_and_changes(vault:
             assert before is None
             other, _ = await list_seqs(joe, f"{messages}/{name}")
             assert other == [*later[:2:-1], later[1]]
-        oldest = await joe.ask("GET", f"{messages}/between?order=oldest&limit=1")
+        oldest = await joe.request("GET", f"{messages}/between?order=oldest&limit=1")
         sent, sent_before = await list_seqs(ida, "/v1/me/sent")
         received, received_before = await list_seqs(joe, "/v1/me/received")
-        newest = await ida.ask("GET", f"{messages}/{later[-1]}")
+        newest = await ida.request("GET", f"{messages}/{later[-1]}")
 
     assert archived[0] == later[::-1]
     assert oldest["items"][0]["body"] == "edited"

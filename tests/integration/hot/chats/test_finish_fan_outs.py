@@ -11,38 +11,38 @@ OTHER = ChatId("c2")
 STALE = f"{EPOCH}:0"
 
 
-def test_settle_delivered_chat_removes_it_from_the_list(scripts: Scripts) -> None:
+def test_finish_fan_outs_removes_a_delivered_chat_from_the_list(scripts: Scripts) -> None:
     """After that, commits deliver directly again."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r", gate=STALE))
 
-    assert scripts.settle((CHAT, 1)) == 1
+    assert scripts.finish_fan_outs((CHAT, 1)) == 1
     assert scripts.undelivered() == []
     assert (scripts.head()["gate"], scripts.head()["done"]) == (GATE, "1")
 
 
-def test_settle_chat_with_a_later_message_keeps_it_listed(scripts: Scripts) -> None:
+def test_finish_fan_outs_keeps_a_chat_with_a_later_message_listed(scripts: Scripts) -> None:
     """Only the later message must still be delivered."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1", gate=STALE), Sending(ALICE, "r2", gate=STALE))
 
-    assert scripts.settle((CHAT, 1)) == 0
+    assert scripts.finish_fan_outs((CHAT, 1)) == 0
     assert scripts.undelivered() == [CHAT]
     assert (scripts.head()["gate"], scripts.head()["done"]) == (f"{GATE}:p", "1")
 
 
-def test_settle_repeated_changes_nothing(scripts: Scripts) -> None:
+def test_finish_fan_outs_repeated_changes_nothing(scripts: Scripts) -> None:
     """Gateway and repair may both finish the same fan-out."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r", gate=STALE))
-    scripts.settle((CHAT, 1))
+    scripts.finish_fan_outs((CHAT, 1))
     before = scripts.head()
 
-    assert scripts.settle((CHAT, 1)) == 0
+    assert scripts.finish_fan_outs((CHAT, 1)) == 0
     assert scripts.head() == before
 
 
-def test_settle_several_chats_returns_the_number_removed(scripts: Scripts) -> None:
+def test_finish_fan_outs_of_several_chats_returns_the_number_removed(scripts: Scripts) -> None:
     """Each chat is checked separately."""
     for chat in (CHAT, OTHER):
         scripts.open_chat(ALICE, BOB, chat=chat)
@@ -50,14 +50,14 @@ def test_settle_several_chats_returns_the_number_removed(scripts: Scripts) -> No
             Sending(ALICE, "r1", gate=STALE, chat=chat), Sending(ALICE, "r2", gate=STALE, chat=chat)
         )
 
-    assert scripts.settle((CHAT, 1), (OTHER, 2)) == 1
+    assert scripts.finish_fan_outs((CHAT, 1), (OTHER, 2)) == 1
     assert scripts.undelivered() == [CHAT]
 
 
-def test_settle_chat_that_does_not_exist_removes_it_from_the_list(scripts: Scripts) -> None:
+def test_finish_fan_outs_removes_a_missing_chat_from_the_list(scripts: Scripts) -> None:
     """A chat in no tier has nothing to deliver and gets no head."""
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
 
-    assert scripts.settle((CHAT, NEVER)) == 1
+    assert scripts.finish_fan_outs((CHAT, NEVER)) == 1
     assert scripts.undelivered() == []
     assert scripts.head() == {}
