@@ -1,9 +1,9 @@
 """A simulation: twenty users with two devices each, three gateways, and the story of their chats.
 
 `Actions` performs a script in a `Simulation`, one action after the other, without waiting for its
-effects. A round ends with `finish_and_check`: it waits until the system is idle, reads everything and runs
-the checkers.
-Each round has its own chats; users, devices and processes are kept.
+effects. A round ends with `finish_and_check`, which waits until the system is idle, reads
+everything and runs the checkers. Each round has new chats, but the same users, devices and
+processes.
 """
 
 from __future__ import annotations

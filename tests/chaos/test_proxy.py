@@ -76,7 +76,7 @@ async def test_proxy_latency_delays_both_ways(proxy: TcpProxy) -> None:
 async def test_proxy_blackhole_looks_alive_and_is_reset_by_heal(
     proxy: TcpProxy, direction: str
 ) -> None:
-    """Bytes are dropped without an error. `end_faults` resets the connection, and a new one works."""
+    """Bytes are dropped without an error. `end_faults` resets the connection; a new one works."""
     peer = await connect(proxy)
     await peer.request(b"x")
     proxy.blackhole("up" if direction == "up" else "down")

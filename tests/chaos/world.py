@@ -2,9 +2,9 @@
 
 A `World` has a few users with devices and chats on a stack. Each device sends, reads, marks and
 reconnects automatically, through any available gateway, as the protocol requires. A scenario
-injects faults meanwhile. `finish_and_check` then waits until everything has arrived, reads everything from
-the history and from DynamoDB, and runs the checker. A seed determines all random choices; it is
-part of every failure message.
+injects faults meanwhile. `finish_and_check` then waits until everything has arrived, reads
+everything from the history and from DynamoDB, and runs the checker. A seed determines all random
+choices; it is part of every failure message.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Person:
 
 
 class World:
-    """The users of one run. Use as an async context manager; call `finish_and_check` before leaving."""
+    """The users of one run: an async context manager. Call `finish_and_check` before its end."""
 
     def __init__(self, stack: Stack, folder: Path, seed: int) -> None:
         self.stack = stack
