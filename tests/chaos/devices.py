@@ -1,7 +1,7 @@
 """Devices of the users in a story: most use the Python SDK, some the protocol directly.
 
-A device performs each requested operation, retrying under the same ref until there is a definite
-answer, and records everything it receives.
+A device performs each requested operation, retrying with the same ref until the outcome is known,
+and records everything that it receives.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class Simulation:
         return await self._create(users[0], self._names_of(users), ref)
 
     async def _create(self, owner: int, names: list[str], ref: str) -> str:
-        """Create a group that everyone may join; the first name is its owner."""
+        """Create a group that every user may join; the first name is its owner."""
         found: list[str] = []
 
         async def create(client: Any) -> None:

@@ -135,7 +135,7 @@ async def wait_until_full_is_reported(stack: Stack, api: int, worker: int) -> No
 
 
 async def is_status(port: int, status: int) -> bool:
-    """Return whether /readyz answers with a status."""
+    """Return whether /readyz has this status."""
     return (await status_of(port))[0] == status
 
 

@@ -1,19 +1,20 @@
 """Model test of all promises: a hypothesis state machine generates user actions and faults.
 
-Three gateways, two persist workers, repair and rpc, twenty users with two devices each (most on the
-Python SDK), on a real Redis (AOF `always`) and the DynamoDB API server. `ModelMachine` tracks the
-members of each chat and chooses the next action; a `Simulation` performs it without waiting for its
-effects, so everything happens concurrently. One example of the machine is one round, and ends with
-`Simulation.finish_and_check`, which checks all requests, deliveries, reads and stored data.
+The stack has three gateways, two persist workers, repair and rpc, with a real Redis (AOF `always`)
+and the DynamoDB API server. Twenty users have two devices each, most of them with the Python SDK.
+`ModelMachine` tracks the members of each chat and chooses the next action. A `Simulation` performs
+it without waiting for its effects, so actions are concurrent. One example of the machine is one
+round. It ends with `Simulation.finish_and_check`, which checks all requests, deliveries, reads and
+stored data.
 
-It is a state machine rather than a plain random script, because the valid next actions depend on
-earlier ones, and hypothesis omits some kinds of action from a round on purpose, so that the others
-are frequent. It only generates: with real processes the same script need not fail twice, so
-shrinking would not work. The seed reproduces the script; a failure prints both, and
-``CHAOS_SCRIPT=<file>`` performs a script, whole or manually shortened.
+A state machine is used instead of a random script, because the valid next actions depend on earlier
+ones. Hypothesis also omits some kinds of actions in a round, so that the others are frequent. It
+does not shrink failures: with real processes, the same script may not fail twice. The seed
+reproduces the script. A failure prints both, and ``CHAOS_SCRIPT=<file>`` performs a script, whole
+or shortened by hand.
 
-`CHAOS_SECONDS` (``make soak``) makes it continue with further seeds, and `CHAOS_SEEDS` plays that
-many seeds, briefly; in CI the seed is fixed.
+`CHAOS_SECONDS` (``make soak``) continues with more seeds for that time, and `CHAOS_SEEDS` runs that
+many seeds with few steps; in CI the seed is fixed.
 """
 
 from __future__ import annotations

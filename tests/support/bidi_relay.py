@@ -7,13 +7,13 @@ Playwright starts it in place of Firefox, with the same arguments::
 It forwards all messages, and changes two kinds of commands:
 
 - Playwright 1.65 prepares each browser and context with commands that Firefox 140 does not have.
-  The tests do not use what they prepare: they are answered with an empty result.
+  The tests do not need these commands, so the relay responds with an empty result.
 - Playwright evaluates scripts in the page with `eval`, which a content security policy forbids
   there. The script becomes a part of the function that Firefox calls; the policy stays in force.
-  `fill` is not available: tests press keys.
+  `fill` is not available, so tests press keys.
 
-Firefox runs until Playwright disconnects. What it writes outside of its profile goes into the
-profile, too, which Playwright removes.
+Firefox runs until Playwright disconnects. Files that it would write outside of its profile are in
+the profile too, which Playwright removes.
 """
 
 from __future__ import annotations

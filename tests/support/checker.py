@@ -1,30 +1,30 @@
 """Offline checker: reports the promises violated by a recorded run.
 
-Pure: no I/O, no clock; it reads a `Run` of `tests.support.observations`. The invariants are I1 to
-I18 of the fault list and P3 and P4 of the design, as far as implemented.
+It does no I/O and reads no clock; the input is a `Run` of `tests.support.observations`. It checks
+these invariants (I) of the fault list and promises (P) of the design:
 
 | rule | violated when                                                                            |
 |------|------------------------------------------------------------------------------------------|
-| VOID | nothing was acked, or a final read is absent: the run proves nothing                     |
-| I1   | an acked message is absent from a final history or from the warm tier                    |
-| I2   | a message is observed that was never sent in that form                                   |
+| VOID | nothing was acked, or a final read is missing, so the run proves nothing                 |
+| I1   | an acked message is missing in a final history or in the warm tier                       |
+| I2   | an observed message was never sent with that content                                     |
 | I3   | one (sender, chat, ref) has two seqs, or a list repeats a seq                            |
 | I4   | a final history is not exactly 1..N                                                      |
-| I5   | a (chat, seq) is two different messages, at any time, to any user, in any tier           |
+| I5   | a (chat, seq) refers to two different messages, for any user, in any tier                |
 | I6   | a device received a chat's messages out of order                                         |
 | I7   | pipelined sends on one connection got seqs in another order                              |
-| I8   | a message that was known before another was sent comes after it                          |
+| I8   | a message comes after one that was sent when it was already known                        |
 | I9   | a page has a gap, or lacks messages that were known when it was requested                |
-| I11  | a message whose every attempt was definitely refused exists nevertheless                 |
+| I11  | a message exists although each of its attempts was permanently refused                   |
 | I12  | a user who is not a member received something                                            |
-| I14  | a mark moved back or beyond the head, or an unread count is wrong after quiescence       |
-| I18  | a device never received a message that it was due                                        |
+| I14  | a mark moved back or beyond the head, or an unread count is wrong at the end             |
+| I18  | a device never received a message that it should have received                           |
 | P3   | timestamps do not increase with seq                                                      |
 | P4   | a device's inbox events have a gap, a repeat or a step back                              |
-| WARM | the warm tier holds other messages than the history shows                                |
+| WARM | the warm tier and the history have different messages                                    |
 
-Each fault is reported under the most specific rule only: the absence of an acked message is I1 and
-not also I4.
+Each fault is reported only under the most specific rule: a missing acked message is I1 and not
+also I4.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Violations in a story that are excused by a data loss in Redis.
 
-Redis acknowledges before DynamoDB has an entry. If Redis loses that entry, the epoch changes, each
-device is reset, and the sending device sends it again under the same `ref` (P1). The following is
-therefore excused in a story with `Lost` scenes, for events before the device was reset:
+An entry is acked before DynamoDB has it. If Redis loses that entry, the epoch changes, each device
+is reset, and the sending device sends the entry again with the same `ref` (P1). Therefore, the
+following is excused in a story with `Lost` scenes, for events before the device was reset:
 
-* an ack may contain a seq that the entry no longer has, unless the device already received that
-  this seq is stored; the entry itself must still exist, once;
+* an ack may contain a seq that the entry no longer has, unless the device was already notified that
+  this seq is stored; the entry must still exist once;
 * a device may have received an entry that no longer exists, and may receive its replacement;
-* a change of a lost message may be refused when it is retried: its target is gone;
+* a change of a lost message may be refused when it is retried, because its target is gone;
 * a retried operation may be refused if its user has left the chat since, or if it changes a message
   that was deleted since.
 
-`forget_lost` returns the story without these scenes, and with each moved ack at its new seq. All
-rules then apply to the rest as if nothing had been lost.
+`forget_lost` returns the story without these scenes and with the new seq of each moved entry in its
+ack. All rules apply to the result.
 """
 
 from __future__ import annotations

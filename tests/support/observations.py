@@ -1,7 +1,7 @@
 """Observations of the clients of a run, as a flat list for the offline checker.
 
-One test process makes all observations, in order, with timestamps of one monotonic clock; so
-"before" is a total order. A run ends with the state after recovery: each member's whole history
+One test process makes all observations, with timestamps of one monotonic clock, so they have a
+total order. A run ends with the state after recovery: each member's whole history
 (`FinalHistory`) and the rows of the warm tier (`WarmRows`).
 """
 

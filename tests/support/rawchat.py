@@ -1,10 +1,10 @@
 """Chat client at the protocol level, without the SDK.
 
-`RawChat` is one device of one user with at most one connection. It keeps the state that the
-protocol requires of a client: its cursor and the unanswered sends. `reconnect` resumes by cursor
-and retries the unanswered sends, in order, under the same `ref`.
+`RawChat` is one device of one user with at most one connection. It has the state that the
+protocol requires of a client: its cursor and the sends without a response. `reconnect` resumes with
+the cursor and retries these sends in order, with the same `ref`.
 
-Connection, requests and kept state are one class, because they share the state that tests inspect.
+Connection, requests and state are one class, because they share the state that tests inspect.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.wire import DEADLINE_S, Ended, RawSocket, close_payload, desc
 
 
 class Failed(Exception):
-    """The server answered a request with an `error` frame."""
+    """The server responded to a request with an `error` frame."""
 
     def __init__(self, fields: Fields) -> None:
         super().__init__(f"{fields['code']}: {fields['message']}")
@@ -50,7 +50,7 @@ class Failed(Exception):
 
 @dataclasses.dataclass
 class Pending:
-    """A send without a definite answer."""
+    """A send whose outcome is not known yet."""
 
     chat: str
     ref: str
@@ -208,11 +208,11 @@ class RawChat(ReceivedFrames):
     # requests
 
     async def request(self, type_: str, deadline_s: float = DEADLINE_S, **fields: Any) -> Fields:
-        """Send a request and return its answer.
+        """Send a request and return its response.
 
         Raises:
-            Failed: the answer is an error.
-            Ended: the connection ended before an answer arrived.
+            Failed: the response is an error.
+            Ended: the connection ended before a response arrived.
         """
         number = next(self._ids)
         future = asyncio.get_running_loop().create_future()
@@ -233,8 +233,8 @@ class RawChat(ReceivedFrames):
     async def post(self, chat: str, body: str, ref: str | None = None, **extra: Any) -> Pending:
         """Send a message without waiting for its ack; its `answer` is a future.
 
-        A definite error completes it. A temporary one, or none at all, leaves it pending: `resend`
-        or `reconnect` sends it again.
+        An ack or a permanent error completes it. Otherwise it stays pending, and `resend` or
+        `reconnect` sends it again.
         """
         ref = ref or f"{self.device}-{random.getrandbits(48):012x}"
         answer = asyncio.get_running_loop().create_future()

@@ -1,10 +1,10 @@
-"""Story format: requests, answers, deliveries and reads in chats with changing members.
+"""Story format: requests, responses, deliveries and reads in chats with changing members.
 
-`observations` covers runs with messages only and constant members. A story has every kind of entry,
-and membership is part of it: it is derived from the log, entry by entry, so membership at an entry
-is determined by seqs, not by clocks.
+`observations` covers runs with only messages and with constant members. A story has every kind of
+entry, including membership changes. Membership is derived from the log, so membership at an entry
+depends on seqs and not on clocks.
 
-One test process writes a story, in order, with timestamps of one monotonic clock.
+One test process writes a story in order, with timestamps of one monotonic clock.
 """
 
 from __future__ import annotations

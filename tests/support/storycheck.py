@@ -1,26 +1,27 @@
 """Story checker: reports violated promises in chats with changing members.
 
-Pure, like `checker`, which covers the rest: the order of a raw connection's inbox and the order of
-acks. The reference for a chat is its log in DynamoDB after quiescence. The requests are known, so
-the expected final content of each message is known.
+Like `checker`, it does no I/O and reads no clock. `checker` covers the order of acks and of the
+inbox of a protocol device. The reference for a chat is its log in DynamoDB at the end. The requests
+are known, so the expected final content of each message is known.
 
 | rule | violated when                                                                            |
 |------|------------------------------------------------------------------------------------------|
-| VOID | nothing was acked, or the end was not read: the story proves nothing                     |
+| VOID | nothing was acked, or the end was not read, so the story proves nothing                  |
 | P1   | an acked operation is not in the log at its seq                                          |
 | P2   | a ref has two seqs, or the log has an operation permanently refused or never requested   |
-| P3   | the log is not 1..N, its timestamps do not rise, or another entry was observed at a seq  |
+| P3   | the log is not 1..N, its timestamps decrease, or another entry was observed at a seq  |
 | P4   | a device received an entry twice, too late, or not at all                                |
 | P6   | a page has a gap, or a member's whole history lacks entries of the membership periods    |
-| P7   | a user received something while not a member, or sent it while not a member              |
+| P7   | a user received or sent something while not a member                                     |
 | P10  | a message differs from its expected content: in DynamoDB, in a history, on a device; or  |
 |      | something is unread after everything was read                                            |
 | I13  | a push was sent twice, to a non-member, for an own message, or never                     |
 | I14  | a read mark moved back or is not where it was set, or an unread count is wrong           |
-| S    | `stored` was reported above the chat's last entry, or never for an acknowledged one      |
-| E    | an entry was withdrawn though Redis lost nothing, or a device missed the new epoch       |
+| S    | `stored` was reported above the chat's last entry, or never for an acked one             |
+| E    | an entry was withdrawn without a loss of Redis, or a device missed the new epoch         |
 
-Violations excused by a loss of Redis are removed first (`losses`); all rules apply to the rest.
+Violations excused by a loss of Redis are removed first (`losses`). All rules apply
+to the rest.
 """
 
 from __future__ import annotations

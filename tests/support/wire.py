@@ -117,7 +117,7 @@ def build_request(
     change: dict[str, str | None] | None = None,
     more: Iterable[tuple[str, str]] = (),
 ) -> tuple[bytes, str]:
-    """Return an upgrade request and the accept value expected in the answer.
+    """Return an upgrade request and the accept value expected in the response.
 
     `change` replaces headers by name, or removes them (None); `more` adds lines unchanged.
     """
@@ -173,7 +173,7 @@ class RawSocket:
         """Connect and complete the handshake; the keywords are those of `build_request`.
 
         Raises:
-            Refused: the server answered with something else than 101.
+            Refused: the status of the response is not 101.
             Ended: it closed the connection instead.
         """
         ws = await cls.connect(port, host, receive_bytes=request.pop("receive_bytes", None))
@@ -185,7 +185,7 @@ class RawSocket:
         return ws
 
     async def handshake(self, host: str, **request: Any) -> Response:
-        """Send an upgrade request and check the answer."""
+        """Send an upgrade request and check the response."""
         data, accept = build_request(host, **request)
         await self.write(data)
         response = self.response = await self.read_response()
@@ -270,7 +270,7 @@ class RawSocket:
         return Frame(first & 0x0F, payload, bool(first & 0x80), first >> 4 & 0x7, masked)
 
     async def recv_json(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
-        """Return the next text message, decoded; answers pings meanwhile."""
+        """Return the next text message, decoded; respond to pings meanwhile."""
         async with asyncio.timeout(deadline_s):
             while True:
                 frame = await self.recv(deadline_s)
@@ -285,7 +285,7 @@ class RawSocket:
     async def drain_to_close(self, deadline_s: float = DEADLINE_S) -> tuple[list[Frame], Frame]:
         """Read up to the server's close frame; return the frames before it and the close frame.
 
-        The close is not answered. Raises the same errors as `recv`.
+        The client does not respond to the close. Raises the same errors as `recv`.
         """
         before: list[Frame] = []
         async with asyncio.timeout(deadline_s):

@@ -218,7 +218,7 @@ def find_marks(
 ) -> list[str]:
     """Return all keys, tables and files that contain a mark: Redis, DynamoDB, S3, search indexes.
 
-    Contents are also searched decoded. `folders`: those of embedded search indexes.
+    Contents are also searched decoded. `folders` are those of embedded search indexes.
     """
     wanted = [mark.encode() for mark in marks]
     stores = (

@@ -27,7 +27,7 @@ WEEK_S = 7 * 86_400
 
 @pytest.fixture(scope="module", autouse=True)
 def closed_account(server: Server) -> tuple[str, str, str]:
-    """A user who closed the account, a user whom they followed, and the receipt.
+    """A user who closed the account, a user whom they followed, and the receipt of the erasure.
 
     The erasure takes some 20 seconds, so it begins before the first test.
     """

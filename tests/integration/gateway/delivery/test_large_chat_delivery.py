@@ -140,7 +140,7 @@ async def test_large_chat_created_over_http_is_in_user_state_before_the_response
 async def test_large_chat_is_delivered_on_all_gateways_and_resumes_by_its_seq(
     devices: list[RawChat],
 ) -> None:
-    """Each member gets each entry once, in order; a reconnected device gets what it missed."""
+    """Each member gets each entry once and in order, also a device that reconnects."""
     alice, bob, carol, *_ = devices
     chat = await create_group(alice, devices[1:])
     for device in devices:
@@ -238,7 +238,7 @@ async def test_new_member_of_a_large_chat_gets_no_text_from_before_joining(
 async def test_removed_member_of_a_large_chat_gets_the_removal_as_last_entry(
     devices: list[RawChat],
 ) -> None:
-    """Live or on resume; a member who is invited again gets only later entries."""
+    """The removal arrives live or on resume. A member invited again gets only later entries."""
     alice, bob, carol, *_ = devices
     chat = await create_group(alice, devices[1:])
     await send_message(alice, chat, "one")

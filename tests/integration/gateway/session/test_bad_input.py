@@ -24,7 +24,7 @@ NewName = Callable[[str], str]
 
 
 async def error_for(ws: RawSocket, payload: bytes) -> dict[str, Any]:
-    """Send a message and return the error that answers it."""
+    """Send a message that is refused; return the error."""
     await ws.send(TEXT, payload)
     error = await ws.recv_json()
     assert error["type"] == "error", error
@@ -164,7 +164,7 @@ async def test_lone_surrogate_is_one_error_and_the_connection_stays_open(
 
 
 async def test_frame_without_id_gets_no_response(live: RawSocket) -> None:
-    """A mark without `id` and typing are not answered, even for a chat that does not exist."""
+    """Typing and a mark without `id` get no response, even for a chat that does not exist."""
     for frame in ({"type": "mark", "read": 1}, {"type": "typing", "on": True}):
         await live.send_json({**frame, "chat": "no-such-chat"})
 
@@ -181,7 +181,7 @@ async def test_unknown_fields_are_ignored(live: RawSocket) -> None:
 
 
 async def test_error_of_an_invalid_frame_has_the_id_of_that_frame(alice: RawChat) -> None:
-    """Other requests of the connection get their own answers."""
+    """Other requests of the connection get their own responses."""
     await alice.send_frame("history", id=41, chat="not an id")
     page = await alice.request("chats")
 
@@ -200,7 +200,7 @@ async def test_many_errors_do_not_end_the_connection(live: RawSocket) -> None:
 
 
 async def test_requests_above_the_limit_in_flight_are_refused_temporarily(live: RawSocket) -> None:
-    """A client that does not wait for answers gets `rate_limited`; each request gets one answer."""
+    """A client that does not wait gets `rate_limited`; each request gets one response."""
     count = 200
     for number in range(count):
         await live.send_json({"type": "history", "id": number, "chat": "d-nosuch"})
@@ -255,7 +255,7 @@ async def test_non_member_gets_not_found_for_any_chat(
 async def test_typing_of_a_non_member_is_not_delivered(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """A non-member's signal is dropped and, like every signal, not answered."""
+    """A non-member's signal is dropped and gets no response, like every signal."""
     async with stack.chat_of(new_name("mallory")) as mallory:
         await mallory.send_frame("typing", chat=pair, on=True)
         await mallory.request("chats")

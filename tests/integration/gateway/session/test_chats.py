@@ -267,7 +267,7 @@ async def test_chats_entry_has_the_newest_message_and_the_members(
 async def test_unread_counts_what_others_sent_since_the_mark(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Own messages count as read; those of others are unread until the mark."""
+    """A user's own messages count as read; messages of others are unread until the mark."""
     for number in range(3):
         await alice.send(pair, f"m{number}")
     await bob.expect(lambda me: len(me.messages()) == 3)
@@ -420,7 +420,7 @@ async def test_mark_is_stored_in_the_directory(
 async def test_typing_is_sent_to_the_other_user_only(
     alice: RawChat, bob: RawChat, pair: str, on: bool
 ) -> None:
-    """A signal has no seq and no answer."""
+    """A signal has no seq and gets no response."""
     await alice.send_frame("typing", chat=pair, on=on)
 
     signal = await bob.expect_frame("signal")
@@ -449,7 +449,7 @@ async def test_typing_is_not_delivered_on_resume(
 
 
 async def test_state_gets_no_response(alice: RawChat) -> None:
-    """A state change is accepted without an answer or an error."""
+    """A state change is accepted without a response or an error."""
     await alice.send_frame("state", state="bg")
     await alice.send_frame("state", state="fg")
 

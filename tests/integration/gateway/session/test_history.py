@@ -298,7 +298,7 @@ async def test_sync_from_an_invalid_cursor_is_reset(bob: RawChat, pair: str, fau
 async def test_sync_before_the_start_of_the_inbox_gets_a_snapshot(
     long_chat: tuple[RawChat, str],
 ) -> None:
-    """The client is told that events were trimmed from the inbox."""
+    """The client is notified that events were trimmed from the inbox."""
     alice, chat = long_chat
 
     answer = await alice.request("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 1})

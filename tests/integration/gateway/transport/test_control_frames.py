@@ -144,7 +144,7 @@ async def test_frames_after_a_close_are_not_answered(live: RawSocket) -> None:
 
 
 async def test_message_before_a_close_is_answered(live: RawSocket) -> None:
-    """A message before the close in the same packet gets its answer first."""
+    """A message before the close in the same packet gets its response first."""
     await live.write(build_frame(TEXT, question()) + build_frame(CLOSE, close_payload(1000)))
 
     await expect_answer(live)

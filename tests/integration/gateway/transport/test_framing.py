@@ -93,7 +93,7 @@ async def test_reserved_opcode_is_closed_as_protocol_error(
 async def test_message_before_a_broken_frame_is_still_answered(
     live: RawSocket, bad: dict[str, Any]
 ) -> None:
-    """A complete message before the error gets its answer; later ones do not."""
+    """A complete message before the error gets its response; later ones do not."""
     packet = build_frame(TEXT, question(1))
     packet += build_frame(TEXT, question(2), **bad) + build_frame(TEXT, question(3))
     await live.write(packet)
@@ -129,7 +129,7 @@ async def test_long_message_in_packets_of_any_size_is_accepted(live: RawSocket, 
 
 
 async def test_many_frames_in_one_packet_are_answered_in_order(live: RawSocket) -> None:
-    """A packet may contain many frames of all lengths; each gets its answer."""
+    """A packet may contain many frames of all lengths; each gets its response."""
     sizes = [60, 126, 3000, 61, 62]
     packet = b"".join(build_frame(TEXT, question(n, size)) for n, size in enumerate(sizes))
     await live.write(packet + build_frame(PING, b"end"))

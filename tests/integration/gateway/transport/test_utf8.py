@@ -101,7 +101,7 @@ async def test_invalid_text_in_the_first_fragment_is_closed_at_the_end_of_the_me
 
 
 async def test_message_before_invalid_text_is_answered(live: RawSocket) -> None:
-    """A complete message before the error gets its answer."""
+    """A complete message before the error gets its response."""
     await live.write(
         build_frame(TEXT, echo_request(b"ok")) + build_frame(TEXT, echo_request(b"\xff"))
     )
