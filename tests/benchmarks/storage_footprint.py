@@ -68,7 +68,7 @@ class Bench:
                 table = settings.table_prefix + "messages"
                 return held, await items_of(client, table, ChatId(chats[0].chat))
 
-    async def boxes(self, chats: int) -> float:
+    async def measure_user_state(self, chats: int) -> float:
         """Return the bytes of a user's state with `chats` chats."""
         redis.Redis.from_url(self.url).flushall()
         settings = settings_for(self.dynamodb)
@@ -102,7 +102,7 @@ async def measure(bench: Bench) -> dict[str, tuple[float, str, str]]:
     ten, _ = await bench.count(0, 200, 10, 2, 200)
     per_member = (ten.bytes["members"] - few.bytes["members"]) / 200 / 8
     heads = few.bytes["chat"] + few.bytes["members"] + few.bytes["idle"]
-    box_one, box_ten = await bench.boxes(1), await bench.boxes(10)
+    box_one, box_ten = await bench.measure_user_state(1), await bench.measure_user_state(10)
     per_box_chat = (box_ten - box_one) / 9
     slope, intercept = fit(logs)
     group = items[-1]

@@ -198,14 +198,16 @@ class FullSimulation(Simulation):
         The SDK asks after some seconds; a protocol device is notified when it reconnects.
         """
         give_up = self.now() + SETTLE_S / 4
-        stays = {chat: MembershipPeriods(self.story.chats[chat], log) for chat, log in logs.items()}
+        periods = {
+            chat: MembershipPeriods(self.story.chats[chat], log) for chat, log in logs.items()
+        }
 
         def waiting(devices: Sequence[SdkDevice | RawDevice]) -> list[Unstored]:
             return [
                 device.unstored(chat)
                 for device in devices
                 for chat in logs
-                if stays[chat].open_since(device.user) and device.unstored(chat).refs
+                if periods[chat].open_since(device.user) and device.unstored(chat).refs
             ]
 
         resuming = [device for device in self._raw() if waiting([device])]

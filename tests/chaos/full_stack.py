@@ -135,7 +135,7 @@ class FullStack:
         del self.stack.workers["-".join(kinds)]
         self.stack.workers[name] = server
 
-    async def keep_running(self) -> None:
+    async def restart_exited(self) -> None:
         """Restart processes that have exited, like a supervisor. Runs until cancelled.
 
         A worker that loses Redis exits. A process killed by a fault stays down until the fault

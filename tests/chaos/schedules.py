@@ -67,7 +67,7 @@ async def run_seed(full: FullStack, seed: int, kinds: set[str]) -> Result:
     problem, asked, acks, slow = "", 0, 0, ""
     stuck: list[str] = []
     asyncio.get_running_loop().call_later(SEED_S - 1, lambda: stuck.extend(list_tasks()))
-    keeper = asyncio.create_task(full.keep_running(), name="keeper")
+    keeper = asyncio.create_task(full.restart_exited(), name="keeper")
     try:
         async with asyncio.timeout(SEED_S), FullSimulation(full, folder, seed) as simulation:
             nemesis = Nemesis(simulation)

@@ -77,13 +77,13 @@ def other_than(cluster: RedisCluster, node: ClusterNode) -> ClusterNode:
     return next(master for master in cluster.masters() if master is not node)
 
 
-def resets(world: World) -> list[Started]:
+def count_resets(world: World) -> list[Started]:
     """Return how often devices restarted from a snapshot."""
     return [seen for seen in world.run.seen if isinstance(seen, Started) and seen.tops is not None]
 
 
 @pytest.fixture
-async def trio(stack: Stack) -> AsyncIterator[list[RawChat]]:
+async def three_devices(stack: Stack) -> AsyncIterator[list[RawChat]]:
     """Connect alice's device and bob's two devices, on both gateways."""
     east, west = stack.gateways[:2]
     alice, bob = (f"{name}-{secrets.token_hex(3)}" for name in ("alice", "bob"))
@@ -104,10 +104,10 @@ async def make_group(owner: RawChat, *others: str) -> str:
 
 
 async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
-    trio: list[RawChat],
+    three_devices: list[RawChat],
 ) -> None:
     """All protocol operations also work if chats and users are on different nodes."""
-    alice, bob, laptop = trio
+    alice, bob, laptop = three_devices
     chat = await make_group(alice, bob.user)
     first = (await alice.send(chat, "frist"))["seq"]
     stored = await alice.send(chat, "keep", durability="stored")
@@ -117,13 +117,13 @@ async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
     await alice.send(chat, "short", expires_s=1)
     last = (await alice.send(chat, "last"))["seq"]
     kinds = ["message", "message", "edit", "reaction", "delete", "message", "message"]
-    for device in trio:
+    for device in three_devices:
         await device.expect_frame("event", DEADLINE_S, chat=chat, cs=last)
         received = [event["kind"] for event in device.of_type("event", chat=chat) if "cs" in event]
         assert received == kinds
 
     await bob.request("mark", DEADLINE_S, chat=chat, read=last)
-    for device in trio:
+    for device in three_devices:
         marks = {"user": bob.user, "read": last, "received": last}
         await device.expect_frame("event", DEADLINE_S, kind="read", chat=chat, read=marks)
     await bob.send_frame("typing", chat=chat, on=True)
@@ -146,15 +146,15 @@ async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
 
 
 async def test_group_becomes_large_and_small_again_on_a_cluster(
-    stack: Stack, trio: list[RawChat]
+    stack: Stack, three_devices: list[RawChat]
 ) -> None:
     """Both transitions reach a device that is offline meanwhile and an SDK application."""
-    alice, bob, laptop = trio
+    alice, bob, laptop = three_devices
     guests = [f"guest-{number}-{secrets.token_hex(3)}" for number in range(SMALL_MAX - 1)]
     await stack.add_users(guests)
     chat = await make_group(alice, bob.user)
     await alice.send(chat, "small")
-    for device in trio:
+    for device in three_devices:
         await device.expect_frame("event", DEADLINE_S, chat=chat, cs=1)
     address = f"ws://127.0.0.1:{bob.port}/"
     client = ChatClient(address, stack.token(bob.user), device=f"{bob.user}-sdk", open_s=DEADLINE_S)
@@ -168,7 +168,7 @@ async def test_group_becomes_large_and_small_again_on_a_cluster(
             await alice.request("remove", DEADLINE_S, chat=chat, ref=f"out-{guest}", user=guest)
         end = (await alice.send(chat, "small again"))["seq"]
         await laptop.start()
-        for device in trio:
+        for device in three_devices:
             await device.expect_frame("event", DEADLINE_S, chat=chat, cs=end)
             events = [event for event in device.of_type("event", chat=chat) if "cs" in event]
             assert [event["cs"] for event in events] == list(range(1, end + 1))
@@ -183,10 +183,10 @@ async def test_group_becomes_large_and_small_again_on_a_cluster(
 
 
 async def test_gateway_killed_before_fan_out_is_completed_by_repair_on_a_cluster(
-    stack: Stack, trio: list[RawChat]
+    stack: Stack, three_devices: list[RawChat]
 ) -> None:
     """The acked message is in the chat on one node, but in no inbox on the other nodes."""
-    alice, bob, _ = trio
+    alice, bob, _ = three_devices
     chat = await make_group(alice, bob.user)
     await bob.expect_frame("event", DEADLINE_S, chat=chat)
     gateway = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill")
@@ -196,7 +196,7 @@ async def test_gateway_killed_before_fan_out_is_completed_by_repair_on_a_cluster
             await phone.send(chat, "last words")
         assert gateway.process is not None
         await eventually(lambda: gateway.process and gateway.process.poll() is not None, DEADLINE_S)
-        for device in trio:
+        for device in three_devices:
             await device.expect_bodies(chat, ["last words"], DEADLINE_S)
     stack.gateways.remove(gateway)
     gateway.kill()
@@ -221,7 +221,7 @@ async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
         )
         await world.finish_and_check()
 
-    assert resets(world) == []
+    assert count_resets(world) == []
 
 
 async def test_master_killed_with_unreplicated_messages_loses_no_stored_message(
@@ -308,4 +308,4 @@ async def test_master_killed_is_replaced_by_its_replica(
         await world.finish_and_check()
 
     users = {person.chat.user for person in world.people}
-    assert {seen.user for seen in resets(world)} == users
+    assert {seen.user for seen in count_resets(world)} == users

@@ -260,7 +260,7 @@ def simulation_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
         yield stack, fleet
 
 
-def play(
+def run_simulation(
     stack: tuple[Stack, Fleet], folder: Path, number: int, rounds: int, steps: int
 ) -> Simulation:
     """Run a simulation with a seed, and return it."""
@@ -322,14 +322,14 @@ def test_random_actions_and_faults_keep_all_promises(
     elif SEEDS:
         first = int(os.environ.get("CHAOS_SEED", "1"))
         for number in range(first, first + SEEDS):
-            play(simulation_stack, tmp_path, number, SEED_ROUNDS, STEPS)
+            run_simulation(simulation_stack, tmp_path, number, SEED_ROUNDS, STEPS)
     elif not SOAK_S:
         number = int(os.environ.get("CHAOS_SEED", SEED))
-        simulation = play(simulation_stack, tmp_path, number, ROUNDS, STEPS)
+        simulation = run_simulation(simulation_stack, tmp_path, number, ROUNDS, STEPS)
         performed = {action.name for action in simulation.script}
         assert number != SEED or performed >= Actions.names(), (
             "the script of SEED no longer has all actions; choose another seed"
         )
     give_up = time.monotonic() + (0 if script else SOAK_S)
     while time.monotonic() < give_up:
-        play(simulation_stack, tmp_path, new_seed(), SOAK_ROUNDS, SOAK_STEPS)
+        run_simulation(simulation_stack, tmp_path, new_seed(), SOAK_ROUNDS, SOAK_STEPS)

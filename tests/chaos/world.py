@@ -64,7 +64,7 @@ async def _is_empty(client: redis.asyncio.Redis, stream: bytes) -> bool:
     return await client.xlen(stream) == 0
 
 
-def forget_lost(run: Run) -> Run:
+def remove_lost(run: Run) -> Run:
     """Return the run without observations of lost messages that were sent again."""
     finals = [row for seen in run.seen if isinstance(seen, WarmRows) for row in seen.rows]
     mid_of = {(row.sender, row.chat, row.ref): row.mid for row in finals}
@@ -306,7 +306,7 @@ class World:
         await self.quiesce()
         await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
         await self._read_everything()
-        violations = check(forget_lost(self.run) if is_epoch_lost else self.run)
+        violations = check(remove_lost(self.run) if is_epoch_lost else self.run)
         problems = [problem for person in self.people for problem in person.problems]
         if violations or problems:
             raise self._failure("\n".join([report(violations), *problems[:20]]))

@@ -248,7 +248,7 @@ class Bystander:
     def _record(self, what: str, started: float) -> None:
         self.latencies[what].append(time.perf_counter() - started)
 
-    def take_report(self, phase: str) -> str:
+    def pop_report(self, phase: str) -> str:
         """Return the latencies since the last report as text, and reset them."""
         parts = []
         for what, found in self.latencies.items():
@@ -318,12 +318,12 @@ async def test_malformed_input_affects_only_its_sender(
         bystander = Bystander(sender, reader, pair)
         for _ in range(50):
             await bystander.chat_once()
-        print(bystander.take_report("calm"))  # noqa: T201  # shown by pytest -rP
+        print(bystander.pop_report("calm"))  # noqa: T201  # shown by pytest -rP
         async with chatting(bystander):
             await run_round(0.4)
             before = process.memory_info().rss
             await run_round(0.6)
-        print(bystander.take_report("fuzzed"))  # noqa: T201
+        print(bystander.pop_report("fuzzed"))  # noqa: T201
         assert [m["body"] for m in reader.messages(pair)][: len(bystander.bodies) - 1] == (
             bystander.bodies[:-1]
         )

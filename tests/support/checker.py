@@ -132,7 +132,7 @@ class _Index:
                 self.sent[seen.user, seen.chat, seen.ref].append(seen)
             case Acked():
                 self.acked[seen.user, seen.chat, seen.ref].append(seen)
-                self._sight([seen.row], seen.t, f"ack to {seen.user}")
+                self._add_sighting([seen.row], seen.t, f"ack to {seen.user}")
             case Refused():
                 self.refused[seen.user, seen.chat, seen.ref].append(seen)
             case Started():
@@ -140,20 +140,20 @@ class _Index:
             case Pushed():
                 self.devices[seen.user, seen.device].append(seen)
                 if seen.row is not None:
-                    self._sight([seen.row], seen.t, f"push to {seen.user}/{seen.device}")
+                    self._add_sighting([seen.row], seen.t, f"push to {seen.user}/{seen.device}")
             case PageRead():
                 self.pages.append(seen)
-                self._sight(seen.rows, seen.t, f"{seen.tier} page of {seen.user}")
+                self._add_sighting(seen.rows, seen.t, f"{seen.tier} page of {seen.user}")
             case FinalHistory():
                 self.finals[seen.user, seen.chat] = seen
-                self._sight(seen.rows, seen.t, f"final history of {seen.user}")
+                self._add_sighting(seen.rows, seen.t, f"final history of {seen.user}")
             case WarmRows():
                 self.warm[seen.chat] = seen
-                self._sight(seen.rows, seen.t, "warm tier")
+                self._add_sighting(seen.rows, seen.t, "warm tier")
             case _:
                 pass
 
-    def _sight(self, rows: Iterable[Row], t: float, where: str) -> None:
+    def _add_sighting(self, rows: Iterable[Row], t: float, where: str) -> None:
         self.sightings.extend(_Sighting(row, t, where) for row in rows)
 
     def acked_places(self) -> Iterator[tuple[tuple[str, int], Acked]]:

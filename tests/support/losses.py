@@ -11,7 +11,7 @@ following is excused in a story with `Lost` scenes, for events before the device
 * a retried operation may be refused if its user has left the chat since, or if it changes a message
   that was deleted since.
 
-`forget_lost` returns the story without these scenes and with the new seq of each moved entry in its
+`remove_lost` returns the story without these scenes and with the new seq of each moved entry in its
 ack. All rules apply to the result.
 """
 
@@ -43,7 +43,7 @@ from tests.support.story import (
 _CHANGES = {"edit", "delete", "react"}
 
 
-def forget_lost(story: Story) -> Story:
+def remove_lost(story: Story) -> Story:
     """Return the story without the scenes excused by its losses."""
     losses = [scene.t for scene in story.scenes if isinstance(scene, Lost)]
     if not losses:  # withdrawals without a loss are checked by rule E

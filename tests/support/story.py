@@ -301,12 +301,12 @@ class MembershipPeriods:
                 self._take(entry.user, entry.seq, is_in=bool(entry.role))
 
     def _take(self, user: str, seq: int, *, is_in: bool) -> None:
-        stays = self.of.setdefault(user, [])
-        is_member = bool(stays) and stays[-1][1] is None
+        periods = self.of.setdefault(user, [])
+        is_member = bool(periods) and periods[-1][1] is None
         if is_in and not is_member:
-            stays.append((seq, None))
+            periods.append((seq, None))
         elif not is_in and is_member:
-            stays[-1] = (stays[-1][0], seq)
+            periods[-1] = (periods[-1][0], seq)
 
     def covers(self, user: str, seq: int) -> bool:
         """Return whether the user was a member at a seq."""
@@ -322,13 +322,13 @@ class MembershipPeriods:
 
     def has_ended(self, user: str, seq: int) -> bool:
         """Return whether a seq is within a membership that has ended."""
-        stays = self.of.get(user, ())
-        return any(start <= seq <= end for start, end in stays if end is not None)
+        periods = self.of.get(user, ())
+        return any(start <= seq <= end for start, end in periods if end is not None)
 
     def open_since(self, user: str) -> int | None:
         """Return the start of a current member's period."""
-        stays = self.of.get(user)
-        return stays[-1][0] if stays and stays[-1][1] is None else None
+        periods = self.of.get(user)
+        return periods[-1][0] if periods and periods[-1][1] is None else None
 
     def members(self) -> list[str]:
         """Return the members at the end."""

@@ -39,7 +39,7 @@ class StoryIndex:
     def __init__(self, story: Story) -> None:
         self.story = story
         self.logs: dict[str, tuple[Shown, ...]] = {}
-        self.stays: dict[str, MembershipPeriods] = {}
+        self.periods: dict[str, MembershipPeriods] = {}
         self.asked: dict[tuple[str, str, str], Asked] = {}
         self.done: dict[tuple[str, str, str], Answered] = {}
         self.refused: dict[tuple[str, str, str], Answered] = {}
@@ -64,11 +64,11 @@ class StoryIndex:
     def set_log(self, chat: str, log: tuple[Shown, ...]) -> None:
         """Set the reference log of a chat."""
         self.logs[chat] = log
-        self.stays[chat] = MembershipPeriods(self.story.chats.get(chat, ()), log)
+        self.periods[chat] = MembershipPeriods(self.story.chats.get(chat, ()), log)
 
     def of(self, chat: str) -> MembershipPeriods:
         """Return the membership periods of a chat; empty for an unknown one."""
-        return self.stays.get(chat) or MembershipPeriods((), ())
+        return self.periods.get(chat) or MembershipPeriods((), ())
 
     def at(self, chat: str, seq: int) -> Shown | None:
         """Return the entry of the log at a seq."""

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from chatserver.domain.history_checks import is_contiguous, iter_not_ascending, list_missing_seqs
 from tests.support.checker import Violation
-from tests.support.losses import forget_lost
+from tests.support.losses import remove_lost
 from tests.support.story import (
     CHANGES_OF_CHATS,
     ENTRY_OF,
@@ -62,7 +62,7 @@ from tests.support.story_index import ExpectedMessage, StoryIndex
 
 def check_story(story: Story) -> list[Violation]:
     """Return every violation, deterministically for the same story."""
-    whole, index = StoryIndex(story), StoryIndex(forget_lost(story))
+    whole, index = StoryIndex(story), StoryIndex(remove_lost(story))
     found = [violation for rule in _RULES for violation in rule(index)]
     return [*found, *(violation for rule in _RULES_OF_ALL for violation in rule(whole))]
 
@@ -70,7 +70,7 @@ def check_story(story: Story) -> list[Violation]:
 def find_undelivered_entries(story: Story, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
     """Return the deliveries that are still missing, for polling."""
     scenes = [*story.scenes, *(Stored(chat, log) for chat, log in logs.items())]
-    index = StoryIndex(forget_lost(Story(story.chats, story.devices, scenes)))
+    index = StoryIndex(remove_lost(Story(story.chats, story.devices, scenes)))
     return list(_is_undelivered(index))
 
 
@@ -121,16 +121,16 @@ def _is_change_done(index: StoryIndex, asked: Asked, answer: Answered) -> bool:
     # It was applied after the entries known at the request and before later requests. Entries that
     # a device received and Redis lost prove nothing about seqs in the log.
     places = {(entry.seq, entry.mid) for entry in log}
-    told = (s for s in index.story.scenes if isinstance(s, Delivered) and s.chat == asked.chat)
-    seen = (s.entry for s in told if s.t < asked.t)
+    delivered = (s for s in index.story.scenes if isinstance(s, Delivered) and s.chat == asked.chat)
+    seen = (s.entry for s in delivered if s.t < asked.t)
     first = max((e.seq for e in seen if (e.seq, e.mid) in places), default=0)
     asks = {entry.seq: index.asked.get((asked.chat, entry.sender, entry.ref)) for entry in log}
     later = (seq for seq, ask in asks.items() if ask is not None and ask.t > answer.t)
     last = min(later, default=len(log) + 1)
-    stays, subject = index.of(asked.chat), asked.subject or asked.user
+    periods, subject = index.of(asked.chat), asked.subject or asked.user
     wants_in = asked.kind in {"invite", "join"}
     return any(
-        stays.is_member_after(subject, seq) == wants_in for seq in range(max(first, 1), last)
+        periods.is_member_after(subject, seq) == wants_in for seq in range(max(first, 1), last)
     )
 
 
@@ -163,9 +163,9 @@ def _may_be_both(index: StoryIndex, entry: Shown, chat: str) -> bool:
 
     A former member gets no confirmation of a change, because the chat does not exist for them.
     """
-    log, stays = index.logs[chat], index.of(chat)
-    was_removed = any(not stays.covers(entry.sender, e.seq) for e in log[entry.seq :])
-    has_left = stays.open_since(entry.sender) is None
+    log, periods = index.logs[chat], index.of(chat)
+    was_removed = any(not periods.covers(entry.sender, e.seq) for e in log[entry.seq :])
+    has_left = periods.open_since(entry.sender) is None
     return entry.kind in {"member", "update"} and (was_removed or has_left)
 
 
@@ -240,15 +240,15 @@ def _may_be_repeated(index: StoryIndex, user: str, device: str, entry: Shown, ch
 
 def _is_undelivered(index: StoryIndex) -> Iterator[Violation]:
     for chat, log in index.logs.items():
-        stays = index.of(chat)
+        periods = index.of(chat)
         for user, devices in sorted(index.story.devices.items()):
-            due = {entry.seq for entry in log if stays.covers(user, entry.seq)}
+            due = {entry.seq for entry in log if periods.covers(user, entry.seq)}
             for device in devices:
                 wanted = due
                 if device in index.restarted:
                     # A snapshot has the current chats of the user. Earlier entries must be read
                     # from history.
-                    since = stays.open_since(user)
+                    since = periods.open_since(user)
                     wanted = {seq for seq in due if since is not None and seq >= since}
                 delivered = {
                     s.entry.seq
@@ -264,10 +264,10 @@ def _is_undelivered(index: StoryIndex) -> Iterator[Violation]:
 def _has_incomplete_history(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         if isinstance(scene, Final):
-            stays = index.of(scene.chat)
-            is_member = stays.open_since(scene.user) is not None
+            periods = index.of(scene.chat)
+            is_member = periods.open_since(scene.user) is not None
             log = index.logs.get(scene.chat, ())
-            wanted = [e.seq for e in log if is_member and stays.covers(scene.user, e.seq)]
+            wanted = [e.seq for e in log if is_member and periods.covers(scene.user, e.seq)]
             got = [entry.seq for entry in scene.entries]
             if got != wanted:
                 missing, surplus = sorted(set(wanted) - set(got)), sorted(set(got) - set(wanted))
@@ -290,9 +290,9 @@ def _is_leaked(index: StoryIndex) -> Iterator[Violation]:
                 continue
             case _:
                 continue
-        stays = index.of(scene.chat)
+        periods = index.of(scene.chat)
         for seq in seqs:
-            if not stays.covers(scene.user, seq):
+            if not periods.covers(scene.user, seq):
                 yield Violation(
                     "P7", f"{scene.chat}#{seq} reached {where}, who was not a member then"
                 )

@@ -83,7 +83,7 @@ async def attach(person: Visitor, *files: FilePayload) -> None:
     await (await chosen.value).set_files(list(files))
 
 
-async def give(person: Visitor, kind: str, name: str, type_: str, content: bytes) -> None:
+async def insert_file(person: Visitor, kind: str, name: str, type_: str, content: bytes) -> None:
     """Drop or paste a file."""
     data = base64.b64encode(content).decode()
     await person.page.evaluate(GIVE, [kind, name, type_, data])
@@ -181,9 +181,9 @@ async def test_dropped_and_pasted_files_are_uploaded_removed_or_refused(
         await route.continue_()
 
     await page.route("**/v1/chats/*/attachments", hold)
-    await give(ann, "drop", "notes.txt", "text/plain", b"some notes")
-    await give(ann, "paste", "page.html", "text/html", b"<script>window.__xss = 1</script>")
-    await give(ann, "paste", "oops.txt", "text/plain", b"not this one")
+    await insert_file(ann, "drop", "notes.txt", "text/plain", b"some notes")
+    await insert_file(ann, "paste", "page.html", "text/html", b"<script>window.__xss = 1</script>")
+    await insert_file(ann, "paste", "oops.txt", "text/plain", b"not this one")
     await expect(uploads).to_have_count(3)
     await expect(page.get_by_role("progressbar")).to_have_count(3)
     await page.get_by_role("button", name="Remove oops.txt").click()

@@ -30,16 +30,16 @@ NewName = Callable[[str], str]
 @contextlib.asynccontextmanager
 async def consuming(client: ChatClient) -> AsyncIterator[list[events.Event]]:
     """Open a client; yield the list to which its events are added."""
-    heard: list[events.Event] = []
+    received: list[events.Event] = []
 
     async def consume() -> None:
         async for event in client.events():
-            heard.append(event)
+            received.append(event)
 
     async with client:
         reading = asyncio.create_task(consume())
         try:
-            yield heard
+            yield received
             await eventually(lambda: not client._events, DEADLINE_S, "all events are consumed")
         finally:
             reading.cancel()
@@ -64,7 +64,7 @@ async def test_chat_cleared_on_one_device_is_cleared_on_the_other_after_reconnec
         await wait_until_shown(phone, chat, ["secret-1", "secret-2"])
 
     laptop = device("laptop")
-    async with client_of(stack, bob_name) as bob, consuming(laptop) as heard:
+    async with client_of(stack, bob_name) as bob, consuming(laptop) as received:
         await bob.send(chat, "secret-3")
         with pytest.raises(BadRequest, match="upto"):
             await laptop.clear_chat("g-not-loaded")
@@ -75,17 +75,17 @@ async def test_chat_cleared_on_one_device_is_cleared_on_the_other_after_reconnec
         page = await laptop.history(chat)
         assert ([each.body for each in page.entries], page.has_more) == (["new"], False)
         assert preferences.cleared_upto == newest
-        assert events.ChatCleared(chat, newest) in heard
+        assert events.ChatCleared(chat, newest) in received
 
     phone = device("phone", SqliteStore(path))
-    async with consuming(phone) as heard:
+    async with consuming(phone) as received:
         await wait_until_shown(phone, chat, ["new"])
         known = phone.find_chat(chat)
         assert known is not None
         assert (known.cleared_upto, known.unread) == (newest, 1)
         page = await phone.history(chat)
         assert ([each.body for each in page.entries], page.has_more) == (["new"], False)
-        assert events.ChatCleared(chat, newest) in heard
+        assert events.ChatCleared(chat, newest) in received
 
     async with offline_client(stack, path) as client:
         page = await client.history(chat)

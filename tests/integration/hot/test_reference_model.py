@@ -98,7 +98,7 @@ class HotMachine(RuleBasedStateMachine):
         elif what == "fan out":
             self._fan_out(data)
         else:
-            self._disturb(data, chat, user)
+            self._change_other_state(data, chat, user)
 
     # the commit
 
@@ -205,7 +205,7 @@ class HotMachine(RuleBasedStateMachine):
 
     # other changes
 
-    def _disturb(self, data: st.DataObject, chat: ChatId, user: UserId) -> None:
+    def _change_other_state(self, data: st.DataObject, chat: ChatId, user: UserId) -> None:
         """Change members, move a user to another gateway, settle, or begin a new epoch."""
         what = data.draw(st.sampled_from(("members", "move", "settle", "settle", "epoch")))
         if what == "members" and self._model.is_open(chat):

@@ -106,7 +106,7 @@ class Faults:
         """
         self._faults.setdefault(operation, []).extend(faults)
 
-    def lose_answers(self, operation: str, times: int) -> None:
+    def drop_responses(self, operation: str, times: int) -> None:
         """Drop the responses to the next calls of an operation that the server executes."""
         left = times
 

@@ -219,7 +219,7 @@ async def is_drained(container: StorageContainer) -> bool:
     return left == 0 and await count_backlog(container) == 0
 
 
-async def lose_redis(container: StorageContainer) -> None:
+async def empty_redis(container: StorageContainer) -> None:
     """Empty Redis, and wait until the process detects the new epoch."""
     before = container.hot.get_epoch(0)
     await container.hot.call("FLUSHDB")

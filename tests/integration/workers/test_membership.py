@@ -43,7 +43,7 @@ class Crashed(Exception):
     """Raised at a failpoint in place of a process crash."""
 
 
-def asked(kind: type[Any], chat: ChatId, ref: str = "", **fields: Any) -> Any:
+def make_request(kind: type[Any], chat: ChatId, ref: str = "", **fields: Any) -> Any:
     """Create a request of a client."""
     return kind(id=1, chat=chat, ref=ref or f"q{next(_numbers)}", **fields)
 
@@ -98,7 +98,7 @@ async def test_invite_is_stored_in_both_tiers_and_delivered_to_all_members(
     chat = group.chat
 
     info = await container.membership.change(
-        ALICE, asked(frames.Invite, chat, users=[DAVE], role="admin")
+        ALICE, make_request(frames.Invite, chat, users=[DAVE], role="admin")
     )
 
     assert (info.members, info.count) == (["alice", "bob", "carol", "dave"], 4)
@@ -120,7 +120,7 @@ async def test_removed_member_gets_the_removal_and_no_later_entry(
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one", "two")
 
-    await container.membership.change(ALICE, asked(frames.Remove, chat, user=BOB))
+    await container.membership.change(ALICE, make_request(frames.Remove, chat, user=BOB))
     await gateway.send(await container.audiences.get(chat), "three")
 
     assert (await inbox_of(container, BOB))[-1] == 3
@@ -137,10 +137,10 @@ async def test_rejoining_member_gets_the_chat_event_again(
 ) -> None:
     """No message sent in between is delivered."""
     chat, gateway = group.chat, Gateway(container.hot)
-    await container.membership.change(BOB, asked(frames.Leave, chat))
+    await container.membership.change(BOB, make_request(frames.Leave, chat))
     await gateway.send(await container.audiences.get(chat), "secret")
 
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
 
     assert await inbox_of(container, BOB) == [1, "chat", 3]
     reader = await MemberCheck(container.hot, container.audiences).get_reader(chat, BOB)
@@ -155,11 +155,11 @@ async def test_member_rejoining_before_the_leave_was_delivered_gets_all_entries(
     await gateway.send(group, "one")
     crash_at(container, monkeypatch, "membership.after_redis")
     with pytest.raises(Crashed):
-        await container.membership.change(BOB, asked(frames.Leave, chat))
+        await container.membership.change(BOB, make_request(frames.Leave, chat))
     await gateway.send(await container.audiences.get_fresh(chat), "secret")
     crash_at(container, monkeypatch, "membership.after_redis")
     with pytest.raises(Crashed):
-        await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
     repair = RepairWorker(container, 0, "w1")
     await eventually(lambda: is_repaired(repair), 20, "members have what was committed")
 
@@ -179,12 +179,12 @@ async def test_leave_of_a_chat_that_became_small_is_delivered_once(
     async with open_container(redis_url, tables.settings, chats=limits) as container:
         chat = (await make_group(container, ALICE, BOB, CAROL, DAVE, erin)).chat
         await container.membership_propagation.finish(chat)
-        await container.membership.change(erin, asked(frames.Leave, chat))
+        await container.membership.change(erin, make_request(frames.Leave, chat))
         crash_at(container, monkeypatch, "membership.after_redis")
         with pytest.raises(Crashed):
-            await container.membership.change(DAVE, asked(frames.Leave, chat))
+            await container.membership.change(DAVE, make_request(frames.Leave, chat))
 
-        await container.membership.change(CAROL, asked(frames.Leave, chat))
+        await container.membership.change(CAROL, make_request(frames.Leave, chat))
 
         for user, own in ((ALICE, 3), (CAROL, 3), (DAVE, 2), (erin, 1)):
             assert [each for each in await inbox_of(container, user) if each != "chat"] == [own]
@@ -196,16 +196,18 @@ async def test_history_of_a_new_member_starts_at_joining_unless_open_to_all(
     """The setting applies at once, and after a load from the directory."""
     chat, check = group.chat, MemberCheck(container.hot, container.audiences)
     await Gateway(container.hot).send(group, "one", "two")
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
 
     assert (await check.get_reader(chat, DAVE)).first == 3
     assert (await check.get_reader(chat, BOB)).first == 1
-    await container.membership.change(ALICE, asked(frames.UpdateChat, chat, history="all"))
+    await container.membership.change(ALICE, make_request(frames.UpdateChat, chat, history="all"))
     assert (await check.get_reader(chat, DAVE)).first == 1
 
     await container.hot.call("HSET", container.hot.keys.chat(chat), "gate", "of-old:1")
     assert (await check.get_reader(chat, DAVE)).first == 1
-    await container.membership.change(ALICE, asked(frames.UpdateChat, chat, history="joined"))
+    await container.membership.change(
+        ALICE, make_request(frames.UpdateChat, chat, history="joined")
+    )
     assert (await check.get_reader(chat, DAVE)).first == 3
 
 
@@ -214,11 +216,11 @@ async def test_retry_of_a_change_with_its_ref_changes_nothing(
 ) -> None:
     """This also holds without the permission. Another change with the ref is a conflict."""
     chat = group.chat
-    transfer = asked(frames.SetRole, chat, "r1", user=BOB, role="owner")
+    transfer = make_request(frames.SetRole, chat, "r1", user=BOB, role="owner")
 
     first = await container.membership.change(ALICE, transfer)
     again = await container.membership.change(ALICE, transfer)
-    await container.membership.change(CAROL, leaving := asked(frames.Leave, chat, "r2"))
+    await container.membership.change(CAROL, leaving := make_request(frames.Leave, chat, "r2"))
     left = await container.membership.change(CAROL, leaving)
 
     assert first == again
@@ -230,7 +232,7 @@ async def test_retry_of_a_change_with_its_ref_changes_nothing(
         ("carol", ""),
     ]
     with pytest.raises(Conflict):
-        await container.membership.change(ALICE, asked(frames.Remove, chat, "r1", user=BOB))
+        await container.membership.change(ALICE, make_request(frames.Remove, chat, "r1", user=BOB))
 
 
 async def test_change_retry_by_former_member_returns_no_members_or_name(
@@ -238,16 +240,18 @@ async def test_change_retry_by_former_member_returns_no_members_or_name(
 ) -> None:
     """The retry succeeds, because the change was applied (P2). Other requests get not found."""
     chat = group.chat
-    await container.membership.change(ALICE, asked(frames.SetRole, chat, user=BOB, role="admin"))
-    invite = asked(frames.Invite, chat, users=[DAVE])
+    await container.membership.change(
+        ALICE, make_request(frames.SetRole, chat, user=BOB, role="admin")
+    )
+    invite = make_request(frames.Invite, chat, users=[DAVE])
     await container.membership.change(BOB, invite)
-    await container.membership.change(ALICE, asked(frames.Remove, chat, user=BOB))
+    await container.membership.change(ALICE, make_request(frames.Remove, chat, user=BOB))
 
     again = await container.membership.change(BOB, invite)
 
     assert again == frames.ChatInfo(chat, "group", [])
     with pytest.raises(NotFound):
-        await container.membership.change(BOB, asked(frames.Invite, chat, users=[CAROL]))
+        await container.membership.change(BOB, make_request(frames.Invite, chat, users=[CAROL]))
 
 
 async def test_refused_change_has_no_effect(container: StorageContainer, group: Audience) -> None:
@@ -255,14 +259,14 @@ async def test_refused_change_has_no_effect(container: StorageContainer, group: 
     chat = group.chat
     direct = await make_direct(container)
     refused: list[tuple[type[ChatError], UserId, Any]] = [
-        (Forbidden, BOB, asked(frames.Remove, chat, user=CAROL)),
-        (Forbidden, BOB, asked(frames.UpdateChat, chat, name="Mine")),
-        (NotFound, DAVE, asked(frames.Join, chat)),
-        (NotFound, DAVE, asked(frames.Leave, chat)),
-        (NotFound, ALICE, asked(frames.Invite, chat, users=["nobody"])),
-        (NotFound, ALICE, asked(frames.Leave, ChatId("g-nowhere"))),
-        (BadRequest, ALICE, asked(frames.UpdateChat, chat)),
-        (BadRequest, ALICE, asked(frames.Leave, direct.chat)),
+        (Forbidden, BOB, make_request(frames.Remove, chat, user=CAROL)),
+        (Forbidden, BOB, make_request(frames.UpdateChat, chat, name="Mine")),
+        (NotFound, DAVE, make_request(frames.Join, chat)),
+        (NotFound, DAVE, make_request(frames.Leave, chat)),
+        (NotFound, ALICE, make_request(frames.Invite, chat, users=["nobody"])),
+        (NotFound, ALICE, make_request(frames.Leave, ChatId("g-nowhere"))),
+        (BadRequest, ALICE, make_request(frames.UpdateChat, chat)),
+        (BadRequest, ALICE, make_request(frames.Leave, direct.chat)),
     ]
 
     for error, actor, request in refused:
@@ -282,11 +286,11 @@ async def test_concurrent_changes_are_serialized(
     joining = [UserId(f"user-{n}") for n in range(6)]
     await make_users(container, *joining)
     requests: list[tuple[UserId, Any]] = [
-        (ALICE, asked(frames.Invite, chat, users=[user])) for user in joining
+        (ALICE, make_request(frames.Invite, chat, users=[user])) for user in joining
     ]
     requests += [
-        (BOB, asked(frames.Leave, chat)),
-        (ALICE, asked(frames.SetRole, chat, user=CAROL, role="owner")),
+        (BOB, make_request(frames.Leave, chat)),
+        (ALICE, make_request(frames.SetRole, chat, user=CAROL, role="owner")),
     ]
 
     faults = Faults(container.messages._client)
@@ -330,7 +334,7 @@ async def test_change_interrupted_by_a_crash_is_completed_once(
     """After a crash between the stores or before the inboxes, all members get it once."""
     chat = group.chat
     monkeypatch.setattr("chatserver.service.membership.service.MARKER_TTL_S", 0)
-    request = asked(frames.Remove, chat, user=BOB)
+    request = make_request(frames.Remove, chat, user=BOB)
     crash_at(container, monkeypatch, f"membership.{failpoint}")
     with pytest.raises(Crashed):
         await container.membership.change(ALICE, request)
@@ -345,7 +349,7 @@ async def test_change_interrupted_by_a_crash_is_completed_once(
     if completed_by == "retry":
         await container.membership.change(ALICE, request)
     elif completed_by == "next change":
-        await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
     else:
         if completed_by == "load":
             await container.hot.call("FLUSHDB")
@@ -371,7 +375,7 @@ async def test_undelivered_join_is_delivered_by_repair_of_the_chat(
     chat = group.chat
     crash_at(container, monkeypatch, "membership.after_redis")
     with pytest.raises(Crashed):
-        await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
     repair = RepairWorker(container, 0, "w1")
 
     await eventually(repair.repair_once, 20, "the chat is overdue")
@@ -390,7 +394,9 @@ async def test_new_member_reads_nothing_before_the_join_after_a_loss_of_redis(
     async with running(persister_of(container).run()):
         crash_at(container, monkeypatch, "membership.after_directory")
         with pytest.raises(Crashed):
-            await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+            await container.membership.change(
+                ALICE, make_request(frames.Invite, chat, users=[DAVE])
+            )
         await Gateway(container.hot).send(group, "secret")
         await container.membership_propagation.apply(await container.directory.get_chat(chat))
 
@@ -424,12 +430,14 @@ async def test_join_followed_by_another_change_is_stored_in_the_directory(
     chat = group.chat
     crash_at(container, monkeypatch, "membership.after_directory")
     with pytest.raises(Crashed):
-        await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
     await Gateway(container.hot).send(group, "secret")
     crash_at(container, monkeypatch, "membership.after_redis")
 
     with pytest.raises(Crashed):
-        await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
+        await container.membership.change(
+            ALICE, make_request(frames.UpdateChat, chat, name="Other")
+        )
 
     stored = {each.user: each.joined for each in await container.directory.list_members(chat)}
     assert stored[DAVE] == 2
@@ -440,10 +448,12 @@ async def test_leave_of_the_owner_transfers_ownership_and_the_last_leave_ends_th
 ) -> None:
     """A chat without members does not exist."""
     chat = group.chat
-    await container.membership.change(ALICE, asked(frames.UpdateChat, chat, joining="open"))
-    await container.membership.change(ALICE, asked(frames.SetRole, chat, user=CAROL, role="admin"))
+    await container.membership.change(ALICE, make_request(frames.UpdateChat, chat, joining="open"))
+    await container.membership.change(
+        ALICE, make_request(frames.SetRole, chat, user=CAROL, role="admin")
+    )
     for user in (ALICE, CAROL, BOB):
-        await container.membership.change(user, asked(frames.Leave, chat))
+        await container.membership.change(user, make_request(frames.Leave, chat))
         members = await container.directory.list_members(chat)
         assert [member.joined for member in members] == [0] * len(members)
 
@@ -456,7 +466,7 @@ async def test_leave_of_the_owner_transfers_ownership_and_the_last_leave_ends_th
         ("bob", ""),
     ]
     with pytest.raises(NotFound):
-        await container.membership.change(DAVE, asked(frames.Join, chat))
+        await container.membership.change(DAVE, make_request(frames.Join, chat))
 
 
 async def test_entries_of_changes_are_persisted_like_messages(
@@ -464,9 +474,9 @@ async def test_entries_of_changes_are_persisted_like_messages(
 ) -> None:
     """History returns the same entries from both tiers."""
     chat = group.chat
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
     await container.membership.change(
-        ALICE, asked(frames.UpdateChat, chat, name="Other", joining="open")
+        ALICE, make_request(frames.UpdateChat, chat, name="Other", joining="open")
     )
     hot = await entries_of(container, chat)
 

@@ -22,10 +22,10 @@ from tests.integration.workers.support import (
 )
 from tests.integration.workers.test_membership import (
     Crashed,
-    asked,
     crash_at,
     entries_of,
     list_entry_roles,
+    make_request,
 )
 from tests.support.servers.processes import eventually
 
@@ -43,7 +43,7 @@ async def periods_of(container: StorageContainer, chat: ChatId, user: UserId) ->
     return await container.memberships.find_periods(chat, user)
 
 
-async def lose_redis(container: StorageContainer) -> None:
+async def empty_redis(container: StorageContainer) -> None:
     """Empty Redis, and wait until the process detects the new epoch."""
     before = container.hot.get_epoch(0)
     await container.hot.call("FLUSHDB")
@@ -64,10 +64,10 @@ async def test_crashed_leave_ends_the_period_at_its_entry(
     await gateway.send(group, "one")
     crash_at(container, monkeypatch, f"membership.{failpoint}")
     with pytest.raises(Crashed):
-        await container.membership.change(BOB, asked(frames.Leave, chat))
+        await container.membership.change(BOB, make_request(frames.Leave, chat))
     await gateway.send(await container.audiences.get_fresh(chat), "two")
 
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
 
     left = 1 + (await list_entry_roles(container, chat)).index(("bob", ""))
     assert left == (3 if failpoint == "after_directory" else 2)
@@ -85,13 +85,13 @@ async def test_period_of_a_leave_lost_with_redis_ends_at_the_repeated_entry(
     await gateway.send(group, "lost", "lost, too")
     crash_at(container, monkeypatch, "membership.after_redis")
     with pytest.raises(Crashed):
-        await container.membership.change(BOB, asked(frames.Leave, chat))
+        await container.membership.change(BOB, make_request(frames.Leave, chat))
     assert (await list_entry_roles(container, chat))[-1] == ("bob", "")
-    await lose_redis(container)
+    await empty_redis(container)
     await container.membership_propagation.finish(chat)
     await gateway.send(await container.audiences.get_fresh(chat), "secret", "secret, too")
 
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
 
     left = next(each.seq for each in await entries_of(container, chat) if each.user == BOB)
     assert (left, await periods_of(container, chat, BOB)) == (3, (Period(1, 3),))
@@ -106,11 +106,11 @@ async def test_period_of_a_delivered_leave_lost_with_redis_ends_at_the_repeated_
         await gateway.send(group, "one", "two")
         await eventually(lambda: is_stored(container))
     await gateway.send(group, "lost")
-    await container.membership.change(BOB, asked(frames.Leave, chat))
-    await lose_redis(container)
+    await container.membership.change(BOB, make_request(frames.Leave, chat))
+    await empty_redis(container)
     await gateway.send(await container.audiences.get_fresh(chat), "secret", "secret, too")
 
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
 
     texts = {entry.seq: entry.body for entry in await entries_of(container, chat)}
     assert [texts[seq] for seq in (3, 4, 5)] == ["", "secret", "secret, too"]
@@ -126,12 +126,12 @@ async def test_messages_deleted_for_oneself_stay_hidden_after_a_loss_of_redis_an
         await Gateway(container.hot).send(group, "one")
         await hidden.hide(BOB, chat, Seq(1))
         await eventually(lambda: is_stored(container))
-        await container.membership.change(BOB, asked(frames.Leave, chat))
+        await container.membership.change(BOB, make_request(frames.Leave, chat))
         await eventually(lambda: is_stored(container))
-    await lose_redis(container)
+    await empty_redis(container)
     await container.user_loader.load_user(BOB)
     assert await hidden.list_hidden(BOB, [chat]) == {}
 
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[BOB]))
 
     assert await hidden.list_hidden(BOB, [chat]) == {chat: frozenset({1})}

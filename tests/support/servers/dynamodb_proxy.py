@@ -189,10 +189,10 @@ class Storm:
         self.share = share
 
     def __call__(self, call: Call) -> Fault | None:
-        dice = self._dice
+        rng = self._dice
         if call.operation not in ("BatchWriteItem", "UpdateItem", "PutItem", "GetItem"):
             return None
-        if dice.random() >= self.share:
+        if rng.random() >= self.share:
             return None
         faults: list[Fault] = [
             Refuse("ProvisionedThroughputExceededException"),
@@ -204,8 +204,8 @@ class Storm:
             Cut(),
         ]
         if call.operation == "BatchWriteItem":
-            faults += [Partly(lambda _: dice.random() < 0.5)] * 4
-        return dice.choice(faults)
+            faults += [Partly(lambda _: rng.random() < 0.5)] * 4
+        return rng.choice(faults)
 
 
 # HTTP and JSON

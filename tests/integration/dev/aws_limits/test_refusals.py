@@ -19,10 +19,10 @@ STEPS = 12
 class Writer:
     """Makes random writes with unique marks, and records which were applied or refused."""
 
-    def __init__(self, table: Table, number: int, dice: random.Random) -> None:
+    def __init__(self, table: Table, number: int, rng: random.Random) -> None:
         self._table = table
         self._name = f"w{number}"
-        self._dice = dice
+        self._dice = rng
         self._count = 0
         self.applied: set[tuple[tuple[str, str], str]] = set()
         self.refused: set[tuple[tuple[str, str], str]] = set()
@@ -92,8 +92,8 @@ async def test_refused_writes_are_not_applied_and_all_others_are(
     limits = {"write_units": 1.0, "burst_s": 20.0, "transaction_ms": 5.0}
     limits |= {"unprocessed_share": 0.2, "seed": seed}
     async with open_table(dynamodb_server.endpoint, **limits) as table:
-        dice = random.Random(seed)
-        writers = [Writer(table, number, random.Random(dice.random())) for number in range(TASKS)]
+        rng = random.Random(seed)
+        writers = [Writer(table, number, random.Random(rng.random())) for number in range(TASKS)]
 
         await asyncio.gather(*(writer.run() for writer in writers))
         stored = await table.scan()

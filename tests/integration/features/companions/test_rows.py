@@ -88,7 +88,7 @@ async def test_change_with_lost_response_is_applied_once(
     """The retry finds the rows of the first attempt."""
     if operation == "update":
         await companions.create("ai-ada", FIRST)
-    tables.faults.lose_answers("TransactWriteItems", 1)
+    tables.faults.drop_responses("TransactWriteItems", 1)
 
     if operation == "create":
         await companions.create("ai-ada", FIRST)

@@ -92,7 +92,7 @@ async def test_repeated_create_succeeds(tables: Tables) -> None:
 async def test_create_with_lost_response_stores_one_row(tables: Tables, no_backoff: None) -> None:
     """The retry of the DynamoDB client finds the row of the first attempt."""
     sessions = SessionRows(tables.client, tables.settings)
-    tables.faults.lose_answers("PutItem", 1)
+    tables.faults.drop_responses("PutItem", 1)
 
     await sessions.create(make_session(1))
 
@@ -196,7 +196,7 @@ async def test_end_with_lost_response_is_applied_once(
 ) -> None:
     """The retry finds its own old row and succeeds."""
     sessions, session = await begin(tables)
-    tables.faults.lose_answers("TransactWriteItems", 1)
+    tables.faults.drop_responses("TransactWriteItems", 1)
 
     if operation == "delete":
         await sessions.delete(session, NOW_MS + 9000)

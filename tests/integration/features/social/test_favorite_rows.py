@@ -21,7 +21,7 @@ async def test_favorite_is_stored_once_in_two_rows(tables: Tables) -> None:
     rows = social_rows_of(tables)
     post, place = PostRef(IDS.next(), "alice"), IDS.next()
     message = MessageRef(ChatId("d-x"), Seq(17))
-    tables.faults.lose_answers("TransactWriteItems", 1)
+    tables.faults.drop_responses("TransactWriteItems", 1)
 
     assert await rows.favorites.save("bob", post, place)
     saved = await asyncio.gather(*(rows.favorites.save("bob", post, IDS.next()) for _ in range(4)))

@@ -92,7 +92,7 @@ async def test_edges_are_consistent_at_any_time_and_counts_are_exact_at_the_end(
     await make_users(container, *USERS)
     rows = social_rows_of(tables)
     follows = follows_of(container, rows)
-    tables.faults.lose_answers("TransactWriteItems", 2)
+    tables.faults.drop_responses("TransactWriteItems", 2)
     tables.faults.add("TransactWriteItems", *([lambda _: CONFLICT] + [lambda _: None] * 4) * 8)
     blocked: set[tuple[UserId, UserId]] = set()
     is_done = asyncio.Event()

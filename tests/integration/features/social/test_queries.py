@@ -135,7 +135,7 @@ async def test_follow_with_conflicts_is_retried_until_its_deadline(
 
     tokens = [body["ClientRequestToken"] for body in tables.faults.bodies("TransactWriteItems")]
     assert len(tokens) == 3 and len(set(tokens)) == 1
-    tables.faults.lose_answers("TransactWriteItems", 1)
+    tables.faults.drop_responses("TransactWriteItems", 1)
     assert await social_rows.graph.follow("carol", "alice", NOW_MS)
     assert ("u#alice#follower", "u#carol") in await social_rows.all()
     tables.faults.requests.clear()

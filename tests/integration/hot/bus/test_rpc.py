@@ -92,7 +92,7 @@ async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> Asy
         await cancel_task(task)
 
 
-def answering(payload: Any) -> Perform:
+def respond_with(payload: Any) -> Perform:
     """Return a function that responds to every call with this payload."""
 
     async def perform(call: Call, queue: CallQueue) -> None:
@@ -131,7 +131,7 @@ async def test_call_for_history_returns_messages(hot: HotClient) -> None:
     """Every field of a message is kept."""
     message = frames.Message(4, 40, CHAT, "m", ALICE, "r", "text", "näive 🙂", reply_to=2)
 
-    async with open_caller(hot) as caller, open_worker(hot, answering(HistoryRun([message]))):
+    async with open_caller(hot) as caller, open_worker(hot, respond_with(HistoryRun([message]))):
         assert (await caller.calls.read_run(CHAT, None, 3, 50, None)).messages == [message]
 
 
@@ -235,7 +235,7 @@ async def test_call_made_before_the_first_worker_is_answered(hot: HotClient) -> 
         waiting = asyncio.create_task(caller.calls.load_chat(CHAT))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
-        async with open_worker(hot, answering(None)):
+        async with open_worker(hot, respond_with(None)):
             await asyncio.wait_for(waiting, 20)
 
 
@@ -311,7 +311,7 @@ async def test_canceled_call_is_not_counted(
         first.cancel()
         await asyncio.wait([first])
 
-        async with open_worker(hot, answering(None)):
+        async with open_worker(hot, respond_with(None)):
             await caller.calls.load_chat(CHAT)
 
 
@@ -367,7 +367,7 @@ async def test_worker_queue_fails_when_its_stream_is_lost(hot: HotClient) -> Non
     with pytest.raises(Unavailable):
         await asyncio.wait_for(waiting, 30)
 
-    async with open_caller(hot) as caller, open_worker(hot, answering(None)):
+    async with open_caller(hot) as caller, open_worker(hot, respond_with(None)):
         await caller.calls.load_user(UserId("alice"))
 
 

@@ -83,7 +83,7 @@ def members(scripts: Scripts) -> dict[str, str]:
     return scripts.hash(scripts.keys.members(CHAT))
 
 
-def turnover(scripts: Scripts) -> dict[str, str]:
+def list_pending(scripts: Scripts) -> dict[str, str]:
     """Return the pending notifications."""
     return scripts.hash(scripts.keys.turnover(CHAT))
 
@@ -121,7 +121,7 @@ def test_change_members_new_member_joins_at_the_seq_of_their_entry(scripts: Scri
         "carol": "member:8",
         "dave": "admin:9",
     }
-    assert turnover(scripts) == {"2:carol": "in:8", "2:dave": "in:9"}
+    assert list_pending(scripts) == {"2:carol": "in:8", "2:dave": "in:9"}
 
 
 def test_change_members_entries_are_in_log_and_backlog_like_messages(scripts: Scripts) -> None:
@@ -187,7 +187,7 @@ def test_change_members_loaded_from_the_directory_gets_its_entries(scripts: Scri
 
     assert reply == [MADE, 1, 2]
     assert members(scripts) == {"alice": "member:0", "carol": "member:1"}
-    assert turnover(scripts) == {"2:carol": "in:1", "2:bob": "out:2:0"}
+    assert list_pending(scripts) == {"2:carol": "in:1", "2:bob": "out:2:0"}
 
 
 def test_change_members_loaded_with_its_entries_gets_no_new_ones(scripts: Scripts) -> None:
@@ -229,7 +229,7 @@ def test_change_members_user_who_left_gets_pending_entries(scripts: Scripts) -> 
     change(scripts, (CAROL, "member", True), version=2)
     change(scripts, (CAROL, "", False), (BOB, "", False), version=3, ref="r2", mid="M2")
 
-    pending = turnover(scripts)
+    pending = list_pending(scripts)
     assert pending == {"2:carol": "in:5", "3:carol": "out:6:4", "3:bob": "out:7:4"}
 
 
@@ -262,7 +262,7 @@ def test_change_that_makes_a_chat_large_records_its_seq(scripts: Scripts) -> Non
     assert change(scripts, ("carol", "member", True), large=2, turn="up") == [MADE, 8, 8]
 
     assert (scripts.head()["large"], scripts.head()["turns"]) == ("2", "+8")
-    assert turnover(scripts) == {"2:carol": "in:8", "2:+": "up:8"}
+    assert list_pending(scripts) == {"2:carol": "in:8", "2:+": "up:8"}
 
 
 def test_change_of_a_large_chat_records_that_it_is_large_for_notifications(
@@ -274,7 +274,7 @@ def test_change_of_a_large_chat_records_that_it_is_large_for_notifications(
     change(scripts, ("bob", "", False), ("carol", "member", True), large=1)
 
     assert scripts.head()["large"] == "1"
-    assert turnover(scripts) == {"2:bob": "out:1:0:1", "2:carol": "in:2:0:1"}
+    assert list_pending(scripts) == {"2:bob": "out:1:0:1", "2:carol": "in:2:0:1"}
 
 
 def test_change_that_makes_a_chat_small_keeps_unfinished_transitions(scripts: Scripts) -> None:
@@ -284,8 +284,8 @@ def test_change_that_makes_a_chat_small_keeps_unfinished_transitions(scripts: Sc
 
     change(scripts, ("dave", "", False), version=3, ref="change-2", mid="M2", turn="down")
     assert (scripts.head()["large"], scripts.head()["turns"]) == ("0", "+1,-2")
-    assert turnover(scripts)["3:+"] == "down:2"
-    assert turnover(scripts)["3:dave"] == "out:2:0:1"
+    assert list_pending(scripts)["3:+"] == "down:2"
+    assert list_pending(scripts)["3:dave"] == "out:2:0:1"
 
     scripts.finish_fan_outs((CHAT, 2))
     change(scripts, ("dave", "member", True), version=4, ref="c3", mid="M3", large=4, turn="up")
@@ -299,6 +299,6 @@ def test_change_without_entries_makes_a_new_chat_large(scripts: Scripts) -> None
     assert change(scripts, version=1, large=1, turn="up") == [MADE, 1, 0]
     assert change(scripts, version=1, large=1, turn="up") == [MADE, 1, 0]
 
-    assert turnover(scripts) == {"1:+": "up:0"}
+    assert list_pending(scripts) == {"1:+": "up:0"}
     assert (scripts.head()["gate"], scripts.head()["turns"]) == (GATE, "")
     assert (scripts.log(), scripts.waiting()) == ([], 0)

@@ -96,7 +96,7 @@ class FaultInjector:
         changed = data[:-1] + bytes([data[-1] ^ 1])
         await self.world.store.call("put_object", Key=segment.key, Body=changed)
 
-    async def grow_object(self, segment: Segment) -> None:
+    async def extend_object(self, segment: Segment) -> None:
         """Append bytes to an object."""
         data = await self.world.store.read(segment.key, size_max=1 << 24)
         await self.world.store.call("put_object", Key=segment.key, Body=data + b"more")

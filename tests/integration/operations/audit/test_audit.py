@@ -95,8 +95,8 @@ async def change_object(archive_world: World, _: list[Message]) -> None:
     await FaultInjector(archive_world).change_object((await archive_world.segments())[1])
 
 
-async def grow_object(archive_world: World, _: list[Message]) -> None:
-    await FaultInjector(archive_world).grow_object((await archive_world.segments())[1])
+async def extend_object(archive_world: World, _: list[Message]) -> None:
+    await FaultInjector(archive_world).extend_object((await archive_world.segments())[1])
 
 
 async def delete_row(archive_world: World, _: list[Message]) -> None:
@@ -145,7 +145,7 @@ FAULTS: dict[Callable[[World, list[Message]], Awaitable[None]], list[tuple[str, 
     break_item: [("item_unreadable", 0, 0), ("item_missing", 13, 13)],
     delete_object: [("object_missing", 5, 8)],
     change_object: [("object_changed", 5, 8)],
-    grow_object: [("object_changed", 5, 8)],
+    extend_object: [("object_changed", 5, 8)],
     delete_row: [("manifest_hole", 5, 8), ("orphan", 5, 8)],
     delete_last_row: [("manifest_hole", 9, 9), ("orphan", 9, 9)],
     overlap: [("overlap", 3, 6)],

@@ -73,7 +73,7 @@ async def persist(archive_world: World) -> None:
 
 async def test_audit_during_sends_edits_and_archiving_has_no_findings(archive_world: World) -> None:
     """Messages move through all tiers and change while they are audited."""
-    container, dice, sent, ends = (
+    container, rng, sent, ends = (
         archive_world.container,
         random.Random(5),
         0,
@@ -85,15 +85,15 @@ async def test_audit_during_sends_edits_and_archiving_has_no_findings(archive_wo
         async def send() -> None:
             nonlocal sent
             while True:
-                await gateway.send(pair, *(f"text {dice.random()}" for _ in range(5)), sender=ann)
+                await gateway.send(pair, *(f"text {rng.random()}" for _ in range(5)), sender=ann)
                 head = int(
                     await container.hot.call("HGET", container.hot.keys.chat(pair.chat), "seq")
                 )
                 for kind in ("edit", "reaction", "delete", "edit"):
-                    target = dice.randint(1, head) if sent % 3 else dice.randint(1, 10)
+                    target = rng.randint(1, head) if sent % 3 else rng.randint(1, 10)
                     with contextlib.suppress(ClientError):  # the target is an edit or is deleted
                         await commit_change(
-                            container, pair.chat, ann, kind, target, dice.choice("xyz")
+                            container, pair.chat, ann, kind, target, rng.choice("xyz")
                         )
                 sent = head
                 await asyncio.sleep(0.02)

@@ -104,15 +104,15 @@ async def test_social_audit_during_follows_and_likes_has_no_findings(
     posts = [await rows.post(users[0]) for _ in range(2)]
 
     async def live(number: int) -> None:
-        dice = random.Random(number)
+        rng = random.Random(number)
         while True:
-            one, other = dice.sample(users, 2)
-            line = ref_of(dice.choice(posts))
-            if dice.random() < 0.5:
+            one, other = rng.sample(users, 2)
+            line = ref_of(rng.choice(posts))
+            if rng.random() < 0.5:
                 await follows.follow(one, other)
             else:
                 await follows.unfollow(one, other)
-            await (social.like(one, line) if dice.random() < 0.6 else social.unlike(one, line))
+            await (social.like(one, line) if rng.random() < 0.6 else social.unlike(one, line))
 
     async def count() -> None:
         while True:

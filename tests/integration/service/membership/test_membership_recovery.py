@@ -21,8 +21,8 @@ from tests.integration.workers.support import (
     BOB,
     CAROL,
     Gateway,
+    empty_redis,
     is_drained,
-    lose_redis,
     make_group,
     make_users,
     open_container,
@@ -30,7 +30,7 @@ from tests.integration.workers.support import (
     running,
     stored_of,
 )
-from tests.integration.workers.test_membership import asked, inbox_of, list_entry_roles
+from tests.integration.workers.test_membership import inbox_of, list_entry_roles, make_request
 from tests.support.servers.processes import eventually
 from workers.delivery_repair import RepairWorker
 
@@ -95,9 +95,9 @@ async def send_one_stored_and_two_not(container: StorageContainer, group: Audien
 
 async def change_three_times(container: StorageContainer, chat: ChatId) -> None:
     """Make three changes, which are acknowledged and fanned out."""
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-    await container.membership.change(BOB, asked(frames.Leave, chat))
-    await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await container.membership.change(BOB, make_request(frames.Leave, chat))
+    await container.membership.change(ALICE, make_request(frames.UpdateChat, chat, name="Other"))
 
 
 @pytest.mark.parametrize("stored", [0, 1, 3])
@@ -111,21 +111,23 @@ async def test_lost_entries_are_repeated_and_no_others(
     chat = group.chat
     made = [INVITED, LEFT, NAMED]
     if stored == 1:
-        await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+        await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
         await persist(container)
-        await container.membership.change(BOB, asked(frames.Leave, chat))
-        await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
+        await container.membership.change(BOB, make_request(frames.Leave, chat))
+        await container.membership.change(
+            ALICE, make_request(frames.UpdateChat, chat, name="Other")
+        )
     else:
         await change_three_times(container, chat)
     if stored == 3:
         await persist(container)
 
     for _ in range(2):
-        await lose_redis(container)
+        await empty_redis(container)
         await container.audiences.get(chat)
     await persist(container)
     assert await container.membership_propagation.finish(chat)
-    await lose_redis(container)
+    await empty_redis(container)
     await container.audiences.get(chat)
     await persist(container)
 
@@ -161,7 +163,7 @@ async def test_entries_older_than_the_newest_messages_are_found(
     await Gateway(container.hot).send(await container.audiences.get_fresh(chat), *"abcdefg")
     await persist(container)
 
-    await lose_redis(container)
+    await empty_redis(container)
     await container.audiences.get(chat)
     await persist(container)
 
@@ -178,12 +180,12 @@ async def test_member_whose_join_is_repeated_reads_from_its_new_seq(
     await change_three_times(container, chat)
     assert await joined(container, chat) == 4
 
-    await lose_redis(container)
+    await empty_redis(container)
     loaded = await MemberCheck(container.hot, container.audiences).get_reader(chat, DAVE)
     assert not await container.membership_propagation.finish(chat)
     finished = await joined(container, chat)
     await persist(container)
-    await lose_redis(container)
+    await empty_redis(container)
     again = await MemberCheck(container.hot, container.audiences).get_reader(chat, DAVE)
 
     assert (loaded.first, finished, again.first) == (2, 2, 2)
@@ -198,7 +200,7 @@ async def test_member_who_left_is_notified_when_the_leave_is_repeated(
     chat = group.chat
     await change_three_times(container, chat)
 
-    await lose_redis(container)
+    await empty_redis(container)
     await container.audiences.get(chat)
     await container.membership_propagation.finish(chat)
 
@@ -215,15 +217,15 @@ async def test_member_reads_a_period_whose_join_and_leave_were_repeated(
     """Redis lost the join and the leave. A user who rejoins reads exactly that period."""
     chat = group.chat
     gateway = await send_one_stored_and_two_not(container, group)
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-    await container.membership.change(DAVE, asked(frames.Leave, chat))
-    await lose_redis(container)
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await container.membership.change(DAVE, make_request(frames.Leave, chat))
+    await empty_redis(container)
     await gateway.send(await container.audiences.get_fresh(chat), "four")
     if is_finished:
         await persist(container)
         assert await container.membership_propagation.finish(chat)
 
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
 
     assert await periods_of(container, chat) == ((2, 3),)
     assert await joined(container, chat) == 5
@@ -235,11 +237,11 @@ async def test_period_begins_at_the_repeated_join(
     """The user leaves before the directory has the new seq of the join."""
     chat = group.chat
     await send_one_stored_and_two_not(container, group)
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-    await lose_redis(container)
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
+    await empty_redis(container)
 
-    await container.membership.change(DAVE, asked(frames.Leave, chat))
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await container.membership.change(DAVE, make_request(frames.Leave, chat))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
 
     assert await periods_of(container, chat) == ((2, 3),)
 
@@ -253,15 +255,15 @@ async def test_member_who_rejoins_between_two_losses_does_not_read_the_gap(
     stored before that.
     """
     chat, gateway = group.chat, Gateway(container.hot)
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
     await persist(container)
-    await lose_redis(container)
-    await container.membership.change(DAVE, asked(frames.Leave, chat))
+    await empty_redis(container)
+    await container.membership.change(DAVE, make_request(frames.Leave, chat))
     await gateway.send(await container.audiences.get(chat), "secret")
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await container.membership.change(ALICE, make_request(frames.Invite, chat, users=[DAVE]))
     await persist(container)
-    await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
-    await lose_redis(container)
+    await container.membership.change(ALICE, make_request(frames.UpdateChat, chat, name="Other"))
+    await empty_redis(container)
 
     await container.audiences.get(chat)
 
@@ -275,12 +277,12 @@ async def test_change_retried_after_a_loss_of_redis_is_not_made_twice(
 ) -> None:
     """The change was stored, its response was lost, and the chat was not loaded since (P2)."""
     chat = group.chat
-    renamed = asked(frames.UpdateChat, chat, name="Other")
+    renamed = make_request(frames.UpdateChat, chat, name="Other")
     await container.membership.change(ALICE, renamed)
     await persist(container)
     assert await container.membership_propagation.finish(chat)
 
-    await lose_redis(container)
+    await empty_redis(container)
     await container.membership.change(ALICE, renamed)
     await persist(container)
 
@@ -295,7 +297,7 @@ async def test_change_beyond_the_limit_of_unstored_changes_is_unavailable(
     monkeypatch.setattr(change_records, "UNSTORED_MAX", 3)
     monkeypatch.setattr(membership, "ATTEMPTS_MAX", 2)
     await change_three_times(container, chat)
-    more = asked(frames.UpdateChat, chat, name="More")
+    more = make_request(frames.UpdateChat, chat, name="More")
 
     with pytest.raises(Unavailable):
         await container.membership.change(ALICE, more)
@@ -319,7 +321,7 @@ async def test_redis_drops_the_seqs_of_the_oldest_changes_first(
     async def rename(*numbers: int) -> None:
         for number in numbers:
             await container.membership.change(
-                ALICE, asked(frames.UpdateChat, chat, name=f"{number}")
+                ALICE, make_request(frames.UpdateChat, chat, name=f"{number}")
             )
 
     await rename(*range(20))

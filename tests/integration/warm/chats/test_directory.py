@@ -257,7 +257,7 @@ async def test_group_with_lost_responses_is_created_once(
     directory: Directory, tables: Tables, no_backoff: None, lost: int
 ) -> None:
     """The retry detects that the transaction was executed."""
-    tables.faults.lose_answers("TransactWriteItems", times=lost)
+    tables.faults.drop_responses("TransactWriteItems", times=lost)
 
     chat = await directory.create_group("g-1", "alice", MEMBERS, "All", NOW)
 

@@ -85,7 +85,7 @@ async def test_commit_with_a_lost_response_is_applied_once(
 ) -> None:
     """The retry detects that the change is already written."""
     chat, _ = await memberships.read(CHAT, [])
-    tables.faults.lose_answers("TransactWriteItems", 1)
+    tables.faults.drop_responses("TransactWriteItems", 1)
 
     written = await memberships.commit(chat, "what", {}, {}, ["bob"], {})
 

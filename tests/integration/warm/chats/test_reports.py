@@ -18,9 +18,9 @@ COUNT = 25
 async def rows(tables: Tables) -> Moderation:
     """Reports of several chats, some in the same millisecond."""
     made = Moderation(tables.client, tables.settings)
-    dice = random.Random(1)
+    rng = random.Random(1)
     for number in range(COUNT):
-        now_s = 1_800_000_000 + dice.randint(0, 8) / 1000
+        now_s = 1_800_000_000 + rng.randint(0, 8) / 1000
         assert await made.put_report(f"g-{number % 4}", 1 + number, f"u{number}", "rude", now_s)
     return made
 

@@ -81,23 +81,23 @@ class World:
             return type(exc).__name__
 
 
-def _message(dice: random.Random) -> PersistItem:
-    seq, chat, sender = dice.randint(1, 12), dice.choice(CHATS), dice.choice(USERS)
-    with_file = dice.random() < 0.3
+def _message(rng: random.Random) -> PersistItem:
+    seq, chat, sender = rng.randint(1, 12), rng.choice(CHATS), rng.choice(USERS)
+    with_file = rng.random() < 0.3
     message = Message(
         seq, START_TS + seq * STEP_US, chat, f"{chat}-{seq}", sender, f"r{seq}", "text",
         f"body {seq}", attachments=[FILE] if with_file else [],
-        expires_at=int(NOW_S) + 10_000 if dice.random() < 0.2 else None,
+        expires_at=int(NOW_S) + 10_000 if rng.random() < 0.2 else None,
     )  # fmt: skip
-    return PersistItem(message, dice.choice(USERS) if chat.startswith("d-") else None)
+    return PersistItem(message, rng.choice(USERS) if chat.startswith("d-") else None)
 
 
-async def put_messages(world: World, dice: random.Random) -> Any:
-    await world.messages.put_batch([_message(dice) for _ in range(dice.randint(1, 12))], 20)
+async def put_messages(world: World, rng: random.Random) -> Any:
+    await world.messages.put_batch([_message(rng) for _ in range(rng.randint(1, 12))], 20)
 
 
-async def read_run(world: World, dice: random.Random) -> Any:
-    chat, at = dice.choice(CHATS), dice.randint(0, 12)
+async def read_run(world: World, rng: random.Random) -> Any:
+    chat, at = rng.choice(CHATS), rng.randint(0, 12)
     return [
         await world.messages.find_head(chat),
         await world.messages.list_before(chat, at or None, 5),
@@ -107,19 +107,19 @@ async def read_run(world: World, dice: random.Random) -> Any:
     ]
 
 
-async def change_message(world: World, dice: random.Random) -> Any:
-    chat, seq = dice.choice(CHATS), dice.randint(1, 12)
-    ts, kind = START_TS + seq * STEP_US, dice.choice(("edit", "delete"))
+async def change_message(world: World, rng: random.Random) -> Any:
+    chat, seq = rng.choice(CHATS), rng.randint(1, 12)
+    ts, kind = START_TS + seq * STEP_US, rng.choice(("edit", "delete"))
     entry = Message(seq + 100, ts + 1, chat, "M", "ann", "r", kind, "new", target=seq)
     await world.changes.apply(chat, ts, [entry])
 
 
-async def page(world: World, dice: random.Random) -> Any:
-    query = dice.choice(
+async def page(world: World, rng: random.Random) -> Any:
+    query = rng.choice(
         (world.queries.list_chat, world.queries.list_active, world.files.list_with_files,
          world.queries.list_sent, world.queries.list_received)
     )  # fmt: skip
-    of = dice.choice(CHATS + USERS)
+    of = rng.choice(CHATS + USERS)
     found, start = [], None
     for _ in range(5):
         result = await query(of, limit=3, start=start)
@@ -130,20 +130,20 @@ async def page(world: World, dice: random.Random) -> Any:
     return found
 
 
-async def get_many(world: World, dice: random.Random) -> Any:
-    positions = {(dice.choice(CHATS), START_TS + dice.randint(1, 12) * STEP_US) for _ in range(9)}
+async def get_many(world: World, rng: random.Random) -> Any:
+    positions = {(rng.choice(CHATS), START_TS + rng.randint(1, 12) * STEP_US) for _ in range(9)}
     return await world.queries.get_many(positions)
 
 
-async def make_chat(world: World, dice: random.Random) -> Any:
-    chat, members = dice.choice(CHATS), dice.sample(USERS, 3)
+async def make_chat(world: World, rng: random.Random) -> Any:
+    chat, members = rng.choice(CHATS), rng.sample(USERS, 3)
     if chat.startswith("d-"):
         return await world.directory.create_direct(chat, members[0], members[1], NOW_S)
     return await world.directory.create_group(chat, members[0], members[1:], None, NOW_S)
 
 
-async def read_chat(world: World, dice: random.Random) -> Any:
-    chat, user = dice.choice(CHATS), dice.choice(USERS)
+async def read_chat(world: World, rng: random.Random) -> Any:
+    chat, user = rng.choice(CHATS), rng.choice(USERS)
     found = await world.directory.list_memberships(user, limit=2)
     more = found.next and await world.directory.list_memberships(user, limit=9, start=found.next)
     return [
@@ -156,40 +156,40 @@ async def read_chat(world: World, dice: random.Random) -> Any:
     ]
 
 
-async def change_members(world: World, dice: random.Random) -> Any:
-    chat = await world.memberships.get_chat(dice.choice(CHATS))
-    joining, leaving = dice.choice(USERS), dice.choice(USERS)
+async def change_members(world: World, rng: random.Random) -> Any:
+    chat = await world.memberships.get_chat(rng.choice(CHATS))
+    joining, leaving = rng.choice(USERS), rng.choice(USERS)
     if joining == leaving:
         return None
     added: Any = {joining: ("member", 1)}
-    banned = {leaving: "ann"} if dice.random() < 0.5 else None
+    banned = {leaving: "ann"} if rng.random() < 0.5 else None
     made = await world.memberships.commit(chat, "x", added, {}, {leaving}, {}, banned=banned)
     return [made, await world.moderation.list_bans(chat.chat, None, 5)]
 
 
-async def mark(world: World, dice: random.Random) -> Any:
-    chat, user = dice.choice(CHATS), dice.choice(USERS)
-    await world.member_state.put_marks([Mark(chat, user, dice.randint(1, 9), dice.randint(1, 9))])
-    await world.member_state.add_hidden(chat, user, [dice.randint(1, 9)])
+async def mark(world: World, rng: random.Random) -> Any:
+    chat, user = rng.choice(CHATS), rng.choice(USERS)
+    await world.member_state.put_marks([Mark(chat, user, rng.randint(1, 9), rng.randint(1, 9))])
+    await world.member_state.add_hidden(chat, user, [rng.randint(1, 9)])
     before = await world.preferences.get(UserId(user), ChatId(chat))
     after = msgspec.structs.replace(
-        before, rev=before.rev + 1, muted_until=dice.choice((None, int(NOW_S * 2)))
+        before, rev=before.rev + 1, muted_until=rng.choice((None, int(NOW_S * 2)))
     )
     await world.preferences.put(UserId(user), before, after, None)
     users = [UserId(each) for each in USERS]
     return sorted(await world.muted.find_unmuted(ChatId(chat), users, NOW_S))
 
 
-async def register(world: World, dice: random.Random) -> Any:
-    user, number = dice.choice(USERS), dice.randint(1, 3)
+async def register(world: World, rng: random.Random) -> Any:
+    user, number = rng.choice(USERS), rng.randint(1, 3)
     login = Login(user, f"L{number}", None, 1, 1, f"seed{number}", int(NOW_S) + 9_999)
-    await world.directory.put_user_if_absent(dice.choice(USERS), "n", NOW_S)
+    await world.directory.put_user_if_absent(rng.choice(USERS), "n", NOW_S)
     await world.accounts.create(user, user.title(), 1, "hash", login)
 
 
-async def read_account(world: World, dice: random.Random) -> Any:
-    user = dice.choice(USERS)
-    await world.accounts.put_profile(user, {"about": f"{dice.random():.3}"})
+async def read_account(world: World, rng: random.Random) -> Any:
+    user = rng.choice(USERS)
+    await world.accounts.put_profile(user, {"about": f"{rng.random():.3}"})
     return [
         await world.accounts.list_users(USERS),
         await world.accounts.list_logins(user),
@@ -198,12 +198,12 @@ async def read_account(world: World, dice: random.Random) -> Any:
     ]
 
 
-async def leave(world: World, dice: random.Random) -> Any:
-    return await world.personal.remove_rows(dice.choice(USERS))
+async def leave(world: World, rng: random.Random) -> Any:
+    return await world.personal.remove_rows(rng.choice(USERS))
 
 
-async def make_key(world: World, dice: random.Random) -> Any:
-    row = KeyRow(f"K{dice.randint(1, 4)}", "n", 1, frozenset({"send"}), f"{dice.random():.3}")
+async def make_key(world: World, rng: random.Random) -> Any:
+    row = KeyRow(f"K{rng.randint(1, 4)}", "n", 1, frozenset({"send"}), f"{rng.random():.3}")
     try:
         await world.keys.create(row)
     finally:
@@ -211,25 +211,25 @@ async def make_key(world: World, dice: random.Random) -> Any:
     return found
 
 
-async def upload(world: World, dice: random.Random) -> Any:
-    owner, chat = UserId(dice.choice(USERS)), ChatId(dice.choice(CHATS))
-    due = int(NOW_S) + dice.randint(1, 99)
-    file = File(f"F{dice.randint(1, 5)}", owner, chat, "n", "image/png", 10, "0" * 64, 1, due)
+async def upload(world: World, rng: random.Random) -> Any:
+    owner, chat = UserId(rng.choice(USERS)), ChatId(rng.choice(CHATS))
+    due = int(NOW_S) + rng.randint(1, 99)
+    file = File(f"F{rng.randint(1, 5)}", owner, chat, "n", "image/png", 10, "0" * 64, 1, due)
     try:
         return await world.uploads.create_file(file, Bounds(99, 2, 99))
     finally:
         await world.uploads.update_file(file.id, lambda it: dataclasses.replace(it, width=3))
 
 
-async def read_due(world: World, dice: random.Random) -> Any:
+async def read_due(world: World, rng: random.Random) -> Any:
     due = [await world.uploads.list_due(shard, int(NOW_S) * 2, 9) for shard in range(4)]
-    return [due, await world.uploads.find_file(f"F{dice.randint(1, 5)}")]
+    return [due, await world.uploads.find_file(f"F{rng.randint(1, 5)}")]
 
 
-async def moderate(world: World, dice: random.Random) -> Any:
-    one, other, chat = dice.choice(USERS), dice.choice(USERS), dice.choice(CHATS)
+async def moderate(world: World, rng: random.Random) -> Any:
+    one, other, chat = rng.choice(USERS), rng.choice(USERS), rng.choice(CHATS)
     await world.moderation.put_block(one, other, NOW_S)
-    await world.moderation.put_report(chat, dice.randint(1, 3), one, "why", NOW_S)
+    await world.moderation.put_report(chat, rng.randint(1, 3), one, "why", NOW_S)
     found = [
         await world.moderation.list_blocks(one, None, 9),
         await world.moderation.list_blockers(other),
@@ -242,23 +242,23 @@ async def moderate(world: World, dice: random.Random) -> Any:
     return found
 
 
-async def subscribe(world: World, dice: random.Random) -> Any:
-    user = UserId(dice.choice(USERS))
-    one = Subscription(f"S{dice.randint(1, 6)}", user, "fcm", "t", created_ms=dice.randint(1, 9))
+async def subscribe(world: World, rng: random.Random) -> Any:
+    user = UserId(rng.choice(USERS))
+    one = Subscription(f"S{rng.randint(1, 6)}", user, "fcm", "t", created_ms=rng.randint(1, 9))
     await world.pushes.put(one, NOW_S)
     return [await world.pushes.list_for_user(UserId(each), NOW_S) for each in USERS]
 
 
-async def archive(world: World, dice: random.Random) -> Any:
-    chat = ChatId(dice.choice(CHATS))
+async def archive(world: World, rng: random.Random) -> Any:
+    chat = ChatId(rng.choice(CHATS))
     top = await world.manifests.get_top(chat)
     first = Seq(top.seq + 1)
     segment = Segment(chat, first, Seq(first + 2), Ts(first), Ts(first + 2), 9, 9, "0" * 64, "t")
     await world.manifests.add_orphan(segment)
-    if dice.random() < 0.7:
+    if rng.random() < 0.7:
         await world.manifests.commit(segment, None, top)
     await world.manifests.record_trails(USERS[:2], chat, first)
-    await world.manifests.record_late(chat, dice.randint(1, 9))
+    await world.manifests.record_late(chat, rng.randint(1, 9))
     return [
         await world.manifests.list_covering(chat, 1, 99),
         await world.manifests.list_orphans(chat),
@@ -268,9 +268,9 @@ async def archive(world: World, dice: random.Random) -> Any:
     ]
 
 
-async def scan_due(world: World, dice: random.Random) -> Any:
+async def scan_due(world: World, rng: random.Random) -> Any:
     """Scan the due chats. The Scan reads items of all tenants but returns only the tenant's own."""
-    await world.manifests.record_due(dice.choice(CHATS), START_TS)
+    await world.manifests.record_due(rng.choice(CHATS), START_TS)
     found: set[str] = set()
     for part in range(2):
         start = None
@@ -282,8 +282,8 @@ async def scan_due(world: World, dice: random.Random) -> Any:
     return sorted(found)
 
 
-async def remove_old(world: World, dice: random.Random) -> Any:
-    chat = dice.choice(CHATS)
+async def remove_old(world: World, rng: random.Random) -> Any:
+    chat = rng.choice(CHATS)
     entries = await world.archivable.list_between(chat, START_TS, START_TS + 3 * STEP_US)
     return await world.archivable.remove(entries, 4)
 

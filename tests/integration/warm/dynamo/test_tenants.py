@@ -64,7 +64,7 @@ async def test_tenants_never_see_each_other_in_random_operations(
     dynamodb: str, tables: Tables, seed: int
 ) -> None:
     """With the same ids on shared tables, each tenant gets the results of separate tables."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     async with contextlib.AsyncExitStack() as stack:
         pairs: list[tuple[World, World]] = []
         for tenant in TENANTS[:2]:
@@ -77,7 +77,7 @@ async def test_tenants_never_see_each_other_in_random_operations(
             pairs.append((shared, alone))
         values = 0
         for _ in range(120):
-            (shared, alone), step, chance = dice.choice(pairs), dice.choice(STEPS), dice.random()
+            (shared, alone), step, chance = rng.choice(pairs), rng.choice(STEPS), rng.random()
             number = int(chance * 1e9)
             found, wanted = await asyncio.gather(shared.do(step, number), alone.do(step, number))
             assert found == wanted, step.__name__

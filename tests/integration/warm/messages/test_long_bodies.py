@@ -188,22 +188,22 @@ async def test_read_during_archiving_of_a_long_message_continues_in_the_archive(
 @pytest.mark.parametrize("seed", range(3))
 async def test_random_changes_leave_no_orphaned_object(world: LongBodyWorld, seed: int) -> None:
     """The changes are edits to long and short texts, reactions, deletions and blanked edits."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     wanted: dict[int, str] = {}
     edits: dict[int, int] = {}  # maps each message to its newest edit
     for seq in range(1, 5):
-        wanted[seq] = dice.choice(("short", f"{seq} {LONG}"))
+        wanted[seq] = rng.choice(("short", f"{seq} {LONG}"))
         await world.put(world.recent(seq, wanted[seq]))
     for seq in range(5, 35):
-        target, kind = dice.randint(1, 4), dice.choice(("edit", "edit", "reaction", "delete"))
-        if kind == "delete" and (dice.random() < 0.7 or not wanted[target]):
+        target, kind = rng.randint(1, 4), rng.choice(("edit", "edit", "reaction", "delete"))
+        if kind == "delete" and (rng.random() < 0.7 or not wanted[target]):
             continue
         if kind == "edit" and not wanted[target]:
             continue
-        body = {"edit": dice.choice(("brief", f"{seq} {LONG}")), "reaction": "x"}.get(kind, "")
+        body = {"edit": rng.choice(("brief", f"{seq} {LONG}")), "reaction": "x"}.get(kind, "")
         change = world.entry(seq, kind, target, body)
         await world.put(change)
-        times = dice.choice((1, 2))  # a change may be applied twice
+        times = rng.choice((1, 2))  # a change may be applied twice
         for _ in range(times):
             ts = world.recent(target, "").ts
             await world.changes().apply(world.chat, ts, [change])

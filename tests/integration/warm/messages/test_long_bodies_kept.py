@@ -159,7 +159,7 @@ async def test_archiving_stores_the_text_and_removes_the_object(
 
     await eventually(is_moved)
     assert await world.warm_seqs() == []
-    assert encoded(await world.walk_down()) == encoded(sent)
+    assert encoded(await world.read_backward()) == encoded(sent)
     assert b"".join((await world.objects()).values()).count(LONG[:-1].encode()) == 15
     await world.sweep()
     assert await world.keys() == set()
@@ -176,11 +176,11 @@ async def test_long_edit_of_an_archived_message_is_archived_by_the_next_run(
     edit = world.old(11, kind="edit", target=3, body=LONG)
     await world.changes().apply(world.chat, sent[2].ts, [edit])
 
-    assert (await world.walk_up())[2].body == LONG
+    assert (await world.read_forward())[2].body == LONG
     assert len(await world.keys()) == 1
     await world.archive_old()
     assert await world.keys() == set()
-    assert (await world.walk_up())[2].body == LONG
+    assert (await world.read_forward())[2].body == LONG
 
 
 async def test_archiving_stops_at_a_lost_body(world: LongBodyWorld) -> None:

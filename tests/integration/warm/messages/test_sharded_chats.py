@@ -293,18 +293,18 @@ async def test_archiving_a_sharded_chat_keeps_its_history(sharded_archive: World
 
     assert visit.moved == COUNT
     assert await raw_seqs(world.client, warm, world.chat) == {}
-    assert await world.walk_down() == await world.walk_up() == sent
+    assert await world.read_backward() == await world.read_forward() == sent
 
     newer = world.texts(30, COUNT + 1)
     await world.put(*newer)
     deletes = {seq: world.old(400 + seq, kind="delete", body="", target=seq) for seq in EDGES}
     for seq, entry in deletes.items():
         await world.container.message_changes.apply(world.chat, sent[seq - 1].ts, [entry])
-    deleted = [each.seq for each in await world.walk_down() if each.deleted]
+    deleted = [each.seq for each in await world.read_backward() if each.deleted]
     assert deleted == list(EDGES)
-    assert seqs(await world.walk_up()) == list(range(1, COUNT + 31))
+    assert seqs(await world.read_forward()) == list(range(1, COUNT + 31))
 
     await world.archive_old()
 
     assert await raw_seqs(world.client, warm, world.chat) == {}
-    assert [each.seq for each in await world.walk_up() if each.deleted] == list(EDGES)
+    assert [each.seq for each in await world.read_forward() if each.deleted] == list(EDGES)

@@ -134,7 +134,7 @@ async def test_batch_with_a_lost_response_is_stored_once(
     repository: MessageRepository, tables: Tables, no_backoff: None, queries: MessageIndexes
 ) -> None:
     """The retry writes the same items again."""
-    tables.faults.lose_answers("BatchWriteItem", times=2)
+    tables.faults.drop_responses("BatchWriteItem", times=2)
 
     await repository.put_batch(batch(message(1), message(2)), timeout_s=20)
 

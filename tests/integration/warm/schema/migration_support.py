@@ -98,7 +98,7 @@ class Lines:
 SMALL = Options(segments=3, page_items=7)
 
 
-async def up(
+async def migrate_up(
     tables: Tables, options: Options = SMALL, clock: JumpClock | None = None
 ) -> tuple[int, Lines]:
     """Run the pending example migrations; return the schema version and the output."""
@@ -126,11 +126,11 @@ def runner_of(
     )
 
 
-async def up_with_crashes(
+async def migrate_up_with_crashes(
     tables: Tables,
     options: Options,
     clock: JumpClock,
-    dice: random.Random,
+    rng: random.Random,
     migrations: Sequence[Migration] = EXAMPLES,
 ) -> int:
     """Run the migrations with crashes at random calls until a run completes; return the crashes."""
@@ -138,8 +138,8 @@ async def up_with_crashes(
         client = CrashingClient(
             tables.client,
             tables.settings,
-            dice.randint(1, 25 + crashes),
-            is_after=dice.random() < 0.5,
+            rng.randint(1, 25 + crashes),
+            is_after=rng.random() < 0.5,
         )
         runner = runner_of(tables, client, options, clock, Lines(), migrations)
         try:
@@ -154,13 +154,13 @@ async def up_with_crashes(
 class Writer:
     """Writes and changes messages like the current release."""
 
-    def __init__(self, tables: Tables, chat: str, dice: random.Random) -> None:
+    def __init__(self, tables: Tables, chat: str, rng: random.Random) -> None:
         settings = tables.settings
         self.shards = ShardList(tables.client, settings)
         self._messages = MessageRepository(tables.client, settings, shards=self.shards)
         self._changes = MessageChanges(tables.client, settings, shards=self.shards)
         self._chat = chat
-        self._dice = dice
+        self._dice = rng
         self.head = 0
         self.revs: dict[Key, int] = {}
         self.deleted: set[Key] = set()

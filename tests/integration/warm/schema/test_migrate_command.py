@@ -200,12 +200,12 @@ async def test_migrations_under_load_with_kills_and_two_releases_lose_nothing(
     async with asyncio.TaskGroup() as tasks:
         listening = tasks.create_task(gateway.listen())
         chatting = tasks.create_task(clients.chat(stop))
-        dice = random.Random(8)
+        rng = random.Random(8)
         up = ("migrate", "up", "--segments", "3", "--page-items", "10", "--max-write-units", "2000")
         for failpoint in (
             "after_index_begun:kill",
-            f"after_write:kill:{dice.randint(2, 30)}",
-            f"before_checkpoint:kill:{dice.randint(2, 5)}",
+            f"after_write:kill:{rng.randint(2, 30)}",
+            f"before_checkpoint:kill:{rng.randint(2, 5)}",
             "after_version:kill",
         ):
             code, output = await run(start, *up, CHAT_FAILPOINT=f"migrate.{failpoint}")

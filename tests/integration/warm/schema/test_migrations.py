@@ -39,11 +39,11 @@ from tests.integration.warm.schema.migration_support import (
     ThreadWriter,
     Writer,
     is_fill,
+    migrate_up,
+    migrate_up_with_crashes,
     reply,
     rows_of_messages,
     scan_all,
-    up,
-    up_with_crashes,
     with_schema_version,
     writing,
 )
@@ -61,11 +61,11 @@ async def test_up_with_crashes_fills_each_item_once_and_loses_no_newer_write(
     tables: Tables, seed: int
 ) -> None:
     """Crashes occur at random calls, while an old and a new release write and change messages."""
-    dice, clock = random.Random(seed), JumpClock()
-    old, new = Writer(tables, "old", dice), ThreadWriter(tables, "new", dice)
+    rng, clock = random.Random(seed), JumpClock()
+    old, new = Writer(tables, "old", rng), ThreadWriter(tables, "new", rng)
     new.start(tables)
     # The messages that the new release changes were written before it was deployed.
-    before = Writer(tables, "new", dice)
+    before = Writer(tables, "new", rng)
     await old.put(90)
     await before.put(60)
     new.head, new.revs = before.head, before.revs
@@ -74,18 +74,18 @@ async def test_up_with_crashes_fills_each_item_once_and_loses_no_newer_write(
     await change_log.begin()
 
     async with writing(old, new):
-        crashes = await up_with_crashes(tables, SMALL, clock, dice)
+        crashes = await migrate_up_with_crashes(tables, SMALL, clock, rng)
     filled = await SchemaRows(tables.client, tables.settings).get_state()
     then = rows_of_messages(await scan_all(tables))
     assert all("thread" in then[key] for key in first if "reply_to" in then[key])
     async with writing(new):  # the old release has ended
-        crashes += await up_with_crashes(tables, CONTRACT_4, clock, dice)
+        crashes += await migrate_up_with_crashes(tables, CONTRACT_4, clock, rng)
     contracted = await SchemaRows(tables.client, tables.settings).get_state()
     replaced = rows_of_messages(await scan_all(tables))
     assert all(add_thread(row) is None for row in replaced.values())
     new.start(tables)
     async with writing(new):
-        crashes += await up_with_crashes(tables, CONTRACT_5, clock, dice)
+        crashes += await migrate_up_with_crashes(tables, CONTRACT_5, clock, rng)
 
     assert crashes > 5
     assert filled == SchemaState(3, 1)
@@ -111,8 +111,8 @@ async def test_up_with_crashes_fills_each_item_once_and_loses_no_newer_write(
 
 async def test_old_release_keeps_unknown_attributes(tables: Tables) -> None:
     """An edit or reaction by an older release does not remove a newer attribute."""
-    dice = random.Random(1)
-    new, old = ThreadWriter(tables, "c", dice), Writer(tables, "c", dice)
+    rng = random.Random(1)
+    new, old = ThreadWriter(tables, "c", rng), Writer(tables, "c", rng)
     new.start(tables)
     await new.put(20)
     old.head = new.head
@@ -154,9 +154,9 @@ async def test_fill_of_a_stale_item_overwrites_no_newer_write(tables: Tables) ->
 async def test_fill_with_a_lost_response_is_applied_once(tables: Tables) -> None:
     """The retry finds that the item is filled."""
     await Writer(tables, "c", random.Random(2)).put(5)
-    tables.faults.lose_answers("UpdateItem", 3)
+    tables.faults.drop_responses("UpdateItem", 3)
 
-    version, _ = await up(tables)
+    version, _ = await migrate_up(tables)
 
     assert version == 3
     assert all(add_thread(row) is None for row in await scan_all(tables))
@@ -164,14 +164,14 @@ async def test_fill_with_a_lost_response_is_applied_once(tables: Tables) -> None
 
 async def test_plan_estimates_the_units_that_up_consumes(tables: Tables) -> None:
     """The estimate from a sample is within 25 % of the consumption that the server reports."""
-    dice = random.Random(4)
+    rng = random.Random(4)
     for chat in range(12):
-        await Writer(tables, f"c{chat}", dice).put(25)
-    await Writer(tables, "long", dice).put(150)
+        await Writer(tables, f"c{chat}", rng).put(25)
+    await Writer(tables, "long", rng).put(150)
 
     found = await estimate(tables.client, tables.settings, EXAMPLES)
     (_, fill, check, removal, pins) = found
-    _, lines = await up(tables)
+    _, lines = await migrate_up(tables)
 
     (summary,) = [line for line in lines.output if line.startswith("3 thread-fill: 450 items")]
     read_units, write_units = (float(word) for word in summary.split() if "." in word)
@@ -190,25 +190,25 @@ async def test_contract_is_refused_while_older_processes_run_and_without_its_opt
     """The error names the older process. Afterwards processes of that schema cannot start."""
     clock, settings, client = JumpClock(), tables.settings, tables.client
     with pytest.raises(Conflict, match="2 thread-index must run first"):
-        await up(tables, CONTRACT_4)
+        await migrate_up(tables, CONTRACT_4)
     with pytest.raises(Conflict, match="contract: 3 is not one; the contracts are 4, 5"):
-        await up(tables, Options(contract=3))
-    version, lines = await up(tables)
+        await migrate_up(tables, Options(contract=3))
+    version, lines = await migrate_up(tables)
     assert version == 3
     assert "migrate up --contract 4" in lines.output[-1]
 
     async with watch_schema(client, settings, "worker", clock):
         with pytest.raises(Conflict, match=r"replace them first: worker-.* \(schema 1\)"):
-            await up(tables, CONTRACT_4)
+            await migrate_up(tables, CONTRACT_4)
     with pytest.raises(Conflict, match=r"4 thread-only must run first: .* up --contract 4`"):
-        await up(tables, CONTRACT_5)
+        await migrate_up(tables, CONTRACT_5)
     with constants(LATER):
         async with watch_schema(client, settings, "worker", clock):
-            assert (await up(tables, CONTRACT_4))[0] == 4
+            assert (await migrate_up(tables, CONTRACT_4))[0] == 4
             # An operator repeats a run that was killed at its end.
-            version, lines = await up(tables, CONTRACT_4)
+            version, lines = await migrate_up(tables, CONTRACT_4)
             assert (version, lines.output) == (4, ["4 thread-only: done already"])
-            assert (await up(tables, CONTRACT_5))[0] == 5
+            assert (await migrate_up(tables, CONTRACT_5))[0] == 5
         async with watch_schema(client, with_schema_version(settings, 4), "worker", clock):
             pass  # this process is older but compatible
 
@@ -251,7 +251,7 @@ async def test_second_run_fails_if_the_first_keeps_the_lock(
         assert await rows.claim("first", clock.time()) == 1
 
     with pytest.raises(Unavailable, match="another `chatserver migrate up` is running: first"):
-        await up(tables)
+        await migrate_up(tables)
     clock.ahead_s = 61
     assert await rows.claim("second", clock.time()) == 2
     segment = Segment(0, {"chatid": {"S": "c"}, "ts": {"N": "1"}}, read=5, write_units=1.5)
@@ -300,7 +300,7 @@ async def test_marker_of_an_expiring_message_is_not_changed(tables: Tables) -> N
     await writer.store([reply(1, "c", expires_at=2_000_000_000)])
     await writer.store(batch(message(2, chat="c")))
 
-    await up(tables)
+    await migrate_up(tables)
 
     rows = await scan_all(tables)
     assert sorted(row["chatid"]["S"] for row in rows) == ["c", "c", "c#gone"]
@@ -323,7 +323,7 @@ async def test_example_1_fills_lazily_and_in_bulk_and_then_reads_by_index(
     assert {seq for (_, seq), row in rows.items() if "thread" in row} == {5, 30, 33}
     assert "reply_to" in rows["c", 33]  # for readers of the old release
     for options, version in ((SMALL, 3), (CONTRACT_4, 4), (CONTRACT_5, 5)):
-        assert (await up(tables, options))[0] == version
+        assert (await migrate_up(tables, options))[0] == version
     new.start(tables)
     await new.threads.put(message(34, chat="c", reply_to=2))
     tables.faults.requests.clear()
@@ -347,17 +347,17 @@ async def test_example_2_pins_need_their_migration_and_match_the_flag(
     with pytest.raises(Unavailable, match="the tables have schema 1; run `chatserver migrate up`"):
         await pins.pin("c", 1, message(1).ts)
     for options in (SMALL, CONTRACT_4, CONTRACT_5, SMALL):
-        version, _ = await up(tables, options)
+        version, _ = await migrate_up(tables, options)
     assert version == 6
-    tables.faults.lose_answers("TransactWriteItems", 5)
+    tables.faults.drop_responses("TransactWriteItems", 5)
     changes = 0
 
     async def work(seed: int) -> None:
         nonlocal changes
-        dice, pins = random.Random(seed), Pins(tables.client, tables.settings, SystemClock())
+        rng, pins = random.Random(seed), Pins(tables.client, tables.settings, SystemClock())
         for _ in range(6):
-            seq = dice.randint(1, 6)
-            is_pin = dice.random() < 0.6
+            seq = rng.randint(1, 6)
+            is_pin = rng.random() < 0.6
             is_done = await (pins.pin if is_pin else pins.unpin)("c", seq, message(seq).ts)
             changes += is_done * (1 if is_pin else -1)
 

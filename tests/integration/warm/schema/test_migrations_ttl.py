@@ -22,9 +22,9 @@ from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.schema.migration_support import (
     JumpClock,
     Lines,
+    migrate_up_with_crashes,
     runner_of,
     scan_all,
-    up_with_crashes,
 )
 from tests.integration.warm.support import START_TS, FixedClock, Tables, batch, message, reply
 
@@ -59,7 +59,9 @@ async def switch(tables: Tables, options: Options = CONTRACT) -> tuple[int, Line
 
 async def test_ttl_is_switched_by_runs_that_crash_anywhere(tables: Tables) -> None:
     """Each run continues from the current state of the table."""
-    crashes = await up_with_crashes(tables, CONTRACT, JumpClock(), random.Random(174), [SWITCH])
+    crashes = await migrate_up_with_crashes(
+        tables, CONTRACT, JumpClock(), random.Random(174), [SWITCH]
+    )
 
     assert crashes > 3
     switched = {"TimeToLiveStatus": "ENABLED", "AttributeName": "removed_at"}

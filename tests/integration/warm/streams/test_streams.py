@@ -360,27 +360,27 @@ async def test_stream_with_splits_and_killed_readers_is_handled_completely(
     world: StreamWorld, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Each record is handled at least once, in shard order, and parents before children."""
-    dice, server = random.Random(seed), world.server
+    rng, server = random.Random(seed), world.server
     server.page_records = 2
     monkeypatch.setattr(stream_reader, "CHECKPOINT_S", 0.0)
     parents: dict[str, str | None] = {server.first.id: None}
     open_ = [server.first]
     tasks: list[tuple[StreamReader, asyncio.Task[None]]] = []
     for number in range(40):
-        shard = dice.choice(open_)
-        match dice.choice(("put", "put", "split", "start", "kill", "expire", "fail")):
+        shard = rng.choice(open_)
+        match rng.choice(("put", "put", "split", "start", "kill", "expire", "fail")):
             case "put":
-                world.remove(dice.randint(1, 4), shard)
+                world.remove(rng.randint(1, 4), shard)
             case "split" if len(parents) < 16:
                 open_.remove(shard)
-                made = server.split(shard, dice.randint(1, 3))
+                made = server.split(shard, rng.randint(1, 3))
                 parents |= {child.id: shard.id for child in made}
                 open_ += made
             case "start" if len(tasks) < 3:
                 reader = world.reader(f"r{number}", 0.01)
                 tasks.append((reader, asyncio.create_task(reader.run())))
             case "kill" if tasks:
-                await kill(*tasks.pop(dice.randrange(len(tasks))))
+                await kill(*tasks.pop(rng.randrange(len(tasks))))
                 if not tasks:
                     world.clock.ahead_s += LEASE_S + 1
             case "expire":

@@ -98,7 +98,9 @@ class World:
         """Write entries to DynamoDB as the persist worker does."""
         await self.container.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
 
-    async def walk_down(self, limit: int = 50, reader: OlderTiers | None = None) -> list[Message]:
+    async def read_backward(
+        self, limit: int = 50, reader: OlderTiers | None = None
+    ) -> list[Message]:
         """Read the chat page by page, newest first; return it oldest first."""
         found: list[Message] = []
         before: int | None = None
@@ -110,7 +112,7 @@ class World:
                 return found
             before = page.messages[0].seq
 
-    async def walk_up(self, limit: int = 50) -> list[Message]:
+    async def read_forward(self, limit: int = 50) -> list[Message]:
         """Read the chat page by page, oldest first."""
         found: list[Message] = []
         while True:

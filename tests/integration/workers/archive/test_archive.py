@@ -29,8 +29,8 @@ NOW_TS = 4_000_000_000_000_000  # timestamp of messages that are not old
 
 async def assert_history(archive_world: World, sent: list[Message]) -> None:
     """Check that readers in both directions get exactly these messages."""
-    assert encoded(await archive_world.walk_down(limit=33)) == encoded(sent)
-    assert encoded(await archive_world.walk_up(limit=33)) == encoded(sent)
+    assert encoded(await archive_world.read_backward(limit=33)) == encoded(sent)
+    assert encoded(await archive_world.read_forward(limit=33)) == encoded(sent)
 
 
 async def test_old_messages_move_and_pages_cross_the_tiers(archive_world: World) -> None:
@@ -117,7 +117,7 @@ async def test_changes_of_archived_messages_are_readable_at_once_and_written_to_
     sent = archive_world.texts(50)
     await archive_world.put(*sent)
     await archive_world.archive_old()
-    changes, before = archive_world.container.message_changes, await archive_world.walk_down()
+    changes, before = archive_world.container.message_changes, await archive_world.read_backward()
     edit, reaction = (
         edit_of(archive_world, 7, 51, "better"),
         archive_world.old(53, kind="reaction", body="+", target=9),
@@ -127,7 +127,7 @@ async def test_changes_of_archived_messages_are_readable_at_once_and_written_to_
     await changes.apply(archive_world.chat, sent[7].ts, [delete_of(archive_world, 8, 52)])
     await changes.apply(archive_world.chat, sent[8].ts, [reaction])
     await changes.apply(archive_world.chat, sent[6].ts, [edit])  # this is a retry
-    at_once = await archive_world.walk_down()
+    at_once = await archive_world.read_backward()
     late = [each.chat for each in await archive_world.container.manifests.list_late()]
     await archive_world.container.get(ArchiveContainer).archiver.merge_changes(archive_world.chat)
 
@@ -136,7 +136,7 @@ async def test_changes_of_archived_messages_are_readable_at_once_and_written_to_
     assert at_once[8].reactions == {"alice": "+"}
     assert archive_world.chat in late
     assert await archive_world.warm_seqs() == []
-    assert encoded(await archive_world.walk_up()) == encoded(at_once)
+    assert encoded(await archive_world.read_forward()) == encoded(at_once)
     stored = b"".join((await archive_world.objects()).values())
     assert b"text 8 " not in stored
     assert b"better" in stored
@@ -159,13 +159,13 @@ async def test_deletion_from_a_segment_that_crashed_is_completed_by_the_next_run
         await archive_world.container.get(ArchiveContainer).archiver.merge_changes(
             archive_world.chat
         )
-    between = await archive_world.walk_down()
+    between = await archive_world.read_backward()
     await archive_world.container.get(ArchiveContainer).archiver.merge_changes(archive_world.chat)
 
     assert between[4].deleted
     assert b"text 5 " not in b"".join((await archive_world.objects()).values())
     assert len(await archive_world.objects()) == 1
-    assert encoded(await archive_world.walk_up()) == encoded(between)
+    assert encoded(await archive_world.read_forward()) == encoded(between)
 
 
 async def test_change_between_commit_and_removal_is_not_lost(archive_world: World) -> None:
@@ -184,13 +184,13 @@ async def test_change_between_commit_and_removal_is_not_lost(archive_world: Worl
     await archive_world.archiver(Interrupted(archive_world, change)).archive_chat(
         archive_world.chat
     )
-    left, seen = await archive_world.warm_seqs(), await archive_world.walk_down()
+    left, seen = await archive_world.warm_seqs(), await archive_world.read_backward()
     await archive_world.archive_old()
 
     assert left == [3, 6]
     assert (seen[2].deleted, seen[5].body) == (True, "new")
     assert await archive_world.warm_seqs() == []
-    assert encoded(await archive_world.walk_up()) == encoded(seen)
+    assert encoded(await archive_world.read_forward()) == encoded(seen)
     assert b"text 3 " not in b"".join((await archive_world.objects()).values())
 
 
@@ -226,13 +226,13 @@ async def test_expiring_message_is_never_written_to_s3(archive_world: World) -> 
     await archive_world.put(archive_world.old(1), expiring, over, archive_world.old(4))
 
     visit = await archive_world.archive_old()
-    alive = await archive_world.walk_down()
+    alive = await archive_world.read_backward()
     again = await archive_world.archive_old()
     left = await archive_world.warm_seqs()
     table = archive_world.container.settings.warm.table_prefix + "messages"
     key = {"chatid": {"S": archive_world.chat}, "ts": {"N": str(expiring.ts)}}
     await archive_world.client.call("delete_item", {"TableName": table, "Key": key})  # as TTL does
-    ended = await archive_world.walk_up()
+    ended = await archive_world.read_forward()
 
     stored = b"".join((await archive_world.objects()).values())
     assert (visit.moved, again.moved, left) == (4, 0, [2])
@@ -322,8 +322,8 @@ async def test_segment_cache_stays_within_its_size(archive_world: World) -> None
     counts = loads._value.get(), hits._value.get()
     reader = archive_world.reader(cache_bytes_max=30_000)
 
-    await archive_world.walk_down(limit=5, reader=reader)
-    await archive_world.walk_down(limit=5, reader=reader)
+    await archive_world.read_backward(limit=5, reader=reader)
+    await archive_world.read_backward(limit=5, reader=reader)
 
     assert loads._value.get() - counts[0] == 16  # eight objects, each loaded twice
     assert hits._value.get() - counts[1] == 16

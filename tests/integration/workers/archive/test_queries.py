@@ -218,7 +218,7 @@ async def test_queries_return_archived_messages_as_history_does(archive_world: W
     page = await tiers.queries().list_chat(tiers.a, archive_world.chat, TimeRange(), 200, None)
 
     expected = tiers.expected("chat", TimeRange())
-    by_seq = {each.seq: each for each in await archive_world.walk_down()}
+    by_seq = {each.seq: each for each in await archive_world.read_backward()}
     assert page.items == [by_seq[seq] for seq in expected]
     assert page.next is None
 

@@ -147,7 +147,7 @@ async def test_restored_range_is_readable_by_history_and_all_queries(archive_wor
     ]
     assert not is_over
     assert await tiers_of(archive_world) == {"warm": [*range(4, 10)], "cold": [1, 2, 3, 10, 11, 12]}
-    assert encoded(await archive_world.walk_down(5, archive_world.reader())) == encoded(sent)
+    assert encoded(await archive_world.read_backward(5, archive_world.reader())) == encoded(sent)
     assert [[each.seq for each in page.items] for page in pages] == [
         [4, 5, 6, 7, 8, 9],
         [4, 5, 6, 7, 8, 9],
@@ -178,7 +178,7 @@ async def test_restored_range_is_removed_when_it_expires(archive_world: World) -
 
     assert (first, kept) == (False, [6, 7, 8])
     assert archive_world.chat in due
-    assert encoded(await archive_world.walk_up(5)) == encoded(sent)
+    assert encoded(await archive_world.read_forward(5)) == encoded(sent)
     assert summary(await audited(archive_world)) == []
 
 
@@ -220,7 +220,7 @@ async def test_changes_of_restored_messages_are_written_to_their_segment(
         archive_world.chat, sent[3].ts, [edit_of(archive_world, 4, "", kind="delete")]
     )
     await changes.apply(archive_world.chat, sent[2].ts, [edit_of(archive_world, 9, "newer")])
-    seen = await archive_world.walk_down(5)
+    seen = await archive_world.read_backward(5)
     noted = [each.chat for each in await archive_world.container.manifests.list_late()]
     await archive_world.container.get(ArchiveContainer).archiver.merge_changes(archive_world.chat)
 
@@ -232,7 +232,7 @@ async def test_changes_of_restored_messages_are_written_to_their_segment(
     assert await archive_world.warm_seqs() == [*range(1, COUNT + 1)]
     assert summary(await audited(archive_world)) == []
     assert await archiver_of(archive_world, ClockAhead()).end_restored(archive_world.chat)
-    assert encoded(await archive_world.walk_up(5)) == encoded(seen)
+    assert encoded(await archive_world.read_forward(5)) == encoded(seen)
     assert await archive_world.warm_seqs() == []
 
 
@@ -251,7 +251,7 @@ async def test_removal_of_a_range_that_crashed_is_completed_by_the_next_run(
         await later.end_restored(archive_world.chat)
     with pytest.raises(Conflict):
         await restore(archive_world, 1, 6)
-    between = await archive_world.walk_up(5)
+    between = await archive_world.read_forward(5)
     is_over = await later.end_restored(archive_world.chat)
     await restore(archive_world, 1, 6)
 
@@ -372,7 +372,7 @@ async def test_killed_restore_command_continues_at_its_checkpoint(archive_world:
         async with asyncio.timeout(90):
             output, _ = await process.communicate()
         codes.append(process.returncode)
-        assert encoded(await archive_world.walk_up(5)) == encoded(sent), output
+        assert encoded(await archive_world.read_forward(5)) == encoded(sent), output
 
     assert (plan[0], planned) == (0, [])
     assert f"{COUNT} entries to restore" in plan[1] and "48 write units now" in plan[1]

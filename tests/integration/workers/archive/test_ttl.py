@@ -58,10 +58,10 @@ async def test_archived_items_are_left_to_ttl_and_not_read_again(ttl_world: TtlW
     }
     assert not faults.bodies("DeleteItem")
     assert await world.segments() == segments
-    assert encoded(await world.walk_down()) == encoded(sent)
+    assert encoded(await world.read_backward()) == encoded(sent)
     await ttl_world.delete_by_ttl(*range(1, 61))
-    assert encoded(await world.walk_up()) == encoded(sent)
-    assert encoded(await world.walk_down()) == encoded(sent)
+    assert encoded(await world.read_forward()) == encoded(sent)
+    assert encoded(await world.read_backward()) == encoded(sent)
 
 
 async def test_change_of_an_archived_item_before_its_deletion_is_written_to_the_segment(
@@ -83,7 +83,7 @@ async def test_change_of_an_archived_item_before_its_deletion_is_written_to_the_
     stored = b"".join((await world.objects()).values())
     assert b"text 8 " not in stored
     assert b"better" in stored
-    seen = await world.walk_up()
+    seen = await world.read_forward()
     assert (seen[2].body, seen[7].deleted) == ("better", True)
 
 
@@ -102,7 +102,7 @@ async def test_item_without_ttl_is_removed_by_the_worker_after_a_crash(
     await ttl_world.archiver.merge_changes(world.chat)
 
     assert await world.warm_seqs() == list(range(1, 11))
-    assert encoded(await world.walk_up()) == encoded(sent)
+    assert encoded(await world.read_forward()) == encoded(sent)
 
 
 async def test_item_with_a_distant_ttl_is_removed_by_the_worker(ttl_world: TtlWorld) -> None:
@@ -128,10 +128,10 @@ async def test_expiring_message_keeps_its_text_until_ttl_deletes_it(ttl_world: T
     await ttl_world.archive_old()
 
     assert (await ttl_world.items())[2]["ttl"]["N"] == str(now + 3600)
-    assert (await world.walk_up())[1].body == "for an hour"
+    assert (await world.read_forward())[1].body == "for an hour"
     assert b"for an hour" not in b"".join((await world.objects()).values())
     await ttl_world.delete_by_ttl(2)
-    assert (await world.walk_up())[1].deleted
+    assert (await world.read_forward())[1].deleted
 
 
 async def test_deletion_of_archived_and_expired_items_needs_no_restore(ttl_world: TtlWorld) -> None:
@@ -170,7 +170,7 @@ async def test_item_deleted_before_it_was_archived_is_restored_and_archived(
     await ttl_world.removals.handle(removed)
     await ttl_world.removals.handle(removed)
 
-    seen = await world.walk_up()
+    seen = await world.read_forward()
     assert [each.seq for each in seen] == list(range(1, 9))
     assert (seen[0].body, seen[1].deleted, seen[2].body) == (sent[0].body, True, "better")
     items = await ttl_world.items()
@@ -179,7 +179,7 @@ async def test_item_deleted_before_it_was_archived_is_restored_and_archived(
     assert await ttl_world.is_recorded_late()
     await ttl_world.archive_old()
     assert await world.warm_seqs() == [5, 6, 7, 8]
-    assert encoded(await world.walk_down()) == encoded(seen)
+    assert encoded(await world.read_backward()) == encoded(seen)
 
 
 async def test_deleted_item_with_an_unarchived_change_is_restored_and_archived(
@@ -198,12 +198,12 @@ async def test_deleted_item_with_an_unarchived_change_is_restored_and_archived(
     await ttl_world.change("reaction", sent[1], 7, "+")  # overrides the archive, without the edit
 
     await ttl_world.removals.handle(removed)
-    seen = await world.walk_up()
+    seen = await world.read_forward()
     await ttl_world.archiver.merge_changes(world.chat)
 
     assert (seen[1].body, seen[1].reactions) == ("better", {"alice": "+"})
     assert 2 not in await world.warm_seqs()
-    assert (await world.walk_up())[1] == seen[1]
+    assert (await world.read_forward())[1] == seen[1]
     assert b"better" in b"".join((await world.objects()).values())
 
 
@@ -226,7 +226,7 @@ async def test_restore_of_deleted_items_that_crashed_is_completed_by_a_retry(
             await ttl_world.removals.handle(removed)
     await ttl_world.removals.handle(removed)
 
-    assert encoded(await world.walk_up()) == encoded(sent)
+    assert encoded(await world.read_forward()) == encoded(sent)
     assert await ttl_world.is_recorded_late()
 
 
@@ -240,11 +240,11 @@ async def test_restored_deletion_is_applied_to_its_restored_message(ttl_world: T
     removed += await ttl_world.delete_by_ttl(4)
 
     await ttl_world.removals.handle(removed[:1])
-    before = (await world.walk_up())[0].deleted
+    before = (await world.read_forward())[0].deleted
     await ttl_world.removals.handle(removed[1:])
 
     assert not before
-    assert (await world.walk_up())[0].deleted
+    assert (await world.read_forward())[0].deleted
 
 
 async def test_invalid_item_does_not_prevent_the_handling_of_others(ttl_world: TtlWorld) -> None:
@@ -308,7 +308,7 @@ async def test_sweeper_deletes_expired_and_archived_items_only(
 
     assert first == [1, 2, 3, 4, 5, 7]
     assert await archive_world.warm_seqs() == [7]
-    seen = await archive_world.walk_up()
+    seen = await archive_world.read_forward()
     assert encoded(seen[:5]) == encoded(old)
     assert [each.deleted for each in seen[5:]] == [True, False]
 
@@ -346,7 +346,7 @@ async def test_worker_archives_restored_items_above_the_archived_ones(
     await ArchiveWorker(archive_world.container, 0, "w1").sweep()
 
     assert [each.count for each in await archive_world.segments()] == [3]
-    assert encoded(await archive_world.walk_up()) == encoded(sent)
+    assert encoded(await archive_world.read_forward()) == encoded(sent)
 
 
 @contextlib.asynccontextmanager
@@ -433,5 +433,5 @@ async def test_killed_worker_process_is_replaced_without_losing_deleted_items(
             await eventually(is_archived, 60)
 
     assert checkpoint is None
-    assert encoded(await archive_world.walk_up()) == encoded(sent)
+    assert encoded(await archive_world.read_forward()) == encoded(sent)
     await archive_world.assert_only_segments()

@@ -60,7 +60,7 @@ async def test_sweep_archives_due_chats_and_skips_them_until_due_again(
 
     assert archive_world.chat in in_one
     assert sorted(in_one) == sorted(in_three)
-    assert encoded(await archive_world.walk_up())[:90] == encoded(sent)
+    assert encoded(await archive_world.read_forward())[:90] == encoded(sent)
     assert archive_world.chat not in again[0]
     assert (await archive_world.segments())[-1].last == 90
 

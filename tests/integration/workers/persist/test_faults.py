@@ -161,7 +161,7 @@ async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
     container: StorageContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
 ) -> None:
     """The table has each acked message once and in its current state (F4, F21-F23)."""
-    dice, expected_messages = random.Random(5), ExpectedMessages(container, gateway)
+    rng, expected_messages = random.Random(5), ExpectedMessages(container, gateway)
     chats = [
         await make_direct(container),
         await make_direct(container, ALICE, CAROL),
@@ -173,13 +173,13 @@ async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
 
     async def send_random(count: int) -> None:
         for number in range(count):
-            chat = dice.choice(chats)
-            await expected_messages.send(chat, *texts(dice.randint(1, 9), f"{number}"))
-            target = dice.randint(1, expected_messages.tops[chat.chat])
+            chat = rng.choice(chats)
+            await expected_messages.send(chat, *texts(rng.randint(1, 9), f"{number}"))
+            target = rng.randint(1, expected_messages.tops[chat.chat])
             if (body := expected_messages.bodies[chat.chat, target]) and not body.startswith(
                 "changed"
             ):
-                if dice.random() < 0.7:
+                if rng.random() < 0.7:
                     await expected_messages.edit(chat, target, f"changed {number}")
                 else:
                     await expected_messages.delete(chat, target)
@@ -191,7 +191,7 @@ async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
     kills = 0
     while kills < 2:  # only kills with a backlog count, because a fast worker may have finished
         async with worker_process(container, fault_proxy.endpoint) as worker:
-            calls = len(fault_proxy.calls) + dice.randint(5, 30)
+            calls = len(fault_proxy.calls) + rng.randint(5, 30)
             await eventually(lambda least=calls: has_made(least), 60)  # type: ignore[misc]  # mypy does not see that `least` has a default
             await send_random(8)
             worker.send_signal(signal.SIGKILL)

@@ -19,12 +19,12 @@ from tests.integration.workers.support import (
     BOB,
     CAROL,
     Gateway,
-    lose_redis,
+    empty_redis,
     make_group,
     make_users,
     open_container,
 )
-from tests.integration.workers.test_membership import asked
+from tests.integration.workers.test_membership import make_request
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -58,11 +58,11 @@ def notify_only(container: StorageContainer, patch: pytest.MonkeyPatch, user: Us
     """Notify only one user of a transition, as if the process crashed after that."""
     turn = container.inboxes.append_transition
 
-    async def turn_one(chat: ChatId, version: int, news: Any, **more: Any) -> Any:
+    async def notify_one(chat: ChatId, version: int, news: Any, **more: Any) -> Any:
         await turn(chat, version, [each for each in news if each[0] == user], **more)
         raise Unavailable("other users were not notified")
 
-    patch.setattr(container.inboxes, "append_transition", turn_one)
+    patch.setattr(container.inboxes, "append_transition", notify_one)
 
 
 async def save_redis(container: StorageContainer) -> dict[bytes, bytes]:
@@ -73,17 +73,17 @@ async def save_redis(container: StorageContainer) -> dict[bytes, bytes]:
 
 async def restore_redis(container: StorageContainer, saved: dict[bytes, bytes]) -> None:
     """Restore Redis from a dump in a new epoch; wait until the process detects it."""
-    await lose_redis(container)
+    await empty_redis(container)
     epoch_key = container.hot.keys.epoch(0).encode()
     for key, value in saved.items():
         if key != epoch_key:
             await container.hot.call("RESTORE", key, 0, value, "REPLACE")
 
 
-async def shrink(container: StorageContainer, chat: ChatId) -> None:
+async def make_small(container: StorageContainer, chat: ChatId) -> None:
     """Remove two of four members, so that the chat is small again (entries 2 and 3)."""
     for user in (BOB, CAROL):
-        await container.membership.change(ALICE, asked(frames.Remove, chat, user=user))
+        await container.membership.change(ALICE, make_request(frames.Remove, chat, user=user))
 
 
 async def test_member_who_joined_and_left_gets_both_transitions(
@@ -95,9 +95,11 @@ async def test_member_who_joined_and_left_gets_both_transitions(
         await make_users(container, DAVE)
         with monkeypatch.context() as patch:
             suppress_notifications(container, patch)
-            await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-            await shrink(container, chat)
-            await container.membership.change(DAVE, asked(frames.Leave, chat))
+            await container.membership.change(
+                ALICE, make_request(frames.Invite, chat, users=[DAVE])
+            )
+            await make_small(container, chat)
+            await container.membership.change(DAVE, make_request(frames.Leave, chat))
 
         await container.membership_propagation.finish(chat)
 
@@ -118,7 +120,9 @@ async def test_transition_during_the_notification_of_another_keeps_the_order(
         await make_users(container, DAVE)
         with monkeypatch.context() as patch:
             suppress_notifications(container, patch)
-            await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+            await container.membership.change(
+                ALICE, make_request(frames.Invite, chat, users=[DAVE])
+            )
         get_with_notices = container.audiences.get_with_notices
 
         async def get_late(chat: ChatId) -> Any:
@@ -126,7 +130,7 @@ async def test_transition_during_the_notification_of_another_keeps_the_order(
             with monkeypatch.context() as patch:
                 suppress_notifications(container, patch)
                 patch.setattr(container.audiences, "get_with_notices", get_with_notices)
-                await shrink(container, chat)
+                await make_small(container, chat)
             await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "four")
             monkeypatch.setattr(container.audiences, "get_with_notices", get_with_notices)
             return found
@@ -150,9 +154,13 @@ async def test_user_state_loaded_before_a_transition_gets_each_entry_once(
         await make_users(container, DAVE)
         with monkeypatch.context() as patch:
             suppress_notifications(container, patch)
-            await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-            await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
-        await lose_redis(container)
+            await container.membership.change(
+                ALICE, make_request(frames.Invite, chat, users=[DAVE])
+            )
+            await container.membership.change(
+                ALICE, make_request(frames.UpdateChat, chat, name="Other")
+            )
+        await empty_redis(container)
         for user in (ALICE, DAVE):
             await container.user_loader.load_user(user)
         subscriptions = LargeChatSubscriptions(container.hot, GatewayId("gw1"), 60)
@@ -179,12 +187,16 @@ async def test_transition_lost_with_redis_is_delivered_again(
         await make_users(container, DAVE)
         with monkeypatch.context() as patch:
             notify_only(container, patch, ALICE)
-            await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+            await container.membership.change(
+                ALICE, make_request(frames.Invite, chat, users=[DAVE])
+            )
         saved = await save_redis(container)
         with monkeypatch.context() as patch:
             suppress_notifications(container, patch)
             await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "lost")
-            await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
+            await container.membership.change(
+                ALICE, make_request(frames.UpdateChat, chat, name="Other")
+            )
         await restore_redis(container, saved)
         await container.user_loader.load_user(ALICE)
         subscriptions = LargeChatSubscriptions(container.hot, GatewayId("gw1"), 60)

@@ -24,8 +24,8 @@ from tests.integration.workers.support import (
     CAROL,
     GATEWAY,
     Gateway,
+    empty_redis,
     is_drained,
-    lose_redis,
     make_group,
     open_container,
     persister_of,
@@ -57,16 +57,16 @@ async def commit_change(
 
 async def make_history(container: StorageContainer, gateway: Gateway, team: Audience) -> None:
     """Commit eight messages with random changes; the sequence is always the same."""
-    dice = random.Random(7)
+    rng = random.Random(7)
     for number in range(1, 9):
         await gateway.send(team, f"text {number}")
         for _ in range(4):
-            target = dice.randint(1, number)
-            user = dice.choice((ALICE, BOB, CAROL))
-            kind = dice.choice(("edit", "edit", "reaction", "reaction", "delete"))
+            target = rng.randint(1, number)
+            user = rng.choice((ALICE, BOB, CAROL))
+            kind = rng.choice(("edit", "edit", "reaction", "reaction", "delete"))
             sender = user if kind == "reaction" else ALICE
-            if kind != "delete" or dice.random() < 0.4:
-                await commit_change(container, team.chat, sender, kind, target, dice.choice("xyz"))
+            if kind != "delete" or rng.random() < 0.4:
+                await commit_change(container, team.chat, sender, kind, target, rng.choice("xyz"))
 
 
 async def list_backlog(container: StorageContainer) -> list[Entry]:
@@ -181,7 +181,7 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
         async with running(persister_of(container).run()):
             await eventually(is_stored)
     (before,) = await container.messages.list_after(chat, 0, 1)
-    await lose_redis(container)
+    await empty_redis(container)
     await gateway.send(await container.audiences.get(chat), "four", sender=BOB)
     await persist(container)
 
@@ -284,7 +284,7 @@ async def test_change_with_a_lost_response_is_applied_once(container: StorageCon
     """The condition of the retry fails, and the item has the right state."""
     one = message(1)
     await container.messages.put_batch(batch(one), 5)
-    Faults(container.messages._client).lose_answers("UpdateItem", 1)
+    Faults(container.messages._client).drop_responses("UpdateItem", 1)
 
     await container.message_changes.apply(one.chat, one.ts, [entry_of(2, "edit", "two")])
 

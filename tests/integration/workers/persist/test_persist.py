@@ -350,7 +350,7 @@ async def test_persist_retries_a_write_with_a_lost_response(
 ) -> None:
     """The outcome is unknown, so the write is repeated (F23)."""
     team = await make_direct(container)
-    Faults(container.messages._client).lose_answers("BatchWriteItem", 2)
+    Faults(container.messages._client).drop_responses("BatchWriteItem", 2)
     await gateway.send(team, *texts(10))
 
     async with running(persister_of(container).run()):
