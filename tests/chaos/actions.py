@@ -38,7 +38,7 @@ class Actions:
         await getattr(self, f"_do_{action.name}")(*action.args)
         await asyncio.sleep(0.01)
 
-    def _ask(self, user: int, chat: int, kind: Any, device: int = 0, **more: Any) -> None:
+    def _request(self, user: int, chat: int, kind: Any, device: int = 0, **more: Any) -> None:
         ref = f"{kind}-{next(self._simulation.refs)}"
         names = (self._simulation.users[user], self._simulation.chats[chat])
         asked = Asked(self._simulation.now(), *names, ref, kind, **more)
@@ -50,16 +50,16 @@ class Actions:
 
     # user actions
 
-    async def _do_say(self, user: int, device: int, chat: int, count: int) -> None:
+    async def _do_send(self, user: int, device: int, chat: int, count: int) -> None:
         for _ in range(count):
             body = f"{user} says {self._simulation.round}.{next(self._simulation.refs)}"
-            self._ask(user, chat, "send", device, body=body)
+            self._request(user, chat, "send", device, body=body)
 
-    async def _do_chorus(self, chat: int, count: int) -> None:
+    async def _do_send_as_all(self, chat: int, count: int) -> None:
         names = self._simulation.story.chats[self._simulation.chats[chat]]
         for user, name in enumerate(self._simulation.users):
             if name in names:
-                await self._do_say(user, user % 2, chat, count)
+                await self._do_send(user, user % 2, chat, count)
 
     def _target(self, user: int, chat: int, which: int, *, is_own: bool) -> int | None:
         found = [
@@ -73,26 +73,26 @@ class Actions:
         target = self._target(user, chat, which, is_own=True)
         if target is not None:
             body = f"{user} means {self._simulation.round}.{next(self._simulation.refs)}"
-            self._ask(user, chat, "edit", device, body=body, target=target)
+            self._request(user, chat, "edit", device, body=body, target=target)
 
     async def _do_delete(self, user: int, device: int, chat: int, which: int) -> None:
         target = self._target(user, chat, which, is_own=True)
         if target is not None:
-            self._ask(user, chat, "delete", device, target=target)
+            self._request(user, chat, "delete", device, target=target)
 
     async def _do_hide(self, user: int, device: int, chat: int, which: int) -> None:
         target = self._target(user, chat, which, is_own=False)
         if target is not None:
-            self._ask(user, chat, "hide", device, target=target)
+            self._request(user, chat, "hide", device, target=target)
 
     async def _do_react(self, user: int, device: int, chat: int, which: int, emoji: int) -> None:
         target = self._target(user, chat, which, is_own=False)
         if target is not None:
-            self._ask(user, chat, "react", device, target=target, body=EMOJI[emoji])
+            self._request(user, chat, "react", device, target=target, body=EMOJI[emoji])
 
-    async def _do_meddle(self, user: int, chat: int, which: int) -> None:
+    async def _do_change_foreign(self, user: int, chat: int, which: int) -> None:
         """Try to change another user's message, or a message that does not exist."""
-        self._ask(user, chat, "edit", body="mine now", target=which + 1)
+        self._request(user, chat, "edit", body="mine now", target=which + 1)
 
     async def _do_join(self, user: int, chat: int) -> None:
         self._simulation.spawn(
@@ -122,10 +122,10 @@ class Actions:
             self._simulation.change(owner, self._simulation.chats[chat], "update", name), "rename"
         )
 
-    async def _do_look(self, user: int, chat: int, before: int) -> None:
+    async def _do_read_page(self, user: int, chat: int, before: int) -> None:
         self._simulation.spawn(
             self._simulation.first(user).read_page(self._simulation.chats[chat], before or None),
-            "look",
+            "read_page",
         )
 
     async def _do_mark(self, user: int, chat: int) -> None:

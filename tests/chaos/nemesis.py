@@ -278,7 +278,7 @@ class Nemesis(Actions):
 
     # end of the run
 
-    async def _do_rest(self) -> None:
+    async def _do_quiesce(self) -> None:
         """Wait until all faults are over and the system is idle."""
         await self._full_simulation.quiesce()
 

@@ -26,18 +26,18 @@ RARE_MAX = 2  # of one kind in a script, because each recovery takes seconds
 
 # User actions and their weights.
 USER_ACTIONS = {
-    "say": 30,
-    "chorus": 3,
-    "intrude": 2,
+    "send": 30,
+    "send_as_all": 3,
+    "inject_message": 2,
     "edit": 10,
     "react": 8,
     "remove_message": 6,
-    "meddle": 2,
+    "change_foreign": 2,
     "join_or_leave": 7,
     "invite_or_remove": 5,
-    "surge": 2,
+    "resize": 2,
     "rename": 2,
-    "look": 6,
+    "read_page": 6,
     "mark": 10,
     "type": 2,
     "list": 4,
@@ -68,7 +68,7 @@ class _Writer:
     def write(self) -> list[Action]:
         for chat in range(CHATS):
             if chat != LARGE_GROUP:
-                self._act("chorus", chat, 1)
+                self._add("send_as_all", chat, 1)
         for _ in range(PERIODS):
             left = self._rng.randint(*PERIOD_MS)
             if self._kinds and self._rng.random() >= CALM:
@@ -77,21 +77,21 @@ class _Writer:
             while left > 0:
                 self._add_user_action()
                 step = self._rng.randint(*STEP_MS)
-                self._act("wait", step)
+                self._add("wait", step)
                 left -= step
-        self._act("rest")
+        self._add("quiesce")
         for chat, members in enumerate(self._members):
-            self._act("say", members[0], 0, chat, 1)
+            self._add("send", members[0], 0, chat, 1)
         return self._script
 
-    def _act(self, name: str, *args: int) -> None:
+    def _add(self, name: str, *args: int) -> None:
         self._script.append(Action(name, args))
 
     def _add_fault(self) -> None:
         kind = self._rng.choice(self._kinds)
         self._faults[kind] = self._faults.get(kind, 0) + 1
         if kind not in RARE or self._faults[kind] <= RARE_MAX:
-            self._act(kind, *FAULTS[kind](self._rng))
+            self._add(kind, *FAULTS[kind](self._rng))
 
     def _chat(self) -> int:
         # An event in the large group is expensive: it has 260 members, 20 of them connected.
@@ -110,65 +110,65 @@ class _Writer:
         user, member = rng.randrange(USERS), self._member(chat)
         group = rng.randrange(len(GROUPS))
         match what:
-            case "say":
-                self._act("say", member, device, chat, rng.choice((1, 1, 1, 2, 8)))
-            case "chorus":
-                self._act("chorus", self._small_chat(), 1)
-            case "intrude":
-                self._act("say", user, 0, chat, 1)
+            case "send":
+                self._add("send", member, device, chat, rng.choice((1, 1, 1, 2, 8)))
+            case "send_as_all":
+                self._add("send_as_all", self._small_chat(), 1)
+            case "inject_message":
+                self._add("send", user, 0, chat, 1)
             case "edit":
-                self._act("edit", member, device, chat, which)
+                self._add("edit", member, device, chat, which)
             case "react":
-                self._act("react", member, device, chat, which, rng.randint(0, 3))
+                self._add("react", member, device, chat, which, rng.randint(0, 3))
             case "remove_message":
-                self._act(rng.choice(("hide", "delete")), member, device, chat, which)
-            case "meddle":
-                self._act("meddle", user, chat, which)
+                self._add(rng.choice(("hide", "delete")), member, device, chat, which)
+            case "change_foreign":
+                self._add("change_foreign", user, chat, which)
             case "join_or_leave":
                 self._join_or_leave(rng.choice((group, group, LARGE_GROUP)), user)
             case "invite_or_remove":
                 self._invite_or_remove(rng.choice((group, group, LARGE_GROUP)), user)
-            case "surge":
-                self._surge(group)
+            case "resize":
+                self._resize(group)
             case "rename":
-                self._act("rename", self._members[group][0], group)
-            case "look":
-                self._act("look", user, chat, which)
+                self._add("rename", self._members[group][0], group)
+            case "read_page":
+                self._add("read_page", user, chat, which)
             case "mark":
-                self._act("mark", member, chat)
+                self._add("mark", member, chat)
             case "type":
-                self._act("type", member, chat)
+                self._add("type", member, chat)
             case "list":
-                self._act("list", user)
+                self._add("list", user)
             case _:
-                self._act("restart_device", user, device)
+                self._add("restart_device", user, device)
 
     def _join_or_leave(self, chat: int, user: int) -> None:
         members = self._members[chat]
         if user not in members:
             members.append(user)
-            self._act("join", user, chat)
+            self._add("join", user, chat)
         elif user != members[0]:
             members.remove(user)
-            self._act("leave", user, chat)
+            self._add("leave", user, chat)
 
     def _invite_or_remove(self, chat: int, user: int) -> None:
         members = self._members[chat]
         if user not in members:
             members.append(user)
-            self._act("invite", members[0], chat, user)
+            self._add("invite", members[0], chat, user)
         elif user != members[0]:
             members.remove(user)
-            self._act("remove", members[0], chat, user)
+            self._add("remove", members[0], chat, user)
 
-    def _surge(self, chat: int) -> None:
+    def _resize(self, chat: int) -> None:
         members = self._members[chat]
         others = [user for user in range(USERS) if user not in members]
         if len(members) > (MANY_MEMBERS + FEW_MEMBERS) // 2:
             for user in members[FEW_MEMBERS:]:
                 members.remove(user)
-                self._act("leave", user, chat)
+                self._add("leave", user, chat)
         else:
             for user in others[: MANY_MEMBERS - len(members)]:
                 members.append(user)
-                self._act("join", user, chat)
+                self._add("join", user, chat)

@@ -78,7 +78,7 @@ class ModelMachine(RuleBasedStateMachine):
         self.members += [list(pair) for pair in pairs_of(self.simulation.round)]
         self.faults: dict[str, int] = {}
         for chat in range(len(self.members)):
-            self.act("chorus", chat, 1)  # so that there are messages to edit and read
+            self.act("send_as_all", chat, 1)  # so that there are messages to edit and read
 
     def teardown(self) -> None:
         """End the round and check it."""
@@ -113,19 +113,19 @@ class ModelMachine(RuleBasedStateMachine):
     # ── messages ────────────────────────────────────────────────────────────────────────────────
 
     @rule(chat=chats, who=people, device=devices, count=st.integers(1, 8))
-    def a_say(self, chat: int, who: int, device: int, count: int) -> None:
+    def add_messages(self, chat: int, who: int, device: int, count: int) -> None:
         """A member sends one or many messages at once."""
-        self.act("say", self.member(chat, who), device, chat, count)
+        self.act("send", self.member(chat, who), device, chat, count)
 
     @rule(chat=chats)
-    def chorus(self, chat: int) -> None:
+    def broadcast(self, chat: int) -> None:
         """Everyone sends at once, former members included."""
-        self.act("chorus", chat, 1)
+        self.act("send_as_all", chat, 1)
 
     @rule(chat=chats, user=people)
-    def intrude(self, chat: int, user: int) -> None:
+    def inject_message(self, chat: int, user: int) -> None:
         """Any user tries to send a message."""
-        self.act("say", user, 0, chat, 1)
+        self.act("send", user, 0, chat, 1)
 
     @rule(chat=chats, who=people, device=devices, which=places)
     def edit(self, chat: int, who: int, device: int, which: int) -> None:
@@ -143,9 +143,9 @@ class ModelMachine(RuleBasedStateMachine):
         self.act("hide" if is_hidden else "delete", self.member(chat, who), device, chat, which)
 
     @rule(chat=chats, user=people, which=places)
-    def meddle(self, chat: int, user: int, which: int) -> None:
+    def modify_foreign(self, chat: int, user: int, which: int) -> None:
         """Any user tries to change any message."""
-        self.act("meddle", user, chat, which)
+        self.act("change_foreign", user, chat, which)
 
     # ── members ─────────────────────────────────────────────────────────────────────────────────
 
@@ -172,7 +172,7 @@ class ModelMachine(RuleBasedStateMachine):
             self.act("remove", members[0], chat, user)
 
     @rule(chat=groups)
-    def surge(self, chat: int) -> None:
+    def resize(self, chat: int) -> None:
         """Many users join or leave at once, so that the chat becomes large, or small again."""
         members = self.members[chat]
         others = [user for user in range(USERS) if user not in members]
@@ -193,9 +193,9 @@ class ModelMachine(RuleBasedStateMachine):
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     @rule(chat=chats, user=people, before=places)
-    def look(self, chat: int, user: int, before: int) -> None:
+    def list_page(self, chat: int, user: int, before: int) -> None:
         """Any user requests a page."""
-        self.act("look", user, chat, before)
+        self.act("read_page", user, chat, before)
 
     @rule(chat=chats, who=people, is_typing=st.booleans())
     def mark(self, chat: int, who: int, is_typing: bool) -> None:
@@ -217,7 +217,7 @@ class ModelMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.faults.get("cut", 0) < 2 * FAULTS_MAX)
     @rule()
-    def cut(self) -> None:
+    def disconnect_some(self) -> None:
         """The connection of a quarter of the users breaks."""
         self.may("cut")
         self.act("cut")

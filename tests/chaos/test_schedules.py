@@ -47,8 +47,8 @@ async def test_fault_injected_into_a_full_stack_is_reported(
     async with FullSimulation(full, tmp_path, 0) as simulation:
         nemesis = Nemesis(simulation)
         await simulation.begin()
-        await nemesis.perform(Action("say", (0, 0, FIRST_ABSENT_CHAT, 1)))
-        await nemesis.perform(Action("rest"))
+        await nemesis.perform(Action("send", (0, 0, FIRST_ABSENT_CHAT, 1)))
+        await nemesis.perform(Action("quiesce"))
         set_mark_beyond_head(full, simulation.chats[FIRST_ABSENT_CHAT], simulation.users[0])
         await repeat_push(simulation)
 
