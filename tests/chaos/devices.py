@@ -128,12 +128,12 @@ class SdkDevice:
     async def _listen(self, client: ChatClient) -> None:
         try:
             async for event in client.events():
-                self._take(event)
+                self._handle_event(event)
         except ChatError as exc:
             if self._client is client:  # the test did not close the client
                 self.problems.append(f"{self.name} ended: {exc!r}")
 
-    def _take(self, event: events.Event) -> None:
+    def _handle_event(self, event: events.Event) -> None:
         now, names = self._scenes.now(), (self.user, self.name)
         add = self._scenes.record
         match event:
@@ -363,7 +363,7 @@ class RawDevice:
     async def perform(self, asked: Asked) -> None:
         """Send a message. Only the SDK devices perform other operations."""
         assert asked.kind == "send", asked
-        await self.chat.post(asked.chat, asked.body, asked.ref)
+        await self.chat.send_nowait(asked.chat, asked.body, asked.ref)
 
     def collect(self) -> None:
         """Record the frames that arrived since the last call."""

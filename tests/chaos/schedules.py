@@ -114,14 +114,14 @@ async def serve(kinds: set[str], kept: Path) -> None:
                     result = await run_seed(full, int(seed), kinds)
                     problem = result.problem
                     if problem:
-                        keep(folder, kept / f"seed-{result.seed}", result)
+                        save_report(folder, kept / f"seed-{result.seed}", result)
                     print(msgspec.json.encode(result).decode(), flush=True)  # noqa: T201
                     seed = await loop.run_in_executor(None, sys.stdin.readline)
         finally:
             clear_folder(folder)
 
 
-def keep(folder: Path, kept: Path, result: Result) -> None:
+def save_report(folder: Path, kept: Path, result: Result) -> None:
     """Keep the report of a failed seed and the logs of its stack."""
     clear_folder(kept)
     kept.mkdir(parents=True)

@@ -142,7 +142,7 @@ class Person:
                     await self._mark(chat)
                 elif len(self.chat.pending) < PENDING_MAX:
                     self._count += 1
-                    await self.chat.post(chat, f"{self.chat.device} says {self._count}")
+                    await self.chat.send_nowait(chat, f"{self.chat.device} says {self._count}")
             except _BROKEN:
                 continue
             except Failed as exc:

@@ -175,7 +175,7 @@ class RawChat(ReceivedFrames):
         lost, self.lost = self.lost, []
         for old in lost:
             if old.ref not in self.pending:
-                await self.post(old.chat, old.body, old.ref, **old.extra)
+                await self.send_nowait(old.chat, old.body, old.ref, **old.extra)
 
     async def abort(self) -> None:
         """Abort the connection, like a machine that loses its network."""
@@ -230,7 +230,9 @@ class RawChat(ReceivedFrames):
         assert self._ws is not None
         await self._ws.send_json({"type": type_, **fields})
 
-    async def post(self, chat: str, body: str, ref: str | None = None, **extra: Any) -> Pending:
+    async def send_nowait(
+        self, chat: str, body: str, ref: str | None = None, **extra: Any
+    ) -> Pending:
         """Send a message without waiting for its ack; its `answer` is a future.
 
         An ack or a permanent error completes it. Otherwise it stays pending, and `resend` or
@@ -249,7 +251,7 @@ class RawChat(ReceivedFrames):
         Raises:
             Failed: the server refused it, permanently or temporarily.
         """
-        pending = await self.post(chat, body, ref, **extra)
+        pending = await self.send_nowait(chat, body, ref, **extra)
         assert pending.attempt is not None
         async with asyncio.timeout(DEADLINE_S):
             try:
@@ -329,13 +331,13 @@ class RawChat(ReceivedFrames):
                     # At once, because from here on `stored` refers to seqs of the new epoch.
                     self.lost += [pending for pending, _ in self.unstored.values()]
                     self.unstored.clear()
-                self._answer(fields)
+                self._complete_request(fields)
             case "stored":
                 for ref, (pending, seq) in list(self.unstored.items()):
                     if pending.chat == fields["chat"] and seq <= fields["upto"]:
                         del self.unstored[ref]
             case "ack" | "ok" | "page" | "turn" | "error":
-                self._answer(fields)
+                self._complete_request(fields)
             case _:
                 pass
 
@@ -370,10 +372,10 @@ class RawChat(ReceivedFrames):
         ):
             self.large.pop(event["chat"], None)
 
-    def _answer(self, fields: Fields) -> None:
+    def _complete_request(self, fields: Fields) -> None:
         future, ref = self._requests.pop(fields.get("id", -1), (None, None))
         if ref is not None:
-            self._answer_send(ref, fields)
+            self._complete_send(ref, fields)
         if future is None or future.done():
             return
         if fields["type"] == "error":
@@ -381,7 +383,7 @@ class RawChat(ReceivedFrames):
         else:
             future.set_result(fields)
 
-    def _answer_send(self, ref: str, fields: Fields) -> None:
+    def _complete_send(self, ref: str, fields: Fields) -> None:
         now, pending = self.recorder.now(), self.pending.get(ref)
         if pending is None:
             return

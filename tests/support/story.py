@@ -298,9 +298,9 @@ class MembershipPeriods:
         self.of: dict[str, list[tuple[int, int | None]]] = {user: [(1, None)] for user in first}
         for entry in log:
             if entry.kind == "member" and entry.user is not None:
-                self._take(entry.user, entry.seq, is_in=bool(entry.role))
+                self._apply_change(entry.user, entry.seq, is_in=bool(entry.role))
 
-    def _take(self, user: str, seq: int, *, is_in: bool) -> None:
+    def _apply_change(self, user: str, seq: int, *, is_in: bool) -> None:
         periods = self.of.setdefault(user, [])
         is_member = bool(periods) and periods[-1][1] is None
         if is_in and not is_member:

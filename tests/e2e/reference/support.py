@@ -107,21 +107,23 @@ class Client:
 
     def get(self, path: str, **params: Any) -> Any:
         """GET; `from_` is the parameter `from`."""
-        return self._do("GET", path, params={name.rstrip("_"): v for name, v in params.items()})
+        return self._request_json(
+            "GET", path, params={name.rstrip("_"): v for name, v in params.items()}
+        )
 
     def post(self, path: str, body: object = None) -> Any:
-        return self._do("POST", path, body)
+        return self._request_json("POST", path, body)
 
     def put(self, path: str, body: object = None) -> Any:
-        return self._do("PUT", path, body)
+        return self._request_json("PUT", path, body)
 
     def patch(self, path: str, body: object = None) -> Any:
-        return self._do("PATCH", path, body)
+        return self._request_json("PATCH", path, body)
 
     def delete(self, path: str, body: object = None) -> Any:
-        return self._do("DELETE", path, body)
+        return self._request_json("DELETE", path, body)
 
-    def refused(self, method: str, path: str, body: object = None) -> tuple[int, str]:
+    def get_refusal(self, method: str, path: str, body: object = None) -> tuple[int, str]:
         """Send a request that must fail; return its status and error code."""
         response = self.call(method, path, body)
         assert response.is_error, response.text
@@ -144,7 +146,7 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    def _do(self, method: str, path: str, body: object = None, **options: Any) -> Any:
+    def _request_json(self, method: str, path: str, body: object = None, **options: Any) -> Any:
         response = self.call(method, path, body, **options)
         assert response.is_success, f"{method} {path}: {response.status_code} {response.text}"
         return response.json() if response.content else None
@@ -274,14 +276,14 @@ class Server:
     @property
     def public(self) -> Client:
         """A client without credentials."""
-        return self._keep(Client(self.addresses.api))
+        return self._register(Client(self.addresses.api))
 
     def add_user(self, stem: str = "user") -> User:
         """Register a user."""
         name = f"{stem}-{secrets.token_hex(4)}"
         granted = self.public.post("/v1/auth/register", {"user": name, "password": PASSWORD})
         user = User(self.addresses, granted)
-        self._keep(user)
+        self._register(user)
         return user
 
     def add_users(self, count: int) -> list[User]:
@@ -293,14 +295,14 @@ class Server:
         """A client of the host application's server, with an API key."""
         scopes = itertools.chain.from_iterable(("--scope", scope) for scope in _SCOPES)
         printed = self.command("keys", "create", "--name", "reference", *scopes)
-        return self._keep(Client(self.addresses.api, printed.split()[-1]))
+        return self._register(Client(self.addresses.api, printed.split()[-1]))
 
     def add_companion(self, model: str = "facts") -> str:
         """Create an AI companion with a scripted model; return its id."""
         body = {"name": "Ada", "provider": "scripted", "model": model, "prompt": "Be brief."}
         return str(self.host_application.post("/v1/companions", body)["id"])
 
-    def _keep(self, client: Any) -> Any:
+    def _register(self, client: Any) -> Any:
         self._clients.append(client)
         return client
 

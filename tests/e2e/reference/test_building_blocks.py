@@ -93,7 +93,7 @@ def test_user_reads_only_own_partition(server: Server) -> None:
     assert ben.pages("/v1/me/blocks") == cleo.pages("/v1/me/blocks") == []
     assert server.sort_keys("directory", f"u#{ann.id}", "block#") == [f"block#{ben.id}"]
     assert server.sort_keys("directory", f"u#{cleo.id}", "block#") == []
-    assert cleo.refused("GET", f"/v1/users/{ann.id}/timeline") == (404, "not_found")
+    assert cleo.get_refusal("GET", f"/v1/users/{ann.id}/timeline") == (404, "not_found")
 
 
 def test_erasure_deletes_the_partitions_of_a_user(
@@ -131,7 +131,7 @@ def test_tenant_has_its_own_partitions(server: Server) -> None:
         assert len(server.rows("social", f"acme/u#{name}#post")) == 1
         assert acme.get(f"/v1/users/{name}")["posts"] == 1
         acme.close()
-    assert server.add_user().refused("GET", f"/v1/users/{name}") == (404, "not_found")
+    assert server.add_user().get_refusal("GET", f"/v1/users/{name}") == (404, "not_found")
 
 
 # sparse indexes

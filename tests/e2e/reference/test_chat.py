@@ -55,7 +55,7 @@ def test_search_finds_messages_by_their_words(server: Server) -> None:
         page = device.request("search", q="FRUHSTUCK")
     assert (page["results"], page["more"]) == ([found], False)
     assert eve.get("/v1/search", q="fruhstuck")["items"] == []
-    assert ben.refused("GET", "/v1/search?q=has:link")[0] == 400
+    assert ben.get_refusal("GET", "/v1/search?q=has:link")[0] == 400
     ann.delete(f"/v1/chats/{chat}/messages/{seq}")
     assert ben.get("/v1/search", q="fruhstuck")["items"] == []
 
@@ -324,7 +324,10 @@ def test_large_objects_are_in_s3_and_their_metadata_in_redis_and_dynamodb(
     assert server.read_object(f"attachments/{chat}/{file}") == content
     link = ben.get(f"/v1/attachments/{file}/link")
     assert server.download(link["url"]) == content
-    assert server.add_user().refused("GET", f"/v1/attachments/{file}/link") == (404, "not_found")
+    assert server.add_user().get_refusal("GET", f"/v1/attachments/{file}/link") == (
+        404,
+        "not_found",
+    )
 
 
 def test_redis_keeps_its_data_on_disk(server: Server) -> None:

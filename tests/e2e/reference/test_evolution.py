@@ -96,7 +96,7 @@ def test_item_and_flag_are_written_in_one_transaction(server: Server) -> None:
     ann.delete(f"/v1/chats/{chat}/messages/{second}")
 
     ann.put(f"/v1/chats/{chat}/pins/{first}")
-    refused = ann.refused("PUT", f"/v1/chats/{chat}/pins/{second}")
+    refused = ann.get_refusal("PUT", f"/v1/chats/{chat}/pins/{second}")
 
     assert refused == (409, "conflict")
     assert server.sort_keys("directory", f"c#{chat}", "pin#") == [f"pin#{first:020d}#{chat}"]

@@ -161,7 +161,7 @@ def test_get_chat_by_user_and_companion_returns_active(
     server: Server, companion: str, user: User
 ) -> None:
     """`getChatByUser_id_and_ai_id`, over HTTP and WebSocket."""
-    assert user.refused("GET", f"/v1/companions/{companion}/session") == (404, "not_found")
+    assert user.get_refusal("GET", f"/v1/companions/{companion}/session") == (404, "not_found")
     session = create(user, companion)
 
     by_http = user.get(f"/v1/companions/{companion}/session")
@@ -193,7 +193,7 @@ def test_delete_chat_keeps_an_old_item(server: Server, companion: str, user: Use
             "GSI1PK": chat,
         }
     ]
-    refused = user.refused("POST", f"/v1/chats/{chat}/messages", {"body": "Still there?"})
+    refused = user.get_refusal("POST", f"/v1/chats/{chat}/messages", {"body": "Still there?"})
     assert refused == (403, "forbidden")
     assert user.get(f"/v1/chats/{chat}/messages")["messages"][0]["body"] == "Remember this"
 
@@ -230,7 +230,7 @@ def test_update_ai_version_by_chat_id_changes_one_attribute(server: Server) -> N
     assert before is not None and updated["ai_version"] == 2
     assert active_row(server, user, companion) == before | {"ai_version": 2}
     user.delete(f"/v1/companions/{companion}/session")
-    ended = user.refused("PUT", f"/v1/companion-sessions/{chat}/version", {"version": 1})
+    ended = user.get_refusal("PUT", f"/v1/companion-sessions/{chat}/version", {"version": 1})
     assert ended == (409, "conflict")
 
 

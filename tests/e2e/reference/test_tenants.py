@@ -260,7 +260,7 @@ def test_tenants_are_listed_measured_and_blocked(server: Server, tmp_path: Path)
         assert measured["usd_per_month"] > 0
 
         hooli.command("tenants", "block", "hooli", "--reason", "unpaid bill")
-        assert ann.refused("GET", f"/v1/chats/{chat}/messages") == (403, "forbidden")
+        assert ann.get_refusal("GET", f"/v1/chats/{chat}/messages") == (403, "forbidden")
         assert ann.call("GET", "/v1/me").json()["detail"] == "tenant hooli is blocked: unpaid bill"
         assert hooli.public.get("/healthz") == {"status": "ok"}
         assert hooli.public.call("GET", "/readyz").status_code == 503

@@ -58,7 +58,7 @@ async def fill_chat(sender: RawChat, chat: str, count: int, text_of: Callable[[i
     """Send messages 1 to `count` to a chat in order."""
     for first in range(1, count + 1, IN_FLIGHT_MAX):
         numbers = range(first, min(first + IN_FLIGHT_MAX, count + 1))
-        sent = [await sender.post(chat, text_of(number)) for number in numbers]
+        sent = [await sender.send_nowait(chat, text_of(number)) for number in numbers]
         await asyncio.gather(*(each.answer for each in sent))
 
 

@@ -56,9 +56,9 @@ async def main() -> None:
             browser = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
             await _send_messages(web)
             async with open_visits(web, browser) as visit:
-                await _take_chat(await _open(visit, "alice"), await _open(visit, "carol"))
-                await _take_companion(web, await _open(visit, "emma"))
-                await _take_operations(web, await _open(visit, ADMIN))
+                await _capture_chat(await _open(visit, "alice"), await _open(visit, "carol"))
+                await _capture_companion(web, await _open(visit, "emma"))
+                await _capture_operations(web, await _open(visit, ADMIN))
             await browser.close()
 
 
@@ -92,7 +92,7 @@ async def _create(person: RawChat, name: str, members: list[str]) -> str:
     return chat
 
 
-async def _take_chat(alice: Visitor, carol: Visitor) -> None:
+async def _capture_chat(alice: Visitor, carol: Visitor) -> None:
     for person in (alice, carol):
         await person.open_chat("Release crew")
     await alice.send("On it!")
@@ -101,12 +101,12 @@ async def _take_chat(alice: Visitor, carol: Visitor) -> None:
         await alice.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         await carol.field.press_sequentially("Now")
         await expect(alice.page.get_by_text("carol is typing…").first).to_be_visible()
-        await _take_screenshot(alice, f"web-{scheme}.png")
+        await _capture_screenshot(alice, f"web-{scheme}.png")
         await carol.field.fill("")
         await expect(alice.page.get_by_text("carol is typing…")).to_have_count(0)
 
 
-async def _take_operations(web: WebStack, admin: Visitor) -> None:
+async def _capture_operations(web: WebStack, admin: Visitor) -> None:
     """Chat at a changing rate, then take a screenshot of the operations page."""
     people = [await web.stack.chat_of(name).start() for name in PEOPLE]
     chats = []
@@ -123,12 +123,12 @@ async def _take_operations(web: WebStack, admin: Visitor) -> None:
         await asyncio.sleep(rng.random() * 0.1)
     await admin.page.goto(f"{web.url}operations")
     await expect(admin.page.locator("canvas").first).to_be_visible()
-    await _take_screenshot(admin, "web-operations.png")
+    await _capture_screenshot(admin, "web-operations.png")
     for person in people:
         await person.stop()
 
 
-async def _take_companion(web: WebStack, emma: Visitor) -> None:
+async def _capture_companion(web: WebStack, emma: Visitor) -> None:
     await make_companion(web.stack, "ai-echo", "Echo", "echo")
     await emma.page.goto(f"{web.url}companions")
     await emma.page.get_by_role("button", name="Chat: Echo").click()
@@ -138,10 +138,10 @@ async def _take_companion(web: WebStack, emma: Visitor) -> None:
     await emma.send(ASKED)
     answer = emma.page.locator("[aria-busy=true]").filter(has_text="word by word")
     await expect(answer).to_be_visible()
-    await _take_screenshot(emma, "web-companion.png")
+    await _capture_screenshot(emma, "web-companion.png")
 
 
-async def _take_screenshot(person: Visitor, name: str) -> None:
+async def _capture_screenshot(person: Visitor, name: str) -> None:
     picture = FOLDER / name
     await person.page.screenshot(path=picture, animations="disabled")
     assert picture.stat().st_size < BYTES_MAX, f"{picture} is too large"

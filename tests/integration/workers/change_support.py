@@ -96,7 +96,7 @@ class Chat:
         )
         return reply
 
-    def over(self, seq: int) -> frames.Message | None:
+    def get_overlay(self, seq: int) -> frames.Message | None:
         """Return the message in the overlay."""
         value = self.scripts.redis.hget(self.scripts.keys.over(CHAT), seq)
         return codec.decode_message(value) if value else None

@@ -61,7 +61,7 @@ class ModelServer:
         """Set the response to the next call; the last script applies to all further calls."""
         self.scripts.append(list(steps))
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         """Respond to a call with the steps of its script."""
         body = await request.json()
         self.calls.append((request.path, body))
@@ -103,7 +103,7 @@ async def open_model_server(media_type: str) -> AsyncIterator[ModelServer]:
     """Run a server until the block ends."""
     server = ModelServer(media_type)
     app = web.Application()
-    app.router.add_post("/{path:.*}", server.answer)
+    app.router.add_post("/{path:.*}", server.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -120,7 +120,7 @@ class StreamServer:
         """Drop the records of a shard, as happens after 24 hours."""
         shard.trimmed = len(shard.records)
 
-    def forget(self, shard: FakeShard) -> None:
+    def remove_shard(self, shard: FakeShard) -> None:
         """Remove a shard from the list."""
         del self.shards[shard.id]
 

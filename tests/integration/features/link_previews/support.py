@@ -32,7 +32,7 @@ class Site:
         self.release_held = asyncio.Event()  # responses of "/held" wait for this event
         self.headers: list[dict[str, str]] = []
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def respond(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(request.path)
         self.headers.append(dict(request.headers))
         kind, _, rest = request.path.removeprefix("/").partition("/")
@@ -79,7 +79,7 @@ class Site:
 async def open_site() -> AsyncIterator[Site]:
     """Start the site on a free port."""
     site, app = Site(), web.Application()
-    app.router.add_get("/{path:.*}", site.answer)
+    app.router.add_get("/{path:.*}", site.respond)
     runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

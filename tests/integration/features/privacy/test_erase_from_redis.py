@@ -40,7 +40,7 @@ def test_erasure_of_an_edited_message_removes_all_its_texts(chat: Chat) -> None:
 
     assert code == 1
     assert not contains(chat, "secret")
-    found = chat.over(seq)
+    found = chat.get_overlay(seq)
     assert found is not None
     assert (found.deleted, found.sender, found.body) == (True, ALICE, "")
 

@@ -76,7 +76,7 @@ async def send_message(
     device: RawChat, chat: str, body: str, ref: str | None = None, **extra: Any
 ) -> Any:
     """Send a message; return its ack. The deadline allows for a slow machine."""
-    pending = await device.post(chat, body, ref, **extra)
+    pending = await device.send_nowait(chat, body, ref, **extra)
     assert pending.attempt is not None
     async with asyncio.timeout(DEADLINE_S):
         try:

@@ -326,7 +326,7 @@ async def test_sigterm_under_traffic_stops_all_processes_and_loses_no_send(
     for number, body in enumerate(bodies):
         for writer, chat in zip(writers, chats, strict=True):
             with contextlib.suppress(Ended, OSError):
-                await writer.post(chat, body)
+                await writer.send_nowait(chat, body)
         if number == 20:
             stopped_fleet.send_signal(signal.SIGTERM)
 

@@ -158,7 +158,7 @@ async def test_send_with_stored_durability_is_acked_after_an_outage_under_its_re
         again = await refusal_of(alice.send(chat, "stored later", **options), 4)
         await alice.abort()
         await retry_temporary_errors(lambda: alice.start(port=other.port))
-        pending = await alice.post(chat, "stored later", **options)
+        pending = await alice.send_nowait(chat, "stored later", **options)
     finally:
         await start_async(broken.dynamodb)
 

@@ -286,7 +286,7 @@ async def test_delete_for_me_is_stored_in_the_directory(
 async def fill(alice: RawChat, chat: str, count: int = 45) -> None:
     """Send enough messages that earlier ones are only in the warm tier."""
     for number in range(count - 1):
-        await alice.post(chat, f"filler {number}")
+        await alice.send_nowait(chat, f"filler {number}")
     await alice.send(chat, "last filler", durability="stored")
 
 

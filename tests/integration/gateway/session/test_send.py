@@ -69,7 +69,7 @@ async def test_pipelined_sends_keep_their_order(alice: RawChat, bob: RawChat, pa
     """Sends of one connection get seqs in the order of sending, without waiting for acks."""
     bodies = [f"m{number}" for number in range(60)]
     for body in bodies:
-        await alice.post(pair, body)
+        await alice.send_nowait(pair, body)
 
     await bob.expect_bodies(pair, bodies)
 

@@ -149,7 +149,7 @@ async def test_drain_answers_accepted_sends_then_sends_bye_and_exits(
     chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
     bodies = [f"m{number}" for number in range(60)]  # fewer than the limit of unanswered sends
     for body in bodies:
-        await alice.post(chat, body)
+        await alice.send_nowait(chat, body)
     process = server.process
     assert process is not None
 
@@ -190,7 +190,7 @@ async def test_drain_refuses_new_connections_and_fails_readiness(
     worker.send_signal(signal.SIGSTOP)
     try:
         # The drain waits for this answer, which comes only after the worker continues.
-        pending = await bob.post(chat, "to be stored", durability="stored")
+        pending = await bob.send_nowait(chat, "to be stored", durability="stored")
 
         server.send_signal(signal.SIGTERM)
 
@@ -221,7 +221,7 @@ async def test_killed_gateway_loses_no_acked_message(stack: Stack, new_name: New
     chat = (await alice.request("open_direct", user=bob.user))["chat"]["chat"]
     await alice.send(chat, "before")
     for number in range(30):
-        await alice.post(chat, f"m{number}")
+        await alice.send_nowait(chat, f"m{number}")
 
     server.kill()
 

@@ -36,7 +36,7 @@ async def open_stalled(stack: Stack, port: int, user: str, device: str) -> RawSo
 
 async def send_message(device: RawChat, chat: str, body: str) -> None:
     """Send a message and wait for its ack."""
-    pending = await device.post(chat, body)
+    pending = await device.send_nowait(chat, body)
     assert pending.attempt is not None
     async with asyncio.timeout(DEADLINE_S):
         await pending.attempt

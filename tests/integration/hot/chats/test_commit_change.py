@@ -51,7 +51,7 @@ def test_change_edit_has_a_log_entry_and_an_overlay(chat: Chat) -> None:
 
     assert (code, seq) == (DONE, target + 1)
     assert [row[0] for row in chat.scripts.log()] == [target, seq]
-    over = chat.over(target)
+    over = chat.get_overlay(target)
     assert over is not None
     assert (over.body, over.rev, over.edited_ts, over.edited_seq) == ("two", seq, ts, seq)
     assert chat.scripts.head()["seq"] == str(seq)
@@ -80,7 +80,7 @@ def test_change_timestamps_are_exact(chat: Chat) -> None:
     _, first, edited_ts, _ = chat.commit_change(ALICE, "edit", target, "two")
     chat.commit_change(BOB, "reaction", target, "👍")
 
-    over = chat.over(target)
+    over = chat.get_overlay(target)
 
     log = {seq: ts for seq, ts, _ in chat.scripts.log()}
     assert over is not None
@@ -94,11 +94,11 @@ def test_change_keeps_the_body_unchanged(chat: Chat, body: str) -> None:
     """The script encodes the body again without changes."""
     target = chat.send(body=body)
     chat.commit_change(BOB, "reaction", target, "👍")
-    over = chat.over(target)
+    over = chat.get_overlay(target)
 
     chat.commit_change(ALICE, "edit", target, body + "!")
 
-    edited = chat.over(target)
+    edited = chat.get_overlay(target)
     assert over is not None and edited is not None
     assert (over.body, edited.body) == (body, body + "!")
 
@@ -115,7 +115,7 @@ def test_change_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -
 
     assert chat.commit_change(ALICE, "edit", target, "three")[0] == DONE
 
-    assert chat.over(other) is None
+    assert chat.get_overlay(other) is None
     assert other in [row[0] for row in chat.scripts.log()]
     assert f" {lost_ts}\n".encode() not in chat.backlog()[-1][1]
 
@@ -129,11 +129,11 @@ def test_change_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
 
     seq = chat.commit_change(ALICE, "delete", target)[1]
 
-    over = chat.over(target)
+    over = chat.get_overlay(target)
     assert over is not None
     assert (over.body, over.deleted, over.rev, over.reactions) == ("", True, seq, {})
     assert (over.sender, over.seq, over.kind) == (ALICE, target, "text")
-    blanked = chat.over(edit)
+    blanked = chat.get_overlay(edit)
     assert blanked is not None
     assert (blanked.body, blanked.deleted, blanked.kind, blanked.target) == (
         "",
@@ -155,7 +155,7 @@ def test_change_second_edit_removes_the_text_of_the_first(chat: Chat) -> None:
 
     seq = chat.commit_change(ALICE, "edit", target, "three")[1]
 
-    blanked = chat.over(first)
+    blanked = chat.get_overlay(first)
     assert blanked is not None
     assert (blanked.deleted, blanked.body, blanked.rev) == (True, "", seq)
     assert chat.backlog()[-1][1].split(b"\n")[0].split() == [
@@ -170,7 +170,7 @@ def test_change_reaction_replaces_the_user_s_earlier_one(chat: Chat) -> None:
     for user, emoji in ((BOB, "👍"), (CAROL, "🎉"), (BOB, "👎"), (CAROL, "")):
         chat.commit_change(user, "reaction", target, emoji)
 
-    over = chat.over(target)
+    over = chat.get_overlay(target)
 
     assert over is not None
     assert over.reactions == {BOB: "👎"}
@@ -182,12 +182,12 @@ def test_change_pin_adds_an_entry_and_does_not_change_the_message(chat: Chat) ->
     """The overlay is not written. A pin entry cannot be pinned itself."""
     target = chat.send()
     chat.commit_change(ALICE, "edit", target, "two")
-    over = chat.over(target)
+    over = chat.get_overlay(target)
 
     code, seq, _, size = chat.commit_change(CAROL, "pin", target)
 
     assert (code, size) == (DONE, 0)
-    assert chat.over(target) == over
+    assert chat.get_overlay(target) == over
     assert [row[0] for row in chat.scripts.log()][-2:] == [seq - 1, seq]
     assert chat.commit_change(CAROL, "pin", seq) == [Outcome.NO_MESSAGE.value]
 
@@ -200,7 +200,7 @@ def test_change_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
     chat.commit_change(ALICE, "edit", target, "two")
 
     entry = json.loads("{" + chat.scripts.log()[-1][2].partition("\n")[2])
-    over = chat.over(target)
+    over = chat.get_overlay(target)
     assert entry["expires_at"] == expires_at
     assert over is not None and over.expires_at == expires_at
 
@@ -356,7 +356,7 @@ def test_change_of_an_old_message_requests_it_from_the_warm_tier(chat: Chat) -> 
 
     assert chat.commit_change(ALICE, "edit", 1, "two") == [Outcome.ELSEWHERE.value, 5]
     assert chat.commit_change(ALICE, "edit", 1, "two", base=base_of(1), asked=5)[:2] == [DONE, 6]
-    over = chat.over(1)
+    over = chat.get_overlay(1)
     assert over is not None
     assert (over.body, over.ts, over.rev) == ("two", 1001, 6)
 
@@ -370,7 +370,7 @@ def test_change_prefers_the_overlay_to_the_base(chat: Chat) -> None:
 
     chat.commit_change(BOB, "reaction", 1, "x", base=base_of(1), asked=5)
 
-    over = chat.over(1)
+    over = chat.get_overlay(1)
     assert over is not None
     assert (over.body, over.reactions) == ("newer", {BOB: "x"})
 
@@ -385,7 +385,7 @@ def test_change_base_that_may_be_outdated_is_requested_again(chat: Chat) -> None
     for _ in range(5):
         chat.send()
     chat.trim(11, log_max=2)
-    assert chat.over(1) is None
+    assert chat.get_overlay(1) is None
 
     assert chat.commit_change(BOB, "reaction", 1, "x", base=stale, asked=asked) == [7, 11]
 
@@ -426,12 +426,12 @@ def test_overlay_stays_until_its_last_change_is_trimmed_from_the_log(chat: Chat)
         chat.send()
 
     chat.trim(10, log_max=9)
-    assert chat.over(target) is not None
+    assert chat.get_overlay(target) is not None
     chat.trim(edit - 1, log_max=1)
-    assert chat.over(target) is not None
+    assert chat.get_overlay(target) is not None
     chat.trim(10, log_max=8)
 
-    assert chat.over(target) is None
+    assert chat.get_overlay(target) is None
     assert not chat.scripts.redis.exists(chat.scripts.keys.revs(CHAT))
 
 
@@ -465,4 +465,4 @@ def test_change_agrees_with_the_rule_in_python(
                 rest[0], rest[1], CHAT, "M2", sender, "r", kind, body, target=target
             )
             expected = apply_entry(expected, entry)
-            assert chat.over(target) == expected
+            assert chat.get_overlay(target) == expected

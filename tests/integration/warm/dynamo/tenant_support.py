@@ -73,7 +73,7 @@ class World:
         self.preferences = PreferenceRows(*at)
         self.pages: list[Any] = []
 
-    async def do(self, step: Step, seed: int) -> Any:
+    async def run_step(self, step: Step, seed: int) -> Any:
         """Run a step; return its result or the name of its error."""
         try:
             return await step(self, random.Random(seed))

@@ -79,7 +79,9 @@ async def test_tenants_never_see_each_other_in_random_operations(
         for _ in range(120):
             (shared, alone), step, chance = rng.choice(pairs), rng.choice(STEPS), rng.random()
             number = int(chance * 1e9)
-            found, wanted = await asyncio.gather(shared.do(step, number), alone.do(step, number))
+            found, wanted = await asyncio.gather(
+                shared.run_step(step, number), alone.run_step(step, number)
+            )
             assert found == wanted, step.__name__
             values += found is not None and not isinstance(found, str)
 

@@ -306,14 +306,14 @@ async def test_records_lost_by_a_long_outage_are_counted_and_reading_continues(
     world.clock.ahead_s += 2 * DAY_S
     world.remove(3, other)
     server.trim(other)
-    server.forget(shard)
+    server.remove_shard(shard)
     kept = world.remove(2, other)
 
     async with reading(world.reader("r2")):
         await world.wait_until_handled(kept)
     after_trim = await get_lost_count()
     (third,) = server.split(other, 1)
-    server.forget(other)
+    server.remove_shard(other)
     world.clock.ahead_s += 2 * DAY_S
     async with reading(world.reader("r3")):
         await world.wait_until_handled(world.remove(2, third))
