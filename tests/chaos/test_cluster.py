@@ -293,7 +293,7 @@ def find_chat_on_another_node(
 async def test_master_killed_is_replaced_by_its_replica(
     world: World, stack: Stack, cluster: RedisCluster
 ) -> None:
-    """Its partitions start a new epoch, and every device restarts (F12, promises P1, P5)."""
+    """The failed node's partitions start a new epoch, and all devices restart (F12, P1, P5)."""
     async with world:
         await world.wait_for_acks()
         owners = {key: cluster.owner_of(key) for key in slots_of(world)}

@@ -76,7 +76,7 @@ async def test_redis_script_flush_is_invisible_to_clients(
 async def test_redis_stall_refuses_temporarily_and_loses_nothing(
     world: World, stack: Stack
 ) -> None:
-    """If Redis stalls longer than the call timeout, the outcome of each send is known later."""
+    """If Redis stalls longer than the call timeout, each send gets an outcome later."""
     async with world:
         await world.wait_for_acks()
         stack.redis.send_signal(signal.SIGSTOP)
@@ -152,7 +152,7 @@ FAULTS: dict[str, Callable[[TcpProxy], None]] = {
 async def test_broken_links_to_redis_lose_and_repeat_nothing(
     world: World, stack: Stack, link: TcpProxy, linked: Server
 ) -> None:
-    """Link faults in random order (F14 to F16): the outcome of each send is known later."""
+    """Link faults occur in random order (F14 to F16), and each send gets an outcome later."""
     direct = stack.gateways[0]
     world.ports = lambda: [linked.port, linked.port, direct.port]
     names = sorted(FAULTS)

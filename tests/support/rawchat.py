@@ -171,7 +171,7 @@ class RawChat(ReceivedFrames):
                 await self._send_attempt(pending)
 
     async def resend_unstored(self) -> None:
-        """Resend the messages that a reset found acked but not stored, under the same `ref`."""
+        """Resend messages that were acked but not stored before a reset, with the same `ref`."""
         lost, self.lost = self.lost, []
         for old in lost:
             if old.ref not in self.pending:

@@ -262,7 +262,7 @@ async def test_before_send_invalid_response_counts_as_a_failure(
 
 
 async def test_before_send_unavailable_is_decided_by_the_policy(stack: Stack, port: int) -> None:
-    """Open: messages are sent. Closed: a temporary error. After some failures, no more calls."""
+    """`open` sends messages, `closed` refuses temporarily. After some failures, calls stop."""
     opened, closed = (
         stack.start_gateway(
             CHAT_WEBHOOKS_BEFORE_SEND_URL=f"http://{HOST}:{port}/before",

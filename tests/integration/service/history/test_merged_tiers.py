@@ -200,7 +200,7 @@ async def make_chats(world: World, seed: int) -> Chats:
 async def test_pages_lose_and_repeat_nothing_in_any_tier(
     archive_world: World, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any range, order, direction and page size; messages are stored and archived meanwhile."""
+    """Ranges, orders and page sizes are random, while messages are persisted and archived."""
     # Small limits, so that a few messages reach them.
     monkeypatch.setattr(merged_messages, "READS_MAX", 5)
     monkeypatch.setattr(merged_messages, "ENTRIES_MAX", 12)
