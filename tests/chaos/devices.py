@@ -171,7 +171,7 @@ class SdkDevice:
                 pass
 
     def _catch_up(self, chat: str) -> None:
-        """Read the entries that the server does not deliver, like an application showing the chat."""
+        """Read the entries that are not delivered, like an application showing the chat."""
 
         async def read() -> None:
             for entry in await self.read_whole(chat):

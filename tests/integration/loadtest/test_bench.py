@@ -62,7 +62,7 @@ async def test_bench_direct_with_lost_messages_fails(tmp_path: Path) -> None:
     """Lost messages cause exit code 1, with examples."""
     args = [*DIRECT, "--idle-sessions", "0", "--target", "stub", "--fault", "lose"]
 
-    short = {"chatserver.loadtest.bench.direct_pairs.DRAIN_S": "1"}  # for the lost messages
+    short = {"chatserver.loadtest.bench.direct_pairs.DRAIN_S": "1"}  # wait for the lost messages
     result, _ = await run_bench(tmp_path, *args, code=1, **short)
 
     assert result["violations"]["lost"] > 0

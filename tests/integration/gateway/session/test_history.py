@@ -78,7 +78,7 @@ async def test_history_of_a_new_chat_is_empty(alice: RawChat, pair: str) -> None
 async def test_history_window_is_exact(
     alice: RawChat, pair: str, window: dict[str, int], seqs: list[int], more: bool
 ) -> None:
-    """`before` gets the newest messages below it, `after` the oldest above. `more` reports others."""
+    """`before` gets the newest below it, `after` the oldest above. `more` reports others."""
     for number in range(1, 6):
         await alice.send(pair, f"m{number}")
 

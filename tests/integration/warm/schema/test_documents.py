@@ -117,7 +117,7 @@ def _units(described: dict[str, Any]) -> tuple[int, int]:
 async def test_template_creates_the_same_tables_as_the_server(
     bare: Tables, given: dict[str, str], changes: dict[str, Any]
 ) -> None:
-    """Keys, indexes, projections, units, stream and TTL match, so `tables apply` changes nothing."""
+    """Keys, indexes, units, stream and TTL match, so `tables apply` changes nothing."""
     template = msgspec.json.decode(TEMPLATE.read_bytes())
     theirs = settings_for(bare.settings.endpoint, **changes)
     ours = settings_for(bare.settings.endpoint, **changes)
