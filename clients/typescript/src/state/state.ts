@@ -1,6 +1,4 @@
-// The client as a pure state machine.
-//
-// Inputs: frames, commands and the time. Outputs: frames, events and responses.
+// The client as a pure state machine: frames, commands and the time in, frames and events out.
 //
 // No I/O, no clock, no randomness: each input has the time `nowS`, in seconds of a monotonic clock.
 //
@@ -424,13 +422,13 @@ export class ClientState {
       else if (chat.log.shown === null) chat.log.markUnverified(); // nothing was delivered
     }
     this.applyChatList(frame);
-    const incomplete = [...this.chats.values()].filter((chat) => chat.needsHistory);
+    const incomplete = [...this.chats.values()].filter((c) => c.needsHistory).map(({ id }) => id);
     for (const head of frame.large ?? []) {
       const chat = this.getOrCreateChat(head.chat);
       chat.isLarge = true;
       if (!chat.log.isUnverified) chat.log.startAfter(head.seq);
     }
-    this.#emit([{ type: "restarted", isNewEpoch: isNew, chats: incomplete.map(({ id }) => id) }]);
+    this.#emit([{ type: "restarted", isNewEpoch: isNew, chats: incomplete }]);
     for (const chat of [...this.chats.values()]) {
       if (chat.log.shown !== null) chat.log.recordPushed(listed.get(chat.id) ?? 0);
       const isForced = !listed.has(chat.id);

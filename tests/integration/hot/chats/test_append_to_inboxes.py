@@ -10,7 +10,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 OTHER = ChatId("c2")
 
 
-def test_deliver_appends_all_entries_since_the_last_delivery(scripts: Scripts) -> None:
+def test_append_to_inboxes_appends_all_entries_since_the_last_delivery(scripts: Scripts) -> None:
     """An inbox that missed several messages gets all of them, in order."""
     first = scripts.deliver(ALICE, 2)
 
@@ -22,7 +22,7 @@ def test_deliver_appends_all_entries_since_the_last_delivery(scripts: Scripts) -
     assert scripts.seqs() == {ALICE: 5}
 
 
-def test_deliver_repeat_appends_nothing(scripts: Scripts) -> None:
+def test_append_to_inboxes_repeat_appends_nothing(scripts: Scripts) -> None:
     """A delivery with an unknown outcome can be repeated."""
     scripts.deliver(ALICE, 3)
     before = scripts.box(ALICE)
@@ -32,7 +32,7 @@ def test_deliver_repeat_appends_nothing(scripts: Scripts) -> None:
     assert scripts.box(ALICE) == before
 
 
-def test_deliver_continues_after_the_delivery_of_the_commit(scripts: Scripts) -> None:
+def test_append_to_inboxes_continues_after_the_delivery_of_the_commit(scripts: Scripts) -> None:
     """Entries that the commit delivered are not appended again."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"), Sending(BOB, "r2"))
@@ -42,19 +42,19 @@ def test_deliver_continues_after_the_delivery_of_the_commit(scripts: Scripts) ->
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3", "4"]
 
 
-def test_deliver_skips_entries_up_to_the_floor(scripts: Scripts) -> None:
+def test_append_to_inboxes_skips_entries_up_to_the_floor(scripts: Scripts) -> None:
     """A new member gets nothing from before the join."""
     assert scripts.deliver(ALICE, 7, after=5) == (2, 2, "")
     assert [cs for _, _, cs in scripts.inbox(ALICE)] == ["6", "7"]
 
 
-def test_deliver_floor_beyond_the_chat_appends_nothing(scripts: Scripts) -> None:
+def test_append_to_inboxes_floor_beyond_the_chat_appends_nothing(scripts: Scripts) -> None:
     """A user who joins with the next message gets nothing yet."""
     assert scripts.deliver(ALICE, 7, after=7) == (0, 0, "")
     assert scripts.inbox(ALICE) == []
 
 
-def test_deliver_after_a_later_commit_appends_nothing(scripts: Scripts) -> None:
+def test_append_to_inboxes_after_a_later_commit_appends_nothing(scripts: Scripts) -> None:
     """A late delivery, after another fan-out and a later commit, changes nothing."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1", to=()))
@@ -67,7 +67,7 @@ def test_deliver_after_a_later_commit_appends_nothing(scripts: Scripts) -> None:
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2"]
 
 
-def test_deliver_adds_a_missing_chat_to_the_list(scripts: Scripts) -> None:
+def test_append_to_inboxes_adds_a_missing_chat_to_the_list(scripts: Scripts) -> None:
     """The creator may have failed before listing the chat. A listed chat keeps its time."""
     scripts.redis.hset(scripts.keys.box(BOB), f"c:{CHAT}", "77")
 
@@ -78,7 +78,7 @@ def test_deliver_adds_a_missing_chat_to_the_list(scripts: Scripts) -> None:
     assert scripts.box(BOB) == {f"t:{CHAT}": "1 E1", f"c:{CHAT}": "77"}
 
 
-def test_deliver_numbers_an_inbox_over_all_chats(scripts: Scripts) -> None:
+def test_append_to_inboxes_numbers_an_inbox_over_all_chats(scripts: Scripts) -> None:
     """Entries of all chats share the seqs of the inbox."""
     scripts.deliver(ALICE, 2)
     scripts.deliver(ALICE, 1, chat=OTHER)
@@ -92,20 +92,22 @@ def test_deliver_numbers_an_inbox_over_all_chats(scripts: Scripts) -> None:
     ]
 
 
-def test_deliver_returns_the_gateways_of_the_user(scripts: Scripts) -> None:
+def test_append_to_inboxes_returns_the_gateways_of_the_user(scripts: Scripts) -> None:
     """The caller notifies these gateways."""
     scripts.place(ALICE, "gw1,gw2")
 
     assert scripts.deliver(ALICE, 1) == (1, 1, "gw1,gw2")
 
 
-def test_deliver_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
+def test_append_to_inboxes_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
     """The newest events stay, plus the other messages of the oldest entry."""
     assert scripts.deliver(ALICE, 50, inbox_max=20) == (50, 50, "")
     assert [seq for seq, _, _ in scripts.inbox(ALICE)] == list(range(17, 51))
 
 
-def test_deliver_to_several_inboxes_in_one_call_returns_each_result(scripts: Scripts) -> None:
+def test_append_to_inboxes_to_several_inboxes_in_one_call_returns_each_result(
+    scripts: Scripts,
+) -> None:
     """One call delivers to many inboxes, including twice to one of them."""
 
     def item(user: str, upto: int) -> dict[str, str | int]:
@@ -130,7 +132,9 @@ def test_deliver_to_several_inboxes_in_one_call_returns_each_result(scripts: Scr
     assert scripts.seqs() == {ALICE: 2, BOB: 2}
 
 
-def test_deliver_in_a_new_epoch_of_the_chat_delivers_its_seqs_again(scripts: Scripts) -> None:
+def test_append_to_inboxes_in_a_new_epoch_of_the_chat_delivers_its_seqs_again(
+    scripts: Scripts,
+) -> None:
     """A chat that lost its end reuses seqs. Deliveries of the old epoch must not hide them."""
     scripts.open_chat(ALICE, BOB)
     for number in range(3):

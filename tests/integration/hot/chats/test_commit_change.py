@@ -1,4 +1,4 @@
-"""commit_change.lua: edits, reactions, pins and deletions, with permission, log entry and overlay."""
+"""commit_change.lua: edits, deletes, reactions and pins, compared with the rules in Python."""
 
 from __future__ import annotations
 

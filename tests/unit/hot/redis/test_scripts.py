@@ -14,28 +14,28 @@ SCRIPTS = all_scripts()
 
 def test_load_script_parses_keys_and_arguments_of_the_header() -> None:
     """Keys, arguments, item fields and trailing parameters, each in order."""
-    accept = load_script("accept")
+    script = load_script("commit_messages")
 
-    assert accept.keys == ("backlog", "checkpoint", "undelivered", "seqs", "where")
+    assert script.keys == ("backlog", "checkpoint", "undelivered", "seqs", "where")
     limits = ("ref_ttl_s", "backlog_max", "inbox_max", "chat_backlog_max")
-    assert accept.args == ("epoch", "gateway", *limits, "asked")
-    assert accept.item_keys == ("chat", "members", "log", "refs_even", "refs_odd")
-    assert accept.item_args == ("chat_id", "phase", "gate", "recipients", "messages")
-    assert accept.more_keys == ("inbox", "watchers")
-    assert accept.more_args == ("ref", "sender", "listed", "name", "blob")
-    assert accept.sha == hashlib.sha1(accept.source.encode()).hexdigest()
+    assert script.args == ("epoch", "gateway", *limits, "asked")
+    assert script.item_keys == ("chat", "members", "log", "refs_even", "refs_odd")
+    assert script.item_args == ("chat_id", "phase", "gate", "recipients", "messages")
+    assert script.more_keys == ("inbox", "watchers")
+    assert script.more_args == ("ref", "sender", "listed", "name", "blob")
+    assert script.sha == hashlib.sha1(script.source.encode()).hexdigest()
 
 
 def test_bind_returns_keys_and_arguments_in_the_order_of_the_script() -> None:
     """The order in which the caller names them does not matter."""
-    deliver = load_script("deliver")
+    script = load_script("append_to_inboxes")
     items: list[dict[str, Value]] = [
         {"upto": 9, "after": 3, "chat_id": "c", "user": "u1", "inbox": "i1", "box": "b1"},
         {"box": "b2", "inbox": "i2", "user": "u2", "chat_id": "d", "after": 0, "upto": 4},
     ]
     items = [{"epoch": "E", **item} for item in items]
 
-    keys, args = deliver.bind({"where": "w", "seqs": "s"}, {"inbox_max": 10}, items)
+    keys, args = script.bind({"where": "w", "seqs": "s"}, {"inbox_max": 10}, items)
 
     assert keys == ["s", "w", "b1", "i1", "b2", "i2"]
     assert args == [10, "u1", "c", 3, 9, "E", "u2", "d", 0, 4, "E"]
@@ -77,7 +77,9 @@ def test_script_header_has_summary_parameters_and_reply(script: Script) -> None:
     assert re.match(r"#!lua( flags=\S+)?\n-- [A-Z].*", script.source)
     assert re.search(r"^-- returns ", script.source, re.MULTILINE), head
     # Two scripts run arbitrary commands and have the keys of these commands.
-    assert script.keys or script.item_keys or script.name in {"snapshot", "transaction"}
+    assert (
+        script.keys or script.item_keys or script.name in {"read_only_transaction", "transaction"}
+    )
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
@@ -98,6 +100,6 @@ def test_script_declares_whether_it_runs_on_a_full_redis() -> None:
     reading = {name for name, line in flags.items() if line == "#!lua flags=no-writes"}
     draining = {name for name, line in flags.items() if line == "#!lua flags=allow-oom"}
 
-    assert refused == {"accept", "change", "hide_message", "move_marks"}
-    assert reading == {"find_push_targets", "snapshot"}
+    assert refused == {"commit_messages", "commit_change", "hide_message", "move_read_marks"}
+    assert reading == {"find_push_targets", "read_only_transaction"}
     assert refused | reading | draining == flags.keys()

@@ -35,7 +35,7 @@ def deliver(
     """Deliver a chat to the inboxes of users; Alice if none is given."""
     item: dict[str, Value] = {"chat_id": chat, "after": after, "upto": upto, "epoch": epoch}
     reply: list[Any] = scripts.run(
-        "deliver",
+        "append_to_inboxes",
         shared_keys(scripts),
         {"inbox_max": inbox_max},
         [inbox_keys(scripts, user) | item for user in users or (ALICE,)],
@@ -74,7 +74,7 @@ def notify(
 ) -> list[Any]:
     """Notify Alice of a large-chat transition."""
     reply: list[Any] = scripts.run(
-        "notify_transition",
+        "notify_large_chat_transition",
         shared_keys(scripts),
         {
             "inbox_max": 1000,
@@ -96,7 +96,7 @@ def chat_seqs(inbox: Sequence[tuple[int, str, str]]) -> list[int]:
     return [int(value) for _, _, value in inbox]
 
 
-def test_deliver_continues_after_the_last_delivery(scripts: ScriptRunner) -> None:
+def test_append_to_inboxes_continues_after_the_last_delivery(scripts: ScriptRunner) -> None:
     """An inbox gets each message that it missed, in order, and none twice."""
     first = deliver(scripts, 2)
     second = deliver(scripts, 5)
@@ -106,7 +106,7 @@ def test_deliver_continues_after_the_last_delivery(scripts: ScriptRunner) -> Non
     assert scripts.redis.hgetall(scripts.keys.seqs(0)) == {ALICE: "5"}
 
 
-def test_deliver_repeat_appends_nothing(scripts: ScriptRunner) -> None:
+def test_append_to_inboxes_repeat_appends_nothing(scripts: ScriptRunner) -> None:
     """A delivery is idempotent, and so is an older one that arrives late."""
     deliver(scripts, 3)
     state = scripts.redis.hgetall(scripts.keys.box(ALICE))
@@ -117,20 +117,20 @@ def test_deliver_repeat_appends_nothing(scripts: ScriptRunner) -> None:
     assert scripts.redis.hgetall(scripts.keys.box(ALICE)) == state
 
 
-def test_deliver_starts_after_the_given_seq(scripts: ScriptRunner) -> None:
+def test_append_to_inboxes_starts_after_the_given_seq(scripts: ScriptRunner) -> None:
     """A member who joined at a seq gets nothing up to it."""
     assert deliver(scripts, 7, after=5) == [2, 2, ""]
     assert chat_seqs(scripts.inbox(ALICE)) == [6, 7]
 
 
-def test_deliver_after_an_earlier_seq_does_not_move_back(scripts: ScriptRunner) -> None:
+def test_append_to_inboxes_after_an_earlier_seq_does_not_move_back(scripts: ScriptRunner) -> None:
     """A last delivery above the given seq takes precedence."""
     deliver(scripts, 4)
 
     assert deliver(scripts, 5, after=2) == [1, 5, ""]
 
 
-def test_deliver_outdated_epoch_delivers_nothing(scripts: ScriptRunner) -> None:
+def test_append_to_inboxes_outdated_epoch_delivers_nothing(scripts: ScriptRunner) -> None:
     """A caller of an earlier epoch may hold seqs that the chat assigned again."""
     deliver(scripts, 2, epoch="E2")
     state = scripts.redis.hgetall(scripts.keys.box(ALICE))
@@ -139,7 +139,7 @@ def test_deliver_outdated_epoch_delivers_nothing(scripts: ScriptRunner) -> None:
     assert scripts.redis.hgetall(scripts.keys.box(ALICE)) == state
 
 
-def test_deliver_new_epoch_delivers_the_same_seqs_again(scripts: ScriptRunner) -> None:
+def test_append_to_inboxes_new_epoch_delivers_the_same_seqs_again(scripts: ScriptRunner) -> None:
     """After a data loss the chat assigns the same seqs to other messages."""
     deliver(scripts, 3, epoch="E1")
 
@@ -148,7 +148,7 @@ def test_deliver_new_epoch_delivers_the_same_seqs_again(scripts: ScriptRunner) -
     assert chat_seqs(scripts.inbox(ALICE)) == [1, 2, 3, 1, 2]
 
 
-def test_deliver_counts_inbox_seqs_over_all_chats(scripts: ScriptRunner) -> None:
+def test_append_to_inboxes_counts_inbox_seqs_over_all_chats(scripts: ScriptRunner) -> None:
     """An inbox has one counter, and each chat its own last delivery."""
     deliver(scripts, 2)
     deliver(scripts, 1, chat=ChatId("c2"))
@@ -158,14 +158,14 @@ def test_deliver_counts_inbox_seqs_over_all_chats(scripts: ScriptRunner) -> None
     assert scripts.inbox(ALICE) == entries
 
 
-def test_deliver_trims_the_inbox_to_its_limit(scripts: ScriptRunner) -> None:
+def test_append_to_inboxes_trims_the_inbox_to_its_limit(scripts: ScriptRunner) -> None:
     """The newest events stay, with the rest of the oldest entry."""
     deliver(scripts, 50, inbox_max=20)
 
     assert [seq for seq, _, _ in scripts.inbox(ALICE)] == list(range(17, 51))
 
 
-def test_deliver_lists_the_chat_and_returns_gateways(scripts: ScriptRunner) -> None:
+def test_append_to_inboxes_lists_the_chat_and_returns_gateways(scripts: ScriptRunner) -> None:
     """A user who was not notified of a new chat still gets it in the list."""
     scripts.redis.hset(scripts.keys.box(BOB), f"c:{CHAT}", "77")
     scripts.redis.hset(scripts.keys.where(0), BOB, "gw1,gw2")
@@ -213,7 +213,9 @@ def test_append_event_trims_the_inbox_to_its_limit(scripts: ScriptRunner) -> Non
     assert [body for _, _, body in scripts.inbox(ALICE)] == ["e2", "e3", "e4"]
 
 
-def test_notify_transition_repeat_or_older_version_appends_nothing(scripts: ScriptRunner) -> None:
+def test_notify_large_chat_transition_repeat_or_older_version_appends_nothing(
+    scripts: ScriptRunner,
+) -> None:
     """Every transition is one inbox entry, and late ones are ignored."""
     assert notify(scripts, 4, since=10) == [1, 1, ""]
     assert notify(scripts, 4, since=10) == [0, 1, ""]
@@ -221,7 +223,7 @@ def test_notify_transition_repeat_or_older_version_appends_nothing(scripts: Scri
     assert scripts.redis.hget(scripts.keys.large(ALICE), CHAT) == "1:10"
 
 
-def test_notify_transition_records_the_period_in_which_the_chat_was_large(
+def test_notify_large_chat_transition_records_the_period_in_which_the_chat_was_large(
     scripts: ScriptRunner,
 ) -> None:
     """The end is added to the open period; the next period is stored before it."""
@@ -232,7 +234,9 @@ def test_notify_transition_records_the_period_in_which_the_chat_was_large(
     assert scripts.redis.hget(scripts.keys.large(ALICE), CHAT) == "3:40;2:10:30"
 
 
-def test_notify_transition_new_epoch_ignores_recorded_transitions(scripts: ScriptRunner) -> None:
+def test_notify_large_chat_transition_new_epoch_ignores_recorded_transitions(
+    scripts: ScriptRunner,
+) -> None:
     """A new epoch may have the same transition at another seq; an outdated epoch has none."""
     notify(scripts, 4, since=10, epoch="E1")
 

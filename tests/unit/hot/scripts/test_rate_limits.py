@@ -25,7 +25,7 @@ class Attempt(NamedTuple):
 def take(scripts: ScriptRunner, wanted: int, owed: int = 0) -> list[int]:
     """Take tokens from Alice's bucket."""
     reply: list[int] = scripts.run(
-        "take_tokens",
+        "consume_rate_limits",
         items=[
             {
                 "limit": scripts.keys.limit("send", ALICE),
@@ -60,7 +60,9 @@ def attempt(
     return Attempt(*reply)
 
 
-def test_take_tokens_returns_at_most_the_tokens_in_the_bucket(scripts: ScriptRunner) -> None:
+def test_consume_rate_limits_returns_at_most_the_tokens_in_the_bucket(
+    scripts: ScriptRunner,
+) -> None:
     """A burst is allowed once; then tokens come back at the rate."""
     assert take(scripts, 3) == [3, 0]
     assert take(scripts, 3) == [2, 500]
@@ -72,7 +74,7 @@ def test_take_tokens_returns_at_most_the_tokens_in_the_bucket(scripts: ScriptRun
     assert take(scripts, 9) == [1, 500]
 
 
-def test_take_tokens_bucket_holds_no_more_than_a_burst(scripts: ScriptRunner) -> None:
+def test_consume_rate_limits_bucket_holds_no_more_than_a_burst(scripts: ScriptRunner) -> None:
     """Neither a long pause nor returned tokens fill it further."""
     take(scripts, BURST)
     scripts.clock.advance_ms(3_000)  # enough for six tokens
@@ -82,7 +84,7 @@ def test_take_tokens_bucket_holds_no_more_than_a_burst(scripts: ScriptRunner) ->
     assert take(scripts, 99)[0] == BURST
 
 
-def test_take_tokens_owed_makes_the_bucket_negative(scripts: ScriptRunner) -> None:
+def test_consume_rate_limits_owed_makes_the_bucket_negative(scripts: ScriptRunner) -> None:
     """Cost that is already owed delays the next token."""
     assert take(scripts, 0, owed=BURST + 2) == [0, 1500]
 
@@ -92,7 +94,7 @@ def test_take_tokens_owed_makes_the_bucket_negative(scripts: ScriptRunner) -> No
     assert take(scripts, 1)[0] == 1
 
 
-def test_take_tokens_full_bucket_expires(scripts: ScriptRunner) -> None:
+def test_consume_rate_limits_full_bucket_expires(scripts: ScriptRunner) -> None:
     """A bucket is kept in memory only until it is full again."""
     take(scripts, 2)
 

@@ -30,7 +30,7 @@ def move_marks(
 ) -> list[int] | None:
     """Move Alice's marks."""
     marks: list[int] | None = scripts.run(
-        "move_marks",
+        "move_read_marks",
         {
             "box": scripts.keys.box(ALICE),
             "backlog": scripts.keys.backlog(0),
@@ -115,7 +115,7 @@ def hidden(scripts: ScriptRunner, chat: ChatId = CHAT) -> str | None:
     return seqs
 
 
-def test_move_marks_forward_adds_one_backlog_entry(scripts: ScriptRunner) -> None:
+def test_move_read_marks_forward_adds_one_backlog_entry(scripts: ScriptRunner) -> None:
     """A moved mark is persisted, and counted as waiting."""
     list_chat(scripts)
 
@@ -124,7 +124,7 @@ def test_move_marks_forward_adds_one_backlog_entry(scripts: ScriptRunner) -> Non
     assert scripts.redis.hget(scripts.keys.checkpoint(0), "waiting") == "1"
 
 
-def test_move_marks_never_back(scripts: ScriptRunner) -> None:
+def test_move_read_marks_never_back(scripts: ScriptRunner) -> None:
     """Repeats and late calls return the marks and write nothing."""
     list_chat(scripts)
     move_marks(scripts, read=3, received=5)
@@ -135,7 +135,7 @@ def test_move_marks_never_back(scripts: ScriptRunner) -> None:
     assert len(backlog(scripts)) == 2
 
 
-def test_move_marks_read_message_is_received(scripts: ScriptRunner) -> None:
+def test_move_read_marks_read_message_is_received(scripts: ScriptRunner) -> None:
     """The received mark is never below the read mark."""
     list_chat(scripts)
     move_marks(scripts, received=2)
@@ -143,7 +143,7 @@ def test_move_marks_read_message_is_received(scripts: ScriptRunner) -> None:
     assert move_marks(scripts, read=7) == [1, 7, 7]
 
 
-def test_move_marks_own_message_counts_as_read(scripts: ScriptRunner) -> None:
+def test_move_read_marks_own_message_counts_as_read(scripts: ScriptRunner) -> None:
     """A read mark below the user's own newest message does not move."""
     list_chat(scripts)
     scripts.redis.hset(scripts.keys.box(ALICE), f"d:{CHAT}", 9)
@@ -152,7 +152,7 @@ def test_move_marks_own_message_counts_as_read(scripts: ScriptRunner) -> None:
     assert backlog(scripts) == []
 
 
-def test_move_marks_of_an_unknown_chat_returns_nothing(scripts: ScriptRunner) -> None:
+def test_move_read_marks_of_an_unknown_chat_returns_nothing(scripts: ScriptRunner) -> None:
     """A user has no marks in a chat that is not in the list."""
     assert move_marks(scripts, read=3) is None
     assert state(scripts) == {}

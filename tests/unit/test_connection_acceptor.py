@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from chatserver import acceptor
+from chatserver import connection_acceptor
 from chatserver.connection_acceptor import ACCEPTED_IN_TICK_MAX, Acceptor
 
 BURST = 20 * ACCEPTED_IN_TICK_MAX
@@ -90,7 +90,7 @@ async def test_acceptor_pauses_while_the_process_has_too_many_open_files(
         return accept_one(self)
 
     monkeypatch.setattr(Acceptor, "_accept_one", accept)
-    monkeypatch.setattr(acceptor, "PAUSE_S", 0.01)
+    monkeypatch.setattr(connection_acceptor, "PAUSE_S", 0.01)
     server = Acceptor(sock, CountingProtocol)
     server.open()
     with socket.create_connection(sock.getsockname(), timeout=0.5):
