@@ -126,7 +126,7 @@ class Hot(HotClient):
         raise NotImplementedError
 
     _send_and_wait = create_blocking_client = connect = maintain_connection = _refuse
-    keys_by_server = reload_epoch = close = _refuse
+    get_keys_by_server = reload_epoch = close = _refuse
 
 
 Hot.__abstractmethods__ = frozenset()
