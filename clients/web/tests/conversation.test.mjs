@@ -154,6 +154,22 @@ test("pending changes are shown at once", () => {
   assert.ok(rows.every(({ isChanging }) => isChanging));
 });
 
+test("an acked change is shown until its event has arrived, and not again after a later one", () => {
+  const acked = { ref: "x", chat: "g-1", stage: "acked", seq: 7 };
+  const react = { ...acked, fields: { type: "react", seq: 1, emoji: "🎉" } };
+  const [before] = build([message(1)], { pending: [react] });
+  assert.deepEqual(before.message.reactions, { ann: "🎉" });
+  assert.equal(before.isChanging, false);
+
+  const remove = { ...react, ref: "y", seq: 0, stage: "inFlight" };
+  remove.fields = { ...react.fields, emoji: "" };
+  const [removed] = build([message(1)], { pending: [react, remove] });
+  assert.deepEqual(removed.message.reactions, {});
+
+  const [after] = build([message(1, { rev: 8 })], { pending: [react] });
+  assert.equal(after.message.reactions, undefined);
+});
+
 test("each user has one reaction, even with a username such as __proto__", () => {
   const me = "__proto__";
   const react = { ref: "x", chat: "g-1", stage: "queued", fields: { type: "react", seq: 1 } };

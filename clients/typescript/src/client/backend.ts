@@ -16,6 +16,8 @@ export interface Operation {
 /** An operation in the outbox. */
 export interface PendingOperation extends Operation {
   stage: "queued" | "inFlight" | "acked";
+  /** The seq of its entry in the chat once it is acked; 0 before. */
+  seq: number;
 }
 
 /** The description of a chat, without its messages. */

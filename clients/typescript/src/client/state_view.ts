@@ -54,7 +54,7 @@ export class StateView {
   pending(chat: string): PendingOperation[] {
     return [...this.#state.outbox]
       .filter((entry) => entry.chat === chat)
-      .map(({ ref, fields, stage }) => ({ ref, chat, fields, stage }));
+      .map(({ ref, fields, stage, seq }) => ({ ref, chat, fields, stage, seq }));
   }
 }
 

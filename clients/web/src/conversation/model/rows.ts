@@ -76,7 +76,7 @@ export class RowBuilder {
       const readers = isOwn ? reads.length - unreadBy : 0;
       const row: Row = {
         key: isOwn && message.ref !== "" ? `r:${message.ref}` : `s:${message.seq}`,
-        message: changes === undefined ? message : this.#reuse(changes(message), message),
+        message: changes === undefined ? message : this.#reuse(applyAll(changes, message), message),
         unsent,
         isOwn,
         isSystem: isSystem(message),
@@ -86,7 +86,7 @@ export class RowBuilder {
         isUnreadStart,
         status: isOwn ? getStatus(message, unsent, readers, receivedUpto) : null,
         readers,
-        isChanging: changes !== undefined,
+        isChanging: changes?.some(({ ackedSeq }) => ackedSeq === null) === true,
       };
       const previous = this.#rows.get(row.key);
       const result = previous !== undefined && isSameRow(previous, row) ? previous : row;
@@ -144,33 +144,54 @@ function buildMessage(unsent: Unsent, me: string): Message {
   return message;
 }
 
-type Change = (message: Message) => Message;
+/** A change of a message that the user made. */
+interface Change {
+  readonly apply: (message: Message) => Message;
+  /** The seq of its entry; null while it is not acked. */
+  readonly ackedSeq: number | null;
+}
 
-/** Return seq → function that applies the user's pending edits, deletions and reactions. */
-function collectChanges(pending: readonly PendingOperation[], me: string): Map<number, Change> {
-  const changes = new Map<number, Change>();
-  for (const { fields, stage } of pending) {
-    const { type, seq, body, emoji } = fields as { [name: string]: unknown; type: string };
-    if (typeof seq !== "number" || stage === "acked") continue;
-    const previous = changes.get(seq) ?? ((message: Message) => message);
-    if (type === "edit") {
-      changes.set(seq, (message) => ({ ...previous(message), body: String(body) }));
-    } else if (type === "delete") {
-      changes.set(seq, ({ attachments: _, reactions: __, ...others }) => ({
-        ...others,
-        body: "",
-        deleted: true,
-      }));
-    } else if (type === "react") {
-      changes.set(seq, (message) => {
-        const changed = previous(message);
-        const { [me]: _, ...others } = changed.reactions ?? {};
-        const reactions = emoji === "" ? others : { ...others, [me]: String(emoji) };
-        return { ...changed, reactions };
-      });
-    }
+/**
+ * Return seq → the user's edits, deletions and reactions in the outbox.
+ *
+ * An acked change may not have arrived as an event yet. Until then, `applyAll` shows it.
+ */
+function collectChanges(pending: readonly PendingOperation[], me: string): Map<number, Change[]> {
+  const changes = new Map<number, Change[]>();
+  for (const { fields, stage, seq } of pending) {
+    const target = fields["seq"];
+    const apply = buildChange(fields as { type: string }, me);
+    if (typeof target !== "number" || apply === null) continue;
+    const ofMessage = changes.get(target) ?? [];
+    ofMessage.push({ apply, ackedSeq: stage === "acked" ? seq : null });
+    changes.set(target, ofMessage);
   }
   return changes;
+}
+
+function buildChange(fields: { type: string; [name: string]: unknown }, me: string) {
+  switch (fields.type) {
+    case "edit":
+      return (message: Message): Message => ({ ...message, body: String(fields["body"]) });
+    case "delete":
+      return ({ attachments: _, reactions: __, ...others }: Message): Message => {
+        return { ...others, body: "", deleted: true };
+      };
+    case "react":
+      return (message: Message): Message => {
+        const { [me]: _, ...others } = message.reactions ?? {};
+        const emoji = String(fields["emoji"]);
+        return { ...message, reactions: emoji === "" ? others : { ...others, [me]: emoji } };
+      };
+    default:
+      return null;
+  }
+}
+
+/** Apply the changes that the message does not contain yet. */
+function applyAll(changes: readonly Change[], message: Message): Message {
+  const missing = changes.filter(({ ackedSeq }) => (ackedSeq ?? Infinity) > (message.rev ?? 0));
+  return missing.reduce((changed, { apply }) => apply(changed), message);
 }
 
 function getStatus(
