@@ -120,7 +120,7 @@ async def use_everything(hot: HotClient) -> None:
         members = dict.fromkeys(users, ("member", 0))
         await HotChatLoader(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
         commits.submit(draft_of(chat, users[0], listener), await audiences.get(chat))
-        assert await listener.answers.get() == ("committed" if is_near else "undelivered")
+        assert await listener.answers.get() == ("on_committed" if is_near else "on_undelivered")
         ExpiringMessages(hot).add(chat, {1: 9_000_000_000})
         await use_inboxes(hot, chat, users, is_settled=number > 0)
         await use_message_changes(hot, chat, users[0])

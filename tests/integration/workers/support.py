@@ -98,13 +98,13 @@ class Outcomes:
     def _count_one(self, *_: Any, **__: Any) -> None:
         self.count += 1
 
-    committed = undelivered = known = _count_one
+    on_committed = on_undelivered = on_duplicate = _count_one
 
     def _fail(self, draft: PendingDraft, *why: Any) -> None:
         self.count += 1
         self.failures.append((draft.ref, why))
 
-    failed = chat_closed = not_member = _fail
+    on_failed = on_chat_closed = on_not_member = _fail
 
 
 class Gateway:
