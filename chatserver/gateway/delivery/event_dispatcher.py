@@ -114,7 +114,7 @@ class EventDispatcher:
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, remote_gateways: bytes | Literal[0]
     ) -> None:
-        """Send a large-chat entry to members on this gateway and on the gateways in `far`."""
+        """Send a large-chat entry to members on this gateway and on `remote_gateways`."""
         self.channels.push(chat, epoch, seq, body)
         self._remote.publish(chat, epoch, seq, body, remote_gateways)
 

@@ -57,11 +57,11 @@ class RemoteDelivery:
         self._send(gateways, NewSeq(user, seq))
 
     def publish(
-        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, gateways: bytes | Literal[0]
+        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, remote_gateways: bytes | Literal[0]
     ) -> None:
-        """Send a large-chat entry to members on the gateways in `far`; 0 means no gateways."""
-        if gateways:
-            for gateway in parse_gateways(gateways):
+        """Send a large-chat entry to members on `remote_gateways`; 0 means no gateways."""
+        if remote_gateways:
+            for gateway in parse_gateways(remote_gateways):
                 self._gateway_stream_writer.send(gateway, Publish(chat, epoch, seq, body))
 
     def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:

@@ -30,9 +30,9 @@ class DeviceNotifier(Protocol):
         """Notify the user's gateways that the inbox has grown to `seq`."""
 
     def publish(
-        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
+        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, remote_gateways: bytes | Literal[0]
     ) -> None:
-        """Send a large-chat entry to members on this gateway and on the gateways in `far`."""
+        """Send a large-chat entry to members on this gateway and on `remote_gateways`."""
 
     def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify gateways that a large chat has grown to `seq`."""

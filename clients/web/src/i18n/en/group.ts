@@ -113,11 +113,13 @@ export const group = {
   deleteMessage: "Delete message",
   clear: "Clear history",
   clearTitle: "Clear the history?",
-  clearText: "This deletes all messages so far, only for you. Others can still see them.",
+  clearText: "This deletes all messages so far, for you only. Others can still see them.",
   cleared: "History cleared for you.",
   deleteChat: "Delete chat",
   deleteTitle: "Delete this chat?",
-  deleteText: "This deletes the chat and its messages, only for you. A new message brings it back.",
+  deleteText:
+    "This deletes the chat and its messages for you only. If someone writes again, the chat " +
+    "reappears without the old messages.",
   seconds: (n: number) => (n === 1 ? "1 second" : `${n} seconds`),
   minutes: (n: number) => (n === 1 ? "1 minute" : `${n} minutes`),
   hours: (n: number) => (n === 1 ? "1 hour" : `${n} hours`),
