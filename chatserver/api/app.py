@@ -26,17 +26,17 @@ from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.query_parameters import check_query
 from chatserver.api.request_bodies import fill_empty_body
 from chatserver.api.response_headers import CommonHeaders
-from chatserver.api.routes.admin_chats import admin_chats_routes
-from chatserver.api.routes.admin_users import admin_users_routes
-from chatserver.api.routes.chats import chats_routes
-from chatserver.api.routes.client_config import client_config_route
-from chatserver.api.routes.health import health_routes
-from chatserver.api.routes.message_lists import message_lists_routes
-from chatserver.api.routes.messages import messages_routes
-from chatserver.api.routes.moderation import moderation_routes
-from chatserver.api.routes.presence import presence_routes
-from chatserver.api.routes.retention import retention_routes
-from chatserver.api.routes.static_files import client_routes, reference_routes
+from chatserver.api.routes.admin_chats import build_admin_chats_routes
+from chatserver.api.routes.admin_users import build_admin_users_routes
+from chatserver.api.routes.chats import build_chats_routes
+from chatserver.api.routes.client_config import build_client_config_route
+from chatserver.api.routes.health import build_health_routes
+from chatserver.api.routes.message_lists import build_message_lists_routes
+from chatserver.api.routes.messages import build_messages_routes
+from chatserver.api.routes.moderation import build_moderation_routes
+from chatserver.api.routes.presence import build_presence_routes
+from chatserver.api.routes.retention import build_retention_routes
+from chatserver.api.routes.static_files import build_client_routes, build_reference_routes
 from chatserver.api.security import Guard, check_rules, dependencies
 from chatserver.config import Api, Settings
 from chatserver.connection_acceptor import Acceptor
@@ -47,7 +47,7 @@ from chatserver.errors import ChatError, ConfigError
 from chatserver.features.registry import list_features, load
 from chatserver.operations.overview.hot import BacklogStats, ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
-from chatserver.operations.overview.routes import operations_routes
+from chatserver.operations.overview.routes import build_operations_routes
 from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.loop_lag import watch_loop_lag
@@ -64,15 +64,15 @@ RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
 
 # Each module builds the routes of one resource from the container.
 CORE_ROUTES: Sequence[RoutesBuilder] = (
-    admin_chats_routes,
-    admin_users_routes,
-    retention_routes,
-    chats_routes,
-    messages_routes,
-    message_lists_routes,
-    moderation_routes,
-    operations_routes,
-    presence_routes,
+    build_admin_chats_routes,
+    build_admin_users_routes,
+    build_retention_routes,
+    build_chats_routes,
+    build_messages_routes,
+    build_message_lists_routes,
+    build_moderation_routes,
+    build_operations_routes,
+    build_presence_routes,
 )
 
 log = structlog.get_logger()
@@ -96,11 +96,11 @@ def create_app(settings: Settings, clock: Clock, container: StorageContainer) ->
 def create_litestar(settings: Settings, clock: Clock, container: StorageContainer) -> Litestar:
     """Return the Litestar application, without the outer middleware; see `create_app`."""
     routes = [
-        *health_routes(container),
-        *client_routes(),
-        *reference_routes(),
+        *build_health_routes(container),
+        *build_client_routes(),
+        *build_reference_routes(),
         document_route(),
-        client_config_route(settings),
+        build_client_config_route(settings),
         *(route for build in _list_route_builders() for route in build(container)),
     ]
     check_rules(routes)

@@ -154,7 +154,7 @@ class Coordinator:
             await asyncio.gather(*map(_end, self._workers))
 
     async def _get_ready(self, worker: asyncio.subprocess.Process) -> None:
-        report = await _read(worker)
+        report = await _read_report(worker)
         if "failed" in report:
             raise LoadFailed(report["failed"])
         for kind, count in report["ready"]["chats"].items():
@@ -162,7 +162,7 @@ class Coordinator:
 
     async def _read_reports(self, number: int) -> None:
         while True:
-            report = await _read(self._workers[number])
+            report = await _read_report(self._workers[number])
             if "result" in report:
                 self.totals.results.append(report["result"])
                 return
@@ -215,7 +215,7 @@ def _write(worker: asyncio.subprocess.Process, line: bytes) -> None:
         worker.stdin.write(line + b"\n")
 
 
-async def _read(worker: asyncio.subprocess.Process) -> dict[str, Any]:
+async def _read_report(worker: asyncio.subprocess.Process) -> dict[str, Any]:
     assert worker.stdout is not None
     line = await worker.stdout.readline()
     if not line:

@@ -179,7 +179,9 @@ class Archiver:
         """Archive one segment; return its number of new entries, 0 if there are too few."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
-        archivable = await self._archivable.list_run(chat, top.seq, top.ts, cutoff, entries_max)
+        archivable = await self._archivable.list_consecutive(
+            chat, top.seq, top.ts, cutoff, entries_max
+        )
         run, ttls = archivable.entries, archivable.ttls
         if not run:
             return 0

@@ -62,9 +62,9 @@ class SystemPlace(msgspec.Struct, frozen=True):
     ts: int
 
 
-def admin_chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_admin_chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of chats, messages and broadcasts below ``/v1/admin``."""
-    return [*_chat_routes(container), *_broadcast_routes(container)]
+    return [*_build_chat_routes(container), *_build_broadcast_routes(container)]
 
 
 async def _system_user(container: StorageContainer) -> UserId:
@@ -73,7 +73,7 @@ async def _system_user(container: StorageContainer) -> UserId:
     return user
 
 
-def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/admin/chats", opt={"rule": key("chats:write"), "creates": True})
     async def create_system_chat(
         data: JSONBody[SystemChat], request: Request[Any, Any, Any]
@@ -130,7 +130,7 @@ async def _delete(container: StorageContainer, chat: ChatId, seq: int, ref: Ref)
     raise NotFound("seq: the chat has no such message, or it cannot be deleted")
 
 
-def _broadcast_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_broadcast_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def deliver(user: UserId, ref: Ref, body: str) -> None:
         system = SYSTEM_USER
         chat = await container.chats.open_direct(system, user, is_host=True)

@@ -28,12 +28,12 @@ class LiveSession(msgspec.Struct, frozen=True):
     started: int
 
 
-def admin_users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_admin_users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of users below ``/v1/admin``."""
-    return [*_ban_routes(container), *_session_routes(container)]
+    return [*_build_ban_routes(container), *_build_session_routes(container)]
 
 
-def _ban_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_ban_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     revoker = container.revocation
 
     @put("/v1/admin/users/{user:str}/ban", status_code=204, opt={"rule": WRITE})
@@ -49,7 +49,7 @@ def _ban_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [ban_user, unban_user]
 
 
-def _session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     revoker = container.revocation
     live_sessions = LiveSessions(container.hot)
 

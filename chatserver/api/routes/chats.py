@@ -49,19 +49,19 @@ class Member(msgspec.Struct, frozen=True):
     joined: int
 
 
-def chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [
-        *_chat_routes(container),
-        *_member_routes(container),
-        *_own_membership_routes(container),
-        *_invitation_routes(container),
+        *_build_chat_routes(container),
+        *_build_member_routes(container),
+        *_build_own_membership_routes(container),
+        *_build_invitation_routes(container),
     ]
 
 
 DIRECT_BYTES = CHAT_BYTES + 2 * MEMBER_BYTES + NEW_INBOX_BYTES
 
 
-def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats", opt={"rule": READ})
     async def list_chats(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -124,7 +124,7 @@ async def create_group(
     return info
 
 
-def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/members", opt={"rule": READ})
     async def list_members(
         chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -182,7 +182,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_members, invite, set_role, remove]
 
 
-def _own_membership_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_own_membership_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/chats/{chat:str}/join", status_code=200, opt={"rule": WRITE, "creates": True})
     async def join(
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
@@ -204,7 +204,7 @@ def _own_membership_routes(container: StorageContainer) -> list[HTTPRouteHandler
     return [join, leave]
 
 
-def _invitation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_invitation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/invitations", opt={"rule": READ})
     async def list_invitations(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None

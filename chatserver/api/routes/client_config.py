@@ -29,7 +29,7 @@ class ClientConfig(msgspec.Struct, frozen=True):
     registration: bool = True
 
 
-def client_config_route(settings: Settings) -> HTTPRouteHandler:
+def build_client_config_route(settings: Settings) -> HTTPRouteHandler:
     """Return ``GET /v1/client-config``."""
     api, auth = settings.api, settings.auth
     config = ClientConfig(

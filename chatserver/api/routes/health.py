@@ -22,7 +22,7 @@ class Health(msgspec.Struct, frozen=True):
     status: str = "ok"
 
 
-def health_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_health_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return ``/healthz`` and ``/readyz``."""
 
     @get("/healthz", opt={"rule": ANYONE, "is_probe": True})

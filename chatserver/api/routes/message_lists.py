@@ -116,12 +116,12 @@ class MessageContextPage(msgspec.Struct, frozen=True):
     newer: bool
 
 
-def message_lists_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_message_lists_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [
-        *_single_message_routes(container),
-        *_chat_routes(container),
-        *_own_routes(container),
-        *_admin_chat_routes(container),
+        *_build_single_message_routes(container),
+        *_build_chat_routes(container),
+        *_build_own_routes(container),
+        *_build_admin_chat_routes(container),
     ]
 
 
@@ -130,7 +130,7 @@ def _wrap_json(message: bytes) -> frames.Message:
     return cast("frames.Message", msgspec.Raw(message))
 
 
-def _single_message_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_single_message_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages/{seq:int}", opt={"rule": READ})
     async def get_message(chat: PathId, seq: PathSeq, actor: Actor) -> frames.Message:
         """Return one message as in the history; a deleted message has no content."""
@@ -192,7 +192,7 @@ async def _list_of_user(
     return UserMessagesPage(page.items, page.next, archived_before)
 
 
-def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages/between", opt={"rule": READ}, dependencies=WINDOW)
     async def list_messages_between(
         chat: PathId, actor: Actor, window: Window
@@ -241,7 +241,7 @@ def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_messages_between, list_active_messages, list_messages_with_files]
 
 
-def _own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/messages", opt={"rule": READ}, dependencies=WINDOW)
     async def list_own_messages(
         actor: Actor, window: Window, direction: Direction = None
@@ -287,7 +287,7 @@ def _own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_own_messages, list_sent, list_received]
 
 
-def _admin_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_admin_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/admin/chats/{chat:str}/messages", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_any_messages(chat: PathId, window: Window) -> Page[frames.Message]:
         """List the messages of any chat, optionally in a time range."""
@@ -310,10 +310,10 @@ def _admin_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             lambda *page: container.message_queries.list_active(None, ChatId(chat), *page),
         )
 
-    return [list_any_messages, list_any_active, *_admin_user_routes(container)]
+    return [list_any_messages, list_any_active, *_build_admin_user_routes(container)]
 
 
-def _admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/admin/users/{user:str}/messages", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_messages_of_user(
         user: PathId, window: Window, direction: Direction = None

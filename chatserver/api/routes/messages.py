@@ -68,11 +68,15 @@ class Placed(msgspec.Struct, frozen=True):
     durability: Literal["hot", "stored"]
 
 
-def messages_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_read_routes(container), *_send_routes(container), *_change_routes(container)]
+def build_messages_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    return [
+        *_build_read_routes(container),
+        *_build_send_routes(container),
+        *_build_change_routes(container),
+    ]
 
 
-def _read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages", opt={"rule": READ})
     async def list_messages(
         chat: PathId,
@@ -103,7 +107,7 @@ def _read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_messages, mark]
 
 
-def _send_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_send_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/chats/{chat:str}/messages", opt=SEND)
     async def send(
         chat: PathId, data: JSONBody[NewMessage], actor: Actor, request: Request[Any, Any, Any]
@@ -117,7 +121,7 @@ def _send_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [send]
 
 
-def _change_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_change_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @patch("/v1/chats/{chat:str}/messages/{seq:int}", opt=CHANGE)
     async def edit(
         chat: PathId,

@@ -57,11 +57,15 @@ class ReportInfo(msgspec.Struct, frozen=True):
     resolved_by: str | None = None
 
 
-def moderation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_block_routes(container), *_member_routes(container), *_report_routes(container)]
+def build_moderation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    return [
+        *_build_block_routes(container),
+        *_build_member_routes(container),
+        *_build_report_routes(container),
+    ]
 
 
-def _block_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_block_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/blocks", opt={"rule": user_or_key("users:read")})
     async def list_blocks(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -85,7 +89,7 @@ def _block_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_blocks, block, unblock]
 
 
-def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/chats/{chat:str}/members/{user:str}/mute", opt={"rule": WRITE})
     async def mute_member(
         chat: PathId,
@@ -136,7 +140,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [mute_member, list_bans, ban_member, unban_member]
 
 
-def _report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put(
         "/v1/chats/{chat:str}/messages/{seq:int}/report",
         status_code=204,

@@ -37,7 +37,7 @@ class Presences(msgspec.Struct, frozen=True):
     items: list[Presence]
 
 
-def presence_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_presence_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return ``GET /v1/presence``."""
 
     @get("/v1/presence", opt={"rule": user_or_key("users:read")})

@@ -52,11 +52,11 @@ class HeldChat(msgspec.Struct, frozen=True):
     chat: str
 
 
-def retention_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [_retention_route(container), *_hold_routes(container)]
+def build_retention_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    return [_build_retention_route(container), *_build_hold_routes(container)]
 
 
-def _retention_route(container: StorageContainer) -> HTTPRouteHandler:
+def _build_retention_route(container: StorageContainer) -> HTTPRouteHandler:
     @put("/v1/admin/chats/{chat:str}/retention", opt={"rule": key("chats:write")})
     async def set_retention(
         chat: PathId, data: JSONBody[NewRetention], request: Request[Any, Any, Any]
@@ -68,7 +68,7 @@ def _retention_route(container: StorageContainer) -> HTTPRouteHandler:
     return set_retention
 
 
-def _hold_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_hold_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/admin/chats/{chat:str}/hold", opt={"rule": key("holds")})
     async def put_hold(chat: PathId, data: JSONBody[NewHold], principal: Caller) -> HoldInfo:
         """Place a chat under a legal hold.

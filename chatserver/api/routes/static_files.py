@@ -100,7 +100,7 @@ def read_files(folder: Path) -> list[StaticFile]:
     return files
 
 
-def client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
+def build_client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
     """Return the routes of the web client: its files, and its page at the paths of its router."""
     files = {file.name: file for file in read_files(folder)}
     if INDEX not in files:
@@ -110,10 +110,10 @@ def client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
     routes = [
         _route(file, [f"/{file.name}", *others.get(file.name, ())]) for file in files.values()
     ]
-    return [*routes, missed_share_route()]
+    return [*routes, build_missed_share_route()]
 
 
-def missed_share_route() -> HTTPRouteHandler:
+def build_missed_share_route() -> HTTPRouteHandler:
     """Return the route of the web client's share target.
 
     The client's service worker handles shares. If none is active yet, the server receives the
@@ -129,7 +129,7 @@ def missed_share_route() -> HTTPRouteHandler:
     )(receive_missed_share)
 
 
-def reference_routes(folder: Path = REFERENCE_FOLDER) -> list[HTTPRouteHandler]:
+def build_reference_routes(folder: Path = REFERENCE_FOLDER) -> list[HTTPRouteHandler]:
     """Return the routes of the API reference, below `/docs`."""
     return [
         _route(file, ["/docs" if file.name == INDEX else f"/docs/{file.name}"])

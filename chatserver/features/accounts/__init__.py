@@ -11,12 +11,12 @@ FEATURE = Feature(
     sample_items="chatserver.features.accounts.sample_items:sample_items",
     requires=("social",),
     routes=(
-        "chatserver.features.accounts.routes:accounts_routes",
-        "chatserver.features.accounts.routes:devices_routes",
-        "chatserver.features.accounts.routes:demo_login_routes",
-        "chatserver.features.accounts.me_routes:me_routes",
-        "chatserver.features.accounts.users_routes:users_routes",
-        "chatserver.features.accounts.admin_routes:admin_accounts_routes",
+        "chatserver.features.accounts.routes:build_accounts_routes",
+        "chatserver.features.accounts.routes:build_devices_routes",
+        "chatserver.features.accounts.routes:build_demo_login_routes",
+        "chatserver.features.accounts.me_routes:build_me_routes",
+        "chatserver.features.accounts.users_routes:build_users_routes",
+        "chatserver.features.accounts.admin_routes:build_admin_accounts_routes",
     ),
     middleware="chatserver.features.accounts.middleware:refuse_logins_early",
 )

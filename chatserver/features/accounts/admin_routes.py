@@ -45,12 +45,12 @@ class AnyUser(msgspec.Struct, frozen=True):
     is_banned: bool
 
 
-def admin_accounts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_admin_accounts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of accounts below ``/v1/admin/users``."""
-    return [*_user_routes(container), *_device_routes(container)]
+    return [*_build_user_routes(container), *_build_device_routes(container)]
 
 
-def _user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     accounts = container.get(AccountContainer).accounts
 
     def show(record: Any) -> AnyUser:
@@ -77,7 +77,7 @@ def _user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [create_user, get_user, set_password]
 
 
-def _device_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_device_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     logins = container.get(AccountContainer).logins
 
     @get("/v1/admin/users/{user:str}/devices", opt={"rule": READ})

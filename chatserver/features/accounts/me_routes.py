@@ -38,7 +38,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     discoverable: bool | UnsetType = UNSET
 
 
-def me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes below ``/v1/me``."""
     accounts = container.get(AccountContainer).accounts
 

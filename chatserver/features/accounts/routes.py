@@ -87,14 +87,14 @@ class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
     device_token: str | None = None
 
 
-def accounts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_accounts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes below ``/v1/auth``; none if local accounts are disabled."""
     if not container.settings.auth.local_accounts:
         return []
-    return [*_login_routes(container), *_logout_routes(container)]
+    return [*_build_login_routes(container), *_build_logout_routes(container)]
 
 
-def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     accounts, logins, auth = (
         container.get(AccountContainer).accounts,
         container.get(AccountContainer).logins,
@@ -194,7 +194,7 @@ def _list_known_devices(request: Request[Any, Any, Any], *, is_browser: bool) ->
     return cookies.device_tokens(request)
 
 
-def _logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     logins, auth = container.get(AccountContainer).logins, container.settings.auth
 
     @post("/v1/auth/logout", status_code=204, opt={"rule": ANYONE})
@@ -251,7 +251,7 @@ class PasswordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     password: Password
 
 
-def devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of devices and passwords; none if local accounts are disabled."""
     if not container.settings.auth.local_accounts:
         return []
@@ -324,7 +324,7 @@ class DemoToken(msgspec.Struct, frozen=True):
     expires_at: int
 
 
-def demo_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_demo_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the route ``POST /v1/dev/login``; none if there are no demo users."""
     users, tokens = frozenset(container.settings.api.demo_users), container.tokens
     if not users:

@@ -48,7 +48,7 @@ class Persons(msgspec.Struct, frozen=True):
     items: list[Person]
 
 
-def users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return ``GET /v1/users``."""
 
     @get("/v1/users", opt={"rule": user_or_key("users:read")})

@@ -10,7 +10,7 @@ from chatserver.features.registry import Feature, Worker
 FEATURE = Feature(
     name="attachments",
     sample_items="chatserver.features.attachments.sample_items:sample_items",
-    routes=("chatserver.features.attachments.routes:attachments_routes",),
+    routes=("chatserver.features.attachments.routes:build_attachments_routes",),
     workers={
         "media": Worker(
             "chatserver.features.attachments.worker.media:run_media",

@@ -91,11 +91,11 @@ class FileLink(msgspec.Struct, frozen=True):
     looked_at: bool
 
 
-def attachments_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_upload_routes(container), *_download_routes(container)]
+def build_attachments_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    return [*_build_upload_routes(container), *_build_download_routes(container)]
 
 
-def _upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     # The idempotent response is not stored, because a retry needs a form that is still valid.
     @post("/v1/chats/{chat:str}/attachments", opt={"rule": WRITE, "accepts_key": True})
     async def begin_upload(
@@ -127,7 +127,7 @@ def _upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [begin_upload, complete_upload]
 
 
-def _download_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_download_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def find_link(actor: Actor, name: str, seq: int | None, thumb: int) -> Link:
         return await container.get(AttachmentContainer).uploads.get_link(
             actor, name, seq=seq, is_thumb=thumb == 1

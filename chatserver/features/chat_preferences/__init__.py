@@ -10,5 +10,5 @@ from chatserver.features.registry import Feature
 FEATURE = Feature(
     name="chat_preferences",
     sample_items="chatserver.features.chat_preferences.sample_items:sample_items",
-    routes=("chatserver.features.chat_preferences.routes:chat_preferences_routes",),
+    routes=("chatserver.features.chat_preferences.routes:build_chat_preferences_routes",),
 )

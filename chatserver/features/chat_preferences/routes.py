@@ -60,15 +60,15 @@ class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     until: int | None = None
 
 
-def chat_preferences_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_chat_preferences_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [
-        *_preference_routes(container),
-        *_pinned_chat_routes(container),
-        *_notification_routes(container),
+        *_build_preference_routes(container),
+        *_build_pinned_chat_routes(container),
+        *_build_notification_routes(container),
     ]
 
 
-def _preference_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_preference_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/chat-preferences", opt={"rule": USER})
     async def list_chat_preferences(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -100,7 +100,7 @@ def _preference_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_chat_preferences, get_chat_preferences, change_chat_preferences]
 
 
-def _pinned_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_pinned_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/pinned-chats", opt={"rule": USER})
     async def get_pinned_chats(actor: Actor) -> PinnedChats:
         """Get the chats that the user pinned to the top of the chat list, in order."""
@@ -116,7 +116,7 @@ def _pinned_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [get_pinned_chats, set_pinned_chats]
 
 
-def _notification_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_notification_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
     async def get_notifications(chat: PathId, actor: Actor) -> ChatNotifications:
         """Get the mute state of a chat."""

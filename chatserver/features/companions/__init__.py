@@ -15,9 +15,9 @@ FEATURE = Feature(
     name="companions",
     requires=("attachments", "webhooks"),
     routes=(
-        "chatserver.features.companions.routes:companions_routes",
-        "chatserver.features.companions.routes:companion_sessions_routes",
-        "chatserver.features.companions.memory_routes:companion_memory_routes",
+        "chatserver.features.companions.routes:build_companions_routes",
+        "chatserver.features.companions.routes:build_companion_sessions_routes",
+        "chatserver.features.companions.memory_routes:build_companion_memory_routes",
     ),
     workers={
         "assistant": Worker(

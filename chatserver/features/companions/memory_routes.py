@@ -50,7 +50,7 @@ class MemorySwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
 
 
-def companion_memory_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of companions' memories."""
     memories = container.get(CompanionContainer).memories
 

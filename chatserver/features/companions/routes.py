@@ -95,11 +95,11 @@ class Persona(msgspec.Struct, frozen=True):
     options: Options
 
 
-def companions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_public_routes(container), *_admin_routes(container)]
+def build_companions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    return [*_build_public_routes(container), *_build_admin_routes(container)]
 
 
-def _public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     companions = container.get(CompanionContainer).companions
 
     @get("/v1/companions", opt={"rule": SEE})
@@ -121,7 +121,7 @@ def _public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_companions, get_companion]
 
 
-def _admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     companions = container.get(CompanionContainer).companions
 
     @post("/v1/companions", opt={"rule": WRITE, "creates": True})
@@ -203,11 +203,11 @@ class OpenSession(msgspec.Struct, frozen=True):
     chat: frames.ChatInfo
 
 
-def companion_sessions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_active_session_routes(container), *_session_list_routes(container)]
+def build_companion_sessions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    return [*_build_active_session_routes(container), *_build_session_list_routes(container)]
 
 
-def _active_session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_active_session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     sessions = container.get(CompanionContainer).sessions
     memories = container.get(CompanionContainer).memories
 
@@ -257,7 +257,7 @@ def _active_session_routes(container: StorageContainer) -> list[HTTPRouteHandler
     return [create_session, get_session, renew_session, delete_session]
 
 
-def _session_list_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_session_list_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     sessions = container.get(CompanionContainer).sessions
 
     @get("/v1/companion-sessions", opt={"rule": READ_CHATS})

@@ -10,6 +10,6 @@ from chatserver.features.registry import Feature
 FEATURE = Feature(
     name="group_pictures",
     requires=("attachments", "social"),
-    routes=("chatserver.features.group_pictures.routes:group_pictures_routes",),
+    routes=("chatserver.features.group_pictures.routes:build_group_pictures_routes",),
     ports={"group_pictures": "chatserver.features.group_pictures.container:group_pictures"},
 )

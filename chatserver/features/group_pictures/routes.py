@@ -14,7 +14,7 @@ from chatserver.features.group_pictures.container import group_pictures
 from chatserver.features.social.routes import Thumb, build_file_link
 
 
-def group_pictures_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_group_pictures_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     files = group_pictures(container)
 
     @get("/v1/chats/{chat:str}/picture", opt={"rule": user_or_key("chats:read")})

@@ -9,5 +9,5 @@ from chatserver.features.registry import Feature
 
 FEATURE = Feature(
     name="link_previews",
-    routes=("chatserver.features.link_previews.routes:link_preview_routes",),
+    routes=("chatserver.features.link_previews.routes:build_link_preview_routes",),
 )

@@ -43,7 +43,7 @@ class LinkPreview(msgspec.Struct, frozen=True):
     picture: str | None
 
 
-def link_preview_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_link_preview_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/link-preview", opt={"rule": USER})
     async def get_link_preview(actor: Actor, page_url: LinkUrl) -> LinkPreview:
         """Get title, description and picture of a public web page; 404 if there is no preview."""

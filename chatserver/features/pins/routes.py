@@ -28,7 +28,7 @@ class PinnedMessage(msgspec.Struct, frozen=True):
     message: frames.Message
 
 
-def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/pins", opt={"rule": READ})
     async def list_pins(
         chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None

@@ -18,7 +18,7 @@ FEATURE = Feature(
         "social",
         "webhooks",
     ),
-    routes=("chatserver.features.privacy.routes:privacy_routes",),
+    routes=("chatserver.features.privacy.routes:build_privacy_routes",),
     workers={
         "exports": Worker(
             "chatserver.features.privacy.worker.export:run_exports",

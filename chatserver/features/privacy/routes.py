@@ -70,11 +70,11 @@ class Receipt(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def privacy_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_export_routes(container), *_erasure_routes(container)]
+def build_privacy_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    return [*_build_export_routes(container), *_build_erasure_routes(container)]
 
 
-def _export_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_export_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     privacy = container.get(PrivacyContainer).privacy
 
     def build_export(job: Job, url: str | None = None) -> Export:
@@ -108,7 +108,7 @@ def _export_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [start_export, get_export]
 
 
-def _erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     privacy, accounts = (
         container.get(PrivacyContainer).privacy,
         container.get(AccountContainer).accounts,

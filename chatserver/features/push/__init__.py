@@ -10,7 +10,7 @@ from chatserver.features.registry import Feature, Worker
 FEATURE = Feature(
     name="push",
     sample_items="chatserver.features.push.sample_items:sample_items",
-    routes=("chatserver.features.push.routes:push_routes",),
+    routes=("chatserver.features.push.routes:build_push_routes",),
     workers={
         "notify": Worker(
             "chatserver.features.push.worker.notify:run_notify",

@@ -60,7 +60,7 @@ class PushDevice(msgspec.Struct, frozen=True):
     created: int
 
 
-def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     outbound = container.settings.outbound
     allowed = Destinations(outbound.allow_private, outbound.ports)
     has_web_push = bool(container.settings.notify.vapid_public)

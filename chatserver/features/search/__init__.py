@@ -9,7 +9,7 @@ from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="search",
-    routes=("chatserver.features.search.routes:search_routes",),
+    routes=("chatserver.features.search.routes:build_search_routes",),
     workers={
         "search": Worker(
             "chatserver.features.search.worker.indexer:run_search",

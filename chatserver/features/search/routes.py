@@ -45,7 +45,7 @@ OrderBy = Annotated[
 ]
 
 
-def search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/search", opt={"rule": READ})
     async def search(
         q: Text,

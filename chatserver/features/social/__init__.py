@@ -12,9 +12,9 @@ FEATURE = Feature(
     sample_items="chatserver.features.social.sample_items:sample_items",
     requires=("attachments",),
     routes=(
-        "chatserver.features.social.routes:social_people_routes",
-        "chatserver.features.social.routes:social_posts_routes",
-        "chatserver.features.social.favorite_routes:favorite_routes",
+        "chatserver.features.social.routes:build_social_people_routes",
+        "chatserver.features.social.routes:build_social_posts_routes",
+        "chatserver.features.social.favorite_routes:build_favorite_routes",
     ),
     workers={
         "counters": Worker(

@@ -41,11 +41,11 @@ class FavoriteMessage(msgspec.Struct, frozen=True):
     message: frames.Message
 
 
-def favorite_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_post_routes(container), *_message_routes(container)]
+def build_favorite_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    return [*_build_post_routes(container), *_build_message_routes(container)]
 
 
-def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     favorites = container.get(SocialContainer).favorites
 
     @get("/v1/me/favorites/posts", opt={"rule": READ})
@@ -76,7 +76,7 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_favorite_posts, save_post, remove_saved_post]
 
 
-def _message_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_message_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     favorites = container.get(SocialContainer).favorites
 
     @get("/v1/me/favorites/messages", opt={"rule": READ_MESSAGES})

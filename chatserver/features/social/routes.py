@@ -84,16 +84,16 @@ def build_file_link(link: Link) -> FileLink:
     return FileLink(link.url, link.expires_s, build_attachment(link.file), link.file.is_processed)
 
 
-def social_people_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_social_people_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [
-        *_profile_routes(container),
-        *_picture_routes(container),
-        *_edge_routes(container),
-        *_follow_routes(container),
+        *_build_profile_routes(container),
+        *_build_picture_routes(container),
+        *_build_edge_routes(container),
+        *_build_follow_routes(container),
     ]
 
 
-def _profile_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_profile_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}", opt={"rule": READ})
     async def get_profile(user: PathId, actor: Actor) -> UserProfile:
         """Get a user's public profile with the numbers of followers, followed users and posts."""
@@ -114,7 +114,7 @@ def _profile_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [get_profile]
 
 
-def _picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/avatar", opt={"rule": READ})
     async def get_avatar(user: PathId, actor: Actor, thumb: Thumb = 0) -> FileLink:
         """Get a URL of a user's avatar."""
@@ -158,7 +158,7 @@ def _picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [get_avatar, put_avatar, delete_avatar, begin_picture]
 
 
-def _edge_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_edge_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/followers", opt={"rule": READ})
     async def list_followers(
         user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -186,7 +186,7 @@ def _edge_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_followers, list_following]
 
 
-def _follow_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_follow_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE})
     async def follow(user: PathId, actor: Actor) -> None:
         """Follow a user: their newest and future posts appear in the caller's timeline."""
@@ -253,17 +253,17 @@ def build_post_info(view: PostView) -> PostInfo:
     )
 
 
-def social_posts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_social_posts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of posts, likes and timelines."""
     return [
-        *_post_routes(container),
-        *_own_post_routes(container),
-        *_like_routes(container),
-        *_timeline_routes(container),
+        *_build_post_routes(container),
+        *_build_own_post_routes(container),
+        *_build_like_routes(container),
+        *_build_timeline_routes(container),
     ]
 
 
-def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     graph = container.get(SocialContainer).social
 
     @get("/v1/users/{user:str}/posts", opt={"rule": READ})
@@ -295,7 +295,7 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_posts, get_post, get_post_image]
 
 
-def _own_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_own_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     graph = container.get(SocialContainer).social
 
     @post("/v1/me/posts", opt={"rule": WRITE, "creates": True})
@@ -320,7 +320,7 @@ def _own_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [create_post, edit_post, delete_post]
 
 
-def _like_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_like_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     graph = container.get(SocialContainer).social
 
     @get("/v1/users/{user:str}/posts/{post:str}/likes", opt={"rule": READ})
@@ -347,7 +347,7 @@ def _like_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_likes, like, unlike]
 
 
-def _timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _build_timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/timeline", opt={"rule": READ})
     async def read_timeline(
         user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None

@@ -105,7 +105,7 @@ class CostReport(msgspec.Struct, frozen=True):
     chats: list[FeatureCost]
 
 
-def operations_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+def build_operations_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     overviews = Overviews(ProcessStatsLog(container.hot))
     audit_results, usage_totals, prices = (
         AuditResults(container.hot),

@@ -133,7 +133,7 @@ class ArchivableMessages:
         items = await self._read(expired_markers.get_partition(chat), from_ts, to_ts, limit)
         return [_check(item, expired_markers.decode_marker) for item in items]
 
-    async def list_run(
+    async def list_consecutive(
         self, chat: str, after_seq: int, after_ts: int, to_ts: int, limit: int
     ) -> ArchivableRun:
         """Return consecutive entries from seq ``after_seq + 1`` on, up to `to_ts`.

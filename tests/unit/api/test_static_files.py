@@ -14,7 +14,11 @@ from litestar import Litestar
 
 from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.response_headers import CommonHeaders
-from chatserver.api.routes.static_files import CLIENT_PAGES, client_routes, reference_routes
+from chatserver.api.routes.static_files import (
+    CLIENT_PAGES,
+    build_client_routes,
+    build_reference_routes,
+)
 from chatserver.config import Api
 
 SOURCES = Path(__file__).parents[3] / "clients" / "web" / "src"
@@ -25,7 +29,7 @@ SCRIPT = b"export const answer = 42;" * 40
 def open_client(folder: Path) -> httpx.AsyncClient:
     """Return a client of an application with static files only."""
     app = Litestar(
-        [*client_routes(folder), *reference_routes()],
+        [*build_client_routes(folder), *build_reference_routes()],
         exception_handlers=EXCEPTION_HANDLERS,
         openapi_config=None,
     )

@@ -114,7 +114,7 @@ class Fanouts:
         key = job_key(job.kind, job.post_ref)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
-    async def find_merged(self, author: str) -> Merged | None:
+    async def find_merged_post_range(self, author: str) -> Merged | None:
         """Return the first and newest merged post of an author. Strongly consistent."""
         key = row_key(MERGED, f"{MERGED}#{author}")
         item = await find_item(self._client, self._table, key)

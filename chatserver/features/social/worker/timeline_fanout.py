@@ -114,7 +114,7 @@ class TimelineWorker:
             return  # the post or its author was deleted
         followers_max = self._settings.fanout_followers_max
         # A fan-out that has begun continues, because some timelines already have the post.
-        is_merged = job.place is None and await self._is_merged(author)
+        is_merged = job.place is None and await self._is_author_merged_on_read(author)
         if is_merged:
             await self._social.fanouts.put_merged(job.post_ref, self._get_oldest())
         if job.place is None:
@@ -137,9 +137,9 @@ class TimelineWorker:
                 break
         metrics.TIMELINE_LAG.observe(max(0.0, self._clock.time() - job.created_ms / 1000))
 
-    async def _is_merged(self, author: str) -> bool:
+    async def _is_author_merged_on_read(self, author: str) -> bool:
         """Return whether the author has merged posts or too many followers for fan-out on write."""
-        merged = await self._social.fanouts.find_merged(author)
+        merged = await self._social.fanouts.find_merged_post_range(author)
         if merged is not None and merged.last >= self._get_oldest():
             return True
         _, counts = await self._social.profiles.find_profile(author)

@@ -383,9 +383,9 @@ async def test_merged_range_restarts_when_it_is_older_than_timelines(
 
     for number in (2, 3, 1, 2):
         await rows.fanouts.put_merged(posts[number], posts[0].post)
-    merged = await rows.fanouts.find_merged("alice")
+    merged = await rows.fanouts.find_merged_post_range("alice")
     await rows.fanouts.put_merged(posts[5], posts[4].post)
-    again = await rows.fanouts.find_merged("alice")
+    again = await rows.fanouts.find_merged_post_range("alice")
 
     assert merged == Merged(posts[1].post, posts[3].post)
     assert again == Merged(posts[5].post, posts[5].post)

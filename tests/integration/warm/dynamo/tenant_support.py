@@ -102,7 +102,7 @@ async def read_run(world: World, rng: random.Random) -> Any:
         await world.messages.find_head(chat),
         await world.messages.list_before(chat, at or None, 5),
         await world.messages.list_after(chat, at, 5, START_TS + at * STEP_US),
-        await world.archivable.list_run(chat, at, START_TS, START_TS + 99 * STEP_US, 5),
+        await world.archivable.list_consecutive(chat, at, START_TS, START_TS + 99 * STEP_US, 5),
         await world.archivable.find_oldest(chat),
     ]
 

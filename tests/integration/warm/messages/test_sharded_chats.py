@@ -260,7 +260,7 @@ async def test_old_entries_are_read_in_order_and_removed_as_read(
     """These are the queries of the archive worker and the auditor."""
     archivable = ArchivableMessages(tables.client, tables.settings, FixedClock(NOW_S))
     oldest = await archivable.find_oldest("d-1")
-    run = (await archivable.list_run("d-1", 0, 0, made(COUNT).ts, 120)).entries
+    run = (await archivable.list_consecutive("d-1", 0, 0, made(COUNT).ts, 120)).entries
 
     assert oldest is not None and oldest.seq == 1
     assert seqs(run) == list(range(1, 121))
