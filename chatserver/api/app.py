@@ -62,7 +62,7 @@ FILES_RESERVED = 256  # file descriptors for the data stores and for closing con
 
 RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
 
-# Each module builds the routes of one resource from the container.
+# Each function builds the routes for one resource.
 CORE_ROUTES: Sequence[RoutesBuilder] = (
     build_admin_chats_routes,
     build_admin_users_routes,
@@ -94,7 +94,7 @@ def create_app(settings: Settings, clock: Clock, container: StorageContainer) ->
 
 
 def create_litestar(settings: Settings, clock: Clock, container: StorageContainer) -> Litestar:
-    """Return the Litestar application, without the outer middleware; see `create_app`."""
+    """Return the Litestar application, without the middleware that `create_app` adds."""
     routes = [
         *build_health_routes(container),
         *build_client_routes(),

@@ -1,4 +1,4 @@
-"""Authentication of requests: tokens of users and API keys of the host application."""
+"""Request authentication: user tokens, and API keys of the host application."""
 
 from __future__ import annotations
 

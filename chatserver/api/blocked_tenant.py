@@ -1,4 +1,4 @@
-"""Refusal of all API requests while the tenant is blocked."""
+"""Rejection of all API requests while the tenant is blocked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROBES: Final = frozenset({"/healthz", "/readyz"})
 
 
 class BlockedTenant:
-    """ASGI middleware that answers 403 with the reason of the block, health probes excepted."""
+    """ASGI middleware that rejects all requests except health probes, with 403 and the reason."""
 
     def __init__(self, app: ASGIApp, hot: HotClient) -> None:
         self._app = app

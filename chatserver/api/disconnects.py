@@ -16,7 +16,7 @@ T = TypeVar("T")
 async def run_while_connected(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T]) -> T:
     """Run `work` and return its result; cancel it as soon as the client disconnects.
 
-    The request body must already be read.
+    The request body must already have been read.
 
     Raises:
         BadRequest: the client disconnected, so the response is not delivered.

@@ -58,7 +58,7 @@ WRITE_TIMEOUT_S = 30.0  # until a client reads the response
 PROBES: Final = {"/healthz", "/readyz"}  # exempt from all limits
 LINGER_S: Final = 2.0
 RETRY_S: Final = 1
-EXPIRED_IN_TICK_MAX: Final = 8  # each takes 0.1 to 0.2 ms
+EXPIRED_IN_TICK_MAX: Final = 8  # per event loop iteration; ending one takes 0.1 to 0.2 ms
 _DISCONNECT: Final = "http.disconnect"
 
 
@@ -71,7 +71,7 @@ class HttpLimits:
         self.table: ConnectionTable[HttpConnection] = ConnectionTable(
             settings.connections_max, CONNECTIONS_PER_ADDRESS_MAX
         )
-        # Requests in progress per client, for requests forwarded by a trusted proxy.
+        # Requests in progress per client, only of clients behind a trusted proxy.
         self.forwarded: collections.Counter[str] = collections.Counter()
         self.deadlines: dict[Stage, float] = {
             Stage.HEAD: HEAD_TIMEOUT_S,
@@ -239,10 +239,10 @@ class HttpConnection(H11Protocol):
             self.transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Send an error and close; if the application's response has begun, only close."""
+        """Send an error and close; if the application has begun its response, only close."""
         is_early = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # its task ends without sending
+            self.cycle.disconnected = True  # the application's task then ends without sending
             self.cycle.message_event.set()
         if not is_early:
             self._close()

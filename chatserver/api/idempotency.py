@@ -154,7 +154,7 @@ def record_subject(request: Request[Any, Any, Any], user: UserId) -> None:
 
 
 def read_key(request: Request[Any, Any, Any]) -> str | None:
-    """Return the key of a request; None if it has none.
+    """Return the idempotency key of a request, or None.
 
     Raises:
         BadRequest: the key is malformed.

@@ -46,7 +46,7 @@ class _Unrouted(Router):
 
 
 def document_config() -> OpenAPIConfig:
-    """Return the framework's configuration for the document."""
+    """Return the framework's configuration for the OpenAPI document."""
     return OpenAPIConfig(
         title="chatserver",
         version=chatserver.__version__,

@@ -17,7 +17,7 @@ from chatserver.hot.redis.factory import make_hot
 
 
 async def build_document() -> bytes:
-    """Return the document of an API with default settings, without connecting to Redis."""
+    """Return the OpenAPI document for the default settings; does not connect to Redis."""
     settings = Settings(auth=Auth(secret=SecretStr(secrets.token_hex())))
     hot = make_hot(settings.redis)
     async with open_storage_container(

@@ -1,7 +1,7 @@
 """Error responses as problem details (RFC 9457), with the statuses in `chatserver.protocol.codes`.
 
-Fields: ``type`` (about:blank: the status is sufficient), ``title``, ``status`` and ``detail`` as in
-RFC 9457; ``code``, ``temporary`` and ``retry_after_ms`` as in an `error` frame.
+Fields: ``type`` (always about:blank), ``title``, ``status`` and ``detail`` as in RFC 9457;
+``code``, ``temporary`` and ``retry_after_ms`` as in an `error` frame.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chatserver.protocol.codes import CODES
 
 MEDIA_TYPE = "application/problem+json"
 BODY = "data"  # the handler parameter for the request body
-NOT_CONFIGURED_MS = 60_000  # retry delay until an operator has fixed the setting
+NOT_CONFIGURED_MS = 60_000  # retry delay; an operator must fix a setting first
 log = structlog.get_logger()
 
 # Codes for the statuses that the framework returns. Any other 4xx is bad_request.
@@ -104,7 +104,7 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
 
 
 def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> Response[Any]:
-    """Respond to a request that needs a missing bucket or permission; the log names it."""
+    """Respond to a request that needs a missing bucket or permission, which the log names."""
     log.error("request.not_configured", path=request.url.path, problems=error.problems)
     detail = "the server is not configured for this request; see the server log"
     return _make_response(503, Unavailable.code, detail, {}, NOT_CONFIGURED_MS)
@@ -171,7 +171,7 @@ def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
 
 
 def _get_parameter_name(request: Request[Any, Any, Any], parameter: str) -> str:
-    """Return the request name of a handler parameter, which may differ from its Python name."""
+    """Return a handler parameter's name in requests, which may differ from its Python name."""
     handler = request.scope.get("route_handler")
     parameters = {} if handler is None else handler.parsed_fn_signature.parameters
     definition = parameters[parameter].kwarg_definition if parameter in parameters else None

@@ -1,6 +1,6 @@
 """Request bodies derived from the types of WebSocket frames.
 
-A field added to a frame is also available in HTTP, with the same bounds. A body that contains the
+A field added to a frame is also available over HTTP, with the same bounds. A body that contains the
 frame's ``id``, or a field that is in the path, is rejected. ``ref`` is optional: by default it is
 derived from the `Idempotency-Key`, or generated if the request has no such key.
 """
@@ -32,7 +32,7 @@ RefQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=Fal
 def build_body_type(
     name: str, frame: type[msgspec.Struct], *from_path: str
 ) -> type[msgspec.Struct]:
-    """Return the body type for a frame, without `id` and the fields `from_path`."""
+    """Return the request body type for a frame: without `id` and the fields in `from_path`."""
     own: list[Any] = []
     for field in fields(frame):
         if field.name == "id" or field.name in from_path:

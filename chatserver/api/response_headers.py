@@ -13,7 +13,7 @@ from chatserver.config import Api
 from chatserver.domain.client_addresses import is_in, parse_networks
 from chatserver.telemetry.metrics import HTTP_REQUESTS
 
-TRUSTED_TYPES = "tierchat-worker"  # policy name, also in the sources of clients/web
+TRUSTED_TYPES = "tierchat-worker"  # policy name; clients/web uses the same name
 
 
 def build_content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) -> str:

@@ -112,7 +112,7 @@ class Guard:
         if not handler.opt.get("is_probe"):
             await self._limits.find("calls", subject).pay("many requests from this address")
         rule: Rule | None = handler.opt.get("rule")
-        if rule is None:  # a framework route; `check_rules` ensures that all others have one
+        if rule is None:  # a framework route; `check_rules` ensures that all others have a rule
             raise MethodNotAllowedException
         if rule.is_open:
             return
@@ -153,7 +153,7 @@ class Guard:
         return apply_chat_as(principal, connection.headers.get(CHAT_AS))
 
 
-BODY_COST_MAX = 65_536  # bytes charged for a body at most, and for a body of unknown length
+BODY_COST_MAX = 65_536  # maximum bytes charged for a body; also charged if its length is unknown
 
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
@@ -252,9 +252,9 @@ async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
 def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
     """Return the dependencies that handlers may declare: `principal` and `actor`.
 
-    A request with an `actor` holds one of the `slots` until its response is sent. Message sends do
-    not, because they may wait long for Redis. Body fields must not be named `principal` or `actor`:
-    the framework could not tell their validation errors apart.
+    A request with an `actor` holds one of the `slots` until its response is sent. Message sends use
+    no slot, because they may wait long for Redis. Body fields must not be named `principal` or
+    `actor`: the framework could not tell their validation errors apart.
     """
 
     async def provide_actor(request: Request[Any, Any, Any]) -> AsyncGenerator[UserId]:
@@ -263,7 +263,7 @@ def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
         Raises:
             BadRequest: a request with an API key has no X-Chat-As.
             NotFound: the user in X-Chat-As does not exist.
-            RateLimited: too many requests of the user are waiting.
+            RateLimited: too many requests from the user are waiting.
         """
         principal: Principal = request.state.principal
         if principal.user is None:

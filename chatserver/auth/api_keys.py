@@ -2,8 +2,8 @@
 
     ck_<id>_<secret>
 
-The secret is 256 random bits. Guessing it is infeasible, so its SHA-256 is stored, without a slow
-hash. The prefix lets scanners of code repositories detect leaked keys.
+The secret is 256 random bits. Guessing it is infeasible, so a plain SHA-256 of it is stored, not a
+slow hash. The prefix lets scanners of code repositories detect leaked keys.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _get_text(claims: dict[str, Any], name: str) -> str:
 
 def _get_seconds(claims: dict[str, Any], name: str) -> int:
     value = claims[name]
-    # A bool is an int in Python, and 1e400 is a float: only whole seconds are valid.
+    # `isinstance` would accept a bool. A JSON number such as 1e400 is a float.
     if type(value) is not int:
         refuse(f"has a {name} that is not a whole number of seconds")
     return value

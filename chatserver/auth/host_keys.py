@@ -59,7 +59,7 @@ class HostKeys:
         """
         if self._algorithm is None or header.get("alg") != self._algorithm:
             refuse("has a signature algorithm that is not accepted")
-        # `crit`, `jku`, `jwk`, `x5u` and similar headers try to define the source of trust.
+        # Headers such as `jku`, `jwk` and `x5u` would let a token choose its own key.
         if not header.keys() <= {"alg", "typ", "kid"}:
             refuse("has a header with more than alg, typ and kid")
         for candidate in self._find(header.get("kid")):

@@ -1,4 +1,4 @@
-"""Queue for password hashing: bounded, and fair by network and account.
+"""Queue for password hashing: bounded, and fair to networks and accounts.
 
 ::
 
@@ -9,9 +9,9 @@ Invariants:
 
 - Attempts of known devices come first. Apart from that, accounts are served round-robin, and so are
   the sources (networks or devices) within an account. Ties are resolved by age, the oldest first.
-- At most `SOURCE_MAX` attempts per source and `ACCOUNT_MAX` per account may wait, each for an
-  estimated `wait_s_max` at most. Beyond a limit, the lowest-ranked attempt, not necessarily the
-  newest one, is rejected immediately.
+- At most `SOURCE_MAX` attempts per source and `ACCOUNT_MAX` per account may wait, and in total only
+  as many as can start within an estimated `wait_s_max`. Beyond a limit, the lowest-ranked attempt,
+  not necessarily the newest one, is rejected immediately.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chatserver.errors import ChatError, Overloaded, RateLimited
 SOURCE_MAX = 8
 ACCOUNT_MAX = 8
 DELAYED_MAX = 500
-COST_S = 0.1  # cost of a hash, until one has been measured
+COST_S = 0.1  # assumed seconds per hash, until one has been measured
 _WEIGHT = 0.2  # of the newest measurement
 
 
@@ -49,7 +49,7 @@ class _Waiter:
 
     @property
     def account(self) -> tuple[UserId, bool]:
-        """`(account, is_known)`: the limit for known devices is separate."""
+        """`(account, is_known)`: known devices have a separate limit."""
         return (self.attempt.account, self.attempt.is_known)
 
     @property
@@ -159,9 +159,9 @@ class PasswordQueue:
                 return
             first = min(due, key=_fair_rank)
             if self._free <= self._reserved and not first.attempt.is_known:
-                return  # known devices rank first, so none is due
+                return  # known devices rank first, so none is waiting
             self._waiting.remove(first)
-            if not first.granted.done():  # otherwise it was cancelled, and is still in the queue
+            if not first.granted.done():  # done: cancelled, but had not left the queue yet
                 self._free -= 1
                 first.granted.set_result(None)
 

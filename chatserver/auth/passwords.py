@@ -42,7 +42,7 @@ ARGON2_PASSES = 3
 ARGON2_LANES = 1
 ARGON2_AT_ONCE_MAX = 2  # concurrent checks, plus one each for guesses and known devices
 LOGIN_WAIT_S_MAX = 2.0  # a login with a longer estimated wait is rejected
-LOGIN_DELAY_S = 3.0  # for an unknown device if the account is over limits.guesses
+LOGIN_DELAY_S = 3.0  # for an unknown device, if the account has exceeded limits.guesses
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ def _lower_priority(nice: int) -> None:
 
 
 class Passwords:
-    """Hashes and checks passwords with the parameters of the settings."""
+    """Hashes and checks passwords with the parameters in the settings."""
 
     def __init__(self, settings: Auth) -> None:
         self._hasher = PasswordHasher(

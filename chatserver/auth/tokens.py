@@ -16,8 +16,8 @@ of its keys (`chatserver.auth.host_keys`), with another `typ` or none, and witho
 The unverified header determines only which of these formats and which configured key to try, never
 the algorithm.
 
-Trust: anyone with the secret can act as any user. To rotate it, restart all processes with a new
-one.
+Trust: anyone with the secret can act as any user. To rotate the secret, restart all processes with
+a new one.
 """
 
 from __future__ import annotations

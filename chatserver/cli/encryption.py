@@ -1,4 +1,4 @@
-"""`chatserver encryption`: data keys of client-side encryption."""
+"""`chatserver encryption`: data keys for client-side encryption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chatserver.warm.encryption.key_rows import KeyRows
     from workers.archive.reencryption import Counts
 
-NO_TENANT = "default"  # name of a deployment without CHAT_WARM_TENANT
+NO_TENANT = "default"  # tenant name of a deployment without CHAT_WARM_TENANT
 
 
 @click.group()
@@ -37,7 +37,7 @@ def new_key() -> None:
 
 @encryption.command()
 def status() -> None:
-    """List the versions of the data key, newest first. The newest active one encrypts."""
+    """List the versions of the data key, newest first. The newest active version encrypts."""
     settings = prepare("encryption")
 
     async def work(rows: KeyRows, _: KeyRing | None) -> None:

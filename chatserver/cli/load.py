@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 URL: Final = "ws://127.0.0.1:8081/"  # default gateway of `chatserver dev`
 DEV_DATA: Final = Path(".dev")
 DEV_SETTINGS: Final = (
-    "settings.env"  # in chatserver.dev.data_folder; cli and dev do not import each other
+    "settings.env"  # same as in chatserver.dev.data_folder, which cli must not import
 )
 DURATION_S_MAX: Final = 2700  # tokens are created at the start and expire after an hour
 SENDS_PER_S_MAX: Final = 45  # per user; the server's default limit is 50
@@ -41,7 +41,8 @@ _NUMBER = click.FloatRange(min=0, min_open=True)
 
 
 _CEILING: Final = "ceiling"
-# Import path and `--help` line of each benchmark. They import chatserver.dev, which cli must not.
+# Import path and `--help` line of each benchmark. Benchmarks are loaded by path because they import
+# chatserver.dev, which cli must not import.
 BENCHMARKS: Final = {
     "direct": (
         "chatserver.loadtest.bench.direct:direct",
@@ -54,7 +55,7 @@ BENCHMARKS: Final = {
     "idle": ("chatserver.loadtest.bench.idle_sessions:idle", "Memory of an idle session."),
     "logins": (
         "chatserver.loadtest.bench.logins:logins",
-        "Logins: rate, CPU and DynamoDB calls of a `hello`.",
+        "Logins: rate, CPU and DynamoDB calls per `hello`.",
     ),
     "persist": (
         "chatserver.loadtest.bench.persist:persist",
@@ -340,7 +341,7 @@ async def _load(
     ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
     if ceiling is not None:
         click.echo(summary.format_ceiling(ceiling), err=True)
-    is_set = "url" in settings.redis.model_fields_set  # the default may be another server's
+    is_set = "url" in settings.redis.model_fields_set  # the default may be a different Redis
     redis = settings.redis if is_set else None
     async with open_monitor(address, redis, options["metrics"]) as monitor:
         running = Coordinator(plans, monitor)

@@ -20,7 +20,7 @@ from chatserver.features.registry import list_features, load
 DEV_SETTINGS = ".dev/settings.env"  # path in the default folder of chatserver.dev.data_folder
 
 # Import path and `--help` line of each command. The help lines are here so that `--help` imports no
-# command. `dev` is only referenced by text: cli and dev do not import each other.
+# command. `dev` is referenced only by its path: cli and dev must not import each other.
 COMMANDS = {
     "dev": ("chatserver.dev.command:dev", "Run all servers on this machine, for development."),
     "gateway": ("chatserver.cli.gateway:gateway", "Serve WebSocket clients."),

@@ -1,7 +1,7 @@
 """Table definitions for other tools: CloudFormation, Terraform, NoSQL Workbench and IAM.
 
 ``python -m chatserver.cli.schema_documents cloudformation`` and ``… workbench`` print the files in
-``deploy/dynamodb``, ``… terraform`` the input of ``deploy/terraform``, and ``… iam-<name>`` the
+``deploy/dynamodb``, ``… terraform`` the input for ``deploy/terraform``, and ``… iam-<name>`` the
 files in ``deploy/iam`` (`chatserver.warm.schema.iam_policies`). Tables created by the template and
 by `chatserver tables apply` are identical, so either may run first.
 """
@@ -27,7 +27,7 @@ _IS_PROVISIONED, _IS_STREAMED = "IsProvisioned", "IsStreamed"
 
 
 def cloudformation() -> dict[str, Any]:
-    """Return the CloudFormation template. Its parameters are the settings of section `warm`.
+    """Return the CloudFormation template. Its parameters are settings from the `warm` section.
 
     Tables with indexes are created one after the other, because AWS limits how many are created at
     the same time.
@@ -116,7 +116,7 @@ def _make_properties(table: Table) -> dict[str, Any]:
     for index in definition.get("GlobalSecondaryIndexes", ()):
         index["ProvisionedThroughput"] = if_provisioned
     if (stream := definition.get("StreamSpecification")) is not None:
-        # CloudFormation accepts the view type only and rejects `StreamEnabled`.
+        # CloudFormation accepts only the view type; it rejects `StreamEnabled`.
         view = {"StreamViewType": stream["StreamViewType"]}
         definition["StreamSpecification"] = {"Fn::If": [_IS_STREAMED, view, _NO_VALUE]}
     if table.expiry is not None:
@@ -125,7 +125,7 @@ def _make_properties(table: Table) -> dict[str, Any]:
 
 
 def terraform() -> dict[str, Any]:
-    """Return the tables as ``deploy/terraform`` reads them, and their schema version item."""
+    """Return the input for `deploy/terraform`: table definitions and the schema version item."""
     return {
         "tables": [_make_terraform_table(table) for table in TABLES],
         "schema": make_schema_item(),

@@ -1,7 +1,7 @@
-"""Facets of the tables for NoSQL Workbench: one for each kind of row and for each index.
+"""Table facets for NoSQL Workbench: one for each kind of row and for each index.
 
-A facet shows the rows of one access pattern. The patterns of the keys are those of
-docs/data-model.md: `<…>` stands for an id, or for digits if it mentions them.
+A facet shows the rows of one access pattern. Key patterns are written as in docs/data-model.md:
+`<…>` stands for an id, or for digits if the text between the brackets says so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Facet:
 
 
 def _to_expression(pattern: str) -> str:
-    """Return the regular expression of a pattern; alternatives are separated by commas."""
+    """Return the regular expression for a pattern, whose alternatives are separated by commas."""
     parts = re.split(r"(<[^>]+>|, )", pattern)
     return "".join(
         "|"
@@ -179,5 +179,5 @@ FACETS: Final = (
 
 
 def find_facet(table: Table, item: Item) -> Facet | None:
-    """Return the facet of an item's kind, or None."""
+    """Return the facet that contains an item, or None."""
     return next((facet for facet in FACETS if facet.table is table and facet.has(item)), None)

@@ -1,8 +1,8 @@
 """The NoSQL Workbench model of the tables: keys, indexes, facets and example items.
 
 Format: the exported models of NoSQL Workbench, version 3.0, and "Editing an existing data model" of
-the Amazon DynamoDB Developer Guide. An item is in the facet of its kind; the facets of indexes have
-no items of their own, because the visualizer shows those of the table.
+the Amazon DynamoDB Developer Guide. Each item is in the facet for its kind of row. Index facets
+contain no items, because the visualizer shows the table's items in them.
 """
 
 from __future__ import annotations

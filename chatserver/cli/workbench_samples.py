@@ -1,7 +1,7 @@
-"""Example items of the core's rows, for the NoSQL Workbench model: a small team and its chats.
+"""Example items for the NoSQL Workbench model: a small team and its chats.
 
-Alice, Bob and Eve are users; Alice and Bob have a direct chat, and all are or were in the group
-Team. The product's own codecs make the items. Features add the examples of their rows
+Alice, Bob and Eve are users; Alice and Bob have a direct chat, and all three are or were in the
+group Team. The server's own codecs encode the items. Features add examples of their own rows
 (`chatserver.features.registry.Feature.sample_items`).
 """
 

@@ -28,7 +28,7 @@ from chatserver.service.messaging.broadcasts import USERS_MAX, Broadcasts
 
 DELETERS_MAX = 5
 
-if TYPE_CHECKING:  # the frames define their fields
+if TYPE_CHECKING:  # type checkers do not see the fields, which come from the frames
     SystemChat: TypeAlias = msgspec.Struct
     SystemMessage: TypeAlias = msgspec.Struct
 else:
@@ -37,7 +37,7 @@ else:
 
 
 class NewBroadcast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A text to send to many users, in their direct chats with the system user."""
+    """A message to send to many users, in their direct chats with the system user."""
 
     users: Annotated[list[frames.Id], Meta(min_length=1, max_length=USERS_MAX)]
     body: Annotated[str, Meta(min_length=1, max_length=4000)]
@@ -63,7 +63,7 @@ class SystemPlace(msgspec.Struct, frozen=True):
 
 
 def build_admin_chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of chats, messages and broadcasts below ``/v1/admin``."""
+    """Return the routes for chats, messages and broadcasts below ``/v1/admin``."""
     return [*_build_chat_routes(container), *_build_broadcast_routes(container)]
 
 

@@ -27,7 +27,7 @@ from chatserver.protocol.memory_costs import (
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
 
-if TYPE_CHECKING:  # the frames define their fields
+if TYPE_CHECKING:  # type checkers do not see the fields, which come from the frames
     NewChat: TypeAlias = msgspec.Struct
     ChatChanges: TypeAlias = msgspec.Struct
     Invitation: TypeAlias = msgspec.Struct
@@ -90,7 +90,7 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/chats/{chat:str}", opt={"rule": READ})
     async def get_chat(chat: PathId, actor: Actor) -> frames.ChatInfo:
-        """Return a chat and the first of its members, sorted by id."""
+        """Return a chat and its first members, sorted by id."""
         await container.members.get_reader(ChatId(chat), actor)
         return await container.membership_propagation.describe(ChatId(chat))
 

@@ -11,14 +11,14 @@ from chatserver.config import Settings
 
 
 class ClientConfig(msgspec.Struct, frozen=True):
-    """Gateway address and available kinds of login.
+    """Gateway address and available login methods.
 
     `demo_users` is empty if a real login is required. `local_accounts`: users log in with a
     password. `registration`: users may create accounts themselves.
 
     `file_bytes_max`: maximum size of an uploaded file.
 
-    `push_key`: public key for push subscriptions of browsers, base64url; null if push is disabled.
+    `push_key`: public key for browser push subscriptions, base64url; null if push is disabled.
     """
 
     gateway_url: str

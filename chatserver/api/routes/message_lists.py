@@ -2,8 +2,8 @@
 
 Members query a chat, and users query the messages that they sent and received. With the scope
 `chats:read`, the host application may query any chat or user. A cursor is valid only for the same
-list, range and direction. Queries of one chat include its archive. Queries of a user's messages in
-all chats use an index without archived messages: they are complete from `archived_before` on.
+list, range and direction. A query on one chat includes archived messages. A query across a user's
+chats uses an index without archived messages, so it is complete only from `archived_before` on.
 `/v1/me/messages` merges the user's chats instead, and omits no messages.
 """
 
@@ -65,7 +65,7 @@ TsHint = Annotated[int | None, QueryParameter(name="ts", ge=0, le=frames.INT_MAX
 
 
 class PageWindow(NamedTuple):
-    """The part of a list of messages that a request reads."""
+    """The part of a message list that a request reads."""
 
     span: TimeRange
     limit: int
@@ -98,8 +98,8 @@ class UserMessagesPage(msgspec.Struct, frozen=True):
     archived_before: Annotated[
         int | None,
         msgspec.Meta(
-            description="messages with an earlier `ts` may be missing, because some of them are in "
-            "the archive; the lists of one chat have them. Null: no message of the list is archived"
+            description="messages with an earlier `ts` may be missing, because they are in the "
+            "archive; list a single chat to get them. Null: no message in the list is archived"
         ),
     ] = None
 
@@ -248,8 +248,8 @@ def _build_own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages that the user sent and received in all chats, groups included.
 
-        Includes the chats that the user is a member of, for the periods of membership. Includes
-        archived messages, and messages that are not in DynamoDB yet.
+        Covers the user's current chats, but only messages sent while the user was a member.
+        Includes archived messages, and messages that are not in DynamoDB yet.
         """
         return await _list(
             container,
@@ -320,7 +320,7 @@ def _build_admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandl
     ) -> Page[frames.Message]:
         """List the messages that a user sent and received in all chats, as the user sees them.
 
-        Messages that the user deleted only for themselves are included.
+        Exception: messages that the user deleted only for themselves are included.
         """
         return await _list(
             container,

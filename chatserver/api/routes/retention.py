@@ -86,14 +86,14 @@ def _build_hold_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @delete("/v1/admin/chats/{chat:str}/hold", status_code=204, opt={"rule": key("holds")})
     async def release_hold(chat: PathId) -> None:
-        """End a legal hold; its copies are removed within seconds."""
+        """End a legal hold; its message copies are deleted within seconds."""
         await container.retention.release_hold(ChatId(chat))
 
     @get("/v1/admin/chats/{chat:str}/held", opt={"rule": key("holds")})
     async def list_held(
         chat: PathId, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.Message]:
-        """List the message copies of a chat's legal hold, in the order of the messages.
+        """List the messages copied under a chat's legal hold, in message order.
 
         A copy is the message as it was before an edit, its deletion or its expiry.
         """

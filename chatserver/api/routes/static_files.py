@@ -24,7 +24,7 @@ from chatserver.api.security import ANYONE
 
 CLIENT_FOLDER: Final = Path(chatserver.__file__).parent / "web_client"
 REFERENCE_FOLDER: Final = Path(chatserver.__file__).parent / "api" / "reference_page"
-# First segments of the pages of the client's router, also in clients/web/src/page_paths.ts.
+# First path segments of the web client's pages; keep in sync with clients/web/src/page_paths.ts.
 CLIENT_PAGES: Final = (
     "chats",
     "companions",
@@ -64,7 +64,7 @@ NOT_BUILT: Final = b"""<!doctype html>
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file and its content by encoding; "" is the content without encoding."""
+    """A file and its content in each encoding; the key "" means not encoded."""
 
     name: str
     contents: Mapping[str, bytes]
@@ -101,7 +101,7 @@ def read_files(folder: Path) -> list[StaticFile]:
 
 
 def build_client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
-    """Return the routes of the web client: its files, and its page at the paths of its router."""
+    """Return the routes of the web client: its files, and the index at the paths of its pages."""
     files = {file.name: file for file in read_files(folder)}
     if INDEX not in files:
         files = {INDEX: StaticFile(INDEX, {"": NOT_BUILT})}
@@ -116,8 +116,8 @@ def build_client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
 def build_missed_share_route() -> HTTPRouteHandler:
     """Return the route of the web client's share target.
 
-    The client's service worker handles shares. If none is active yet, the server receives the
-    request. It does not read the body, which is private and may be large.
+    The client's service worker handles shares. If it is not active yet, the server receives the
+    request, but does not read the body, which is private and may be large.
     """
 
     async def receive_missed_share() -> Response[bytes]:
