@@ -159,7 +159,7 @@ class PasswordQueue:
                 return
             first = min(due, key=_fair_rank)
             if self._free <= self._reserved and not first.attempt.is_known:
-                return  # known devices rank first, so none is waiting
+                return  # the reserved slots are for known devices, which rank first
             self._waiting.remove(first)
             if not first.granted.done():  # done: cancelled, but had not left the queue yet
                 self._free -= 1

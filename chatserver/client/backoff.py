@@ -10,7 +10,7 @@ from chatserver.protocol.codes import Close
 
 WAIT_S_MIN = 0.5
 WAIT_S_MAX = 10.0
-REPLACED_S = 60.0  # two replacements within this time: another process uses this device name
+REPLACED_S = 60.0  # replaced twice within this time: another process uses this device name
 STABLE_S = 5.0  # a connection must last this long to reset the backoff
 
 Uniform = Callable[[float, float], float]
@@ -75,7 +75,8 @@ class ReconnectPolicy(Backoff):
         `can_renew`: the client can get a new token.
 
         Raises:
-            Unauthenticated: the token was rejected, and so was the new one, if there is one.
+            Unauthenticated: the token was rejected, and it cannot be renewed or the new token was
+            rejected, too.
             Conflict: another process uses the same device.
             ChatError: the close code forbids reconnecting.
         """

@@ -1,6 +1,6 @@
 """Commands of the client SDK: one method for each request frame.
 
-A stateless mixin; `ChatClient` sends the requests and receives the answers.
+A stateless mixin; `ChatClient` sends the requests and receives the responses.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ChatsPage:
 
 
 class SearchResult(NamedTuple):
-    """A message that matches a search. `snippet`: parts of its text, each with "is a match"."""
+    """A message that matches a search. `snippet`: parts of its text, with whether each matches."""
 
     message: Entry
     snippet: list[tuple[str, bool]]
@@ -76,11 +76,11 @@ def new_ref() -> str:
 
 
 class Calls(ModerationCalls, CompanionCalls, PinCalls):
-    """Commands of a chat client. Coroutines wait for the server's answer.
+    """Commands of a chat client. Coroutines wait for the server's response.
 
     Raises:
         ClientError: the request is invalid; the message names the field.
-        Unavailable: no answer in time; the same call, with the same `ref`, may succeed later.
+        Unavailable: no response in time; the same call, with the same `ref`, may succeed later.
     """
 
     _state: ClientState
@@ -97,7 +97,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         """Append an operation to the outbox and wait for its ack."""
 
     async def _read_cached(self, request: Fields) -> HistoryPage | None:
-        """Return a page of history from the message cache, or None if it is not there."""
+        """Return a page of history from the message cache, or None if it is not cached."""
         return None
 
     @property
@@ -107,7 +107,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
 
     @abc.abstractmethod
     def _notify(self, fields: Fields) -> None:
-        """Send a frame that has no answer."""
+        """Send a frame that gets no response."""
 
     @abc.abstractmethod
     def _set_presence_subscriptions(self, users: list[str], *, is_on: bool) -> None:
@@ -117,7 +117,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
 
     @property
     def user(self) -> str:
-        """The user id of the token."""
+        """The user id in the token."""
         return self._state.user
 
     @property
@@ -144,7 +144,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         return [] if cached is None else cached.log.messages(self._clock.time())
 
     def pending_operations(self, chat: str) -> list[OutboxEntry]:
-        """Return this device's operations in a chat that are not stored yet, in order."""
+        """Return this device's operations in a chat that have not been stored yet, in order."""
         return [operation for operation in self._state.outbox if operation.chat == chat]
 
     @property
@@ -267,11 +267,11 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         delivered as events. If no event of the chat has been delivered before, the entries of the
         page count as delivered. Entries that the user has cleared are not returned.
 
-        With a message cache, the page is read from the cache if the server does not answer; its
+        With a message cache, the page is read from the cache if the server does not respond; its
         `tier` is then "cache". It may be shorter than `limit`, but has no gap.
 
         Raises:
-            Unavailable: the server does not answer, or the client is offline and the page is not
+            Unavailable: the server does not respond, or the client is offline and the page is not
             cached.
         """
         chat_state = self._state.chats.get(chat)
@@ -312,10 +312,10 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         cursor: str | None = None,
         limit: int = 50,
     ) -> MessagesPage:
-        """Return a page of all messages that the user sent and received, over all chats.
+        """Return a page of the messages that the user sent and received in all chats.
 
-        `from_ts` and `to_ts` are the ends of a time range in Unix microseconds, both inclusive. The
-        client does not keep the messages. Needs `api_url`.
+        `from_ts` and `to_ts` limit the time range, in Unix microseconds, both inclusive. The client
+        does not keep the messages. Requires `api_url`.
         """
         query: dict[str, str | int] = {"limit": limit, "from": from_ts}
         query["order"] = "newest" if newest_first else "oldest"

@@ -1,11 +1,11 @@
 """Backfill of missing entries: gaps after a disconnect, log comparison after Redis data loss.
 
 After a `too_long` or `reset`, the stored entries of chats that are not in the snapshot are read
-again: only the snapshot and the history have the messages that the user deleted for themselves.
+again: only the snapshot and the history show which messages the user deleted for themselves.
 
 No I/O. At most `REQUESTS_MAX` page requests are open at a time. A gap that cannot be read in
 `ATTEMPTS_MAX` attempts, or that exceeds `fill_max` entries, is reported as `Skipped`. Therefore, an
-unavailable storage tier delays the new messages of a chat by seconds only (promise P9).
+unavailable storage tier delays new messages in a chat by only a few seconds (promise P9).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Job:
 
 
 class CatchUp:
-    """The chats of one device with missing entries."""
+    """The chats that have missing entries on one device."""
 
     def __init__(
         self, ask: SendRequest, emit: Callable[[Iterable[Event]], None], fill_max: int
@@ -81,7 +81,7 @@ class CatchUp:
         self.schedule(chat, is_forced=is_forced)
 
     def cancel(self, chat: Chat) -> None:
-        """Cancel the backfill of a chat that was evicted."""
+        """Cancel the backfill of a chat that has been evicted."""
         self._jobs.pop(chat.id, None)
 
     def handle_disconnect(self) -> None:
@@ -90,7 +90,7 @@ class CatchUp:
             job.is_requested = False
 
     def list_due_times(self) -> list[float]:
-        """Return the times at which further pages may be requested."""
+        """Return the times at which the jobs may request their next pages."""
         return [job.not_before for job in self._jobs.values() if not job.is_requested]
 
     def request_pages(self, now: float) -> None:
@@ -134,7 +134,7 @@ class CatchUp:
     ) -> Callable[[dict[str, Any], float], None]:
         def handle_page(frame: dict[str, Any], now: float) -> None:
             if self._jobs.get(job.chat.id) is not job:
-                return  # requested before a new epoch
+                return  # the page was requested in an earlier epoch
             job.is_requested = False
             page = [parse_entry(fields) for fields in frame["messages"]]
             if job.chat.log.is_unverified:
@@ -152,7 +152,7 @@ class CatchUp:
                 return
             job.is_requested = False
             log = job.chat.log
-            # The user may have left, but events of the former membership are still pending.
+            # If the user has left, events from the former membership may still be pending.
             is_pending = log.has_gap and log.find_gap_end() >= log.pushed
             if error.temporary or is_pending:
                 self._schedule_retry(job, now, (error.retry_after_ms or 0) / 1000)

@@ -80,7 +80,7 @@ class Chat:
         self.picture: str | None = None  # an id, see `GET /v1/chats/{chat}/picture`
         self.members: dict[str, str] | None = None  # user → role; None: not known
         self.slow_s = (
-            0  # minimum seconds between two messages of a member; 0: no limit, or not loaded
+            0  # minimum seconds between two messages from a member; 0: no limit, or not loaded
         )
         self.retention_s = 0  # message lifetime in seconds; 0: forever
         self.muted: dict[str, int] = {}  # user → Unix seconds, 0: forever; may be incomplete
@@ -88,7 +88,7 @@ class Chat:
         self.is_large = False
         self.is_left = False  # the newest entry removed the user
         self.is_ended = False  # a companion session that is read-only from now on
-        self.needs_history = False  # it has entries that were never loaded
+        self.needs_history = False  # it has entries that have never been loaded
         self.cleared_upto = 0  # the user cleared the chat up to this seq
         self.log = ChatLog(bounds.entries_max)
         self.marks: dict[str, Marks] = {}
@@ -133,7 +133,7 @@ class Chat:
     # ── lists and snapshots ─────────────────────────────────────────────────────────────────────
 
     def apply_info(self, info: dict[str, Any]) -> None:
-        """Apply the chat info of an answer or event."""
+        """Apply the chat info in a response or event."""
         self._apply_common_fields(info)
         if "members" in info:  # complete info: absent fields have their default
             self.slow_s = info.get("slow_s", 0)
@@ -237,7 +237,7 @@ class Chat:
         self.log.mark_unverified()
         self._previous_marks = set(self.marks)
         self._listed_top, self._unread_count = 0, None
-        # If the chat started with an event of the previous epoch, an earlier entry may be missing.
+        # If the chat started with an event in the previous epoch, an earlier entry may be missing.
         self.needs_history = self.needs_history or self._is_started_by_event
         self._is_started_by_event = False
 
@@ -253,7 +253,7 @@ class Chat:
         if found.is_truncated:
             events.append(EntriesWithdrawn(self.id, found.withdrawn, found.match_seq))
         if not found.is_exact and self.log.shown is not None:
-            # Matching entries above `shown` are behind a gap and were not delivered yet.
+            # Matching entries above `shown` come after a gap and have not been delivered yet.
             events.append(Skipped(self.id, 0, min(found.match_seq, self.log.shown)))
         return [*events, *self.release_events()]
 

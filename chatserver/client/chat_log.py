@@ -27,7 +27,7 @@ from chatserver.protocol.entry_rules import (
 )
 from chatserver.protocol.message_expiry import apply_expiry
 
-IDENTITIES_SAVED = 20  # of the newest entries, for the comparison after a process restart
+IDENTITIES_SAVED = 20  # newest entries whose identity is saved, to compare after a restart
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ChatLog:
     def __init__(self, kept_max: int) -> None:
         self.shown: int | None = None  # last delivered seq; None: nothing delivered yet
         self.top = 0  # the newest known seq
-        self.pushed = 0  # later events of the chat have a higher seq
+        self.pushed = 0  # later events in the chat have a higher seq
         self.is_unverified = False
         self._kept_max = kept_max
         self._entries: dict[int, Entry] = {}
@@ -66,7 +66,7 @@ class ChatLog:
             int, str
         ] = {}  # seq → identity of an entry of the previous epoch
         self._previous_entries: dict[int, Entry] = {}
-        self._newest_compared: int | None = None  # top of the first page compared
+        self._newest_compared: int | None = None  # newest seq in the first page compared
 
     # ── visible entries ─────────────────────────────────────────────────────────────────────────
 
@@ -91,13 +91,13 @@ class ChatLog:
         return build_tombstone(entry, entry.rev) if self.is_hidden(seq) else entry
 
     def entries(self, now_s: float | None = None) -> list[Entry]:
-        """Return all visible entries in order; with `now_s`, without expired texts."""
+        """Return all visible entries in order; with `now_s`, expired ones have no text."""
         seen = (self.find(seq) for seq in sorted(self._entries))
         there = [entry for entry in seen if entry is not None]
         return there if now_s is None else [apply_expiry(entry, now_s) for entry in there]
 
     def messages(self, now_s: float | None = None) -> list[Entry]:
-        """Return the visible messages that are not cleared, like `entries`."""
+        """Return the visible messages that have not been cleared; `now_s` as in `entries`."""
         upto = self._cleared_upto
         return [entry for entry in self.entries(now_s) if entry.seq > upto and is_message(entry)]
 
@@ -125,7 +125,7 @@ class ChatLog:
     # ── input ───────────────────────────────────────────────────────────────────────────────────
 
     def start_after(self, at: int) -> None:
-        """Start delivery after seq `at`, if nothing was delivered yet."""
+        """Start delivery after seq `at`, if nothing has been delivered yet."""
         if self.shown is not None:
             return
         joined = at
@@ -137,7 +137,7 @@ class ChatLog:
         self.record_pushed(at)
 
     def undo_start(self, at: int) -> None:
-        """Undo `start_after(at)` if no entry was stored since."""
+        """Undo `start_after(at)` if no entry has been stored since."""
         if self.shown == at and not self._entries and not self.is_unverified:
             self.shown = None
             self.top = self.pushed = 0
@@ -148,7 +148,7 @@ class ChatLog:
         self.top = max(self.top, seq)
 
     def is_adjacent(self, seq: int) -> bool:
-        """Return whether storing entry `seq` leaves no gap below the delivered entries."""
+        """Return whether entry `seq` can be stored without a gap below the delivered entries."""
         if self.shown is None or self.is_unverified or seq > self.shown:
             return True
         return seq >= (self.bottom or self.shown + 1) - 1
@@ -164,11 +164,11 @@ class ChatLog:
             self._changes.setdefault(entry.target, set()).add(entry.seq)
 
     def is_hidden(self, seq: int) -> bool:
-        """Return whether the user deleted a kept message for themselves, or cleared it."""
+        """Return whether the user has deleted a kept message for themselves, or cleared it."""
         return seq <= self._cleared_upto or seq in self._hidden
 
     def is_hidden_by(self, copy: Entry) -> bool:
-        """Return whether the server's copy shows that the user deleted a visible message."""
+        """Return whether the server's copy shows that the user has deleted a visible message."""
         stored = self.find(copy.seq)
         return (
             copy.deleted
@@ -178,7 +178,7 @@ class ChatLog:
         )
 
     def hide(self, seqs: list[int]) -> None:
-        """Show these messages as deleted, even if their texts are stored."""
+        """Show these messages as deleted, even if their text is stored."""
         self._hidden.update(seqs)
 
     def clear(self, upto: int) -> None:
@@ -217,7 +217,7 @@ class ChatLog:
         self.trim()
 
     def trim(self) -> None:
-        """Evict cleared entries, and the oldest ones, so that at most `kept_max` are kept."""
+        """Evict cleared entries, then the oldest ones until at most `kept_max` are left."""
         if self._cleared_upto:
             self.clear(self._cleared_upto)
         surplus = len(self._entries) - self._kept_max
@@ -312,7 +312,7 @@ class ChatLog:
         return VerificationResult(match_seq, withdrawn, is_truncated, is_exact)
 
     def _restore_entries(self, match_seq: int) -> None:
-        """Restore the entries up to seq `match_seq` from before the comparison.
+        """Restore the entries up to seq `match_seq` that were stored before the comparison.
 
         Copies that contain a lost change are not restored.
         """
@@ -345,7 +345,7 @@ class ChatLog:
         return {seq: known[seq] for seq in seqs[-IDENTITIES_SAVED:]}
 
     def put_cached(self, entries: list[Entry]) -> None:
-        """Store entries from the cache: delivered ones, without a gap up to `shown`."""
+        """Store entries from the cache, which are delivered and have no gap up to `shown`."""
         for entry in entries:
             self.put(entry)
         self.trim()

@@ -25,7 +25,7 @@ SIGNAL = "chat_preferences"  # the kind of the signal
 
 
 class ListPage(Protocol):
-    """`ChatClient.list_chat_preferences`."""
+    """The signature of `ChatClient.list_chat_preferences`."""
 
     async def __call__(self, *, after: str | None, limit: int) -> PreferencesPage:
         """Return a page of preferences."""
@@ -51,7 +51,7 @@ class ClearedChats:
                     self._push([ChatCleared(preference.chat, preference.cleared_upto)])
 
     def apply_events(self, events: Iterable[Event]) -> None:
-        """Apply the signals among new events."""
+        """Apply the preference signals among new events."""
         for event in events:
             if isinstance(event, SignalReceived) and event.kind == SIGNAL:
                 self.apply_preferences(

@@ -53,7 +53,7 @@ class ChatClient(HttpCalls, Calls):
         Each event is delivered once and in order while the client is open. With a store, a client
         opened later continues after the last event. After a crash, the most recent events may be
         delivered again; none is missed.
-        With a `SqliteStore`, messages and chats are cached: see there.
+        With a `SqliteStore`, messages and chats are cached; see its docstring.
         A sent operation stays in the outbox, under the same `ref`, until the server has stored it.
         Cancellation of a call: safe; the operation is still sent.
     """
@@ -72,7 +72,7 @@ class ChatClient(HttpCalls, Calls):
         api_url: str | None = None,
         is_offline_first: bool = False,
     ) -> None:
-        """Create a client. `api_url`: the HTTP API, required for files, pins and `social`.
+        """Create a client. `api_url`: address of the HTTP API, for files, pins and `social`.
 
         `is_offline_first`: if the store knows the user, open without a connection, and connect in
         the background for as long as it takes.
@@ -112,7 +112,7 @@ class ChatClient(HttpCalls, Calls):
         Raises:
             Conflict: the store belongs to another user or server, or another process uses it.
             Unauthenticated: the token is rejected.
-            Unavailable: no gateway answered within `open_s`.
+            Unavailable: no gateway responded within `open_s`.
             ChatError: a permanent failure; the message states the cause.
         """
         try:
@@ -275,7 +275,7 @@ class ChatClient(HttpCalls, Calls):
         try:
             self._flush()
             if is_first:
-                await self._save()  # later events come after this position
+                await self._save()  # so that later events come after a saved position
             if self._first_welcome is not None and not self._first_welcome.done():
                 self._first_welcome.set_result(None)
             while True:
@@ -295,7 +295,7 @@ class ChatClient(HttpCalls, Calls):
             self._flush()
 
     async def _renew(self, token: str) -> None:
-        """Renew the session before each expiry of its token, unless the token is a fixed string."""
+        """Renew the session before its token expires, unless the token is a fixed string."""
         wait_s = None if isinstance(self._token, str) else get_renewal_delay_s(token)
         while wait_s is not None:
             await asyncio.sleep(wait_s)
@@ -312,7 +312,7 @@ class ChatClient(HttpCalls, Calls):
             await self._wake.wait()
             self._wake.clear()
             if self._has_new_operations:
-                await self._save()  # before they reach the server
+                await self._save()  # save operations before they reach the server
             frames, self._outgoing = self._outgoing, []
             for frame in frames:
                 await socket.send(frame)
@@ -323,7 +323,7 @@ class ChatClient(HttpCalls, Calls):
         return self._clock.monotonic()
 
     def _flush(self) -> None:
-        """Process the outputs of the last input: frames, answers, events and the timer."""
+        """Process the outputs of the last input: frames, responses, events and the timer."""
         frames = self._state.pop_frames()
         if frames and self._state.is_online:
             self._outgoing += frames
@@ -416,7 +416,7 @@ class ChatClient(HttpCalls, Calls):
     async def _read_cached(self, request: Fields) -> HistoryPage | None:
         if self._local is None:
             return None
-        await self._save()  # the newest entries, too
+        await self._save()  # so that the page includes the newest entries
         page = await self._local.read_page(request)
         return None if page is None else HistoryPage(page.entries, "cache", page.has_more)
 
@@ -442,7 +442,7 @@ class ChatClient(HttpCalls, Calls):
             raise Overloaded("too many unread acks; iterate over `events()` to read them")
         self._has_new_operations = self._local is not None
         if self._local is not None and not self._state.is_online:
-            self._local.save_requested.set()  # online, it is saved before it is sent
+            self._local.save_requested.set()  # when online, it is saved before it is sent
         self._state.enqueue(operation, self._now())
         self._flush()
 

@@ -51,7 +51,7 @@ class MemoryEntry(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """A companion's memories of the user, newest first; `enabled`: it uses and updates them."""
+    """A companion's memories of the user, newest first; if `enabled`, it uses and updates them."""
 
     companion: str
     enabled: bool
@@ -73,25 +73,25 @@ class SessionsPage(NamedTuple):
 
 
 class CompanionCalls(abc.ABC):
-    """Companion commands, which wait for the answer and may be repeated with the same `ref`.
+    """Companion commands, which wait for the response and may be repeated with the same `ref`.
 
     Raises:
         Conflict: a session is active (the message names its chat), or the session has ended.
         ClientError: the request is invalid or not permitted.
-        Unavailable: no answer in time; the same call may succeed later.
+        Unavailable: no response in time; the same call may succeed later.
     """
 
     @abc.abstractmethod
     async def _request(self, fields: Fields, deadline_s: float) -> Fields:
-        """Send a request and return its answer."""
+        """Send a request and return its response."""
 
     @abc.abstractmethod
     def _get_http_api(self) -> HttpApi:
-        """Return the client of the HTTP API. Raises BadRequest if there is none."""
+        """Return the HTTP API client. Raises BadRequest if there is none."""
 
     @abc.abstractmethod
     async def _request_chat(self, fields: Fields) -> Chat:
-        """Send a request and return the chat of its answer."""
+        """Send a request and return the chat in its response."""
 
     async def companions(self, *, after: str | None = None, limit: int = 50) -> CompanionsPage:
         """Return a page of the available companions."""

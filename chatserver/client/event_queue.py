@@ -28,7 +28,7 @@ class EventQueue:
     def __init__(self, events_max: int) -> None:
         self._events_max = events_max
         self._queue: collections.deque[QueuedEvent] = collections.deque()
-        self.current: QueuedEvent | None = None  # returned by `pop`, may not be consumed yet
+        self.current: QueuedEvent | None = None  # returned by `pop`; may not have been consumed yet
         self._newest: dict[str, QueuedEvent] = {}  # coalesced, by chat; "": connection state
 
     def __len__(self) -> int:

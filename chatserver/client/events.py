@@ -38,7 +38,7 @@ class MessageAdded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageChanged:
-    """A message was edited, deleted or reacted to; `message` is None if the client has no copy."""
+    """A message was edited, deleted or reacted to; `message` is None if it is not in memory."""
 
     chat: str
     change: Entry
@@ -114,7 +114,7 @@ class ResponseUpdated:
 
     Some of these events may be dropped; the next one has the complete `text`. `end` is empty until
     the response ends. The complete response is also delivered as `MessageAdded`. A new `turn`
-    (response id) for the same message replaces the text. `tool`: the model uses this tool now.
+    (response id) for the same message replaces the text. `tool`: the model is using this tool.
     """
 
     chat: str

@@ -1,4 +1,4 @@
-"""Sync of the inbox: pages of the events that a device did not receive. No I/O."""
+"""Inbox sync: requests the events that a device has missed, in pages. No I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class InboxSync:
         self._send_request = ask
         self._handle_event = take_event
         self._get_cursor = get_cursor
-        self.is_behind = False  # there are events that were not received
+        self.is_behind = False  # there are events that have not been received
         self.is_syncing = False
         self.not_before = 0.0
 

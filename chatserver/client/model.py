@@ -43,4 +43,4 @@ class Bounds:
     requests_max: int = 256  # unanswered; one more raises `Overloaded`
     marks_max: int = 300  # members per chat whose markers are kept; further members have none
     watched_max: int = 500  # presence subscriptions; one more raises `Overloaded`
-    events_max: int = 2_000  # not yet consumed; beyond that the server keeps the rest
+    events_max: int = 2_000  # not yet consumed; beyond that, the server holds back events

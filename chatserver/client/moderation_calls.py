@@ -22,23 +22,23 @@ class BlocksPage(NamedTuple):
 
 
 class ModerationCalls(abc.ABC):
-    """Moderation commands, which wait for the answer and may be repeated.
+    """Moderation commands, which wait for the response and may be repeated.
 
     Raises:
         ClientError: the request is invalid or not permitted.
-        Unavailable: no answer in time; the same call may succeed later.
+        Unavailable: no response in time; the same call may succeed later.
     """
 
     @abc.abstractmethod
     async def _request(self, fields: Fields, deadline_s: float) -> Fields:
-        """Send a request and return its answer."""
+        """Send a request and return its response."""
 
     @abc.abstractmethod
     async def _change_group(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
         """Change a group and return its new state."""
 
     async def block(self, user: str) -> None:
-        """Block direct messages and invitations from and to another user."""
+        """Block another user: neither can send the other direct messages or invitations."""
         await self._request({"type": "block", "user": user}, ANSWER_S)
 
     async def unblock(self, user: str) -> None:
@@ -46,7 +46,7 @@ class ModerationCalls(abc.ABC):
         await self._request({"type": "unblock", "user": user}, ANSWER_S)
 
     async def blocks(self, *, after: str | None = None, limit: int = 50) -> BlocksPage:
-        """Return a page of the users that the user blocks."""
+        """Return a page of the users whom the signed-in user has blocked."""
         params = {} if after is None else {"after": after}
         page = await self._request({"type": "blocks", "limit": limit, **params}, ANSWER_S)
         return BlocksPage([block["user"] for block in page["blocked"]], page.get("next"))

@@ -23,7 +23,7 @@ from chatserver.client.requests import Fields, parse_error
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.errors import ChatError, Conflict, Overloaded
 
-PROBE_S = 5.0  # wait for `stored` after an ack before a probe is sent
+PROBE_S = 5.0  # time to wait for `stored` after an ack before a probe is sent
 PROBE_AGAIN_S = 20.0
 RETRY_S = 1.0
 COMPANION_RETRY_S_MAX = 60.0
@@ -70,13 +70,13 @@ class Outbox:
     def __init__(self, operations_max: int) -> None:
         self._operations: dict[str, OutboxEntry] = {}
         self._operations_max = operations_max
-        # The same operations by stage, so that the cost of a step does not depend on their total.
+        # The same operations by stage, so that no step has to iterate over all of them.
         self._queued: dict[str, OutboxEntry] = {}
         self._in_flight: dict[str, OutboxEntry] = {}
         self._acked: dict[str, dict[str, OutboxEntry]] = {}  # by chat
         self._last_number = 0
-        # When to probe whether acked operations are stored. The key is (chat, "") for all sends,
-        # edits and reactions of a chat, and (chat, ref) for a deletion only for this user.
+        # When to probe whether acked operations are stored. The key is (chat, ref) for a deletion
+        # only for this user, and (chat, "") for all other operations in the chat.
         self._probe_at: dict[tuple[str, str], float] = {}
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class Outbox:
 
         Raises:
             Conflict: the `ref` belongs to another operation.
-            Overloaded: the outbox is full of operations that are not stored yet.
+            Overloaded: the outbox is full of operations that have not been stored yet.
         """
         existing = self._operations.get(operation.ref)
         if existing is not None:
@@ -175,11 +175,11 @@ class Outbox:
             self.drop(ref)
 
     def requeue_unanswered(self) -> None:
-        """Requeue the operations that were not answered."""
+        """Requeue the operations in flight, which have not been answered."""
         self._requeue(list(self._in_flight.values()))
 
     def requeue_acked(self) -> None:
-        """Requeue the operations that were committed but not stored, because they may be lost."""
+        """Requeue the operations that were acked but not stored, because they may be lost."""
         acked = [
             operation for operations in self._acked.values() for operation in operations.values()
         ]
@@ -255,11 +255,11 @@ class Outbox:
         return None
 
     def list_acked(self, chat: str) -> list[OutboxEntry]:
-        """Return the operations of a chat that were acked but not confirmed as stored."""
+        """Return the operations in a chat that have been acked but not confirmed as stored."""
         return list(self._acked.get(chat, {}).values())
 
     def schedule_probes(self, chat: str, now: float) -> None:
-        """Schedule probes for all acked operations of a chat, unless `stored` arrives first."""
+        """Schedule probes for all acked operations in a chat, unless `stored` arrives first."""
         for operation in self.list_acked(chat):
             self._probe_at[_get_probe_key(operation)] = now + PROBE_S
 
@@ -282,10 +282,10 @@ def _get_probe_key(operation: OutboxEntry) -> tuple[str, str]:
 
 
 class OutboxSender:
-    """The operations in flight on one connection, and their answers.
+    """Prepares the operations to send on one connection, and handles the responses.
 
-    A probe repeats an acked operation that is not known to be stored, to learn its outcome.
-    `is_left` returns whether the user has left a chat.
+    A probe resends an acked operation to learn whether it is stored. `is_left` returns whether the
+    user has left a chat.
     """
 
     def __init__(
@@ -344,7 +344,7 @@ class OutboxSender:
             self._emit([Acked(ref, operation.chat, *position, dup, durability)])
 
     def handle_error(self, frame: Fields, now: float) -> bool:
-        """Handle an `error` frame; return False if it does not answer an operation or a probe."""
+        """Handle an `error` frame; return False if it is not about an operation or a probe."""
         number = frame.get("id", -1)
         ref = self._refs.pop(number, None)
         if ref is None:
@@ -364,7 +364,7 @@ class OutboxSender:
     def _end_probe(self, operation: OutboxEntry, error: ChatError) -> None:
         """Handle a permanently refused probe; whether the operation is stored remains unknown."""
         if not self._is_left(operation.chat):
-            self._outbox.stop_probing(operation.ref)  # it is sent again in a new epoch
+            self._outbox.stop_probing(operation.ref)  # the operation is sent again in a new epoch
             return
         for ended in self._outbox.list_acked(operation.chat):
             self._refuse(ended, error)

@@ -1,4 +1,4 @@
-"""Calls of the application that wait for an answer or an ack."""
+"""Application calls that wait for a response or an ack."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class PendingCalls:
 
     def __init__(self) -> None:
         self._responses: dict[int, asyncio.Future[Fields]] = {}
-        self._requests: dict[int, Fields] = {}  # the requests of these answers
+        self._requests: dict[int, Fields] = {}  # the requests of these futures
         self._acks: dict[str, asyncio.Future[Acked]] = {}
         self._callers: collections.Counter[str] = collections.Counter()  # waiting per ref
 
     def open_request(self, number: int, fields: Fields) -> asyncio.Future[Fields]:
-        """Return the future of a request's answer. Call `close_request` at the end."""
+        """Return a future for the response to a request. Call `close_request` when done."""
         future = self._responses[number] = asyncio.get_running_loop().create_future()
         self._requests[number] = fields
         return future
@@ -31,7 +31,7 @@ class PendingCalls:
         self._requests.pop(number, None)
 
     def resolve_request(self, number: int, response: Fields | ChatError) -> None:
-        """Resolve the call that waits for this answer, if there is one."""
+        """Resolve the call that waits for this response, if there is one."""
         future = self._responses.pop(number, None)
         if future is not None and not future.done():
             if isinstance(response, ChatError):
@@ -79,7 +79,7 @@ class PendingCalls:
                 del self._callers[ref]
 
     def fail_all(self, failure: Exception) -> None:
-        """Fail every call that waits."""
+        """Fail every waiting call."""
         futures: list[asyncio.Future[Any]] = [*self._responses.values(), *self._acks.values()]
         for future in futures:
             if not future.done():

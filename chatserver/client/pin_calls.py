@@ -38,7 +38,7 @@ class PinCalls(abc.ABC):
 
     @abc.abstractmethod
     def _get_http_api(self) -> HttpApi:
-        """Return the client of the HTTP API. Raises BadRequest if there is none."""
+        """Return the HTTP API client. Raises BadRequest if there is none."""
 
     async def pin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
         """Pin a message for all members. In a group, only the owner and admins may pin."""

@@ -39,7 +39,7 @@ def check_text(fields: Fields) -> None:
     """Check that all text can be encoded as UTF-8.
 
     Raises:
-        BadRequest: a text contains a lone surrogate.
+        BadRequest: a string contains a lone surrogate.
     """
     try:
         msgspec.json.encode(fields)
@@ -98,7 +98,7 @@ class Requests:
         return frames
 
     def handle_answer(self, frame: Fields, now: float) -> bool:
-        """Handle an answer or an error; return False if no request matches it."""
+        """Handle a response or an error; return False if no request matches it."""
         request = self._in_flight.pop(frame.get("id", -1), None)
         if request is None:
             return False
@@ -116,7 +116,7 @@ class Requests:
         return True
 
     def remove(self, number: int) -> None:
-        """Drop a request whose caller no longer waits."""
+        """Drop a request whose caller is no longer waiting."""
         self._queued.pop(number, None)
         self._in_flight.pop(number, None)
 

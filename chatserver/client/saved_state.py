@@ -1,10 +1,11 @@
 """Persistent client state that survives a process restart, as JSON.
 
-Record `position` has the cursor and the last delivered seq of each chat, as of the last event that
-the application has consumed. After a crash, an event may be delivered twice, but none is missed.
-Record `outbox` has the operations that are not stored yet, and the outcomes (`Acked`, `Refused`)
-that the application has not consumed. It is saved before an operation is sent, so that a restarted
-process retries with the same ref.
+The record `position` has the cursor and the last delivered seq of each chat, as of the last event
+that the application has consumed. After a crash, an event may be delivered twice, but none is
+missed.
+The record `outbox` has the operations that have not been stored yet, and the outcomes (`Acked`,
+`Refused`) that the application has not consumed. It is saved before an operation is sent, so that a
+restarted process retries with the same ref.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class SavedChatPosition(
     read: int = 0
     is_large: bool = False
     is_unverified: bool = False
-    is_backfill_pending: bool = False  # a comparison with the server was pending
+    is_backfill_pending: bool = False  # a backfill was pending
 
 
 class SavedPosition(msgspec.Struct, frozen=True):
@@ -142,16 +143,16 @@ def _find_first_seqs(
             case Restarted() | Skipped() | EntriesWithdrawn():
                 return None  # not tied to one seq: cannot be repeated
             case ChatChanged(chat) if state.get_or_create_chat(chat).is_large:
-                return None  # it may have just become large, and used another cursor before
+                return None  # the chat may have just become large, and used another cursor before
             case Marked(user=user) if user == state.user:
-                return None  # the previous marker is not kept
+                return None  # the marker before this event is not kept
             case _:
                 pass
     return firsts
 
 
 def encode_outbox(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> bytes:
-    """Encode the operations that are not stored yet and the outcomes among `unconsumed`."""
+    """Encode the operations that have not been stored yet and the outcomes among `unconsumed`."""
     operations = [
         SavedOperation(
             operation.ref,
@@ -206,7 +207,7 @@ def restore(state: ClientState, position: bytes | None, outbox: bytes | None) ->
                 saved.mid,
                 saved.is_reported,
             )
-            # An operation in flight may be committed: retrying the same ref resolves it.
+            # An operation that was in flight may have been committed; a retry with its ref tells.
             operation.stage = Stage.ACKED if saved.is_acked else Stage.QUEUED
             state.outbox.put(operation)
         state.redeliver(

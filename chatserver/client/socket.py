@@ -32,7 +32,7 @@ FRAME_BYTES_MAX = 4_194_304  # a page has up to 256 KB of messages plus overhead
 
 @dataclasses.dataclass
 class ConnectionLost(Exception):
-    """A connection was closed or could not be opened. Code 0 means a network failure."""
+    """A connection was closed or could not be opened. Code 0: there is no close code."""
 
     code: int
     reason: str
@@ -81,7 +81,7 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
     """Connect to a gateway.
 
     Raises:
-        ConnectionLost: the server does not answer, or is not a gateway.
+        ConnectionLost: the server does not respond, or is not a gateway.
         ConfigError: the address is invalid.
     """
     try:
@@ -113,6 +113,6 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
 
 
 def _retry_after_ms(header: Callable[[str], str | None]) -> int | None:
-    """Return the Retry-After of a 503 response in milliseconds; None if not given in seconds."""
+    """Return the Retry-After header in milliseconds; None if it is not given in seconds."""
     value = header("Retry-After")
     return int(value) * 1000 if value is not None and value.isdecimal() else None

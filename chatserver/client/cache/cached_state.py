@@ -18,7 +18,7 @@ LOADED_MAX = 5_000  # in all chats together; the most recently used chats first
 
 
 class LoadedChat(NamedTuple):
-    """A chat of the cache with its newest entries."""
+    """A cached chat with its newest entries."""
 
     cached: CachedChat
     entries: list[Entry]
@@ -29,8 +29,9 @@ def load_chats(
 ) -> list[LoadedChat]:
     """Read the chats, most recently used last. `shown`: the last delivered seq of each chat.
 
-    The entries are omitted if they belong to a newer epoch than the saved `cursor`: their seqs may
-    have been delivered with other entries, which the comparison with the server must still find.
+    The entries are omitted if they are from a newer epoch than the saved `cursor`. In the older
+    epoch, other entries may have been delivered at the same seqs, which the comparison with the
+    server must still detect.
     """
     chats: list[LoadedChat] = []
     is_current = cursor is not None and cursor.epoch == store.epoch
@@ -45,7 +46,7 @@ def load_chats(
 
 
 def restore_chats(state: ClientState, chats: Collection[LoadedChat]) -> None:
-    """Add the chats to a state whose delivery position is restored."""
+    """Add the chats to a state whose delivery position has already been restored."""
     for cached, entries in chats:
         state.clear_chat(cached.chat, cached.cleared)
         chat = state.get_or_create_chat(cached.chat)

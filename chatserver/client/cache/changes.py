@@ -1,4 +1,4 @@
-"""Changes of the message cache, in the order in which the client received them. No I/O."""
+"""Changes to the message cache, in the order in which the client received them. No I/O."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ChatDropped(NamedTuple):
 
 
 class ChatsUnverified(NamedTuple):
-    """Cached entries of `chats` (None: all except `verified`) may differ from the server.
+    """Cached entries of `chats` (None: all except `verified`) may differ from those on the server.
 
     Entries cached from now on are from `epoch` (None: the epoch is unchanged).
     """

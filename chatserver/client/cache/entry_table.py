@@ -16,7 +16,7 @@ from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, b
 from chatserver.protocol.message_expiry import apply_expiry
 
 ROW_BYTES = 40  # the size of an entry's row without its body
-EXPIRED_MAX = 1_000  # expired messages overwritten in one transaction
+EXPIRED_MAX = 1_000  # expired messages overwritten per transaction
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
@@ -55,7 +55,7 @@ class EntryTable:
             self._remove_edit_texts(chat, target, before=change.seq)
 
     def _remove_edit_texts(self, chat: ChatRow, target: int, before: int | None = None) -> None:
-        """Remove the texts of earlier edits."""
+        """Replace the earlier edits of message `target` with tombstones."""
         for old in self._list_changes(chat, target):
             if old.kind == "edit" and not old.deleted and (before is None or old.seq < before):
                 self._write(chat, build_tombstone(old, old.rev))
@@ -101,14 +101,14 @@ class EntryTable:
         chat.is_changed = True
 
     def hide(self, chat: ChatRow, seqs: tuple[int, ...]) -> None:
-        """Remove the texts of messages, and of copies that are written later."""
+        """Remove the text of messages, also from copies that are written later."""
         for seq in seqs:
             self._connection.execute("INSERT OR IGNORE INTO hidden VALUES (?, ?)", (chat.id, seq))
             self._remove_text(chat, seq)
             self._remove_edit_texts(chat, seq)
 
     def clear(self, chat: ChatRow, upto: int) -> None:
-        """Delete the entries up to `upto`, and the texts of later edits to them."""
+        """Delete the entries up to `upto`, and the text of later edits to them."""
         self.delete(chat, 0, upto)
         rows = self._connection.execute(
             "SELECT body FROM entry INDEXED BY entry_target WHERE chat = ? AND target <= ?",
@@ -129,7 +129,7 @@ class EntryTable:
         self._connection.execute("DELETE FROM hidden WHERE chat = ?", (chat.id,))
 
     def expire(self, rows: dict[int, ChatRow], now_s: float) -> None:
-        """Overwrite messages that have expired. `rows`: the chats by id."""
+        """Overwrite messages that have expired. `rows`: the chat rows by id."""
         found = self._connection.execute(
             "SELECT chat, body FROM entry WHERE expires_at <= ? LIMIT ?", (now_s, EXPIRED_MAX)
         ).fetchall()
@@ -181,7 +181,7 @@ class EntryTable:
     def read(
         self, chat: ChatRow, low: int, high: int, limit: int, now_s: float, *, is_down: bool
     ) -> list[Entry]:
-        """Return entries from `low` to `high` in order: the newest `limit`, or the oldest."""
+        """Return up to `limit` entries from `low` to `high` in order: the newest if `is_down`."""
         order = "DESC" if is_down else "ASC"
         rows = self._connection.execute(
             "SELECT body FROM entry WHERE chat = ? AND seq BETWEEN ? AND ?"  # noqa: S608  # a constant

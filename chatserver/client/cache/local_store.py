@@ -26,7 +26,7 @@ from chatserver.client.store import Saved, Store
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError
 
-SAVE_S = 0.5  # maximum age of the stored state, except for operations about to be sent
+SAVE_S = 0.5  # maximum time between saves; new operations are saved before they are sent
 
 T = TypeVar("T")
 
@@ -47,10 +47,10 @@ class LocalStore:
         self._owner = Owner()
         self._last = Saved()
         self._is_position_changed = True  # the delivery position may have changed
-        self._changed: set[str] = set()  # chats whose description is not saved
+        self._changed: set[str] = set()  # chats whose info has not been saved
         self.save_requested = asyncio.Event()  # save now
         self._is_full = False  # events are paused until the next save
-        self._is_ended = False  # nothing is saved any more
+        self._is_ended = False  # nothing is saved anymore
         self._is_closed = False
 
     async def _run(self, call: Callable[[], T]) -> T:
@@ -64,13 +64,13 @@ class LocalStore:
 
     @property
     def is_full(self) -> bool:
-        """True while the server must hold back events, because too many are not written yet."""
+        """True while the server must hold back events, because too many have not been written."""
         return self._is_full
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────────
 
     async def load(self, user: str) -> None:
-        """Restore the state. `user`: the user of the token, or empty if that is not known.
+        """Restore the state. `user`: the user in the token, or empty if not known.
 
         Raises:
             Conflict: the store belongs to another user or server, or another process uses it.
@@ -102,7 +102,7 @@ class LocalStore:
         """Record a `welcome` before the state handles it."""
         if self._recorder is not None:
             self._recorder.record_welcome(welcome)
-            self.unverified.set()  # an earlier process may have left some
+            self.unverified.set()  # an earlier process may have left unverified messages
 
     def record_frame(self, frame: Fields) -> None:
         """Record a frame before the state handles it."""
@@ -112,7 +112,7 @@ class LocalStore:
             self.unverified.set()
 
     def record_answer(self, request: Fields, answer: Fields) -> None:
-        """Record the answer to a request of the application."""
+        """Record the response to a request from the application."""
         if self._recorder is None:
             return
         if request["type"] == "history":
@@ -144,7 +144,7 @@ class LocalStore:
             self._recorder.record_access_lost(chat)
 
     async def run(self, save: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
-        """Call `save` at least every `SAVE_S` until cancelled; `resume` after `is_full`."""
+        """Until cancelled, call `save` every `SAVE_S` or on request, and `resume` after `is_full`."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SAVE_S):

@@ -1,10 +1,10 @@
 """Cached messages in SQLite: applies changes and reads pages.
 
-A chat has one cached range without gaps: table `entry` has every entry from `floor` to `head` that
-the user may read, with all changes up to `head` applied. Entries outside the range are not cached.
-`is_first`: there are no readable entries below `floor`. Entries up to `stale` are unverified: they
-are not read until a page from the server replaces them. Entries up to `cleared` are not cached,
-because the user has cleared them.
+A chat has one cached range without gaps: the table `entry` has every entry from `floor` to `head`
+that the user may read, with all changes up to `head` applied. Entries outside the range are not
+cached. `is_first`: there are no readable entries below `floor`. Entries up to `stale` are
+unverified: they are not read until a page from the server replaces them. Entries up to `cleared`
+are not cached, because the user has cleared them.
 
 Bounds: a chat keeps its newest `entries_per_chat_max` entries. Above `bytes_max`, the oldest
 entries of the chats that were used least recently are evicted.
@@ -32,7 +32,7 @@ from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.cache.entry_table import EntryTable
 from chatserver.client.model import Entry
 
-EVICTED_AT_ONCE = 20  # entries evicted from a chat before the next one is considered
+EVICTED_AT_ONCE = 20  # entries evicted from a chat before the total size is checked again
 VACUUM_PAGES = 200
 
 
@@ -79,7 +79,7 @@ class MessageTables:
 
     @property
     def size(self) -> int:
-        """The bytes of all cached entries."""
+        """The size of all cached entries in bytes."""
         return sum(chat.size for chat in self._chats.values())
 
     @property
@@ -191,7 +191,7 @@ class MessageTables:
     ) -> None:
         """Write a page that is adjacent to the verified range; ignore other pages."""
         low, high = _get_page_range(entries, before, after)
-        if low <= chat.cleared + 1:  # everything below is cleared
+        if low <= chat.cleared + 1:  # everything below the page has been cleared
             has_more = has_more and after is not None
             entries = tuple(entry for entry in entries if entry.seq > chat.cleared)
             low, high = chat.cleared + 1, max(high, chat.cleared)
@@ -224,7 +224,7 @@ class MessageTables:
                 self._entries.delete(chat, 0, low)
                 chat.clear(low - 1)
             return True
-        # Otherwise, entries between the range and the page are delivered later.
+        # Ignore a page above a gap: the entries in the gap are delivered later.
         is_above = low > chat.head + 1
         return not (is_above and has_more) and high >= chat.bottom - 1
 
@@ -246,7 +246,7 @@ class MessageTables:
             chat.stale = chat.stale if chat.stale > upto else 0
 
     def _skip(self, chat: ChatRow, upto: int) -> None:
-        if chat.stale < chat.head:  # unverified entries stay, to be compared
+        if chat.stale < chat.head:  # unverified entries stay, to be compared with the server
             self._entries.delete(chat, 0, upto)
             chat.floor, chat.head = max(chat.floor, upto + 1), max(chat.head, upto)
             chat.is_first, chat.stale = False, chat.stale if chat.stale > upto else 0
@@ -269,7 +269,8 @@ class MessageTables:
             chat = self._chats.get(name)
             if chat is None:
                 continue
-            # Pages omit hidden texts. In a new epoch, a hidden seq may be another message.
+            # Pages from the server omit the text of hidden messages, so the list is not needed. In
+            # a new epoch, a hidden seq may belong to another message.
             self._entries.clear_hidden(chat)
             if not chat.is_empty:
                 chat.stale, chat.is_changed = chat.head, True
@@ -278,7 +279,7 @@ class MessageTables:
 
     @property
     def epoch(self) -> str:
-        """The epoch of the cached entries; empty if none was ever recorded."""
+        """The epoch of the cached entries; empty if none has been recorded."""
         row = self._connection.execute("SELECT value FROM record WHERE name = 'epoch'").fetchone()
         return "" if row is None else str(row[0])
 
@@ -338,7 +339,7 @@ class MessageTables:
     def read_page(
         self, name: str, *, before: int | None, after: int | None, limit: int, now_s: float
     ) -> CachedPage | None:
-        """Return a page of verified entries; None if the next entry of the page is not cached."""
+        """Return a page of verified entries; None if the entry at which it starts is not cached."""
         chat = self._chats.get(name)
         if chat is None:
             return None

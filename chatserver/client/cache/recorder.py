@@ -1,4 +1,4 @@
-"""Records the input of a client as changes of its message cache. No I/O.
+"""Records what a client receives as changes to its message cache. No I/O.
 
 Methods are called as input arrives, so the changes are in server order. Cached entries become
 unverified if the client may have missed changes to them. They are not read until they are compared
@@ -43,16 +43,16 @@ from chatserver.client.requests import Fields
 from chatserver.client.state import ClientState
 from chatserver.protocol.frames import Cursor
 
-CHANGES_MAX = 5_000  # not yet written; beyond that the server keeps the rest
+CHANGES_MAX = 5_000  # not yet written; beyond that, the server holds back events
 
 
 class Recorder:
-    """The changes of a client's message cache that are not written yet."""
+    """The changes to a client's message cache that have not been written yet."""
 
     def __init__(self, state: ClientState) -> None:
         self._state = state
         self._changes: list[Change] = []
-        self.has_unverified = False  # copies became unverified since `pop_changes`
+        self.has_unverified = False  # entries have become unverified since `pop_changes`
 
     @property
     def is_full(self) -> bool:
@@ -82,7 +82,7 @@ class Recorder:
             self._record_unverified(epoch=welcome["epoch"])
             return
         heads = [head["chat"] for head in welcome.get("large", []) if isinstance(head, dict)]
-        # Delivery of these chats starts now: what happened to them before is unknown.
+        # Delivery of these chats starts now, so earlier changes to them are unknown.
         begun = frozenset(chat for chat in heads if not self._is_delivered(chat))
         if begun:
             self._record_unverified(begun)
@@ -95,7 +95,7 @@ class Recorder:
             return
         listed = frozenset(summary["chat"] for summary in frame["chats"])
         verified = frozenset(chat for chat in listed if self._is_delivered(chat))
-        if cursor == position:  # of one large chat: no other events were missed
+        if cursor == position:  # a snapshot of one large chat: no other events were missed
             self._record_unverified(listed - verified)
         else:
             self._record_unverified(verified=verified)
@@ -105,15 +105,15 @@ class Recorder:
         return known is not None and known.log.shown is not None
 
     def record_page(self, request: Fields, page: Fields) -> None:
-        """Record the answer to a `history` request."""
+        """Record the response to a `history` request."""
         chat = self._state.chats.get(page["chat"])
         if chat is not None and chat.is_left:
-            return  # later deletions are not delivered
+            return  # later deletions are not delivered, so do not cache the page
         entries = tuple(parse_entry(fields) for fields in page["messages"])
         before, after = request.get("before"), request.get("after")
         self._changes.append(PageRead(page["chat"], entries, before, after, page["more"]))
         if chat is not None and chat.cleared_upto:
-            self.record_cleared(chat.id, chat.cleared_upto)  # the page may have created the row
+            self.record_cleared(chat.id, chat.cleared_upto)  # the page may have created a row
 
     def record_cleared(self, chat: str, upto: int) -> None:
         """Record that the user has cleared a chat."""
@@ -136,7 +136,7 @@ class Recorder:
             case PinsChanged(chat, entry):
                 self._changes.append(Delivered(chat, entry))
             case MemberChanged(chat, entry) if entry.user == self._state.user and not entry.role:
-                # Later deletions in the chat are not delivered, so no copy may remain.
+                # Later deletions in the chat are not delivered, so no cached entry may remain.
                 self._changes.append(ChatDropped(chat))
             case MemberChanged(chat, entry):
                 self._changes.append(Delivered(chat, entry))
@@ -162,4 +162,4 @@ def _is_history_change(entry: Entry) -> bool:
     try:
         return msgspec.json.decode(entry.body, type=_Settings).history is not None
     except msgspec.MsgspecError:
-        return False  # only a new name
+        return False  # not settings: only the name has changed

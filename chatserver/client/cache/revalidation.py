@@ -1,8 +1,8 @@
 """Comparison of cached messages with the server, in the background.
 
-Reads the unverified part of each chat as pages of history, the most recently used chat first, at
-most one page in `INTERVAL_S`. A page replaces the copies; a chat that the server refuses is
-dropped. Until then, unverified copies are not read.
+Requests the unverified part of each chat as pages of history, the most recently used chat first, at
+most one page per `INTERVAL_S`. A page replaces the cached entries; a chat that the user can no
+longer read is dropped. Until then, unverified entries are not read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def revalidate(store: LocalStore, state: ClientState, ask: SendRequest, sa
         store.unverified.clear()
         found = None
         if state.is_online:
-            await save()  # the changes so far
+            await save()  # so that the cache has all changes so far
             found = await store.find_unverified()
         if found is None:
             await store.unverified.wait()

@@ -29,7 +29,7 @@ class Owner(NamedTuple):
 
 
 class CachedChat(NamedTuple):
-    """A chat in the cache, cleared up to seq `cleared`. `info` is None if it was never saved."""
+    """A cached chat, cleared up to seq `cleared`. `info` is None if it has never been saved."""
 
     chat: str
     info: bytes | None
@@ -45,17 +45,17 @@ class SqliteStore:
     address changes. The file is readable by its owner only (mode 0600).
 
     Guarantees:
-        Changes, cursor and outbox of a save are one transaction. They survive a process crash. A
-        power failure may lose the last saves, but never corrupts the file.
+        A save writes changes, cursor and outbox in one transaction, which survives a process crash.
+        A power failure may lose the last saves, but never corrupts the file.
         A page has no gap: evicted and missed entries are read from the server.
         A cached message is in its state at the last save: edits, reactions and deletions, including
-        those of a user erasure, arrive as events and are applied. Where the client missed events,
-        or the server lost data (see `Recorder`), copies are unverified: they are not read until a
-        page of history has replaced them (see `revalidation`). A chat that the user left is
-        deleted.
+        those of a user erasure, arrive as events and are applied. If the client has missed events
+        or the server has lost data (see `Recorder`), cached entries are unverified: they are not
+        read until a page of history has replaced them (see `revalidation`). A chat that the user
+        has left is deleted.
         Entries that the user has cleared are deleted, and not cached again.
         An expired message is a tombstone from its `expires_at` on, also offline.
-        Deleted and expired texts are overwritten in the file, the latest ones when it is closed.
+        Deleted and expired text is overwritten in the file, the latest when the file is closed.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SqliteStore:
         """Check the owner of the file, add a missing user or server, and return the owner.
 
         Raises:
-            Conflict: it belongs to another user or server.
+            Conflict: the file belongs to another user or server.
         """
         with store_file.translate_errors(self._path):
             known = store_file.get_owner(self._database)
@@ -132,7 +132,7 @@ class SqliteStore:
         infos: Mapping[str, bytes],
         now_s: float,
     ) -> None:
-        """Save the records that are not None, and apply changes of the cache, atomically.
+        """Save the records that are not None, and apply changes to the cache, atomically.
 
         `infos` are saved descriptions of chats; `now_s` is the time for expiry.
         """
@@ -192,7 +192,7 @@ class SqliteStore:
 
     @property
     def size(self) -> int:
-        """The bytes of the cached entries."""
+        """The size of the cached entries in bytes."""
         return self._tables.size
 
     @property

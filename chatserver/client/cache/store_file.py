@@ -27,11 +27,11 @@ WAL_BYTES_MAX = 4 * 1_048_576  # the size to which the write-ahead log is trunca
 LOCK_S = 2.0
 
 _SETTINGS = (
-    "PRAGMA auto_vacuum = INCREMENTAL",  # before the first table
+    "PRAGMA auto_vacuum = INCREMENTAL",  # must precede the first table
     "PRAGMA locking_mode = EXCLUSIVE",  # one process; the lock ends with the process
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
-    "PRAGMA secure_delete = ON",  # deleted texts are overwritten
+    "PRAGMA secure_delete = ON",  # overwrites deleted text
     f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}",
 )
 _TABLES = """
@@ -78,7 +78,7 @@ def open_file(path: Path | str) -> sqlite3.Connection:
     """Open or create a store file that only its owner can read.
 
     Raises:
-        Conflict: another process uses it, or a newer version wrote it.
+        Conflict: another process uses it, or a newer version of the SDK wrote it.
     """
     is_file = str(path) != ":memory:"
     if is_file:

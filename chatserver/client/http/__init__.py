@@ -1,1 +1,1 @@
-"""The calls of the SDK that use the HTTP API. Start with `http_calls`."""
+"""SDK calls that use the HTTP API. Start with `http_calls`."""

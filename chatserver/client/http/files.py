@@ -43,13 +43,13 @@ class FilesApi:
         """Upload a file to a chat and return an attachment that can be sent there.
 
         Guarantees:
-            For an image, the call waits for the thumbnail, at most `THUMBNAIL_S` seconds.
+            For an image, the call waits up to `THUMBNAIL_S` seconds for the thumbnail.
             Cancellation: safe; an upload that is not sent is deleted after a day.
 
         Raises:
             NotFound: the local file does not exist, or the user is not a member.
             TooLarge, RateLimited, BadRequest: the server rejects the file; the message states why.
-            Unavailable: the API or S3 did not answer.
+            Unavailable: the API or S3 did not respond.
         """
         file = await asyncio.to_thread(_read, source, name, type_)
         body = {
@@ -77,7 +77,7 @@ class FilesApi:
 
         Raises:
             NotFound: the file does not exist, or the user has no access.
-            Unavailable: the API or S3 did not answer.
+            Unavailable: the API or S3 did not respond.
         """
         place = "" if seq is None else f"&seq={seq}"
         path = f"/v1/attachments/{file}/link?thumb={int(is_thumb)}{place}"
@@ -85,11 +85,11 @@ class FilesApi:
         return await asyncio.to_thread(_download, link["url"])
 
     async def describe(self, file: str, seq: int | None) -> Attachment:
-        """Return the current metadata of a file of message `seq`.
+        """Return the current metadata of a file in message `seq`.
 
         Raises:
             NotFound: the file does not exist, or the user has no access.
-            Unavailable: the API did not answer.
+            Unavailable: the API did not respond.
         """
         place = "" if seq is None else f"?seq={seq}"
         link = await self._api.request("GET", f"/v1/attachments/{file}/link{place}")

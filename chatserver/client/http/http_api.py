@@ -1,4 +1,4 @@
-"""HTTP API calls of the client SDK, with the standard library, in threads."""
+"""HTTP API calls of the client SDK, made with the standard library in threads."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ GetToken = Callable[[], Awaitable[str]]
 
 
 class HttpApi:
-    """Calls the HTTP API with the token of the user."""
+    """Calls the HTTP API with the user's token."""
 
     def __init__(self, api_url: str, get_token: GetToken) -> None:
-        """Create a client of the HTTP API.
+        """Create an HTTP API client.
 
         Raises:
             BadRequest: `api_url` is not an HTTP address.
@@ -40,7 +40,7 @@ class HttpApi:
 
         Raises:
             ChatError: the API returned an error (problem details).
-            Unavailable: the API did not answer.
+            Unavailable: the API did not respond.
         """
         headers = {"Authorization": f"Bearer {await self._get_token()}", **(own_headers or {})}
         data = None
@@ -69,7 +69,7 @@ def open_url(request: urllib.request.Request, timeout_s: float, bytes_max: int |
 
     Raises:
         ChatError: the API returned an error (problem details).
-        Unavailable: the server did not answer.
+        Unavailable: the server did not respond.
     """
     try:
         with _opener.open(request, timeout=timeout_s) as response:

@@ -19,7 +19,7 @@ from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
 
 
 class PreferencesPage(NamedTuple):
-    """Preferences of chats. `next` is the `after` of the next page, or None."""
+    """Chat preferences. `next` is the `after` of the next page, or None."""
 
     preferences: list[ChatPreferences]
     next: str | None
@@ -73,17 +73,17 @@ class HttpCalls:
     async def download(
         self, attachment: Attachment | str, *, seq: int | None = None, is_thumb: bool = False
     ) -> bytes:
-        """Return the content of a file of message `seq`, or of its thumbnail. See `FilesApi`."""
+        """Return the content of a file in message `seq`, or of its thumbnail. See `FilesApi`."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._get_files_api().download(file, seq, is_thumb=is_thumb)
 
     async def describe(self, attachment: Attachment | str, *, seq: int | None = None) -> Attachment:
-        """Return the current metadata of a file in message `seq`; a thumbnail may be new."""
+        """Return the current metadata of a file in message `seq`, such as a new thumbnail."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._get_files_api().describe(file, seq)
 
     async def search_users(self, text: str, *, limit: int = 20) -> list[UserResult]:
-        """Return users who allow others to find them by name (docs/accounts.md)."""
+        """Return users who match `text` and allow others to find them (docs/accounts.md)."""
         query = urllib.parse.urlencode({"q": text, "limit": limit})
         page = await self._get_http_api().request("GET", f"/v1/user-search?{query}")
         return msgspec.convert(page["items"], list[UserResult])
@@ -92,7 +92,7 @@ class HttpCalls:
         """Return the preview of a web page that a message links to; None if there is none.
 
         Raises:
-            Unavailable: the server is busy or does not answer; the same call may work later.
+            Unavailable: the server is busy or does not respond; the same call may succeed later.
             RateLimited: the user has requested too many previews.
         """
         query = urllib.parse.urlencode({"url": url})
@@ -103,7 +103,7 @@ class HttpCalls:
         return msgspec.convert(preview, LinkPreview)
 
     async def chat_preferences(self, chat: str) -> ChatPreferences:
-        """Return the user's preferences of a chat (docs/chat-preferences.md)."""
+        """Return the user's preferences for a chat (docs/chat-preferences.md)."""
         return await self._request_preferences("GET", _build_preferences_path(chat))
 
     async def list_chat_preferences(
@@ -118,7 +118,7 @@ class HttpCalls:
         return PreferencesPage(preferences, page["next"])
 
     async def update_chat_preferences(self, chat: str, **changes: Any) -> ChatPreferences:
-        """Change the user's preferences of a chat, such as `archived=True`; return all of them.
+        """Change the user's preferences for a chat, such as `archived=True`; return all of them.
 
         A `draft` is a dict of `text` and `version`.
         """
@@ -138,7 +138,7 @@ class HttpCalls:
         return await self.update_chat_preferences(chat, cleared_upto=upto)
 
     async def pinned_chats(self) -> PinnedChats:
-        """Return the chats that the user pinned to the top of the chat list, in order."""
+        """Return the chats that the user has pinned to the top of the chat list, in order."""
         return msgspec.convert(
             await self._get_http_api().request("GET", "/v1/me/pinned-chats"), PinnedChats
         )

@@ -39,14 +39,14 @@ class FavoriteMessage(NamedTuple):
 
 
 class FavoritePostsPage(NamedTuple):
-    """Saved posts, latest first. `next` is the `cursor` of the next page, or None."""
+    """Saved posts, last saved first. `next` is the `cursor` of the next page, or None."""
 
     items: list[FavoritePost]
     next: str | None
 
 
 class FavoriteMessagesPage(NamedTuple):
-    """Saved messages, latest first. `next` is the `cursor` of the next page, or None."""
+    """Saved messages, last saved first. `next` is the `cursor` of the next page, or None."""
 
     items: list[FavoriteMessage]
     next: str | None
@@ -59,7 +59,7 @@ class SocialApi:
         NotFound: there is no such user, post or message, or the user has no access.
         Forbidden: one of the two users has blocked the other.
         ClientError: the request is invalid.
-        Unavailable: the API did not answer; the same call may succeed later.
+        Unavailable: the API did not respond; the same call may succeed later.
     """
 
     def __init__(self, api: HttpApi) -> None:
