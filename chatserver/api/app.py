@@ -54,7 +54,7 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
 
-REQUESTS_MAX = 512  # concurrent requests of all users
+REQUESTS_MAX = 512  # concurrent requests from all users together
 REQUESTS_OF_USER_MAX = 8
 WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
@@ -145,7 +145,7 @@ class _Server(uvicorn.Server):
         self._acceptor = Acceptor(listener, self._make_connection)
 
     def _make_connection(self) -> asyncio.Protocol:
-        make: Any = self.config.http_protocol_class  # a partial; uvicorn declares a class
+        make: Any = self.config.http_protocol_class  # declared as a class, but a partial
         protocol: asyncio.Protocol = make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )

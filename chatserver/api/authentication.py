@@ -69,7 +69,7 @@ class Authentication:
             return Principal("key", None, row.scopes, key=row.key)
         claims = await self._tokens.authenticate(token)
         if not await self._user_states.is_known(claims.user):
-            # A valid token is sufficient: the first request creates the user.
+            # No account is needed: with a valid token, the first request creates the user.
             await self._loader.load_user(claims.user)
             await self._tokens.check(claims)
         device = None if claims.login is None else DeviceId(claims.login)

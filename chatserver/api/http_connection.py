@@ -9,9 +9,9 @@ state machine::
 ======  ======================  ===============================================
 stage   deadline                on expiry
 ======  ======================  ===============================================
-HEAD    ``head_timeout_s``      408, or a plain close if no byte was received
-BODY    ``body_timeout_s``      408, or a plain close if the response is complete
-WRITE   ``write_timeout_s``     reset: the peer does not read, so send no error
+HEAD    ``HEAD_TIMEOUT_S``      408, or a plain close if no byte was received
+BODY    ``BODY_TIMEOUT_S``      408, or a plain close if the response is complete
+WRITE   ``WRITE_TIMEOUT_S``     reset: the peer does not read, so send no error
 IDLE    ``idle_timeout_s``      close
 BUSY    none                    (the application has its own deadlines)
 ======  ======================  ===============================================
@@ -51,9 +51,9 @@ from chatserver.telemetry import metrics
 
 CONNECTIONS_PER_ADDRESS_MAX = 200  # trusted proxies are exempt
 
-HEAD_TIMEOUT_S = 10.0  # a request's head, from its first byte
-BODY_TIMEOUT_S = 30.0  # a request's body, from the end of its head
-WRITE_TIMEOUT_S = 30.0  # until a client reads the response
+HEAD_TIMEOUT_S = 10.0  # to receive a request's head, after connecting or after its first byte
+BODY_TIMEOUT_S = 30.0  # to receive a request's body; starts at the end of the head
+WRITE_TIMEOUT_S = 30.0  # for the client to read the response
 
 PROBES: Final = {"/healthz", "/readyz"}  # exempt from all limits
 LINGER_S: Final = 2.0
@@ -71,7 +71,7 @@ class HttpLimits:
         self.table: ConnectionTable[HttpConnection] = ConnectionTable(
             settings.connections_max, CONNECTIONS_PER_ADDRESS_MAX
         )
-        # Requests in progress per client, only of clients behind a trusted proxy.
+        # Requests in progress per client, counted only for clients behind a trusted proxy.
         self.forwarded: collections.Counter[str] = collections.Counter()
         self.deadlines: dict[Stage, float] = {
             Stage.HEAD: HEAD_TIMEOUT_S,
@@ -134,7 +134,7 @@ class HttpConnection(H11Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Register the connection; close another one if there are too many."""
+        """Register the connection; close another connection if there are too many."""
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
         is_proxy = is_in(self._peer, self._limits.trusted)

@@ -147,7 +147,7 @@ class StoreResponses:
 
 
 def record_subject(request: Request[Any, Any, Any], user: UserId) -> None:
-    """Record that the response contains data of `user`, who did not make the request."""
+    """Record that the response contains data about `user`, who did not make the request."""
     claim: _Claim | None = request.scope["state"].get(_CLAIM)
     if claim is not None:
         request.scope["state"][_CLAIM] = claim._replace(about=user)
@@ -169,7 +169,7 @@ def read_key(request: Request[Any, Any, Any]) -> str | None:
 
 
 def make_name(principal: Principal, key: str) -> str:
-    """Return the Redis name of the response to a caller's request with an idempotency key."""
+    """Return the name under which Redis stores the response for a caller's idempotency key."""
     return compute_short_digest(principal.name, principal.user or "", key)
 
 

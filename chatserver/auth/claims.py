@@ -68,9 +68,9 @@ def read_claims(payload: bytes, rules: ClaimRules, now: float) -> Claims:
     if missing:
         refuse(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     if not _is_for_us(claims["aud"], rules):
-        refuse("has another audience")
+        refuse("is for another audience")
     if rules.issuer is not None and claims.get("iss") != rules.issuer:
-        refuse("has another issuer")
+        refuse("is from another issuer")
     issued, expires = _check_times(claims, rules, now)
     try:
         user = parse_person_id(_get_text(claims, "sub"), "sub")
@@ -95,7 +95,7 @@ def _is_for_us(audience: Any, rules: ClaimRules) -> bool:
 def _check_times(claims: dict[str, Any], rules: ClaimRules, now: float) -> tuple[int, int]:
     issued, expires = _get_seconds(claims, "iat"), _get_seconds(claims, "exp")
     if not 0 < expires - issued <= rules.lifetime_s_max:
-        refuse(f"must have a lifetime above 0 and of at most {rules.lifetime_s_max} seconds")
+        refuse(f"must have a lifetime of 1 to {rules.lifetime_s_max} seconds")
     if now >= expires + rules.leeway_s:
         refuse("has expired")
     if issued > now + rules.leeway_s:

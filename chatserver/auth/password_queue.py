@@ -31,7 +31,7 @@ SOURCE_MAX = 8
 ACCOUNT_MAX = 8
 DELAYED_MAX = 500
 COST_S = 0.1  # assumed seconds per hash, until one has been measured
-_WEIGHT = 0.2  # of the newest measurement
+_WEIGHT = 0.2  # weight of the newest measurement in the moving average
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -60,7 +60,7 @@ class _Waiter:
 
 
 class PasswordQueue:
-    """The hashing slots of one process. `now` is a monotonic clock (s).
+    """The hashing slots of one process. `now` is a monotonic clock in seconds.
 
     There are `slots` for all attempts, and `reserved` more for known devices only.
     """

@@ -151,7 +151,7 @@ async def _replay_message(repository: MessageRepository, changes: MessageChanges
         message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
     except msgspec.MsgspecError as exc:
         raise CorruptData(f"not a message: {exc}") from exc
-    # Apply the later entries of the chat that change this message.
+    # Apply later entries in the chat that change this message.
     after: int = raw.seq
     while page := await repository.list_after(message.chat, after, PAGE):
         for entry in page:

@@ -37,7 +37,7 @@ def new_key() -> None:
 
 @encryption.command()
 def status() -> None:
-    """List the versions of the data key, newest first. The newest active version encrypts."""
+    """List the data key versions, newest first. The newest active version encrypts new data."""
     settings = prepare("encryption")
 
     async def work(rows: KeyRows, _: KeyRing | None) -> None:

@@ -88,7 +88,7 @@ _OPTIONS = (
         type=click.IntRange(2, 1_000_000),
         help="Number of users; default: depends on the scenario.",
     ),
-    click.Option(["--rate"], type=_NUMBER, help="Actions per second, over all processes."),
+    click.Option(["--rate"], type=_NUMBER, help="Total actions per second of all processes."),
     click.Option(
         ["--duration"],
         type=click.FloatRange(0.5, DURATION_S_MAX),
@@ -176,7 +176,11 @@ _OPTIONS = (
         help="First measure the capacity of the load generator (2 s).",
     ),
     click.Option(
-        ["--seed"], type=int, default=1, show_default=True, help="Seed of random actions and times."
+        ["--seed"],
+        type=int,
+        default=1,
+        show_default=True,
+        help="Seed for random actions and times.",
     ),
     click.Option(
         ["--secret"],
@@ -365,7 +369,7 @@ async def _load(
         if options[name] is not None:
             try:
                 options[name].write_text(render(report), "utf-8")
-            except OSError as exc:  # the result was printed, even if a file cannot be written
+            except OSError as exc:  # the result has already been printed
                 raise click.FileError(str(options[name]), exc.strerror) from None
     return 0 if report["verdict"]["is_ok"] else 1
 

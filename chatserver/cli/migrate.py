@@ -185,7 +185,7 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
         if migration.index is not None:
             lines.append(
                 f"    index {migration.index.name} of {migration.table.name}: DynamoDB reads "
-                f"{estimate.items} items free of charge and uses a write unit for each with "
+                f"{estimate.items} items free of charge and uses one write unit per item with "
                 f"`{migration.index.key.partition}`"
             )
         elif migration.repair is None:

@@ -94,4 +94,4 @@ async def set_shards(
                 )
             case "waiting" | "raced":
                 await asyncio.sleep(_PAUSE_S)
-    raise click.ClickException("an earlier change of the shards is still pending; try again")
+    raise click.ClickException("an earlier change to the shards is still pending; try again")

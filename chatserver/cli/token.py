@@ -11,7 +11,7 @@ from chatserver.errors import BadRequest
 
 
 @click.command()
-@click.option("--user", required=True, help="User id of the token.")
+@click.option("--user", required=True, help="User id in the token.")
 @click.option(
     "--ttl", "ttl_s", type=int, default=3600, show_default=True, help="Lifetime in seconds."
 )

@@ -75,7 +75,7 @@ class ReconnectPolicy(Backoff):
         `can_renew`: the client can get a new token.
 
         Raises:
-            Unauthenticated: the token was rejected, and it cannot be renewed or the new token was
+            Unauthenticated: the token was rejected and cannot be renewed, or the renewed token was
             rejected, too.
             Conflict: another process uses the same device.
             ChatError: the close code forbids reconnecting.

@@ -25,7 +25,7 @@ PAGE = 200
 RETRY_S = 0.5
 
 
-# Sends a request on the current connection only: fields, on_answer, on_error, now.
+# Sends a request, only on the current connection. Arguments: fields, on_answer, on_error, now.
 SendRequest = Callable[
     [
         dict[str, object],
@@ -62,7 +62,7 @@ class CatchUp:
         self._jobs: dict[str, _Job] = {}
 
     def schedule(self, chat: Chat, *, is_forced: bool = False) -> None:
-        """Schedule a backfill of `chat` if it is incomplete; if forced, refresh its entries too."""
+        """Schedule a backfill if `chat` is unverified or has a gap; if forced, also refresh it."""
         if chat.log.is_unverified or chat.log.has_gap or is_forced:
             job = self._jobs.setdefault(chat.id, _Job(chat, is_forced))
             if is_forced:
@@ -168,8 +168,8 @@ class CatchUp:
         for entry in page:
             log.put(entry)
         self._emit(job.chat.release_events())
-        # The user rejoined and cannot read the entries before the page. Events from the earlier
-        # membership may have delivered some of them already, or are still pending.
+        # The user rejoined and cannot read the entries before the page. Wait if events from the
+        # earlier membership may still deliver them; otherwise, skip them.
         while page and log.has_gap and log.shown < page[0].seq - 1:
             upto = log.find_gap_end()
             if upto >= log.pushed:

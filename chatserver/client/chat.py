@@ -84,7 +84,7 @@ class Chat:
         )
         self.retention_s = 0  # message lifetime in seconds; 0: forever
         self.muted: dict[str, int] = {}  # user → Unix seconds, 0: forever; may be incomplete
-        self.last: Entry | None = None  # from the chat list
+        self.last: Entry | None = None  # last message, from the chat list or the cache
         self.is_large = False
         self.is_left = False  # the newest entry removed the user
         self.is_ended = False  # a companion session that is read-only from now on
@@ -135,7 +135,7 @@ class Chat:
     def apply_info(self, info: dict[str, Any]) -> None:
         """Apply the chat info in a response or event."""
         self._apply_common_fields(info)
-        if "members" in info:  # complete info: absent fields have their default
+        if "members" in info:  # complete info: absent fields have their default value
             self.slow_s = info.get("slow_s", 0)
             self.retention_s = info.get("retention_s", 0)
             self.topic, self.picture = info.get("topic"), info.get("picture")
@@ -233,7 +233,7 @@ class Chat:
     # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
     def mark_unverified(self) -> None:
-        """Mark log and markers as unverified: the server may have reassigned seqs."""
+        """Mark the log and the markers as unverified: the server may have reassigned seqs."""
         self.log.mark_unverified()
         self._previous_marks = set(self.marks)
         self._listed_top, self._unread_count = 0, None
@@ -247,7 +247,7 @@ class Chat:
             marks = self.marks[user]
             marks.read = min(marks.read, found.match_seq)
             marks.received = min(marks.received, found.match_seq)
-        if found.is_exact:  # otherwise the next markers apply, even if lower
+        if found.is_exact:  # otherwise, the next markers replace them, even if lower
             self._previous_marks.clear()
         events: list[Event] = []
         if found.is_truncated:

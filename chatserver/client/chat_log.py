@@ -64,7 +64,7 @@ class ChatLog:
         self._previous_hidden: set[int] = set()  # messages hidden in the previous epoch
         self._previous_identities: dict[
             int, str
-        ] = {}  # seq → identity of an entry of the previous epoch
+        ] = {}  # seq → identity of its entry in the previous epoch
         self._previous_entries: dict[int, Entry] = {}
         self._newest_compared: int | None = None  # newest seq in the first page compared
 
@@ -345,7 +345,7 @@ class ChatLog:
         return {seq: known[seq] for seq in seqs[-IDENTITIES_SAVED:]}
 
     def put_cached(self, entries: list[Entry]) -> None:
-        """Store entries from the cache, which are delivered and have no gap up to `shown`."""
+        """Store entries from the cache, which were delivered and have no gap up to `shown`."""
         for entry in entries:
             self.put(entry)
         self.trim()

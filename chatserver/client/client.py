@@ -40,7 +40,7 @@ from chatserver.errors import (
 from chatserver.protocol.frames import ChatPreferences
 
 WELCOME_S = 10.0
-NO_GATEWAY = "cannot connect to a gateway"  # the error starts with this
+NO_GATEWAY = "cannot connect to a gateway"  # start of the error message
 
 GetToken = Callable[[], Awaitable[str]]
 _spread = secrets.SystemRandom()
@@ -284,7 +284,7 @@ class ChatClient(HttpCalls, Calls):
                     if self._local is not None:
                         self._local.record_frame(frame)
                     self._state.handle_frame(number, frame, self._now())
-                except (KeyError, TypeError, ValueError) as exc:  # not only msgspec errors
+                except (KeyError, TypeError, ValueError) as exc:  # includes msgspec's errors
                     raise ConnectionLost(0, f"unexpected frame: {frame['type']}") from exc
                 self._flush()
         finally:
@@ -442,7 +442,7 @@ class ChatClient(HttpCalls, Calls):
             raise Overloaded("too many unread acks; iterate over `events()` to read them")
         self._has_new_operations = self._local is not None
         if self._local is not None and not self._state.is_online:
-            self._local.save_requested.set()  # when online, it is saved before it is sent
+            self._local.save_requested.set()  # when online, `_write` saves it before sending
         self._state.enqueue(operation, self._now())
         self._flush()
 

@@ -18,7 +18,7 @@ class PendingCalls:
         self._responses: dict[int, asyncio.Future[Fields]] = {}
         self._requests: dict[int, Fields] = {}  # the requests of these futures
         self._acks: dict[str, asyncio.Future[Acked]] = {}
-        self._callers: collections.Counter[str] = collections.Counter()  # waiting per ref
+        self._callers: collections.Counter[str] = collections.Counter()  # waiting callers per ref
 
     def open_request(self, number: int, fields: Fields) -> asyncio.Future[Fields]:
         """Return a future for the response to a request. Call `close_request` when done."""

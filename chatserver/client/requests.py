@@ -57,7 +57,7 @@ class Request:
     deadline: float
     is_retried: bool  # sent again on the next connection
     id: int = 0
-    not_before: float = 0.0  # after a conflict
+    not_before: float = 0.0  # set after a conflict
 
 
 class Requests:

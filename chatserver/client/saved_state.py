@@ -207,7 +207,7 @@ def restore(state: ClientState, position: bytes | None, outbox: bytes | None) ->
                 saved.mid,
                 saved.is_reported,
             )
-            # An operation that was in flight may have been committed; a retry with its ref tells.
+            # An operation in flight may have been committed; a retry with the same ref finds out.
             operation.stage = Stage.ACKED if saved.is_acked else Stage.QUEUED
             state.outbox.put(operation)
         state.redeliver(

@@ -13,8 +13,8 @@ from chatserver.client.model import Entry
 from chatserver.client.state import ClientState
 from chatserver.protocol.frames import Cursor
 
-LOADED_PER_CHAT = 50  # newest entries in memory after opening; `history` reads the rest
-LOADED_MAX = 5_000  # in all chats together; the most recently used chats first
+LOADED_PER_CHAT = 50  # newest entries loaded into memory; `history` reads the rest
+LOADED_MAX = 5_000  # total for all chats; the most recently used chats come first
 
 
 class LoadedChat(NamedTuple):

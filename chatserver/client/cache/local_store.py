@@ -144,7 +144,7 @@ class LocalStore:
             self._recorder.record_access_lost(chat)
 
     async def run(self, save: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
-        """Until cancelled, call `save` every `SAVE_S` or on request, and `resume` after `is_full`."""
+        """Until cancelled, call `save` every `SAVE_S` or on request; `resume` after `is_full`."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SAVE_S):
@@ -158,7 +158,7 @@ class LocalStore:
     async def save(self, events: EventQueue, *, is_closing: bool = False) -> None:
         """Save all changes. `events`: the events that the application has not consumed.
 
-        The event returned last counts as consumed only with `is_closing`.
+        The event that was returned last counts as consumed only with `is_closing`.
 
         Raises:
             Unavailable: the store cannot be written. Nothing is saved from then on.

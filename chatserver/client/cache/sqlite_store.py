@@ -55,7 +55,7 @@ class SqliteStore:
         has left is deleted.
         Entries that the user has cleared are deleted, and not cached again.
         An expired message is a tombstone from its `expires_at` on, also offline.
-        Deleted and expired text is overwritten in the file, the latest when the file is closed.
+        Deleted and expired text is overwritten in the file, the most recent when it is closed.
     """
 
     def __init__(

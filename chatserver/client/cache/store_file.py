@@ -28,7 +28,7 @@ LOCK_S = 2.0
 
 _SETTINGS = (
     "PRAGMA auto_vacuum = INCREMENTAL",  # must precede the first table
-    "PRAGMA locking_mode = EXCLUSIVE",  # one process; the lock ends with the process
+    "PRAGMA locking_mode = EXCLUSIVE",  # only one process may use the file, until it exits
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
     "PRAGMA secure_delete = ON",  # overwrites deleted text
@@ -111,7 +111,7 @@ def _migrate(connection: sqlite3.Connection, path: Path | str) -> None:
     if version > VERSION:
         connection.execute("ROLLBACK")
         raise Conflict(
-            f"store {path} has version {version}, this SDK supports {VERSION}; update the SDK"
+            f"store {path} has version {version}, but this SDK supports {VERSION}; update the SDK"
         )
     if version == 0:
         for statement in _TABLES.split(";"):

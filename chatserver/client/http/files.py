@@ -135,5 +135,5 @@ def _request(
     url: str, body: bytes | None = None, headers: dict[str, str] | None = None
 ) -> urllib.request.Request:
     if not url.startswith(("http://", "https://")):
-        raise ChatError("the API returned an invalid address for files")
+        raise ChatError("the API returned an invalid file URL")
     return urllib.request.Request(url, body, headers or {})  # noqa: S310  # checked above

@@ -66,7 +66,7 @@ class SocialApi:
         self._api = api
 
     async def get_profile(self, user: str) -> Fields:
-        """Return a user's public profile with counts."""
+        """Return a user's public profile, with follower, following and post counts."""
         profile: Fields = await self._api.request("GET", f"/v1/users/{quote(user)}")
         return profile
 

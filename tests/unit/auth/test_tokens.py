@@ -140,7 +140,7 @@ def test_subject_that_is_not_a_string_is_refused(value: object) -> None:
 @pytest.mark.parametrize("aud", ["other", ["chatserver", "other"], [], None, "chatserver "])
 def test_token_for_another_audience_is_refused(aud: object) -> None:
     """A token that another service would also accept is refused."""
-    assert verify_error(sign(claims(aud=aud))) == "token: has another audience"
+    assert verify_error(sign(claims(aud=aud))) == "token: is for another audience"
 
 
 def test_issuer_is_required_if_the_setting_names_one() -> None:
