@@ -1,4 +1,4 @@
-"""Authorization of routes: each route declares a rule, and one guard enforces all rules.
+"""Route authorization: each route declares a rule, and one guard enforces all rules.
 
 ::
 

@@ -24,7 +24,7 @@ _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """The required claims of one kind of token."""
+    """The required claims for one kind of token."""
 
     required: tuple[str, ...]
     audience: str

@@ -1,4 +1,4 @@
-"""Signature verification with the keys of the host application.
+"""Signature verification with the host application's keys.
 
 The algorithm comes from the settings, never from the token (CVE-2022-29217): a key is loaded for
 that algorithm and works with no other. Keys for other purposes in a key set (RFC 7517) are skipped.

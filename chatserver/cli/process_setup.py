@@ -1,4 +1,4 @@
-"""Startup of commands that run a process: settings, logs, event loop, Redis check."""
+"""Startup code for commands that run a process: settings, logs, event loop, Redis check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["prepare", "require_redis", "run"]
 
 
 def prepare(process: str, *, requires_secret: bool = False) -> Settings:
-    """Load the settings and configure the logs of a process; see `load_settings`.
+    """Load the settings and configure logging for a process; see `load_settings`.
 
     Raises:
         ConfigError: the settings are invalid; lists every problem.

@@ -1,4 +1,4 @@
-"""Progress of long-running commands: a bar in a terminal, periodic lines elsewhere."""
+"""Progress display for long-running commands: a bar in a terminal, periodic lines elsewhere."""
 
 from __future__ import annotations
 

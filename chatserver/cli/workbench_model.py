@@ -1,4 +1,4 @@
-"""The NoSQL Workbench model of the tables: keys, indexes, facets and example items.
+"""NoSQL Workbench model for the tables: keys, indexes, facets and example items.
 
 Format: the exported models of NoSQL Workbench, version 3.0, and "Editing an existing data model" of
 the Amazon DynamoDB Developer Guide. Each item is in the facet for its kind of row. Index facets

@@ -42,7 +42,7 @@ class HistoryPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessagesPage:
-    """Messages of several chats. `next` is the `cursor` of the next page, or None."""
+    """Messages from several chats. `next` is the `cursor` of the next page, or None."""
 
     messages: list[Entry]
     next: str | None
@@ -64,7 +64,7 @@ class SearchResult(NamedTuple):
 
 
 class SearchPage(NamedTuple):
-    """Results of a search. `next` is the `after` of the next page, or None."""
+    """Search results. `next` is the `after` of the next page, or None."""
 
     results: list[SearchResult]
     next: str | None
@@ -139,7 +139,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         return self._state.chats.get(chat)
 
     def messages(self, chat: str) -> list[Entry]:
-        """Return the messages of a chat that are in memory, with all changes applied."""
+        """Return a chat's messages that are in memory, with all changes applied."""
         cached = self._state.chats.get(chat)
         return [] if cached is None else cached.log.messages(self._clock.time())
 
@@ -247,7 +247,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         await self._request(_build_fields("stop", chat=chat), ANSWER_S)
 
     async def load_response(self, chat: str) -> None:
-        """Load the text of an AI response so far; it is delivered as `ResponseUpdated`."""
+        """Load the current text of an unfinished AI response; it arrives as `ResponseUpdated`."""
         self._state.companion_responses.apply_text(
             await self._request(_build_fields("join_turn", chat=chat), ANSWER_S)
         )

@@ -95,7 +95,7 @@ class CompanionResponses:
         )
 
     def request_text(self, chat: str, now: float) -> None:
-        """Request the text of the response in `chat` so far."""
+        """Request the text generated so far for the response in `chat`."""
         pending = self._responses.get(chat)
         if pending is not None:
             if pending.is_requested:

@@ -128,7 +128,7 @@ class ResponseUpdated:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Acked:
-    """The operation with this `ref` is committed. Delivered once for each ref."""
+    """The operation with this `ref` has been committed. Delivered once for each ref."""
 
     ref: str
     chat: str
@@ -154,7 +154,7 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredUpto:
-    """All operations of this device in the chat up to this seq are stored in DynamoDB."""
+    """All operations from this device in the chat, up to this seq, are stored in DynamoDB."""
 
     chat: str
     seq: int

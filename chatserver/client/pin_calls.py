@@ -49,7 +49,7 @@ class PinCalls(abc.ABC):
         await self._get_http_api().request("DELETE", _build_path(chat, seq, ref))
 
     async def pins(self, chat: str, *, after: str | None = None, limit: int = 50) -> PinsPage:
-        """Return a page of the pinned messages of a chat."""
+        """Return a page of the messages pinned in a chat."""
         params = {} if after is None else {"cursor": after}
         query = urllib.parse.urlencode({"limit": limit, **params})
         page = await self._get_http_api().request("GET", f"/v1/chats/{_quote(chat)}/pins?{query}")

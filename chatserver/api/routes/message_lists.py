@@ -218,7 +218,7 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> Page[frames.Message]:
-        """List the messages of a chat that are not deleted."""
+        """List the messages in a chat that have not been deleted."""
         return await _list(
             container,
             f"active messages of {chat} for {actor}",
@@ -230,7 +230,7 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_messages_with_files(
         chat: PathId, actor: Actor, window: Window
     ) -> Page[frames.Message]:
-        """List the messages of a chat that have files."""
+        """List the messages with files in a chat."""
         return await _list(
             container,
             f"messages of {chat} with files for {actor}",
@@ -302,7 +302,7 @@ def _build_admin_chat_routes(container: StorageContainer) -> list[HTTPRouteHandl
     async def list_any_active(
         chat: PathId, order: Order = "newest", limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.Message]:
-        """List the messages of any chat that are not deleted."""
+        """List the messages in any chat that have not been deleted."""
         return await _list(
             container,
             f"active messages of {chat}",

@@ -46,7 +46,7 @@ class BannedUser(msgspec.Struct, frozen=True):
 
 
 class ReportInfo(msgspec.Struct, frozen=True):
-    """A report of a message; `at` is in Unix milliseconds."""
+    """A report about a message; `at` is in Unix milliseconds."""
 
     chat: str
     seq: int
@@ -155,7 +155,7 @@ def _build_report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_reports(
         chat: PathId, principal: Caller, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[ReportInfo]:
-        """List all reports of a chat. Requires an owner, an admin or the host application."""
+        """List all reports in a chat. Requires an owner, an admin or the host application."""
         place = f"reports of {chat} for {principal.name}"
         after = container.cursors.open(place, cursor, str)
         reports, following = await container.moderation.list_reports(
@@ -180,7 +180,7 @@ def _build_report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_open_reports(
         order: Order = "oldest", limit: Limit = 50, cursor: Cursor = None
     ) -> Page[ReportInfo]:
-        """List the open reports of all chats, sorted by time."""
+        """List the open reports in all chats, sorted by time."""
         place = f"open reports, {order} first"
         after = container.cursors.open(place, cursor, str)
         reports, following = await container.moderation.list_open_reports(

@@ -1,4 +1,4 @@
-"""Static files: the web client at `/`, and the page of the API reference at `/docs`.
+"""Static files: the web client at `/`, and the API reference page at `/docs`.
 
 `npm run build` in `clients/web` writes the folder `chatserver/web_client`, and the wheel includes
 it. All files are listed once at startup and stay in memory, with their Brotli and gzip copies.

@@ -181,7 +181,7 @@ class EntryTable:
     def read(
         self, chat: ChatRow, low: int, high: int, limit: int, now_s: float, *, is_down: bool
     ) -> list[Entry]:
-        """Return `limit` entries from `low` to `high` in order: newest if `is_down`, else oldest."""
+        """Return `limit` entries from `low` to `high` in order: newest (`is_down`) or oldest."""
         order = "DESC" if is_down else "ASC"
         rows = self._connection.execute(
             "SELECT body FROM entry WHERE chat = ? AND seq BETWEEN ? AND ?"  # noqa: S608  # a constant

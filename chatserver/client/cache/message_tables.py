@@ -117,7 +117,7 @@ class MessageTables:
     # ── changes ─────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, changes: Iterable[Change], infos: Mapping[str, bytes], now_s: float) -> None:
-        """Apply changes in order, then save the info of chats. Call it in a transaction."""
+        """Apply changes in order, then save the chats' `infos`. Call it in a transaction."""
         touched: dict[str, ChatRow] = {}
         for change in changes:
             match change:

@@ -1,4 +1,4 @@
-"""The SQLite file of a client: owner, schema version and permissions.
+"""A client's SQLite file: owner, schema version and permissions.
 
     record  name → value    delivery position and outbox (`chatserver.client.saved_state`)
     owner   name → value    `user` and `server` that the file belongs to
