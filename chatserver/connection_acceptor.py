@@ -46,7 +46,7 @@ class Acceptor:
         self._loop.remove_reader(self._sock)
 
     async def drain(self) -> None:
-        """Accept the connections that are queued now. Call it after `close`."""
+        """Accept the connections that are already queued. Call it after `close`."""
         while (accepted := self._accept_one()) is not None:
             await self._connect(accepted)
         while self._tasks:

@@ -1,12 +1,14 @@
-"""The client as a pure state machine: frames, commands and time in; frames, events and answers out.
+"""The client as a pure state machine.
 
-No I/O, no clock, no randomness: each input has the time `now`, in seconds of any monotonic clock.
+Its input is frames, commands and time; its output is frames, events and responses.
+
+It has no I/O, clock or randomness: each input comes with the time `now`, in monotonic seconds.
 `chatserver.client.client` owns the socket and transfers frames in both directions.
 
 The state is the cursor, the loaded chats, the outbox and the open requests. Invariants:
 
 * within an epoch, the cursor advances one event at a time or to the cursor of a snapshot;
-* frames of a closed connection are ignored; the server sends their content again;
+* frames from a closed connection are ignored; the server sends their content again;
 * each seq of a chat is delivered once (`chatserver.client.chat_log`), each ref is acked once
   (`chatserver.client.outbox`).
 """
@@ -39,7 +41,7 @@ from chatserver.errors import ChatError
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, Cursor
 
 ANSWER_S = 10.0
-CLEARED_MAX = 2_000  # chats that the user has cleared; the oldest position is evicted
+CLEARED_MAX = 2_000  # cleared chats that are remembered; beyond that, the oldest is forgotten
 
 Answer = Fields | ChatError
 
@@ -49,7 +51,7 @@ class QueuedEvent(NamedTuple):
 
     event: Event
     before: Cursor | None
-    is_known: bool = False  # a call has already returned it
+    is_known: bool = False  # a waiting call has already received its outcome
 
 
 class ClientState:
@@ -75,9 +77,9 @@ class ClientState:
         self._cleared: dict[str, int] = {}  # chat → seq up to which it is cleared
         self._started_by_welcome: dict[
             str, int
-        ] = {}  # chat → first seq, if started by the last welcome
+        ] = {}  # chat → the seq after which the last welcome started it
         self._presence = PresenceSubscriptions(self.notify, self.bounds.watched_max)
-        self._is_reset_pending = False  # if True, acked operations must be requeued first
+        self._is_reset_pending = False  # no sends until the reset has requeued acked operations
         self._is_paused = False
         self._sync = InboxSync(
             self._send_connection_request, self._handle_event, lambda: self.cursor
@@ -104,7 +106,7 @@ class ClientState:
         return [queued.event for queued in self.pop_queued_events()]
 
     def pop_answers(self) -> list[tuple[int, Answer]]:
-        """Remove and return the answers, each with its request number."""
+        """Remove and return the responses, each with its request number."""
         answers, self._answers = self._answers, []
         return answers
 
@@ -132,7 +134,7 @@ class ClientState:
             fields["cursor"] = msgspec.to_builtins(self.cursor)
             # An unverified log has no known position in the current epoch.
             known = [c for c in self.chats.values() if c.is_large and not c.log.is_unverified]
-            # Chats beyond the limit start at their newest entry; the rest is read from history.
+            # Chats beyond the limit start at their newest entry; older ones are read from history.
             large = {chat.id: chat.log.shown or 0 for chat in known[:LARGE_MAX]}
             if large:
                 fields["large"] = large
@@ -142,7 +144,7 @@ class ClientState:
         return fields
 
     def handle_welcome(self, welcome: Fields, now: float) -> int:
-        """Handle the answer to `hello`; return the connection number to pass to `handle_frame`."""
+        """Handle the welcome; return the connection number to pass to `handle_frame`."""
         self.user = welcome["user"]
         self.limits = welcome.get("limits", {})
         self.is_online = True
@@ -214,7 +216,7 @@ class ClientState:
         """Queue an operation; `Acked` or `Refused` reports its outcome.
 
         Raises:
-            BadRequest: a text contains a lone surrogate.
+            BadRequest: a string contains a lone surrogate.
             Conflict: the `ref` belongs to another operation.
             Overloaded: the outbox is full.
         """
@@ -223,10 +225,10 @@ class ClientState:
         self.tick(now)
 
     def send_request(self, fields: Fields, now: float, deadline: float) -> int:
-        """Send a request and return its number; `pop_answers` returns its answer.
+        """Send a request and return its number; `pop_answers` returns the response.
 
         Raises:
-            BadRequest: a text contains a lone surrogate.
+            BadRequest: a string contains a lone surrogate.
             Overloaded: too many requests are pending.
         """
         check_text(fields)
@@ -244,7 +246,7 @@ class ClientState:
         self._requests.remove(number)
 
     def notify(self, fields: Fields) -> None:
-        """Send a frame that has no answer; drop it if there is no connection."""
+        """Send a frame that gets no response; drop it if there is no connection."""
         check_text(fields)
         if self.is_online:
             self._frames.append(fields)
@@ -266,7 +268,7 @@ class ClientState:
         self._emit(events)
 
     def pause(self, now: float, *, is_paused: bool) -> None:
-        """Pause or resume events. While paused, events stay on the server; answers still arrive."""
+        """Pause or resume events. While paused, events stay on the server; responses arrive."""
         self._is_paused = is_paused
         self.tick(now)
 
@@ -297,7 +299,7 @@ class ClientState:
             self.catch_up.cancel(chat)
 
     def clear_chat(self, name: str, upto: int) -> bool:
-        """Remove a chat's messages up to seq `upto`; return whether this position is new."""
+        """Remove messages up to seq `upto`; return False if that has been done already."""
         if upto <= self._cleared.get(name, 0):
             return False
         self._cleared.pop(name, None)
@@ -309,7 +311,7 @@ class ClientState:
         return True
 
     def apply_info(self, info: Fields) -> None:
-        """Apply chat info from an answer."""
+        """Apply chat info from a response."""
         self.get_or_create_chat(info["chat"]).apply_info(info)
 
     def get_or_create_chat(self, name: str) -> Chat:
@@ -419,7 +421,7 @@ class ClientState:
                 chat = self.get_or_create_chat(head["chat"])
                 chat.is_large = True
                 if self._is_reset_pending:
-                    continue  # another epoch: the snapshot has the positions of its chats
+                    continue  # the epoch has changed: the snapshot has the chat positions
                 if chat.log.shown is None and not is_fresh:
                     self._started_by_welcome[chat.id] = head["seq"]
                 chat.log.start_after(head["seq"])

@@ -1,4 +1,4 @@
-"""Payload of an access token: its renewal time and its user. No I/O.
+"""Access token payload: when to renew the token, and its user. No I/O.
 
 The client cannot verify the signature, but a wrong time only costs an extra request or a reconnect,
 and the gateway rejects a wrong user.
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-RENEWAL_SHARE = 0.8  # fraction of the token lifetime after which a new one is fetched
+RENEWAL_SHARE = 0.8  # fraction of the token lifetime after which a new token is fetched
 WAIT_S_MIN = 0.5
 RETRY_S = 5.0
 
@@ -29,13 +29,13 @@ class _Subject(msgspec.Struct):
 
 
 def get_renewal_delay_s(token: str) -> float | None:
-    """Return the delay after which a new token must be replaced; None if it cannot be read."""
+    """Return when to renew a new token, in seconds from now; None if the token is unreadable."""
     life = _decode_payload(token, _Lifetime)
     return None if life is None else max(WAIT_S_MIN, (life.exp - life.iat) * RENEWAL_SHARE)
 
 
 def find_user(token: str) -> str | None:
-    """Return the user of a token; None if it cannot be read."""
+    """Return a token's user; None if the token is unreadable."""
     subject = _decode_payload(token, _Subject)
     return None if subject is None else subject.sub
 

@@ -52,7 +52,7 @@ class SegmentObjects:
         return await asyncio.to_thread(encode_segment, entries, tag, key)
 
     async def is_current(self, segment: Segment) -> bool:
-        """Return whether a segment is encrypted by the current key, or has nothing to encrypt.
+        """Return whether a segment is encrypted with the current key, or has nothing to encrypt.
 
         For errors, see `read`.
         """
@@ -77,11 +77,11 @@ class SegmentObjects:
     async def read(self, segment: Segment) -> Sequence[Message]:
         """Return the entries of a segment. Callers must not modify them.
 
-        If their encryption key was deleted, entries are tombstones.
+        If their encryption key has been deleted, the entries are tombstones.
 
         Raises:
             CorruptData: the object is missing or does not match the manifest.
-            Unavailable: S3 does not respond, or the encryption key is not available now.
+            Unavailable: S3 does not respond, or the encryption key is unavailable.
         """
         key = segment.key
         lock = self._loading.setdefault(key, asyncio.Lock())
@@ -112,7 +112,7 @@ class SegmentObjects:
             if unpacked.bodies is not None:
                 if self._cipher is None:
                     raise Unavailable(
-                        f"{segment.key}: is encrypted, and encryption.provider is not set"
+                        f"{segment.key} is encrypted, but encryption.provider is not set"
                     )
                 key = await self._cipher.find_for(unpacked.bodies)
                 entries = await asyncio.to_thread(decrypt_bodies, unpacked, key)

@@ -74,14 +74,14 @@ async def find_rules_of_tenant(store: ObjectStore, settings: Cold) -> list[str]:
 
 
 async def list_tenants_with_rules(store: ObjectStore) -> list[str]:
-    """Return the tenants for which `tables apply` was run on this bucket."""
+    """Return the tenants for which `tables apply` has been run on this bucket."""
     rules = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
     start = f"{_OURS}uploads-"
     return [rule["ID"].removeprefix(start) for rule in rules if rule["ID"].startswith(start)]
 
 
 async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
-    """Remove our rules for this tenant only; return their number. Idempotent."""
+    """Remove our rules for this tenant only; return how many were removed. Idempotent."""
     wanted = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
     removed = 0
     for operation, name, configuration in (
@@ -160,7 +160,7 @@ def _make_lifecycle_rules(prefix: str, settings: Cold) -> list[dict[str, Any]]:
             "Expiration": {"Days": 2},
         },
         {
-            # Workers remove exports in time; this rule removes orphaned ones.
+            # Workers normally delete exports; this rule deletes the ones that they missed.
             "ID": _build_rule_id("exports", settings),
             "Status": "Enabled",
             "Filter": {"Prefix": prefix + EXPORTS_PREFIX},

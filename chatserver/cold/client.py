@@ -1,8 +1,8 @@
 """S3 client: deadlines, a single retry layer, error translation and signed URLs.
 
 The SDK's own retries are off. `translate` maps every botocore exception to `chatserver.errors`, so
-no SDK exception leaves the package. Any call may run twice; all our calls are idempotent. With a
-tenant, object keys are prefixed with ``<tenant>/`` in requests; responses have no prefix.
+no SDK exception leaves the package. Any call may run twice; all our calls are idempotent. If a
+tenant is set, ``<tenant>/`` is prepended to object keys in requests, and removed in responses.
 
 `sign_upload` and `sign_link` create URLs for clients, at `cold.public_endpoint` if it is set.
 Signing needs no connection.
@@ -42,8 +42,8 @@ from chatserver.errors import (
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
 
-CONNECTIONS_MAX = 32  # of one process
-ATTEMPTS_MAX = 4  # of one call, with jittered backoff
+CONNECTIONS_MAX = 32  # per process
+ATTEMPTS_MAX = 4  # per call, with jittered backoff
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class ObjectStore:
         self.endpoint = settings.endpoint or "AWS"
 
     async def _open(self) -> _Clients:
-        """Return the SDK clients; create them on first use. Every call of S3 begins here."""
+        """Return the SDK clients; create them on first use. Every call to S3 begins here."""
         if self.fence.reason:
             raise Unavailable(self.fence.reason)
         async with self._opening:
@@ -161,7 +161,7 @@ class ObjectStore:
         return own
 
     async def read(self, key: str, *, size_max: int, part: str | None = None) -> bytes:
-        """Return an object, or only the byte range `part` (``bytes=0-9``) of it.
+        """Return an object's content, or only its byte range `part` (such as ``bytes=0-9``).
 
         Raises:
             TooLarge: the object has more than `size_max` bytes. Also raises the errors of `call`.
@@ -230,7 +230,7 @@ class ObjectStore:
     ) -> tuple[str, dict[str, str]]:
         """Return `(url, fields)`: the URL and the form fields with which a client can upload.
 
-        S3 rejects an upload with another key, another size or other `fields`.
+        S3 rejects an upload with a different key, size or `fields`.
         """
         conditions: list[Any] = [{name: value} for name, value in fields.items()]
         conditions.append(["content-length-range", size, size])
@@ -248,7 +248,7 @@ class ObjectStore:
         return form["url"], form["fields"]
 
     async def sign_link(self, key: str, headers: dict[str, str], lifetime_s: int) -> str:
-        """Return a signed URL for reading an object; `headers` are those of the response."""
+        """Return a signed URL for reading an object; S3 sets `headers` in the response."""
         names = {
             "content-type": "ResponseContentType",
             "content-disposition": "ResponseContentDisposition",
@@ -271,7 +271,7 @@ async def open_s3(settings: Cold) -> AsyncIterator[ObjectStore]:
     """Create an S3 client, which connects on its first call.
 
     Raises:
-        ConfigError: an endpoint is not a URL, or only one of the two keys is set.
+        ConfigError: an endpoint is not a URL, or only one of access key and secret key is set.
     """
     if (settings.access_key is None) != (settings.secret_key is None):
         raise ConfigError(["cold.access_key, cold.secret_key: set both or neither"])

@@ -43,10 +43,10 @@ class BodyFiles:
         """Return an object.
 
         Raises:
-            ObjectMissing: it does not exist, or its encryption key was deleted.
+            ObjectMissing: it does not exist, or its encryption key has been deleted.
             TooLarge: it has more than `size_max` bytes.
-            CorruptData: it was changed, or copied from another key.
-            Unavailable: S3 does not respond, or the encryption key is not available now.
+            CorruptData: it has been changed, or copied from another key.
+            Unavailable: S3 does not respond, or the encryption key is unavailable.
         """
         data = await self._store.read(key, size_max=size_max + OVERHEAD_BYTES)
         if not is_encrypted(data):
@@ -54,10 +54,10 @@ class BodyFiles:
                 raise TooLarge(f"object: larger than {size_max} bytes")
             return data
         if self._cipher is None:
-            raise Unavailable(f"{key}: is encrypted, and encryption.provider is not set")
+            raise Unavailable(f"{key} is encrypted, but encryption.provider is not set")
         cipher_key = await self._cipher.find_for(data)
         if cipher_key is None:
-            raise ObjectMissing(f"{key}: its encryption key was deleted")
+            raise ObjectMissing(f"{key}: its encryption key has been deleted")
         return cipher_key.decrypt(_build_place(key), data)
 
     async def remove(self, key: str) -> None:

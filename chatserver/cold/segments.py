@@ -1,4 +1,4 @@
-"""Archive segment format: a run of a chat's entries as one object. No I/O.
+"""Archive segment format: consecutive entries of a chat in one object. No I/O.
 
 Object ``archive/v1/<chat>/<first seq>-<last seq>.<tag>.jsonl.zst`` (seqs of 20 digits, so that keys
 sort by seq) is one zstd frame with a checksum. It contains JSON lines:
@@ -7,10 +7,10 @@ sort by seq) is one zstd frame with a checksum. It contains JSON lines:
     {"seq":1,"ts":…,"chat":"…", …}          one entry per line, in order of seq, each seq once
 
 With client-side encryption, ``"v":2``. Entries with a body or files are written with
-``"shredded":true``, without the body and the file names. The last line contains these texts: a JSON
-string with the base64 of an encrypted value. Decrypted, it is a zstd frame of a JSON list: for each
-such entry the body, then the names of its files. The value is bound to the chat and to the first
-and last seq.
+``"shredded":true``, without the body and the file names. The last line contains what was left out:
+a JSON string with an encrypted value in base64. Decrypted, it is a zstd frame with a JSON list: for
+each such entry the body, then the names of its files. The value is bound to the chat and to the
+first and last seq.
 
 Invariants: an entry's line is its JSON in the wire format. A segment has no gaps: a deleted message
 is a tombstone, which is an entry too. Encoding is deterministic, so an object left by a crash can
@@ -50,9 +50,9 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Unpacked(NamedTuple):
-    """A decoded segment. `bodies` contains the encrypted bodies and file names.
+    """A decoded segment.
 
-    None: the entries have their bodies.
+    `bodies`: the encrypted bodies and file names; None if the entries are not encrypted.
     """
 
     segment: Segment
@@ -65,13 +65,13 @@ def encode_segment(
 ) -> tuple[Segment, bytes]:
     """Return a segment for `entries`, and its object. CPU-bound: do not call on an event loop.
 
-    `key` encrypts the bodies and the names of files.
+    `key` encrypts the bodies and file names.
 
     Guarantees:
-        Deterministic: the same entries and key make the same bytes.
+        Deterministic: the same entries and key produce the same bytes.
 
     Raises:
-        CorruptData: the entries are not consecutive entries of one chat, or too many.
+        CorruptData: there are no entries or too many, or they are not consecutive in one chat.
     """
     if not entries:
         raise CorruptData("segment: has no entries")
@@ -109,7 +109,7 @@ def encode_segment(
 
 
 def has_content(entry: Message) -> bool:
-    """Return whether an entry has texts that encryption covers."""
+    """Return whether an entry has something to encrypt: a body or file names."""
     return bool(entry.body or entry.attachments)
 
 
@@ -138,12 +138,12 @@ def decode_segment(segment: Segment, data: bytes, key: DataKey | None = None) ->
 
 
 def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
-    """Return the entries with their texts; without `key`, as `build_shredded_tombstone`.
+    """Return the entries with bodies and file names; without `key`, as shredded tombstones.
 
     CPU-bound: do not call on an event loop.
 
     Raises:
-        CorruptData: the bodies were changed, or belong to another segment.
+        CorruptData: the bodies have been changed, or belong to another segment.
     """
     segment, entries, encrypted = unpacked
     if encrypted is None:
@@ -161,20 +161,20 @@ def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
             for entry in entries
         ]
     except (zstandard.ZstdError, msgspec.MsgspecError, StopIteration, RuntimeError) as exc:
-        raise CorruptData(f"{segment.key}: not the texts of a segment: {exc!r}") from exc
+        raise CorruptData(f"{segment.key}: invalid encrypted content: {exc!r}") from exc
     if next(texts, None) is not None:
-        raise CorruptData(f"{segment.key}: has more texts than entries")
+        raise CorruptData(f"{segment.key}: has more encrypted strings than its entries need")
     return whole
 
 
 def unpack_segment(segment: Segment, data: bytes) -> Unpacked:
-    """Return the lines of an object, which must match the manifest.
+    """Parse an object, which must match the manifest.
 
     Takes a few milliseconds per megabyte: do not call on an event loop.
 
     Raises:
-        CorruptData: the object is invalid or does not match the manifest. At most the size in the
-            manifest is decompressed.
+        CorruptData: the object is invalid or does not match the manifest. No more bytes than the
+            manifest states are decompressed.
     """
     if len(data) != segment.stored_bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
         raise CorruptData(f"{segment.key}: does not match the manifest")

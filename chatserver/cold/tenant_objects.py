@@ -1,4 +1,4 @@
-"""All S3 objects of one tenant, and the tenants of a bucket."""
+"""All S3 objects of one tenant, and the tenants that share a bucket."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 from chatserver.cold.client import ObjectStore
 from chatserver.errors import Unavailable
 
-PAGE: Final = 1000  # AWS: objects of a listing and of a batch deletion
+PAGE: Final = 1000  # the AWS limit per listing and per batch deletion
 
 
 class Stored(NamedTuple):
-    """An object: its key without the tenant, and its size."""
+    """An object: its key without the tenant prefix, and its size."""
 
     key: str
     bytes: int
@@ -43,7 +43,7 @@ class TenantObjects:
             request = {"MaxKeys": PAGE, "Prefix": "", "ContinuationToken": token}
 
     async def delete_versions(self) -> AsyncIterator[int]:
-        """Delete all objects with all versions and delete markers; yield the number per page.
+        """Delete all versions of all objects, and delete markers; yield the count per page.
 
         Idempotent: each listing starts at the first remaining version.
         """
@@ -85,7 +85,7 @@ class TenantObjects:
         return [(upload["Key"], upload["UploadId"]) for upload in response.get("Uploads", ())]
 
     async def abort_uploads(self) -> int:
-        """Abort unfinished multipart uploads, at most a page; return their number."""
+        """Abort at most one page of unfinished multipart uploads; return how many."""
         uploads = await self.list_uploads()
         for key, upload in uploads:
             await self._store.call("abort_multipart_upload", Key=key, UploadId=upload)
@@ -93,9 +93,9 @@ class TenantObjects:
 
 
 async def list_prefixes(store: ObjectStore, after: str, limit: int) -> list[str]:
-    """Return the first components of the bucket's keys after `after`, at most `limit`.
+    """Return up to `limit` top-level prefixes of the bucket's keys, starting after `after`.
 
-    The store must have no tenant. Cost: one LIST per 1,000 components.
+    The store must have no tenant. Cost: one LIST per 1,000 prefixes.
     """
     assert not store.prefix
     prefixes: list[str] = []

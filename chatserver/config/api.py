@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from chatserver.config.section import Network, Section, is_loopback
 
-TOKEN_LEEWAY_S = 60  # accepted difference between the clocks of issuer and verifier
+TOKEN_LEEWAY_S = 60  # accepted clock difference between issuer and verifier
 
 
 class Auth(Section):
@@ -39,7 +39,7 @@ class Auth(Section):
         8, ge=8, le=64, description="Minimum characters of a password"
     )
     argon2_memory_kib: int = Field(
-        65_536, ge=8, le=4_194_304, description="Memory of one Argon2 password hash"
+        65_536, ge=8, le=4_194_304, description="Memory per Argon2 password hash"
     )
     host_algorithm: Literal["HS256", "RS256", "ES256", "EdDSA"] | None = Field(
         None, description="Accept tokens of the host application, signed with this algorithm"
@@ -102,7 +102,7 @@ class Api(Section):
     connections_max: int = Field(
         2000,
         ge=16,
-        description="Maximum connections of one process; a further one closes an idle one",
+        description="Maximum connections per process; at the limit, a new one closes an idle one",
     )
     idle_timeout_s: float = Field(
         75.0,

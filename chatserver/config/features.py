@@ -54,9 +54,9 @@ class Notify(Section):
     delay_s: float = Field(
         3.0, ge=0, le=300, description="A message that is read within this time is not pushed"
     )
-    preview: bool = Field(True, description="Pushes contain the beginning of the text")
+    preview: bool = Field(True, description="Pushes contain the beginning of the message")
     large: Literal["mentions", "none"] = Field(
-        "mentions", description="Members of a large chat who get a push"
+        "mentions", description="Which members of a large chat get a push"
     )
     vapid_public: str = Field("", description="Public key for browsers, from `chatserver vapid`")
     vapid_private: SecretStr = Field(SecretStr(""), description="Private key of the push worker")
@@ -80,13 +80,13 @@ class Companions(Section):
     """AI companion responses."""
 
     responses_per_user_max: int = Field(
-        3, ge=1, le=100, description="Maximum concurrent responses of one user"
+        3, ge=1, le=100, description="Maximum concurrent responses per user"
     )
     responses_max: int = Field(
-        256, ge=1, le=4096, description="Maximum concurrent responses of one worker"
+        256, ge=1, le=4096, description="Maximum concurrent responses per worker"
     )
     tokens_per_day: int = Field(
-        200_000, ge=1, description="Maximum model tokens of one user per UTC day, including prompts"
+        200_000, ge=1, description="Maximum model tokens per user and UTC day, including prompts"
     )
     memory_days: int = Field(
         365,
@@ -97,7 +97,7 @@ class Companions(Section):
     openai_url: str = Field(
         "https://api.openai.com/v1",
         pattern=r"^https?://",
-        description="OpenAI API or a compatible one: vLLM, Ollama",
+        description="URL of the OpenAI API or a compatible API, such as vLLM or Ollama",
     )
     openai_key: SecretStr = Field(SecretStr(""), description="Key of the OpenAI API")
     bedrock_region: str = Field(
@@ -117,12 +117,12 @@ class Analytics(Section):
     export: Literal["", "metadata", "texts"] = Field(
         "",
         description="What `worker all` exports: `metadata`, or `texts` for metadata and message "
-        "texts; unset: nothing; `worker analytics` and `analytics export` then export metadata",
+        "text; unset: nothing; `worker analytics` and `analytics export` then export metadata",
     )
 
     @property
     def has_texts(self) -> bool:
-        """True if the files contain the texts of messages."""
+        """True if the files contain message text."""
         return self.export == "texts"
 
 

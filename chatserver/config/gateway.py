@@ -42,10 +42,10 @@ class Gateway(Section):
         description="Bytes queued for a slow client before its connection is closed",
     )
     sessions_per_user_max: int = Field(
-        20, ge=1, description="Maximum sessions of a user; another one closes the oldest"
+        20, ge=1, description="Maximum sessions per user; a new session closes the oldest"
     )
     connections_max: int = Field(
-        50_000, ge=1, description="Maximum connections of one process; more are refused"
+        50_000, ge=1, description="Maximum connections per process; more are refused"
     )
     online_ttl_s: float = Field(
         60.0, gt=1, description="Time for which users of a dead gateway appear online"
@@ -88,10 +88,10 @@ class Chats(Section):
         256,
         ge=2,
         le=10_000,
-        description="Maximum members of a chat that uses inboxes; above it, a large chat",
+        description="Maximum members of a chat that uses inboxes; with more, it is a large chat",
     )
     per_user_max: int = Field(
-        2_000, ge=1, le=2_000, description="Maximum groups of a user, and maximum direct chats"
+        2_000, ge=1, le=2_000, description="Maximum groups per user, and maximum direct chats"
     )
     new_contacts_per_day: int = Field(
         50, ge=1, description="Maximum direct chats with strangers that a user may start per day"

@@ -1,4 +1,4 @@
-"""Loader of the settings of a process. It reports all problems together."""
+"""Loads the settings of a process and reports all problems together."""
 
 from __future__ import annotations
 

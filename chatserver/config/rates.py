@@ -51,7 +51,7 @@ class Limits(Section):
 
     sends: _Rate = Field(RateLimit(50, 500), description="Messages sent by one user")
     requests: Annotated[_Rate, _at_least(REQUESTS_BURST_MIN)] = Field(
-        RateLimit(50, 500), description="Tokens of one user for other frames and HTTP requests"
+        RateLimit(50, 500), description="Tokens per user for other frames and HTTP requests"
     )
     connections: _Rate = Field(
         RateLimit(100, 1000), description="WebSocket handshakes from one address"
@@ -73,6 +73,6 @@ class Limits(Section):
     )
     memory: Annotated[_Rate, _at_least(MEMORY_BURST_BYTES_MIN)] = Field(
         RateLimit(180, 4_000_000),
-        description="Bytes that requests of one user add to Redis; the default is 20 MB a day",
+        description="Bytes that one user's requests add to Redis; the default is 20 MB a day",
     )
     calls: _Rate = Field(RateLimit(200, 2000), description="HTTP requests from one address")

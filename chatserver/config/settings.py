@@ -74,7 +74,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _set_tenant(self) -> Self:
-        # One setting for all tiers, so that they cannot differ.
+        # All tiers use the tenant of `warm`, so that they cannot differ.
         self.__dict__["cold"] = self.cold.for_tenant(self.warm.tenant)
         self.__dict__["redis"] = self.redis.for_tenant(self.warm.tenant)
         return self

@@ -19,14 +19,14 @@ class Redis(TenantSection):
     cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
     sentinels: list[str] = Field(
         default_factory=list,
-        description="Sentinels that report the master, redis://host:26379; the login is in `url`",
+        description="Sentinels that report the master, redis://host:26379; `url` has the login",
     )
     sentinel_master: str = Field("mymaster", description="Name of the master in Sentinel")
     partitions: int = Field(
         1,
         ge=1,
         le=1024,
-        description="Number of partitions; fixed at the first start; for a cluster 64 or more",
+        description="Number of partitions; fixed at the first start; 64 or more for a cluster",
     )
     wait_replicas: int = Field(
         0, ge=0, le=5, description="Replicas that must have a message before it is acknowledged"
@@ -36,7 +36,7 @@ class Redis(TenantSection):
         description="Acknowledge a message after Redis has synced it to disk; Redis 7.2 or Valkey",
     )
     call_timeout_s: float = Field(
-        2.0, gt=0, le=60, description="Timeout of one call, and of opening a connection"
+        2.0, gt=0, le=60, description="Timeout per call, and for opening a connection"
     )
     backlog_max: int = Field(
         2_000_000,
@@ -48,7 +48,7 @@ class Redis(TenantSection):
     chat_idle_s: int = Field(
         604_800,
         ge=1,
-        description="A persisted chat is removed from Redis if it is not used for this time",
+        description="A persisted chat that is unused for this time is removed from Redis",
     )
 
     @model_validator(mode="after")

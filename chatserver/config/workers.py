@@ -38,16 +38,16 @@ class Archive(Section):
     wait_s: int = Field(
         86_400,
         ge=0,
-        description="Messages below `segment_entries_min` are archived after this time",
+        description="Fewer messages than `segment_entries_min` are archived only after this time",
     )
     segment_entries_min: int = Field(
         200,
         ge=1,
         le=10_000,
-        description="Minimum messages of a segment; a smaller one is extended later",
+        description="Minimum messages per segment; a smaller segment is extended later",
     )
     segment_entries_max: int = Field(
-        1000, ge=1, le=10_000, description="Maximum messages of a segment"
+        1000, ge=1, le=10_000, description="Maximum messages per segment"
     )
     cache_bytes_max: int = Field(
         67_108_864, ge=1, description="Memory for cached segments, per process"
@@ -79,7 +79,7 @@ class Audit(Section):
 
     interval_s: float = Field(86_400.0, gt=0, description="Time between two audits")
     read_units_per_s: int = Field(
-        100, ge=1, description="Maximum DynamoDB read units per second of each process"
+        100, ge=1, description="Maximum DynamoDB read units per second in each process"
     )
 
 

@@ -90,7 +90,7 @@ class CoreContainer(abc.ABC):
                     getattr(self, name)
 
     def get_port(self, port: Port[T]) -> T:
-        """Return the implementation of a port by an installed feature, or the port's default."""
+        """Return an installed feature's implementation of a port, or the port's default."""
         for feature in list_features():
             if (path := self._find_provider(feature, port.name)) is not None:
                 return cast("T", load(path)(self))

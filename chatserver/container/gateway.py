@@ -124,7 +124,7 @@ async def open_gateway_container(
     """Connect to Redis and yield the gateway's container.
 
     Raises:
-        ConfigError: a setting prevents the start.
+        ConfigError: a setting prevents startup.
         Unavailable: Redis is unavailable.
     """
     check_secret(settings)

@@ -1,6 +1,6 @@
 """Ports: interfaces of the core that installed features implement.
 
-A feature registers a function of the container under the port's name (`Feature.ports`,
+A feature registers a function that takes the container, under the port's name (`Feature.ports`,
 `Feature.gateway_ports`). Without such a feature, the core uses the port's default.
 """
 

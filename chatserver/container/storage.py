@@ -71,7 +71,7 @@ STORED_POLL_S = 0.1  # polling interval: the API has no gateway stream
 class StorageContainer(TierContainer):
     """Use cases of the API and the workers.
 
-    API requests are charged to the user's memory limit; the work of workers is not.
+    API requests count against the user's memory limit; work done by workers does not.
     """
 
     limit_kinds = ALL_KINDS
@@ -386,7 +386,7 @@ async def open_storage_container(
     `hot` replaces the Redis connection and skips schema checks (for the OpenAPI generator).
 
     Raises:
-        ConfigError: a setting prevents the start.
+        ConfigError: a setting prevents startup.
         Unavailable: Redis is unavailable.
     """
     if role == "api":

@@ -63,9 +63,9 @@ RECORD_FILES: Port[RecordFiles] = Port("record_files", ignore)
 RELEASE_FILES: Port[ReleaseFiles] = Port("release_files", ignore)
 # Deletes the pin of a deleted message; called with chat, seq and ts.
 RELEASE_PIN: Port[ReleasePin] = Port("release_pin", ignore)
-# Records messages to companions that need a response; the first argument is a backlog partition.
+# Records messages that a companion must respond to; the first argument is a backlog partition.
 RECORD_PENDING: Port[RecordPending] = Port("record_pending", ignore)
-# Used by the rpc worker for calls of gateways. `LOAD_FILE` returns an encoded file, or b"".
+# Used by the rpc worker for calls from gateways. `LOAD_FILE` returns an encoded file, or b"".
 HANDLE_COMPANION_CALL: Port[HandleCompanionCall] = Port(
     "handle_companion_call", _refuse_companion_call
 )

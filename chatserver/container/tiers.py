@@ -1,4 +1,4 @@
-"""Storage dependencies of the API and the workers: repositories of DynamoDB and S3."""
+"""Storage dependencies of the API and the workers: DynamoDB and S3 repositories."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Connections:
 
 
 class TierContainer(CoreContainer, abc.ABC):
-    """Repositories of DynamoDB and S3, and readers across the tiers."""
+    """DynamoDB and S3 repositories, and readers that combine the tiers."""
 
     def __init__(
         self, *, role: Role, settings: Settings, clock: Clock, connections: Connections
@@ -80,11 +80,11 @@ class TierContainer(CoreContainer, abc.ABC):
         self.segments = SegmentObjects(store, settings.archive, dynamodb.cipher)
 
     async def check_tables(self) -> None:
-        """Check that the tables exist and may be read; see `require_tables`."""
+        """Check that the tables exist and are readable; see `require_tables`."""
         await require_tables(self.dynamodb.for_feature("operations"), self.settings.warm)
 
     def make_lease(self, work: str, owner: str, ttl_s: float, partition: int = 0) -> Lease:
-        """Return a lease that is not acquired yet. Work without partitions uses partition 0."""
+        """Return a lease that has not been acquired. Work without partitions uses partition 0."""
         return Lease(
             hot=self.hot,
             partition=partition,

@@ -49,7 +49,7 @@ class Conversation:
         self._operations: Callable[[], Sequence[OutboxEntry]] = list
         self._drafts: list[str] = []  # written before the chat was loaded
         self._failed: list[Line] = []
-        self._bodies: dict[str, str] = {}  # by ref, of messages that may still be refused
+        self._bodies: dict[str, str] = {}  # by ref; only messages that may still be refused
         self._stored_upto = 0
 
     @property
@@ -70,7 +70,7 @@ class Conversation:
         return not self._drafts and not waiting
 
     def add_draft(self, body: str) -> None:
-        """Store a text that cannot be sent yet."""
+        """Store a message that cannot be sent yet."""
         self._drafts.append(body)
 
     def set_chat(
@@ -82,7 +82,7 @@ class Conversation:
         return drafts
 
     def record_sent(self, ref: str, body: str) -> None:
-        """Record the text that is being sent with `ref`."""
+        """Record the body of the message that is being sent with `ref`."""
         self._bodies[ref] = body
 
     def apply_event(self, event: events.Event) -> None:

@@ -22,7 +22,7 @@ PAGE = 50
 FILE_COMMAND = "/file"
 SEARCH_COMMAND = "/search"
 RESULTS_MAX = 10  # of a search
-SEARCH_PAGES_MAX = 3  # a page may be short and have a next one
+SEARCH_PAGES_MAX = 3  # a page with few results may still have a next page
 RETRY_S = 1.0
 MESSAGES_MAX = 5_000
 
@@ -37,7 +37,7 @@ class State(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResultLine:
-    """A message that was found. `chat` is its display name; `snippet` is as in `SearchResult`."""
+    """A search result. `chat` is the chat's display name; `snippet` is as in `SearchResult`."""
 
     ts: int
     chat: str
@@ -61,7 +61,7 @@ class SearchReport:
 class ConversationLink:
     """The connection of one conversation. `on_change` is called after each visible change.
 
-    With a `store`, a chat that is cached opens without a connection.
+    With a `store`, a cached chat opens without a connection.
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class ConversationLink:
         return error
 
     def send(self, body: str) -> None:
-        """Send a text now, or as soon as connected.
+        """Send a message now, or as soon as the client is connected.
 
-        ``/file PATH`` sends a file. ``/search WORDS`` sets `report`, which the next text resets.
+        ``/file PATH`` sends a file. ``/search WORDS`` sets `report`, which the next call resets.
         """
         command, _, argument = body.partition(" ")
         self.report = None
@@ -152,7 +152,7 @@ class ConversationLink:
             self._spawn(self._send_mark(chat.id, top), "mark")
 
     async def _send_mark(self, chat: str, upto: int) -> None:
-        while upto == self._marked:  # otherwise a later marker replaces it
+        while upto == self._marked:  # otherwise, a newer read marker has replaced it
             try:
                 await self._client.mark(chat, read=upto)
             except ChatError as exc:

@@ -1,4 +1,4 @@
-"""Texts of search results, for the screen and for pipes."""
+"""Formatting of search results, for the screen and for pipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatserver.telemetry.printable_text import replace_unprintable
 
 
 def describe_report(report: SearchReport) -> str:
-    """Return the heading of results."""
+    """Return the heading above the results."""
     if report.problem:
         return replace_unprintable(f"search {report.query}: {report.problem}")
     count = len(report.lines)
@@ -20,6 +20,6 @@ def describe_report(report: SearchReport) -> str:
 
 
 def format_local_time(ts: int) -> str:
-    """Return a time in Unix microseconds as local date and time."""
+    """Format a Unix time in microseconds as local date and time."""
     when = datetime.datetime.fromtimestamp(ts / 1e6, tz=datetime.UTC).astimezone()
     return when.strftime("%Y-%m-%d %H:%M")

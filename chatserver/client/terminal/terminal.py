@@ -1,9 +1,9 @@
 """`chatserver chat`: a direct chat on a terminal screen, or line by line through pipes.
 
-On a terminal, the messages fill the screen above a prompt. Each message of the user has a mark:
-``…`` sending, ``✓`` sent, ``✓✓`` stored, bold after the peer has read it. Through pipes, each line
-of input is a message. Each message, and each change of a mark, is a line of output.
-``/file PATH`` sends a file, and ``/search WORDS`` shows messages that have the words.
+On a terminal, the messages fill the screen above a prompt. Each message that the user sent has a
+mark: ``…`` sending, ``✓`` sent, ``✓✓`` stored, bold ``✓✓`` read by the peer. Through pipes, each
+line of input is a message. Each message, and each change of a mark, is a line of output.
+``/file PATH`` sends a file, and ``/search WORDS`` shows messages that contain the words.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PipeChat:
         self._changed = asyncio.Event()
 
     async def run(self, source: TextIO) -> None:
-        """Send each line of `source`; at its end, wait at most `DRAIN_S` until all are sent."""
+        """Send each line of `source`, then wait up to `DRAIN_S` until all are sent."""
         online = asyncio.create_task(self._link.run(), name="link")
         reading = asyncio.create_task(self._send_lines(source), name="input")
         try:
@@ -108,7 +108,7 @@ class PipeChat:
 
     async def _send_lines(self, source: TextIO) -> None:
         reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
-        # A thread: the event loop can wait for a pipe, but not for a file or /dev/null.
+        # Read in a thread: the event loop can wait for a pipe, but not for a file or /dev/null.
         feeding = (source.fileno(), reader, asyncio.get_running_loop())
         threading.Thread(target=_feed_reader, args=feeding, daemon=True).start()
         while line := await _read_line(reader):
@@ -131,7 +131,7 @@ class PipeChat:
         self._changed.set()
         for line in self._conversation.build_lines(time.time()):
             body = replace_unprintable(line.body).replace("\n", " ⏎ ")
-            # Timestamps increase within a chat: they identify shown messages, even after a restart.
+            # Timestamps increase within a chat, so they identify shown messages after a restart.
             if line.ts is not None and line.ts > self._shown:
                 self._shown = line.ts
                 self._out.write(f"{line.sender}: {body}\n")

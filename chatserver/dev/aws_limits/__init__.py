@@ -1,12 +1,12 @@
 """Proxy that makes a local DynamoDB server refuse and delay requests as AWS does.
 
-Local servers run one request after another and have no capacity limits, so code that AWS would
-refuse passes there. `proxy` is the server; each rule is a module without I/O:
+Local servers run one request after another and have no capacity limits, so requests that AWS would
+refuse succeed there. `proxy` is the server; each rule is a module without I/O:
 
 - `conflicts`: transactions that overlap another request on one of their items
 - `capacity`: write and read units of each partition of a table or index
-- `index_lag`: queries of an index return slightly older items
+- `index_lag`: index queries return slightly outdated items
 
 `requests`, `item_sizes` and `expressions` parse DynamoDB requests. `chatserver dev --aws-limits`
-and the integration tests run it as a process (`__main__`).
+and the integration tests run the proxy as a process (`__main__`).
 """

@@ -35,7 +35,7 @@ def main(
     unprocessed_share: float,
     seed: int,
 ) -> None:
-    """Serve the DynamoDB API in front of a local server, with the limits of AWS."""
+    """Serve the DynamoDB API in front of a local server, with AWS limits."""
     limits = Limits(
         write_units=write_units,
         read_units=read_units,

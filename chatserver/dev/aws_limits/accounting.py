@@ -1,4 +1,4 @@
-"""Items of a request, and the capacity units that the server reports for them."""
+"""Items in a request, and the capacity units that the server reports for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ItemRequest:
 
     @property
     def partition(self) -> Partition:
-        """The partition of the table."""
+        """The table partition that contains the item."""
         return self.table.name, self.table.get_partition(self.action.place)
 
     @property
@@ -53,7 +53,7 @@ def is_image_needed(write: ItemRequest) -> bool:
 
 
 def count_known_units(write: ItemRequest, factor: int) -> float | None:
-    """Return the units of a write if its size is known, else None."""
+    """Return a write's capacity units if the item sizes are known, else None."""
     if write.action.kind == "put":
         return count_write_units(write.before, write.after) * float(factor)
     if write.action.kind == "delete" and write.before is not None:
@@ -77,7 +77,7 @@ def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[Item
 
 
 def request_capacity(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request whose response reports the units by table and index."""
+    """Return the request, changed so that the response reports the units by table and index."""
     return {**body, "ReturnConsumedCapacity": "INDEXES"}
 
 
@@ -87,7 +87,7 @@ def _list_capacities(response: Response) -> list[dict[str, Any]]:
 
 
 def count_all_units(response: Response, table: str) -> float:
-    """Return all units of a table and its indexes."""
+    """Return the units that the response reports for a table and all its indexes."""
     used = [capacity for capacity in _list_capacities(response) if capacity["TableName"] == table]
     return sum(float(usage["CapacityUnits"]) for usage in used)
 

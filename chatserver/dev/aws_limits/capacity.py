@@ -2,7 +2,7 @@
 
 AWS limits each partition to 1,000 write units and 3,000 read units a second. Here, each partition
 key value is a separate partition, as after DynamoDB has split a hot partition. Each partition is a
-token bucket that holds the units of `burst_s` seconds.
+token bucket that holds up to `burst_s` seconds' worth of units.
 
 A request is accepted while units are left. It is charged when it completes, because the units of a
 Query are not known earlier. So a request may exceed the limit; later ones are throttled until the
@@ -67,8 +67,8 @@ class PartitionLimits:
 def split_units(total: float, exact_units: Sequence[float | None]) -> list[float]:
     """Divide the units of a request among its actions.
 
-    Actions with known units get these, and the others equal shares of the rest. The result adds up
-    to `total`.
+    Actions with known units get these, and the others share the rest equally. If the units of all
+    actions are known, `total` is divided in proportion to them.
     """
     sizes = [units for units in exact_units if units is not None]
     unknown = len(exact_units) - len(sizes)

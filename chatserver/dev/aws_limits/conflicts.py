@@ -9,8 +9,8 @@ of another request that is still running:
 | TransactWriteItems | TransactWriteItems                                                  |
 | TransactGetItems   | TransactWriteItems, a single write, BatchWriteItem                  |
 
-All other requests are accepted: reads without a transaction, writes of an item that is being read,
-and transactions on an item of a running single write. The guide does not list BatchWriteItem during
+All other requests are accepted: reads without a transaction, writes to an item that is being read,
+and transactions on an item with a running single write. The guide does not list BatchWriteItem in
 a transaction; here, the item is returned as unprocessed. A ConditionCheck conflicts like a write.
 """
 
@@ -24,7 +24,7 @@ from chatserver.dev.aws_limits.requests import ItemKey
 
 
 class ReadTransaction:
-    """A running TransactGetItems. It is canceled if a write of one of its items starts."""
+    """A running TransactGetItems. It is canceled if a write to one of its items starts."""
 
     def __init__(self, keys: Sequence[ItemKey], conflicting: set[ItemKey]) -> None:
         self.keys = keys

@@ -34,7 +34,7 @@ class Unsupported(Exception):
 
 
 def parse(expression: str, request: Mapping[str, Any]) -> Test:
-    """Compile an expression, with the names and values of its request.
+    """Compile an expression, with the attribute names and values in its request.
 
     Raises:
         Unsupported: the expression is malformed or has an unknown function.
@@ -43,7 +43,7 @@ def parse(expression: str, request: Mapping[str, Any]) -> Test:
 
 
 def find_partition(request: Mapping[str, Any], partition: str) -> Value | None:
-    """Return the value of the partition key in the key condition of a Query."""
+    """Return the partition key's value in a Query's key condition; None if there is none."""
     names: Mapping[str, str] = request.get("ExpressionAttributeNames") or {}
     values: Mapping[str, Value] = request.get("ExpressionAttributeValues") or {}
     condition = request.get("KeyConditionExpression", "")
@@ -54,7 +54,7 @@ def find_partition(request: Mapping[str, Any], partition: str) -> Value | None:
 
 
 def to_sortable(value: Value) -> tuple[str, Any]:
-    """Return a value in a form that compares as DynamoDB compares keys."""
+    """Return a value in a form that sorts like DynamoDB keys."""
     ((kind, content),) = value.items()
     if kind == "N":
         return kind, decimal.Decimal(content)
