@@ -134,7 +134,7 @@ class ConfigError(ChatError):
         self.problems = problems
 
 
-# The error of each code that a client or a gateway receives.
+# The error class for each code that a client or a gateway receives.
 ERRORS_BY_CODE: dict[str, type[ChatError]] = {
     error.code: error
     for error in (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from chatserver.errors import ConfigError
 
-# `make tools` installs into this folder of the checkout. An installed package does not have it, so
-# there only PATH is searched.
+# `make tools` installs into this folder of the checkout. An installed package has no such folder,
+# so only PATH is searched.
 TOOLS = Path(__file__).resolve().parents[2] / ".tools"
 
 

@@ -31,7 +31,7 @@ class Failed(Exception):
 
 
 class _OutputReceiver(asyncio.SubprocessProtocol):
-    """Receives the output lines, the exit and the end of output of one process.
+    """Receives the output lines of one process, its exit and the end of its output.
 
     asyncio's `Process.wait` also waits for the end of output, which a grandchild can delay.
     """
@@ -64,7 +64,7 @@ class _OutputReceiver(asyncio.SubprocessProtocol):
 
 
 class Child:
-    """A supervised process with its output. It may be started again after it ended."""
+    """A supervised process with its output. It may be started again after it has ended."""
 
     def __init__(self, launch: Launch, on_line: OnLine) -> None:
         self.launch = launch
@@ -82,7 +82,7 @@ class Child:
         return self._transport.get_pid()
 
     async def start(self) -> None:
-        """Start the process; it need not be ready on return."""
+        """Start the process; it may not be ready yet on return."""
         self.launch.folder.mkdir(parents=True, exist_ok=True)
         self.tail.clear()
         self._has_ready_line = not self.launch.ready_line

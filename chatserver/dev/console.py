@@ -50,7 +50,7 @@ class Screen:
         self.print_line("dev", text)
 
     def report_failure(self, name: str, reason: str, tail: list[str]) -> None:
-        """Report a process that ended, with its last log lines."""
+        """Report a process that has ended, with its last log lines."""
         output = Text("\n".join(replace_unprintable(line) for line in tail) or "(no output)")
         self._console.print(
             Panel(output, title=f"{name} {reason}", border_style="red", expand=False)

@@ -228,7 +228,7 @@ def _set_environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def require_aws_limits() -> None:
-    """Check that the local DynamoDB server works behind the proxy of AWS's limits.
+    """Check that the local DynamoDB server works behind the `--aws-limits` proxy.
 
     Raises:
         ConfigError: the server is ministack, which verifies the signature of each request.

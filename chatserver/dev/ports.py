@@ -1,4 +1,4 @@
-"""Check for free ports on this machine."""
+"""Checks for free ports on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Initial data of `chatserver dev`: tables, bucket, demo users and data of features.
+"""Initial data of `chatserver dev`: tables, bucket, demo users and feature data.
 
 A user can receive messages only if the `directory` table has an item for them, so demo users are
 created before they log in.

@@ -46,8 +46,8 @@ class Launch:
     folder: Path
     is_ready: Callable[[], bool]
     env: dict[str, str] = dataclasses.field(default_factory=dict)
-    stop_s: float = 20.0  # time to end after SIGTERM; some lose data if killed
-    ready_line: str = ""  # if set, it is ready only after it logs a line with this text
+    stop_s: float = 20.0  # time to end after SIGTERM; some servers lose data if killed
+    ready_line: str = ""  # if set, the server is ready only after it logs a line with this text
 
     @property
     def address(self) -> str:
@@ -130,7 +130,7 @@ def aws_limits_launch(folder: Path, port: int, target_port: int, *options: str) 
 
 
 class Server:
-    """A server process, with its output in a file of its folder.
+    """A server process that writes its output to a log file in its folder.
 
     Invariant: after `stop` or `kill` returns, the process has ended and its port is free; `start`
     may be called again and finds the same data.
@@ -156,8 +156,8 @@ class Server:
         """Start the server and wait until it is ready.
 
         Raises:
-            ConfigError: the port is in use, or the server ended or was not ready in time; includes
-                its last log lines.
+        ConfigError: the port is in use, or the server ended or was not ready in time; the error
+            includes its last log lines.
         """
         launch = self.launch
         if not is_port_free(launch.port):

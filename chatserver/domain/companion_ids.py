@@ -17,8 +17,8 @@ CompanionId = NewType("CompanionId", UserId)
 PREFIX: Final = "ai-"
 VERSIONS_MAX: Final = 10_000
 
-# In the syntax of JSON Schema and msgspec. In Python, a bare `$` would match before a trailing
-# newline.
+# The pattern is valid in JSON Schema and msgspec too. In Python, a bare `$` would also match before
+# a trailing newline.
 ID_PATTERN: Final = r"^ai-[a-z0-9][a-z0-9_-]{0,36}(?![\s\S])"
 _ID = re.compile(r"ai-[a-z0-9][a-z0-9_-]{0,36}")
 # Chats of other kinds have a dash in their ids (`chatserver.domain.ids`).

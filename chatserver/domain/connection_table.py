@@ -20,7 +20,7 @@ class Stage(enum.IntEnum):
     HEAD = 1  # receiving a request head, or a handshake
     BODY = 2  # receiving the rest of a request
     WRITE = 3  # waiting for the peer to read the response
-    BUSY = 4  # processing; never closed for another connection
+    BUSY = 4  # processing; never closed to make room for another connection
 
 
 _WAITING: Final = (Stage.IDLE, Stage.HEAD, Stage.BODY, Stage.WRITE)
@@ -92,7 +92,7 @@ class ConnectionTable(Generic[C]):
         return None
 
     def move(self, connection: C, stage: Stage) -> None:
-        """Move a connection to a stage; does nothing if it was removed."""
+        """Move a connection to a stage; does nothing if it has been removed."""
         entry = self._entries.get(connection)
         if entry is None:
             return

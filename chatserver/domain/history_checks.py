@@ -41,7 +41,7 @@ def list_missing_seqs(seqs: Collection[int]) -> list[int]:
 
 
 def iter_repeats(values: Iterable[T]) -> Iterator[T]:
-    """Yield each value that occurred before."""
+    """Yield each value that has occurred before."""
     earlier: set[T] = set()
     for value in values:
         if value in earlier:

@@ -32,8 +32,8 @@ Ts = NewType("Ts", int)  # microseconds since 1970, unique and ascending within 
 SYSTEM_USER = UserId("system")  # sender of the host application's messages
 
 ID_CHARS_MAX = 64
-# In the syntax of JSON Schema and msgspec. In Python, a bare `$` would match before a trailing
-# newline.
+# The pattern is valid in JSON Schema and msgspec too. In Python, a bare `$` would also match before
+# a trailing newline.
 ID_PATTERN = r"^[A-Za-z0-9_-]{1,64}(?![\s\S])"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -53,7 +53,7 @@ def parse_id(text: str, field: str) -> str:
 
 
 def direct_chat_id(a: UserId, b: UserId) -> ChatId:
-    """Return the id of the direct chat of two users, in either order."""
+    """Return the id of the direct chat between two users, who may be given in either order."""
     pair = "#".join(sorted((a, b)))  # '#' is in no id, so no two pairs have the same text
     digest = hashlib.blake2b(pair.encode(), digest_size=20).digest()
     return ChatId(DIRECT_PREFIX + base64.b32encode(digest).decode().lower())
@@ -114,12 +114,12 @@ class MidSource:
         self._until = 0.0  # monotonic, s
 
     def next(self) -> Mid:
-        """Return an id that was never returned before."""
+        """Return an id that has never been returned before."""
         now = time.monotonic()
         if self._used >= len(_PAIRS) or now > self._until:
             self._until = now + STEM_S_MAX
-            # Fresh randomness each time: ULIDs of one process and millisecond differ only in the
-            # characters that are cut off here.
+            # Use fresh randomness: ULIDs that a process creates in one millisecond differ only in
+            # the characters that are cut off here.
             ms = int(time.time() * 1000)
             self._stem = str(ULID.from_bytes(ms.to_bytes(6, "big") + os.urandom(10)))[:-2]
             self._used = 0

@@ -1,4 +1,4 @@
-"""Values of inboxes and user states. The adapter is `chatserver.hot.users.inbox`."""
+"""Inbox and user state values. The adapter is `chatserver.hot.users.inbox`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InboxEntry:
-    """An inbox entry: a message by reference (`chat`, `cs`), or an event's `body`."""
+    """An inbox entry: a reference to a message (`chat`, chat seq `cs`), or an event's `body`."""
 
     seq: Seq
     chat: ChatId | None
@@ -24,12 +24,12 @@ class InboxState:
     epoch: Epoch  # the epoch sent to devices (`HotClient.whole_epoch`)
     head: Seq
     first: Seq  # oldest seq in the inbox; head + 1 if the inbox is empty
-    is_known: bool  # the user state was loaded from the `directory` table in this epoch
+    is_known: bool  # the user state has been loaded from the `directory` table in this epoch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UserChat:
-    """A chat of a user, as in the user state in Redis."""
+    """A user's chat, as stored in the user state in Redis."""
 
     chat: ChatId
     top: Seq  # newest seq of the chat
@@ -41,7 +41,7 @@ class UserChat:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListedChat:
-    """A member's listing of a chat in the `directory` table."""
+    """A chat in a member's chat list, as stored in the `directory` table."""
 
     chat: ChatId
     read: Seq
@@ -52,7 +52,7 @@ class ListedChat:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LargePeriod:
-    """A period in which a chat was large: a user reads its entries from the chat's log."""
+    """A period in which a chat was large, so that users read its entries from the chat's log."""
 
     notice: Seq  # inbox seq of the notification; 0 if it is older than the inbox
     since: Seq  # entries above this chat seq are read from the log

@@ -53,7 +53,7 @@ class Reader(NamedTuple):
 
     @property
     def lacks_periods(self) -> bool:
-        """True if the member may have earlier periods that were not loaded."""
+        """True if the member may have earlier periods that have not been loaded."""
         return self.first > 1 and self.periods is None
 
     def is_readable(self, seq: int) -> bool:
@@ -91,10 +91,10 @@ class Group:
     banned: Collection[UserId] = ()
 
     def get_role(self, actor: UserId) -> Role:
-        """Return the role of a member of a group.
+        """Return a member's role in the group.
 
         Raises:
-            NotFound: not a member; the error does not reveal whether the chat exists.
+            NotFound: the actor is not a member; the error does not reveal whether the chat exists.
             BadRequest: the chat is not a group.
         """
         role = self.roles.get(actor)

@@ -1,4 +1,4 @@
-"""Changes of a group's members and settings, in the form that is applied to Redis."""
+"""Changes to a group's members and settings, in the form that is applied to Redis."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class ReferenceRecord(NamedTuple):
     """Result of looking up a client reference in Redis.
 
     `digest` is the digest of the earlier request with this reference, or None if none was found.
-    `is_open`: the chat is loaded, so a `digest` of None means that the reference was never used or
-    has expired. After a data loss in Redis, only the newest 100 messages are found.
+    `is_open`: the chat is loaded, so a `digest` of None means that the reference has never been
+    used or has expired. After a data loss in Redis, only the newest 100 messages are found.
     """
 
     is_open: bool
@@ -86,7 +86,7 @@ class ChangedChatHead(NamedTuple):
     seq: Seq
     stored: Seq
     places: dict[int, ChangePlace]
-    joined: dict[UserId, Seq]  # the requested users who are members → joined seq
+    joined: dict[UserId, Seq]  # join seqs of the requested users who are members
 
     def is_stored(self, change: MembershipChange) -> bool:
         """Return whether all entries of a change are stored in the warm tier."""

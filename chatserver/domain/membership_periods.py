@@ -50,8 +50,8 @@ def parse_periods(text: str) -> Periods:
 class FormerMember:
     """A membership that ended, kept in case the user rejoins.
 
-    Entry `mid`, at the last seq of period `last`, ended the membership. If the hot tier lost that
-    entry, only the entries up to seq `stored` were certainly committed before it.
+    Entry `mid`, at the last seq of period `last`, ended the membership. If the hot tier has lost
+    that entry, only the entries up to seq `stored` were certainly committed before it.
     """
 
     last: Period = EMPTY

@@ -66,7 +66,7 @@ class ChangeResult:
 
 
 class HiddenSeqs(frozenset[int]):
-    """Seqs of a chat's messages that are hidden from a user. -n hides all seqs up to n."""
+    """Seqs of a chat's messages that are hidden from a user; the number -n hides all up to n."""
 
     upto: int
 

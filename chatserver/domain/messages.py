@@ -32,22 +32,22 @@ class Audience:
     receiver_of: dict[UserId, UserId]  # direct chats: sender → receiver
     is_large: bool  # members read the log instead of inboxes
     inline_users: tuple[UserId, ...]  # recipients to whom the commit delivers: all, or none
-    # Used only by the hot tier, as parts of its commit command.
+    # Prepared for the commit command of the hot tier.
     gate: str  # the chat's "epoch:version" and write policy when the audience was read
     keys_packed: bytes
     keys_count: int
     args_packed: bytes
     sender_packed: dict[UserId, bytes]
     prefix_of: dict[UserId, bytes]  # sender → receiver prefix of the message in a direct chat
-    # Seqs above which the chat became large (positive) or small (negative), until all members are
-    # notified.
+    # Seqs above which the chat became large (positive) or small (negative); kept until all members
+    # have been notified.
     transitions: tuple[int, ...] = ()
     retention_s: int = 0  # lifetime of the chat's messages; 0: unlimited
     picture: str = ""  # file id of a group's picture
 
     @property
     def is_blocked(self) -> bool:
-        """True for a direct chat whose users may not write to each other."""
+        """True for a direct chat in which a block prevents messages."""
         return is_chat_blocked(self.gate)
 
     @property
@@ -57,7 +57,7 @@ class Audience:
 
     @property
     def is_in_transition(self) -> bool:
-        """True until all members are notified that the chat became large or small."""
+        """True until all members have been notified that the chat has become large or small."""
         return any(abs(seq) > self.done for seq in self.transitions)
 
     def inbox_spans(self, after: Seq, upto: Seq) -> list[tuple[Seq, Seq]]:
@@ -129,7 +129,7 @@ class PendingDraft:
         self.listener = listener
         self.number = number
         self.load_count = 0  # how often the chat was loaded for this draft
-        # Digest after a webhook changed the body; the warm tier stores only this one.
+        # Digest of the body as changed by a webhook; the warm tier stores only this digest.
         self.changed_digest = ""
         self.tail_without_expiry = tail  # `tail` without `expires_at`
         self.requested_expiry: int | None = None  # seconds since 1970, as requested by the sender
@@ -141,9 +141,9 @@ class PendingDraft:
 class InboxPositions:
     """Seqs of a message in the inboxes of `Audience.inline_users`, in the same order.
 
-    `firsts` are the seqs of the chat's first message in the commit call. `offset` is the number of
-    messages before this one. `remote_gateways` has each user's gateways; None if no user is on
-    another gateway.
+    `firsts` has, for each user, the seq of the chat's first message in the commit call. `offset` is
+    the number of messages before this one. `remote_gateways` has each user's gateways; None if no
+    user is on another gateway.
     """
 
     __slots__ = ("firsts", "offset", "remote_gateways")
@@ -195,7 +195,7 @@ class CommitListener(Protocol):
         """The message was committed, but not delivered to the inboxes."""
 
     def on_duplicate(self, draft: PendingDraft, place: bytes) -> None:
-        """The `ref` was used before, for the message at `place` (see `parse_place`)."""
+        """The `ref` has been used before, for the message at `place` (see `parse_place`)."""
 
     def on_chat_closed(self, draft: PendingDraft) -> None:
         """The chat is not loaded in Redis."""
@@ -209,7 +209,7 @@ class CommitListener(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A committed entry of a chat. `tail` is its JSON from ``"chat"`` on."""
+    """A committed entry of a chat. `tail` is its JSON, from ``"chat"`` to the end."""
 
     seq: Seq
     ts: Ts
@@ -237,7 +237,7 @@ def compute_digest(
 ) -> str:
     """Return a checksum of a message, to detect a `ref` that is reused for another message.
 
-    It covers every field that the client chose, except `durability`.
+    It covers every field that the client chooses, except `durability`.
     """
     if attachments:
         kind = f"{kind}:{','.join(attachments)}"  # ids contain no comma and no colon
@@ -283,7 +283,7 @@ def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
 
 
 def get_generation_phase(chat: str) -> int:
-    """Return the offset (s) at which a chat's reference generations start.
+    """Return the offset in seconds at which a chat's reference generations start.
 
     Offsets differ, so that the references of all chats do not expire at the same moment.
     """
@@ -294,5 +294,5 @@ REF_TTL_S = 86_400  # how long a retry of a send is recognized
 
 
 def reference_key(sender: str, ref: str) -> bytes:
-    """Return the key of a sender's `ref` in the chat's Redis hash: ten bytes of a hash."""
+    """Return the key of a sender's `ref` in the chat's Redis hash: a hash of ten bytes."""
     return hashlib.blake2b(f"{sender}:{ref}".encode(), digest_size=10).digest()

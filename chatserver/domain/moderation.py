@@ -23,7 +23,7 @@ MUTE_S_MAX = 31_536_000
 MUTE_OVER = 1  # `muted_until` in the entry that unmutes a member: a time long past
 REASON_CHARS_MAX = 500
 BLOCKS_MAX = 1_000  # users that one user can block
-# The same text for both users: the direction of a block is private.
+# Both users get the same text, because the direction of a block is private.
 BLOCKED = "chat: you cannot exchange messages with this user"
 MUTED = "chat: you may not send messages here"
 ENDED = "chat: this session has ended and is read-only"
@@ -91,7 +91,7 @@ def format_write_policy(
 
 
 def is_chat_blocked(gate: str) -> bool:
-    """Return whether the two users of a chat with this `gate` may not write to each other."""
+    """Return whether a block prevents the two users of a direct chat from messaging each other."""
     return gate.removesuffix(":p").endswith(":b")
 
 

@@ -1,7 +1,7 @@
 """Presence states as seen by others: online, away or offline. Rules only, no I/O.
 
-A user is online while a session is in the foreground and was used recently, away while all sessions
-are in the background or idle, and offline without sessions.
+A user is online while a session is in the foreground and has been used recently, away while all
+sessions are in the background or idle, and offline without sessions.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PresenceChange:
 class SessionActivity:
     """The user's activity in one session.
 
-    `is_fresh`: the session was used since the last call of `update`. While it is True, `record_use`
+    `is_fresh`: the session has been used since the last call to `update`. While True, `record_use`
     need not be called again.
     """
 
@@ -80,7 +80,7 @@ class SessionActivity:
         self.used_at = now
 
     def update(self, now: float) -> None:
-        """If `is_fresh` is set, record `now` as the last use and reset it. Call periodically."""
+        """If `is_fresh` is set, record `now` as the last use and clear it. Call periodically."""
         if self.is_fresh:
             self.used_at = now
             self.is_fresh = False

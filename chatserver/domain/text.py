@@ -19,7 +19,7 @@ _UNSORTED_RUN_MAX = 4 * COMBINING_RUN_MAX
 EMOJI_CHARS_MAX = 16  # the longest emoji in use has 10: a couple with two skin tones
 
 # One emoji: the grammar of Unicode TR 51, section 1.4.9. Characters are matched by block, so that
-# emoji newer than this table pass; keycaps (1️⃣) and flags are listed explicitly.
+# emoji newer than this table are accepted; keycaps (1️⃣) and flags are listed explicitly.
 _EMOJI_CHAR = (
     "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935"
     "\u2b05-\u2b55\u3030\u303d\u3297\u3299\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa"
@@ -73,7 +73,7 @@ def _normalize_breaks(text: str) -> str:
 
 
 def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
-    """Return the longest valid message body from the start of a text; may be empty.
+    """Return the longest valid message body from the start of `text`; may be empty.
 
     Use this for generated text, which cannot be rejected.
     """
@@ -142,7 +142,7 @@ def parse_name(text: str, field: str = "name") -> str:
 
 
 def parse_note(text: str, field: str) -> str:
-    """Return an optional text, such as a user's `about`, stripped and normalized."""
+    """Return optional text, such as a user's `about`, stripped and normalized."""
     text = _normalize_breaks(text.strip())
     if len(text) > NOTE_CHARS_MAX:
         raise TooLarge(f"{field}: must be at most {NOTE_CHARS_MAX} characters")
@@ -150,7 +150,7 @@ def parse_note(text: str, field: str) -> str:
 
 
 def parse_emoji(text: str) -> str:
-    """Return the emoji of a reaction; an empty text removes the reaction.
+    """Return the emoji of a reaction; an empty string removes the reaction.
 
     Raises:
         BadRequest: the text is not exactly one emoji.

@@ -39,7 +39,7 @@ class ShardingPeriod(NamedTuple):
 
 
 class ShardFloor(NamedTuple):
-    """The minimum number of shards of a chat until `until_ts`."""
+    """The minimum number of shards for a chat until `until_ts`."""
 
     until_ts: int
     shards: int
@@ -79,12 +79,12 @@ class Layout:
     periods: tuple[ShardingPeriod, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether the chat was ever sharded."""
+        """Return whether the chat has ever been sharded."""
         return bool(self.periods)
 
     @property
     def shards(self) -> int:
-        """The number of shards of the last period, which may begin in the future."""
+        """The number of shards in the last period, which may begin in the future."""
         return self.periods[-1].shards if self.periods else 1
 
     @property
@@ -149,7 +149,7 @@ def get_shard(ts: int, shards: int) -> int:
 
 
 def partitions(chat: str, shards: int) -> tuple[str, ...]:
-    """Return the partitions of a chat with a number of shards."""
+    """Return the partitions of a chat that has `shards` shards."""
     return (chat,) if shards == 1 else tuple(f"{chat}#{n}" for n in range(shards))
 
 
@@ -218,14 +218,14 @@ class ShardMerge(Generic[T]):
         ]
 
     def add_rows(self, stream: int, rows: Iterable[tuple[int, T]], upto: int | None) -> None:
-        """Add the next rows of a stream, which was read up to ts `upto` (None: to its end)."""
+        """Add the next rows of a stream that has been read up to ts `upto` (None: to its end)."""
         for ts, row in rows:
             heapq.heappush(self._heap, (ts * self._sign, stream, row))
             self._buffered[stream] += 1
         self._upto[stream] = None if upto is None else upto * self._sign
 
     def pop_rows(self, count: int) -> list[tuple[int, T]]:
-        """Remove and return the next rows, at most `count`, as `(ts, row)`."""
+        """Remove and return up to `count` of the next rows, as `(ts, row)`."""
         bound = self._get_known_bound()
         rows: list[tuple[int, T]] = []
         while self._heap and len(rows) < count and (bound is None or self._heap[0][0] <= bound):

@@ -13,7 +13,7 @@ The associated data is the header, and a JSON list of the tenant and the *place*
 The nonce is synthetic: a 96-bit BLAKE2b MAC of associated data and text, with a separate key. It
 does not depend on a random number generator. The same text at the same place has the same
 ciphertext, so writes stay idempotent and comparable. An observer of two versions of an item learns
-only whether the text is the same. Nonces collide with the probability of random nonces. Rotate a
+only whether the text is the same. Nonces are as unlikely to collide as random ones. Rotate a
 data key before it has encrypted 2^32 values; the probability of a collision is then 2^-33.
 """
 
@@ -47,7 +47,7 @@ def build_header(version: int) -> bytes:
 
 
 def is_encrypted(data: bytes) -> bool:
-    """Return whether `data` is an encrypted value rather than a UTF-8 text."""
+    """Return whether `data` is an encrypted value rather than UTF-8 text."""
     return data[:1] == MAGIC[:1]
 
 
@@ -80,7 +80,7 @@ class DataKey:
         raise TypeError("a data key cannot be serialized")
 
     def encrypt(self, place: Place, text: bytes) -> bytes:
-        """Return the encrypted value of `text` at a place. Deterministic."""
+        """Encrypt `text` so that it can be decrypted only with the same `place`. Deterministic."""
         header = self._header
         associated_data = self._associated_data(header, place)
         nonce = blake2b(
@@ -89,10 +89,10 @@ class DataKey:
         return header + nonce + self._aead.encrypt(nonce, text, associated_data)
 
     def decrypt(self, place: Place, data: bytes) -> bytes:
-        """Return the text of an encrypted value.
+        """Return the plaintext of an encrypted value.
 
         Raises:
-            CorruptData: the value was modified, or belongs to another place, tenant or key.
+            CorruptData: the value has been modified, or belongs to another place, tenant or key.
         """
         header, nonce = data[:_HEADER_BYTES], data[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES]
         try:
@@ -119,7 +119,7 @@ class BodyCipher(Protocol):
         """
 
     async def find_for(self, data: bytes) -> DataKey | None:
-        """Return the key of an encrypted value; None if the key was deleted: the value is lost.
+        """Return the key for an encrypted value; None if it has been deleted (the value is lost).
 
         Raises:
             CorruptData: the value has an unknown format.

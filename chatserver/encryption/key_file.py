@@ -1,7 +1,7 @@
 """Key file: wraps data keys with AES-256-GCM, for development and deployments without KMS.
 
 The file has one key per line, 32 bytes in base64; lines that begin with ``#`` are comments. The
-first key wraps data keys; all keys unwrap them. To replace a key without an interruption, add the
+first key wraps data keys; all keys unwrap them. To replace a key without interruption, add the
 new key as the first line, restart, run `chatserver encryption rewrap`, and remove the old key.
 """
 

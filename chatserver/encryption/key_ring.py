@@ -1,8 +1,8 @@
 """Key ring: creates, unwraps and caches the data keys of one tenant.
 
-A cached key is used for `encryption.cache_s` after it was unwrapped. After half of that time, it is
-unwrapped again at its next use, so a shorter outage of KMS or DynamoDB has no effect. The deletion
-of a key takes effect within `cache_s`.
+A cached key is used for `encryption.cache_s` seconds after it has been unwrapped. After half of
+that time, its next use unwraps it again, so that a key in regular use survives a shorter outage of
+KMS or DynamoDB. The deletion of a key takes effect within `cache_s`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CREATIONS_MAX: Final = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredKey:
-    """The row of a data key. `wrapped` is None if the key was deleted."""
+    """The row of a data key. `wrapped` is None if the key has been deleted."""
 
     version: int
     wrapped: WrappedKey | None
@@ -47,7 +47,7 @@ class KeyStore(Protocol):
     async def find_newest(self) -> StoredKey | None: ...
 
     async def create(self, key: StoredKey) -> bool:
-        """Store a new version; return False if it exists."""
+        """Store a new version; return False if it already exists."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -94,7 +94,7 @@ class KeyRing:
         return cached.key
 
     async def find_for(self, data: bytes) -> DataKey | None:
-        """Return the key of an encrypted value; see `BodyCipher`."""
+        """Return the key for an encrypted value; see `BodyCipher`."""
         version = get_key_version(data)
         cached = self._cached.get(version)
         if cached is None or self._clock.monotonic() >= cached.renew_at:
@@ -142,14 +142,14 @@ class KeyRing:
             newest = await self.create_version(after=0 if newest is None else newest.version)
         key = await self._unwrap(newest)
         if key is None:
-            raise Unavailable("encryption: the data key was just deleted; try again")
+            raise Unavailable("encryption: the data key has just been deleted; try again")
         return key
 
     async def _load(self, version: int) -> DataKey | None:
         stored = await self._store.find(version)
         if stored is None:
             # Not the same as deleted: the table may have been restored without this row.
-            raise Unavailable(f"encryption: data key {version} is missing in the directory table")
+            raise Unavailable(f"encryption: data key {version} is missing from the directory table")
         return await self._unwrap(stored)
 
     async def _unwrap(self, stored: StoredKey) -> DataKey | None:

@@ -18,7 +18,7 @@ class WrappedKey(NamedTuple):
 
 
 class KeyWrapper(Protocol):
-    """A KMS key or the keys of a file.
+    """A KMS key or the keys in a key file.
 
     Every method raises Unavailable if the key cannot be used now.
     """

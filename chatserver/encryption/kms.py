@@ -50,7 +50,7 @@ class KmsKey:
         return response["Plaintext"], self._parse_wrapped(response)
 
     async def wrap(self, secret: bytes, context: Context) -> WrappedKey:
-        """Return a data key wrapped by the key (Encrypt)."""
+        """Return a data key wrapped by this KMS key (Encrypt)."""
         response = await self._call(
             "encrypt", KeyId=self._key, Plaintext=secret, EncryptionContext=dict(context)
         )

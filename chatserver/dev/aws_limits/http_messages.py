@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages of the DynamoDB proxy. Each body needs a Content-Length."""
+"""HTTP/1.1 messages for the DynamoDB proxy. Each body needs a Content-Length."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def find_header(head: bytes, name: str) -> str:
 
 
 def make_head(head: bytes) -> bytes:
-    """Return the head of the proxy's own requests, without operation and length.
+    """Return the head of the proxy's own requests, without the headers for operation and length.
 
-    `head` is of a client request. Its signature is copied, because the local server requires a
-    signature but does not verify it.
+    `head` is the head of a client request. Its signature is copied, because the local server
+    requires a signature but does not verify it.
     """
     names = ("host", "authorization", "x-amz-date", "content-type")
     lines = [f"{name}: {find_header(head, name)}\r\n" for name in names]
@@ -55,7 +55,7 @@ def encode_call(own_head: bytes, operation: str, body: bytes) -> bytes:
 
 
 def encode_response(status: int, body: bytes, request_id: str) -> bytes:
-    """Return a response of DynamoDB."""
+    """Return a response in DynamoDB's format."""
     reason = http.HTTPStatus(status).phrase.encode()
     return (
         b"HTTP/1.1 %d %b\r\nContent-Type: application/x-amz-json-1.0\r\nx-amzn-RequestId: %b\r\n"

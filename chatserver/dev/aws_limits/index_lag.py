@@ -1,11 +1,11 @@
 """Index lag: a write becomes visible in the indexes after a delay.
 
-For each recent write, the previous item is kept, and queries of an index use it: an added item is
-missing, a removed item is still present, and a changed item has its old entry. Each page is
-filtered, ordered and limited as by AWS.
+The previous item of each recent write is kept, and index queries use it: an added item is missing,
+a removed item is still present, and a changed item has its old entry. Each page is filtered,
+ordered and limited as by AWS.
 
-Bounds: at most `CHANGES_MAX` writes are kept; then the oldest become visible early. A Scan of an
-index returns removed and old entries in its last page.
+Bounds: at most `CHANGES_MAX` writes are kept; beyond that, the oldest become visible early. A Scan
+of an index returns removed items and old entries on its last page.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class IndexLag:
         self._count = 0
 
     def record(self, key: ItemKey, before: Item | None) -> None:
-        """Record a completed write and the previous item."""
+        """Record a completed write, and the item before the write."""
         waiting = self._changes.setdefault(key, collections.deque())
-        # The writes of an item become visible in their order.
+        # Writes to one item become visible in order.
         earliest = waiting[-1].visible_at if waiting else 0.0
         visible_at = max(self._clock() + self._delay(), earliest)
         waiting.append(_Change(visible_at, key, before))

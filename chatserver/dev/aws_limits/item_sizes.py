@@ -1,4 +1,4 @@
-"""Sizes of items in bytes and units, as AWS counts them.
+"""Item sizes in bytes and capacity units, as AWS counts them.
 
 Source: *DynamoDB item sizes and formats* and *Read and write operations* in the Developer Guide.
 """
@@ -14,11 +14,11 @@ Item = Mapping[str, Mapping[str, Any]]
 WRITE_UNIT_BYTES: Final = 1024
 READ_UNIT_BYTES: Final = 4096
 TRANSACTION_FACTOR: Final = 2
-_NESTED_BYTES: Final = 3  # of a list or map, plus one for each element
+_NESTED_BYTES: Final = 3  # overhead of a list or map, plus one byte per element
 
 
 def count_bytes(item: Item) -> int:
-    """Return the size of an item: names and values of its attributes."""
+    """Return the size of an item in bytes: its attribute names and values."""
     return sum(len(name.encode()) + _count_value(value) for name, value in item.items())
 
 
@@ -59,7 +59,7 @@ def _count_value(value: Mapping[str, Any]) -> int:
 
 
 def _count_number(text: str) -> int:
-    """Return about a byte per two significant digits, plus one, plus one if negative."""
+    """Return the size in bytes: one per two digits, plus one, plus one for a minus sign."""
     mantissa = text.lower().partition("e")[0].lstrip("+-").replace(".", "").strip("0")
     return math.ceil(len(mantissa) / 2) + 1 + text.startswith("-")
 

@@ -1,7 +1,7 @@
 """HTTP proxy in front of a DynamoDB server, which applies `Rules` to each request.
 
 Each client connection has its own connection to the server. `GET /` returns the number of
-refusals by error code.
+refusals per error code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DynamoDB requests: their actions, the keys of their items, and error responses."""
+"""DynamoDB requests: actions, item keys and error responses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TableInfo:
     indexes: tuple[IndexInfo, ...]
 
     def get_key(self, item: Item) -> ItemKey:
-        """Return the key of an item, or of a `Key`."""
+        """Return the key in an item, or in the `Key` of a request."""
         return self.name, tuple(to_text(item[name]) for name in self.key)
 
     def get_partition(self, item: Item) -> str:
@@ -75,7 +75,7 @@ class Action:
 
     @property
     def place(self) -> Item:
-        """The item of a put, or the key of another action."""
+        """The item of a put; for other actions, the key."""
         place: Item = self.body["Item"] if self.kind == "put" else self.body["Key"]
         return place
 
@@ -95,12 +95,12 @@ class Action:
 
 
 def to_text(value: Mapping[str, Any]) -> str:
-    """Return the content of a key attribute."""
+    """Return the value of a key attribute as text."""
     return str(next(iter(value.values())))
 
 
 def parse_table(description: Mapping[str, Any]) -> TableInfo:
-    """Return the keys and indexes of a table, from DescribeTable."""
+    """Return the keys and indexes of a table from its DescribeTable response."""
     key = _key_names(description)
     indexes = []
     for index in description.get("GlobalSecondaryIndexes") or []:
@@ -119,7 +119,7 @@ def _key_names(description: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def list_actions(operation: str, body: Mapping[str, Any]) -> list[Action]:
-    """Return the actions of a request, in its order. Queries and scans have none."""
+    """Return the actions in a request, in order. Queries and scans have none."""
     if operation in SINGLE_WRITES:
         return [Action(SINGLE_WRITES[operation], body["TableName"], body)]
     if operation == "GetItem":
@@ -156,18 +156,18 @@ class Refused(Exception):
 
 
 def make_throttling_error() -> Refused:
-    """Return the error of a request that exceeds the limit of a partition."""
+    """Return the error for a request that exceeds the limit of a partition."""
     return Refused("ProvisionedThroughputExceededException", THROUGHPUT)
 
 
 def make_conflict_error() -> Refused:
-    """Return the error of a single write during a transaction on its item."""
+    """Return the error for a single write while a transaction runs on its item."""
     text = "Transaction is ongoing for the item"
     return Refused("TransactionConflictException", text)
 
 
 def make_cancellation_error(codes: Sequence[str]) -> Refused:
-    """Return the error of a transaction, with the reason of each action (`None`: no reason)."""
+    """Return the error for a transaction, with a reason for each action (`None`: no reason)."""
     messages = {
         "TransactionConflict": "Transaction is ongoing for the item",
         "ProvisionedThroughputExceeded": THROUGHPUT,

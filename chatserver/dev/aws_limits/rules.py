@@ -1,8 +1,8 @@
-"""Handling of one request by the rules of AWS: checks, execution and accounting.
+"""Handling of one request by AWS's rules: checks, execution and accounting.
 
-Steps of a write: check conflicts, lock its items (in tables with an index), load the previous
-items, check the limits of the partitions, call the local server. So a refused request has not been
-applied.
+Steps of a write: check for conflicts, lock the items (in tables with an index), load the previous
+items, check the partition limits, call the local server. The call comes last, so a refused request
+has not been applied.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from chatserver.dev.aws_limits.requests import (
 
 Body = dict[str, Any]
 _SCHEMA_CHANGES: Final = ("CreateTable", "UpdateTable", "DeleteTable")
-_READS_MAX: Final = 100  # of one BatchGetItem
+_READS_MAX: Final = 100  # per BatchGetItem
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits and delays. The defaults are the limits of AWS, and typical delays."""
+    """Limits and delays. The defaults are AWS's limits and typical delays."""
 
-    write_units: float = 1000.0  # of one partition, per second
+    write_units: float = 1000.0  # per partition and second
     read_units: float = 3000.0
     burst_s: float = 1.0
     transaction_ms: float = 10.0  # minimum duration of a transaction
     index_lag_ms: tuple[float, float] = (50.0, 500.0)
-    unprocessed_share: float = 0.02  # of the items of batches
+    unprocessed_share: float = 0.02  # of the items in a batch
     seed: int = 0
 
 
@@ -339,7 +339,7 @@ class Rules:
             self._locks[key] = lock, users - 1
 
     async def _load_images(self, writes: Sequence[ItemRequest], server: Server) -> None:
-        """Load the previous items of writes in tables with indexes."""
+        """Load the previous items for writes to tables with indexes."""
         by_key = {write.key: write for write in writes if is_image_needed(write)}
         keys = list(by_key)
         for start in range(0, len(keys), _READS_MAX):
@@ -361,7 +361,7 @@ class Rules:
                 request = response.get("UnprocessedKeys") or {}
 
     def _has_room(self, write: ItemRequest) -> bool:
-        """Return whether the partitions of the table and of each changed index have units left."""
+        """Return whether the table partition and each changed index partition have units left."""
         name = write.table.name
         places = [write.partition]
         places += [(f"{name}/{index.name}", value) for index, value in write.list_indexes()]

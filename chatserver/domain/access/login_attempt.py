@@ -23,4 +23,4 @@ class LoginAttempt:
     used: int = 0
     is_over_budget: bool = False
     is_guess: bool = False
-    is_counted: bool = False  # in the budget of the account
+    is_counted: bool = False  # counts against the budget of the account

@@ -25,7 +25,7 @@ _LOOKS_LIKE = str.maketrans("0134578", "oleastb", "-_")
 
 
 def compute_skeleton(name: str) -> str:
-    """Return a text that is equal for names that look alike, such as ``r00t`` and ``root``."""
+    """Return a string that is the same for names that look alike, such as ``r00t`` and ``root``."""
     text = name.casefold().translate(_LOOKS_LIKE).replace("rn", "m").replace("vv", "w")
     return text.replace("i", "l")
 

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple, Protocol
 from chatserver.errors import BadRequest
 
 TENANT_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,31}"
-# First components of the object keys of the deployment without a tenant.
+# First components of object keys in a deployment without a tenant.
 RESERVED_TENANTS: Final = frozenset(
     {"analytics", "archive", "attachments", "bodies", "exports", "thumbs", "uploads"}
 )
 
 
 def format_tenant(tenant: str) -> str:
-    """Return the text for a tenant in messages; `tenant` is empty without tenants."""
+    """Return how messages refer to a tenant; `tenant` is empty without tenants."""
     return f"tenant {tenant}" if tenant else "the deployment without a tenant"
 
 
@@ -34,14 +34,14 @@ def parse_tenant(text: str) -> str:
 
 
 class RemainingData(NamedTuple):
-    """Some places that still have data of a tenant, and the number of places checked."""
+    """Names of some data that a tenant still has, and how many places were checked."""
 
     found: list[str]
     checked: int
 
 
 class TenantStore(Protocol):
-    """A store with data of one tenant, used to delete and audit the tenant.
+    """One store with data of a tenant, for deleting the tenant and checking that nothing remains.
 
     Features register a function that opens their stores (`Feature.tenant_stores`).
     """
@@ -56,14 +56,14 @@ class TenantStore(Protocol):
         """
 
     async def find_remaining(self, limit: int) -> RemainingData:
-        """Return at most `limit` places that still have data of the tenant."""
+        """Return at most `limit` names of data that the tenant still has."""
 
 
 class WriteFence:
     """Stops all calls of a process to DynamoDB and S3 while its tenant is blocked.
 
     Two sources report blocks: Redis (within a second), and the schema item in DynamoDB, which also
-    works if Redis was replaced or is down.
+    works if Redis has been replaced or is down.
     """
 
     def __init__(self) -> None:
@@ -86,10 +86,10 @@ class WriteFence:
             self._changed.set()
 
     async def wait_changed(self, within_s: float) -> None:
-        """Wait until a source reports a change, at most `within_s`.
+        """Wait up to `within_s` seconds until a source reports a change.
 
-        Changes since the last call also count. When one source changes, read the other one: Redis
-        reports a block and its end long before the next check of the schema item.
+        Changes since the last call also count. The caller then reads the schema item: Redis reports
+        a block and its end long before the next periodic check of that item.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):

@@ -1,4 +1,4 @@
-"""Admin routes for accounts and their devices, for the servers of the host application."""
+"""Admin routes for accounts and their devices, for the host application's servers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AnyUser(msgspec.Struct, frozen=True):
 
 
 def build_admin_accounts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of accounts below ``/v1/admin/users``."""
+    """Return the account routes below ``/v1/admin/users``."""
     return [*_build_user_routes(container), *_build_device_routes(container)]
 
 

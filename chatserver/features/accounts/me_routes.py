@@ -31,7 +31,7 @@ class Me(msgspec.Struct, frozen=True):
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Profile changes; null or an empty text removes a field."""
+    """Profile changes; null or an empty string removes a field."""
 
     name: Annotated[str, Meta(max_length=200)] | UnsetType | None = UNSET
     about: Annotated[str, Meta(max_length=1000)] | UnsetType | None = UNSET
@@ -48,7 +48,7 @@ def build_me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/me", opt={"rule": user_or_key("users:read")})
     async def get_me(actor: Actor, principal: Caller) -> Me:
-        """Return the calling user; the first request of a user creates the account."""
+        """Return the calling user; a user's first request creates the account."""
         return show(await accounts.get_profile(actor), principal)
 
     @patch("/v1/me", opt={"rule": user_or_key("users:write")})
