@@ -1,6 +1,6 @@
 """Early refusal of rate-limited logins, before the HTTP framework runs.
 
-A refusal here costs less than a tenth of a refusal by the framework. When Redis refuses a login,
+A refusal here costs less than a tenth of what one in the framework costs. If Redis refuses a login,
 `LoginRateLimits` caches the time at which the refusal ends. Before that time, the middleware
 refuses the login without calling Redis, with the same response as the login handler. All other
 requests are passed on unchanged.
@@ -107,7 +107,7 @@ class EarlyRefusals:
         return 0
 
     async def _delay_refusal(self, wait_ms: int, network: str, receive: Receive) -> int | None:
-        """Delay a refusal; return the delay in ms, or None if the client disconnected."""
+        """Delay a refusal; return the delay in ms, or None if the client has disconnected."""
         delayed, delay_ms = self._delayed, min(wait_ms, DELAY_MS_MAX)
         if delayed[network] >= DELAYED_OF_NETWORK_MAX or delayed.total() >= self._delayed_max:
             return 0

@@ -1,4 +1,4 @@
-"""HTTP routes of accounts: registration, login, token refresh, logout, devices and passwords.
+"""Account HTTP routes: registration, login, token refresh, logout, devices and passwords.
 
 The demo login exists only in `chatserver dev` and issues a token to any caller. It therefore
 accepts only direct connections from this machine, and `Settings` rejects demo users unless the
@@ -124,7 +124,8 @@ def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
                 )
         return Response(granted, status_code=status, cookies=response_cookies)
 
-    # Not `creates`: it would store responses that contain tokens. A retry finds the same login.
+    # The option `creates` is not set, because it would store responses, which contain tokens here.
+    # A retry finds the same login without it.
     @post("/v1/auth/register", opt={"rule": ANYONE, "accepts_key": True})
     async def register(
         data: JSONBody[Registration], request: Request[Any, Any, Any]
@@ -252,7 +253,7 @@ class PasswordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of devices and passwords; none if local accounts are disabled."""
+    """Return the device and password routes; none if local accounts are disabled."""
     if not container.settings.auth.local_accounts:
         return []
     accounts, logins = (
@@ -288,7 +289,7 @@ def build_devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 async def build_device_page(
     container: StorageContainer, user: UserId, current: str | None, limit: int, cursor: str | None
 ) -> Page[Device]:
-    """Return a page of a user's logins; `current` is the device of the caller."""
+    """Return a page of a user's logins; `current` is the caller's device."""
     rows, following = container.cursors.slice_page(
         f"devices of {user}",
         await container.get(AccountContainer).logins.list_live(user),

@@ -1,4 +1,4 @@
-"""Example items of accounts, for the generated documents of the tables."""
+"""Example account items, for the generated table documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HASH: Final = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$aGFzaA"
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return the password of a user, and an entry of the user search."""
+    """Return a user's password item and a user search entry."""
     if table is not DIRECTORY:
         return []
     return [

@@ -39,7 +39,7 @@ _LETTERS: Final = str.maketrans(
 
 
 def split_words(text: str) -> list[str]:
-    """Return the normalized words of a text, in order and without duplicates."""
+    """Return the normalized words in `text`, in order and without duplicates."""
     decomposed = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(char for char in decomposed if not _is_ignored(char))
     words = _WORD.findall(unicodedata.normalize("NFC", plain.casefold()).translate(_LETTERS))

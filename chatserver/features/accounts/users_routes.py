@@ -1,4 +1,4 @@
-"""HTTP routes of user profiles, visible to users who share a chat, and of the user search."""
+"""HTTP routes for user search, and for profiles of users who share a chat with the caller."""
 
 from __future__ import annotations
 

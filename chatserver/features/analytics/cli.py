@@ -45,7 +45,7 @@ def analytics() -> None:
     "--warm",
     "with_warm",
     is_flag=True,
-    help="Also export messages that are not archived yet. Costs at least one read unit per chat.",
+    help="Also export unarchived messages. Costs at least one read unit per chat.",
 )
 @click.option(
     "--all",
@@ -194,7 +194,7 @@ def table(form: str, tenants: tuple[str, ...], first_date: str | None) -> None:
     help="Read a local copy of the files instead of S3.",
 )
 def query(sql: str, form: str, max_rows: int, folder: Path | None) -> None:
-    """Run a SELECT statement on table `messages`, which contains the exported messages.
+    """Run a SELECT statement on the table `messages`, which contains the exported messages.
 
     Read-only. Requires S3, or --files.
     """
@@ -239,7 +239,7 @@ def _print_result(result: Result, form: str) -> None:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Convert a value of a result to a JSON value."""
+    """Convert a result value to a JSON value."""
     match value:
         case datetime.datetime():
             return value.isoformat(" ")

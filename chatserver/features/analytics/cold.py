@@ -1,4 +1,4 @@
-"""S3 objects of analytics: Parquet files, which are replaced with conditional writes.
+"""Analytics objects in S3: Parquet files, which are replaced with conditional writes.
 
 For their keys, see `chatserver.features.analytics.model`.
 """
@@ -14,9 +14,9 @@ from chatserver.features.analytics.model import PREFIX, FileFacts
 from chatserver.task_groups import map_concurrently
 
 FILE_BYTES_MAX: Final = 268_435_456
-PAGE_MAX: Final = 1000  # AWS limit of a LIST page
+PAGE_MAX: Final = 1000  # AWS limit per LIST page
 CALLS_IN_FLIGHT_MAX: Final = 16
-TAIL_BYTES: Final = 65_536  # size of the first read for the metadata of a file
+TAIL_BYTES: Final = 65_536  # size of the first read of a file's metadata
 
 
 class StoredFile(NamedTuple):
@@ -82,8 +82,8 @@ class ParquetFiles:
             Atomic: readers get either the old or the new file.
 
         Raises:
-            Conflict: another process changed the file, or an earlier attempt of this call wrote it.
-                Read the source again.
+            Conflict: another process has changed the file, or an earlier attempt of this call has
+                written it. Read the source again.
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         try:

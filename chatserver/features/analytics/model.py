@@ -106,7 +106,7 @@ class Unit:
     """A range of a chat's entries, ``[first, last]``, that is exported together.
 
     `sha256` is the digest of the exported rows. `version` identifies their source. Both are empty
-    until the files are written.
+    until the files have been written.
     """
 
     chat: ChatId
@@ -118,7 +118,7 @@ class Unit:
 
 
 class ChatFacts(NamedTuple):
-    """Properties of a chat that affect its rows. `erased`: its users who are erased."""
+    """Properties of a chat that affect its rows. `erased`: users whose data has been erased."""
 
     kind: str | None = None
     users: Sequence[str] = ()  # direct chats only
@@ -226,12 +226,12 @@ class FileFacts(NamedTuple):
 
 
 def day_prefix(date: str, tenant: str) -> str:
-    """Return the prefix of all files of a date."""
+    """Return the prefix of all files for a date and tenant."""
     return f"{PREFIX}date={date}/tenant={tenant or DEFAULT_TENANT}/"
 
 
 def object_key(date: str, tenant: str, batch: str) -> str:
-    """Return the key of the file of a batch for one date."""
+    """Return the key of a batch's file for one date."""
     return f"{day_prefix(date, tenant)}part-{batch}.parquet"
 
 

@@ -1,1 +1,1 @@
-"""Use cases of accounts and logins."""
+"""Account and login use cases."""

@@ -1,4 +1,4 @@
-"""Use cases of accounts with passwords: registration, login, passwords and profiles.
+"""Use cases for accounts with passwords: registration, login, passwords and profiles.
 
 A wrong user name and a wrong password get the same response, after the same work. Rate limits apply
 before that work:
@@ -7,7 +7,7 @@ before that work:
   not count against the owner's devices. If unknown devices together make too many wrong guesses for
   an account, each of them must wait some seconds longer, but none is locked out.
 - A known device, which presents a device token from an earlier login, has its own limit.
-- A user who is already logged in has a separate limit per account.
+- Password checks for a user who is already logged in have a separate limit per account.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Accounts:
 
         Raises:
             BadRequest, TooLarge: the name is not allowed.
-            Conflict: a user of this name exists.
+            Conflict: a user with this name exists.
         """
         display_name = None if name is None else parse_name(name)
         parse_person_id(user, "user")
@@ -191,7 +191,7 @@ class Accounts:
         Raises:
             Unauthenticated: name or password is wrong.
             Banned: name and password are right, but the user is banned.
-            Conflict: `key` was used for another request.
+            Conflict: `key` has been used for another request.
             RateLimited: too many attempts from this network or known device.
         """
         network = get_network(address)
@@ -248,7 +248,7 @@ class Accounts:
         await self._rows.put_hash(attempt.account, new_hash, stored.changed_ms, stored.hash)
 
     async def _check_unchanged(self, user: UserId, grant: Grant, changed_ms: int) -> None:
-        """End a new login if the password changed while the login was created."""
+        """End a new login if the password changed while the login was being created."""
         now = await self._rows.find_credential(user)
         if now is None or now.changed_ms != changed_ms:
             await self._revocation.end_logins(user, [grant.login], "the password was changed")
@@ -321,12 +321,12 @@ class Accounts:
         *,
         is_discoverable: bool | None = None,
     ) -> User:
-        """Change `name` and `about`; None or an empty text removes a field.
+        """Change `name` and `about`; None or an empty string removes a field.
 
         `is_discoverable`: whether others can find the user by name; None keeps the setting.
 
         Raises:
-            BadRequest, TooLarge: a text is not allowed.
+            BadRequest, TooLarge: a value is not allowed.
             NotFound: the user does not exist.
         """
         wanted: dict[str, str | None] = {}

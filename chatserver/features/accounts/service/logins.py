@@ -39,7 +39,7 @@ log = structlog.get_logger()
 ACCESS_TTL_S = 900  # lifetime of an access token
 
 REFRESH_GRACE_S = 30  # a used refresh token is accepted for this time
-DEVICES_MAX = 50  # logins of one user; a further one ends the least recently used
+DEVICES_MAX = 50  # logins per user; a further login ends the least recently used one
 
 TRIES_MAX = 4
 REFUSED = "refresh token is invalid or revoked; log in again"
@@ -108,7 +108,8 @@ class Logins:
             Idempotent by `key` until the refresh token is used, for at most `KEY_S`.
 
         Raises:
-            Conflict: `key` was used for another request, or its login was refreshed or has ended.
+            Conflict: `key` has been used for another request, or its login has been refreshed or
+                has ended.
             Unavailable: no tokens were issued.
         """
         if (
@@ -138,7 +139,8 @@ class Logins:
         The caller must have checked the password.
 
         Raises:
-            Conflict: the key was used for another request, or the login was refreshed or has ended.
+            Conflict: the key has been used for another request, or the login has been refreshed or
+                has ended.
         """
         login = await self._rows.find_login(user, _derive_login_id(user, key))
         if login is None:

@@ -22,7 +22,7 @@ CHECKED_MAX: Final = 40
 
 
 class UserSearch:
-    """Use case of the user search."""
+    """The user search use case."""
 
     def __init__(self, entries: SearchEntries, rows: AccountRows, blocks: BlockPolicy) -> None:
         self._entries = entries

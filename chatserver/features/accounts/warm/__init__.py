@@ -1,1 +1,1 @@
-"""DynamoDB items of accounts: password hashes, profiles, and the entries of the user search."""
+"""DynamoDB account items: password hashes, profiles, and user search entries."""

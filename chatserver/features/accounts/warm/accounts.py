@@ -1,4 +1,4 @@
-"""Password hashes and profiles in DynamoDB table `directory`. `LoginRows` stores the logins.
+"""Password hashes and profiles in the DynamoDB table `directory`. `LoginRows` stores the logins.
 
 | record       | `PK`       | `SK`          | attributes     |
 |--------------|------------|---------------|----------------|
@@ -42,7 +42,7 @@ class Credential:
 
     def encode(self) -> Item:
         """Return the item."""
-        # SK repeats the user; otherwise index `by_member` would have one partition for all rows.
+        # SK repeats the user; otherwise the index `by_member` would have all rows in one partition.
         item = records.row_key(records.user_key(self.user), f"cred#{self.user}")
         item[Field.HASH] = {"S": self.hash}
         item[Field.CHANGED] = {"N": str(self.changed_ms)}
@@ -69,7 +69,7 @@ class AccountRows(LoginRows):
             Atomic. With a login, a retry after a lost response succeeds.
 
         Raises:
-            Conflict: a user of this name exists.
+            Conflict: a user with this name exists.
             Unavailable: the user may have been created.
         """
         wanted = [User(user, name, now_ms).encode()]
@@ -126,7 +126,7 @@ class AccountRows(LoginRows):
                 await self._client.call("transact_write_items", request)
                 break
             except ConditionFailed:
-                # The user has no profile row yet, was erased, or another request changed the user.
+                # The user has no profile row yet or has been erased, or another request changed it.
                 await self._profiles.make_info(user)
         else:
             raise Unavailable(f"user {user}: too many concurrent profile changes; try again")
@@ -138,7 +138,7 @@ class AccountRows(LoginRows):
     def _build_profile_actions(
         self, record: User, wanted: Mapping[str, Value | None], *, is_discoverable: bool | None
     ) -> list[dict[str, Any]]:
-        """Return the actions that change a profile if it still has the name and words read."""
+        """Return the actions that change a profile if its name and words are as in `record`."""
         name = wanted.get(Field.NAME, record.name)
         is_kept = bool(record.words) if is_discoverable is None else is_discoverable
         words = list_search_words(record.user, str(name or "")) if is_kept else ()

@@ -1,4 +1,4 @@
-"""Entries of the user search in DynamoDB table `directory`.
+"""User search entries in the DynamoDB table `directory`.
 
 | record | `PK`                   | `SK`                 | attributes |
 |--------|------------------------|----------------------|------------|
@@ -84,7 +84,7 @@ class SearchEntries:
         ]
 
     async def remove(self, user: str) -> int:
-        """Delete the entries of an erased user; return their number. Idempotent."""
+        """Delete the entries of an erased user; return how many. Idempotent."""
         key = row_key(user_key(user), user_key(user))
         item = await find_item(self._client, self._table, key)
         words = find_texts(item or {}, Field.WORDS)
