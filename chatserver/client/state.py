@@ -1,8 +1,7 @@
 """The client as a pure state machine.
 
-Its input is frames, commands and time; its output is frames, events and responses.
-
-It has no I/O, clock or randomness: each input comes with the time `now`, in monotonic seconds.
+Its input is frames, commands and time; its output is frames, events and responses. It has no I/O,
+clock or randomness: each input comes with the time `now`, in seconds of any monotonic clock.
 `chatserver.client.client` owns the socket and transfers frames in both directions.
 
 The state is the cursor, the loaded chats, the outbox and the open requests. Invariants:
@@ -134,7 +133,7 @@ class ClientState:
             fields["cursor"] = msgspec.to_builtins(self.cursor)
             # An unverified log has no known position in the current epoch.
             known = [c for c in self.chats.values() if c.is_large and not c.log.is_unverified]
-            # Chats beyond the limit start at their newest entry; older ones are read from history.
+            # Chats beyond the limit start at their newest entry; history has the older entries.
             large = {chat.id: chat.log.shown or 0 for chat in known[:LARGE_MAX]}
             if large:
                 fields["large"] = large

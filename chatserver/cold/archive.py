@@ -27,7 +27,7 @@ from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
 LOADS_MAX: Final = 4
-ENTRY_BYTES: Final = 800  # memory per entry, in addition to its line
+ENTRY_BYTES: Final = 800  # memory per entry, in addition to its JSON line
 
 
 class SegmentObjects:
@@ -47,7 +47,7 @@ class SegmentObjects:
         self._loading: dict[str, asyncio.Lock] = {}
 
     async def encode(self, entries: Sequence[Message], tag: str) -> tuple[Segment, bytes]:
-        """Return a segment for `entries`, and its object. Raises CorruptData, Unavailable."""
+        """Return the segment for `entries`, and its content. Raises CorruptData, Unavailable."""
         key = None if self._cipher is None else await self._cipher.get_current()
         return await asyncio.to_thread(encode_segment, entries, tag, key)
 

@@ -41,7 +41,9 @@ async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]
     wanted = [_make_cors_rule(settings)] if settings.origins else []
     if (rules := _merge(existing, wanted)) is not None:
         await store.call("put_bucket_cors", CORSConfiguration={"CORSRules": rules})
-        changes.append(BucketChange("changed", f"pages: {', '.join(settings.origins)}"))
+        changes.append(
+            BucketChange("changed", f"CORS rule for pages: {', '.join(settings.origins)}")
+        )
     existing = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
     if (rules := _merge(existing, _make_lifecycle_rules(store.prefix, settings))) is not None:
         lifecycle = {"Rules": rules}
@@ -56,7 +58,7 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
     rules = await _find_rules(store, "get_bucket_cors", "CORSRules")
     wanted = [_make_cors_rule(settings)] if settings.origins else []
     if _merge(rules, wanted) is not None:
-        missing.append(f"pages of {', '.join(settings.origins)} may not upload")
+        missing.append(f"web pages at {', '.join(settings.origins)} may not upload")
     rules = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
     if _merge(rules, _make_lifecycle_rules(store.prefix, settings)) is not None:
         missing.append("unfinished uploads, exports and parts are not deleted")

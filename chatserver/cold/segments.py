@@ -63,7 +63,7 @@ class Unpacked(NamedTuple):
 def encode_segment(
     entries: Sequence[Message], tag: str = "", key: DataKey | None = None
 ) -> tuple[Segment, bytes]:
-    """Return a segment for `entries`, and its object. CPU-bound: do not call on an event loop.
+    """Return the segment for `entries`, and its content. CPU-bound: do not call on an event loop.
 
     `key` encrypts the bodies and file names.
 

@@ -156,8 +156,8 @@ class Server:
         """Start the server and wait until it is ready.
 
         Raises:
-        ConfigError: the port is in use, or the server ended or was not ready in time; the error
-            includes its last log lines.
+            ConfigError: the port is in use, or the server ended or was not ready in time; the error
+                includes its last log lines.
         """
         launch = self.launch
         if not is_port_free(launch.port):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SMALL_AGAIN = 0.8  # share of the limit; below 1, so that a join or leave rarely causes a transition
+SMALL_AGAIN = 0.8  # share of the limit; below 1, to prevent repeated transitions
 
 
 def is_large_after(count: int, fanout_max: int, *, was_large: bool) -> bool:

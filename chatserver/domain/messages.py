@@ -141,9 +141,9 @@ class PendingDraft:
 class InboxPositions:
     """Seqs of a message in the inboxes of `Audience.inline_users`, in the same order.
 
-    `firsts` has, for each user, the seq of the chat's first message in the commit call. `offset` is
-    the number of messages before this one. `remote_gateways` has each user's gateways; None if no
-    user is on another gateway.
+    `firsts` has, for each user, the inbox seq of the chat's first message in the commit call.
+    `offset` is the number of messages before this one. `remote_gateways` has each user's gateways;
+    None if no user is on another gateway.
     """
 
     __slots__ = ("firsts", "offset", "remote_gateways")

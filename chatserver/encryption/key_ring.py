@@ -1,8 +1,8 @@
 """Key ring: creates, unwraps and caches the data keys of one tenant.
 
 A cached key is used for `encryption.cache_s` seconds after it has been unwrapped. After half of
-that time, its next use unwraps it again, so that a key in regular use survives a shorter outage of
-KMS or DynamoDB. The deletion of a key takes effect within `cache_s`.
+that time, its next use unwraps it again. A key in regular use therefore survives an outage of KMS
+or DynamoDB for up to `cache_s` / 2. The deletion of a key takes effect within `cache_s`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ of another request that is still running:
 | TransactGetItems   | TransactWriteItems, a single write, BatchWriteItem                  |
 
 All other requests are accepted: reads without a transaction, writes to an item that is being read,
-and transactions on an item with a running single write. The guide does not list BatchWriteItem in
-a transaction; here, the item is returned as unprocessed. A ConditionCheck conflicts like a write.
+and transactions on an item with a running single write. The guide does not list BatchWriteItem
+during a transaction; here, the item is returned as unprocessed. A ConditionCheck conflicts like a
+write.
 """
 
 from __future__ import annotations
