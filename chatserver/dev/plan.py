@@ -234,7 +234,7 @@ def require_aws_limits() -> None:
         ConfigError: the server is ministack, which verifies the signature of each request.
     """
     if not has_binary("dynoxide"):
-        raise ConfigError(["--aws-limits needs the local DynamoDB server from npm; install npm"])
+        raise ConfigError(["--aws-limits needs the DynamoDB server dynoxide; install it with npm"])
 
 
 def fallback_notes() -> list[str]:
@@ -242,7 +242,7 @@ def fallback_notes() -> list[str]:
     notes = []
     if not has_binary("dynoxide"):
         notes.append(
-            "DynamoDB: npm is missing, using ministack instead. It is slower, and loses data in "
-            "a crash; Ctrl-C saves it."
+            "DynamoDB: npm is missing, so ministack is used instead. ministack is slower, and loses "
+            "data in a crash; Ctrl-C saves the data."
         )
     return notes

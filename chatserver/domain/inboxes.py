@@ -54,7 +54,7 @@ class ListedChat:
 class LargePeriod:
     """A period in which a chat was large, so that users read its entries from the chat's log."""
 
-    notice: Seq  # inbox seq of the notification; 0 if it is older than the inbox
+    notice: Seq  # inbox seq of its latest notification (start or end); 0 if older than the inbox
     since: Seq  # entries above this chat seq are read from the log
     until: Seq | None = None  # entries above this chat seq are in the inbox again
 

@@ -78,7 +78,7 @@ class KeyFile:
             return self._keys[name].decrypt(nonce, data, _associated_data(context))
         except (InvalidTag, ValueError) as exc:
             raise Unavailable(
-                f"{_NAME}: key {name} cannot unwrap the data key of {dict(context)}"
+                f"{_NAME}: key {name} cannot unwrap the data key for {dict(context)}"
             ) from exc
 
 

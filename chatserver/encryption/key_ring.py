@@ -125,7 +125,7 @@ class KeyRing:
             if await self._store.create(created):
                 log.info("encryption.key_created", version=version, by=wrapped.by)
                 return created
-        raise Unavailable("encryption: too many concurrent versions of the data key; try again")
+        raise Unavailable("encryption: other processes keep creating new data keys; try again")
 
     async def rewrap(self, key: StoredKey) -> WrappedKey:
         """Return a data key wrapped by the current KMS key or key file. Raises Unavailable."""

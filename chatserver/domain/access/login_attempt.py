@@ -1,4 +1,4 @@
-"""A login attempt: its source, its account, and how it is treated in the queue. No I/O."""
+"""A login attempt: source, account, and treatment in the queue of password checks. No I/O."""
 
 from __future__ import annotations
 
