@@ -242,7 +242,7 @@ def fallback_notes() -> list[str]:
     notes = []
     if not has_binary("dynoxide"):
         notes.append(
-            "DynamoDB: npm is missing, so ministack is used instead. ministack is slower, and loses "
+            "DynamoDB: npm is missing, so ministack is used instead. ministack is slower and loses "
             "data in a crash; Ctrl-C saves the data."
         )
     return notes

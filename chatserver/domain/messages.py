@@ -283,7 +283,7 @@ def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
 
 
 def get_generation_phase(chat: str) -> int:
-    """Return how many seconds earlier a chat's reference generations start (in Lua, `phase`).
+    """Return by how many seconds a chat's reference generations start earlier (Lua: `phase`).
 
     Offsets differ, so that the references of all chats do not expire at the same moment.
     """
