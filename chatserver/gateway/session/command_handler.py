@@ -1,13 +1,13 @@
 """Command handler for client frames: rate limits, requests, sends and acks.
 
-Each request gets exactly one response with its id: a result or an `error`. To preserve their order,
-frames are held while one of these is pending:
+Each request gets exactly one response with its id: a result or an `error`. So that frames are
+processed in order, they are held while one of these is pending:
 
 - `hello` or a snapshot
 - a request to Redis for more rate limit tokens
 - a lookup for an earlier send
 
-Requests held too long are answered with `unavailable` (promise P9).
+Requests held too long get the error `unavailable` (promise P9).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ HELD_TIMEOUT_S = 5.0  # a request held longer than this is refused
 
 REQUESTS_IN_FLIGHT_MAX = 32
 HELD_FRAMES_MAX = 64
-LIVE = Stage.LIVE  # a global is faster; the comparison runs for every frame
+LIVE = Stage.LIVE  # used for every frame; a global is faster than an enum attribute
 
 
 class CommandHandler:
@@ -142,7 +142,7 @@ class CommandHandler:
                 self._refuse(codec.find_request_id(payload), exc)
 
     def handle_disconnect(self) -> None:
-        """End the session with its connection; pending responses are dropped."""
+        """End the session when its connection ends; pending responses are dropped."""
         self.session.end()
 
     def record_slow_close(self, waiting_bytes: int) -> None:
@@ -214,7 +214,7 @@ class CommandHandler:
     def _wait_for_token(
         self, allowance: Allowance, payload: bytes, number: int | None, cost: int
     ) -> None:
-        """Hold the frame and request tokens from Redis; refuse it if the limit is reached."""
+        """Hold the frame until Redis grants tokens; refuse it if the user has reached the limit."""
         wait_ms = allowance.wait_ms(cost)
         if wait_ms == 0:
             self._state.hold()
@@ -293,7 +293,7 @@ class CommandHandler:
         self._context.tasks.spawn(run(), f"request-{self.session.id}", on_crash)
 
     def _report_stored_again(self, chat: str, response: msgspec.Struct | None) -> None:
-        """Report the chat's stored seq after a retry, because the first report may be lost."""
+        """Report the chat's stored seq after a retry: the first report may have been lost."""
         if isinstance(response, frames.Ack) and response.dup and response.mid:
             self.session.report_stored({chat: response.seq})
 
@@ -318,7 +318,7 @@ class CommandHandler:
     async def _read_history(self, frame: frames.History) -> msgspec.Struct | None:
         """Return a history page; raise if the device's epoch is or becomes outdated.
 
-        Otherwise, the device would mix the page with entries that Redis lost.
+        Otherwise, the device would mix the page with entries that Redis has lost.
         """
         epoch = self.session.epoch
         page = await self._context.requests.handle(self.session.user, frame)
@@ -334,7 +334,7 @@ class CommandHandler:
             self._connection.send_text(codec.encode_error(error, request))
 
     def _refuse_payload(self, payload: bytes, number: int | None, error: ChatError) -> None:
-        """Refuse a frame for now. If it is a send, later sends to the chat wait for its retry."""
+        """Refuse a frame temporarily. If it is a send, later sends to its chat await its retry."""
         send = codec.find_send(payload)
         if send is not None:
             self._order.refuse(send.chat, send.ref, number, self._retry_at(error))
@@ -443,7 +443,7 @@ class CommandHandler:
             codec.encode_ack(draft.request_id, draft.ref, mid, seq, ts, dup=dup, durability="hot")
         )
         if dup:
-            self.session.report_stored({draft.chat: seq})  # the first report may be lost
+            self.session.report_stored({draft.chat: seq})  # the first report may have been lost
 
     def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
         """Send the error for a message that was not committed, or whose outcome is unknown."""

@@ -1,7 +1,7 @@
 """Request dispatch: each request frame gets one response frame or an error.
 
-All sessions of a gateway share one instance. `send` is not handled here: the commit responds to it
-without a task (`chatserver.gateway.session.command_handler`).
+All sessions of a gateway share one `Requests` instance. `send` is not handled here:
+`chatserver.gateway.session.command_handler` submits it, and the commit sends the response.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Requests:
     async def _read_history(self, user: UserId, frame: frames.History) -> Response:
         page = await self._container.history.get_page(user, frame)
         messages = [msgspec.Raw(message) for message in page.messages]
-        # Opening a chat reads the newest page; a client that scrolls already has the marks.
+        # A client that opens a chat reads the newest page first; later, it already has the marks.
         is_newest = frame.before is None and frame.after is None
         marks = (
             await self._container.chats.list_marks(user, ChatId(frame.chat)) if is_newest else []

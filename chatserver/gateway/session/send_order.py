@@ -1,7 +1,7 @@
 """Send order after refusals: no send overtakes an earlier refused send. No I/O.
 
 Clients pipeline sends. If a send is refused by a session limit, later sends to the same chat are
-refused too, until the refused ones are retried in order. Messages are thus committed in the order
+refused too, until the refused sends are retried in order. Messages are thus committed in the order
 in which they were first sent. If the refused sends are not retried within `RESEND_S` after
 `retry_after_ms`, later sends are accepted again.
 """

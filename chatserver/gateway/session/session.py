@@ -1,8 +1,8 @@
 """Session of one connected device: event delivery, recovery and close.
 
 `SessionState` decides what may be sent; this module does the I/O. Each event is sent once and in
-order (promise P4). The pump reads missing events from the inbox, also for devices that reconnect.
-Client frames are handled by `command_handler`.
+order (promise P4). If a device lacks events, for example after it reconnects, the pump (`_pump`)
+reads them from the inbox. Client frames are handled by `command_handler`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 PUMP_PAGE = 200
 RETRY_S, RETRY_S_MAX = 1.0, 8.0  # backoff for snapshots and chat summaries while a tier is down
-SEND, LIVE = Verdict.SEND, Stage.LIVE  # globals are faster; the comparisons run for every push
+SEND, LIVE = Verdict.SEND, Stage.LIVE  # used for every push; faster than enum attributes
 
 
 class Session:
@@ -77,7 +77,7 @@ class Session:
         self._on_live = on_live  # callback that processes held frames
         self._on_end = on_end
         self._is_pumping = self._is_recovering = self._is_loading = False
-        # Large chats whose summary is being read, each with the token of its task.
+        # Large chats whose summary is being read, each with an object that identifies the task.
         self._summaries: dict[ChatId, object] = {}
         # The seq up to which the device waits for `stored`, by epoch and chat.
         self._unreported: dict[tuple[Epoch, ChatId], Seq] = {}
@@ -124,7 +124,7 @@ class Session:
         self.activity = container.user_presence.create_activity(is_foreground=is_foreground)
 
     async def publish_presence(self) -> InboxState:
-        """Publish the user's presence and return the inbox state, loaded if needed.
+        """Publish the user's presence; return the inbox state, loading it if necessary.
 
         Raises:
             Unavailable: Redis does not answer.
@@ -135,7 +135,7 @@ class Session:
             try:
                 await container.warm.load_user(self.user)
             except Unavailable as exc:
-                # The hot tier alone can serve the session (promise P9); the next hello retries.
+                # The hot tier alone can serve the session (promise P9); the load is retried later.
                 log.warning("session.user_not_loaded", user=self.user, error=exc.message)
             # Either way time has passed, and the inbox may have grown.
             (state,) = await container.presence.set_online([self.user])
@@ -168,7 +168,7 @@ class Session:
             self.recover_chat(place.channel.chat)
 
     def go_live(self, head: Seq) -> None:
-        """Start sending inbox events after the device's position; process held frames."""
+        """Start sending the inbox events above the device's position; process held frames."""
         if self.state.go_live(head):
             # Events that arrived while the session was opening are not lost: the pump reads them.
             self._pump_if_behind(is_resuming=True)
@@ -275,7 +275,7 @@ class Session:
         await self._connection.wait_for_room()
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Send the chat's summary after log entries were trimmed; the device reads history."""
+        """Send the chat's summary after log entries were trimmed; the device then reads history."""
         if self.state.stage is LIVE and not self._is_current(self.state.cursor):
             self._recover()  # the snapshot has the summary of every chat
         elif chat not in self._summaries:
@@ -317,7 +317,8 @@ class Session:
         while self._is_current(cursor):
             try:
                 position = await self._context.channels.find_again(self, chat)
-                # Read second: if the user is a member now, only a later entry can remove them.
+                # Read after the position: a user who is still a member can be removed only by an
+                # entry above that position.
                 return position, await self._context.container.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:
@@ -339,8 +340,7 @@ class Session:
     async def _pump(self, *, is_resuming: bool) -> None:
         """Send inbox events until the device has all of them, no faster than the device reads.
 
-        `is_resuming`: the events are older than the session, and do not count in the delivery
-        latency.
+        `is_resuming`: the events are older than the session; delivery latency does not count them.
         """
         cursor = self.state.cursor
         try:
@@ -403,7 +403,7 @@ class Session:
     async def _run_recovery(self) -> None:
         """Send snapshots until the device is in the hot tier's current epoch.
 
-        Stops while Redis is down. Once Redis is up, the refresh of all sessions starts it again.
+        Stops if Redis is down; the refresh of all sessions restarts it once Redis is up again.
         """
         wait_s = RETRY_S
         try:

@@ -64,12 +64,13 @@ class SessionAuth:
         self._expiry.remove(self, self._claims.expires_at)
 
     async def check(self) -> None:
-        """Check whether the token was revoked.
+        """Check whether the token has been revoked.
 
-        Call it after the session is registered in Redis: later revocations are sent to the gateway.
+        Call this after registering the session in Redis: from then on, revocations are sent to this
+        gateway.
 
         Raises:
-            Banned, Unauthenticated: the token was revoked.
+            Banned, Unauthenticated: the token has been revoked.
             Unavailable: the revocations cannot be read.
         """
         await self._authentication.check(self._claims)
@@ -89,7 +90,7 @@ class SessionAuth:
             raise Forbidden("token: belongs to another user; open another connection")
         self._claims = claims
         try:
-            # Check again, now that a revocation of the new token reaches this session.
+            # A revocation of the new token closes this session from now on; check for earlier ones.
             await self.check()
         except Unavailable:
             self._claims = before

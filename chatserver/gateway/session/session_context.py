@@ -18,9 +18,9 @@ from chatserver.service.messaging.stored_acks import StoredWaits
 
 log = structlog.get_logger()
 
-# Maximum number of snapshots that are read concurrently; further sessions wait. After a data loss
-# in Redis, all sessions need a snapshot. Without a limit, their calls to the warm tier would time
-# out in its queues and be repeated.
+# Maximum number of snapshots that are read concurrently; other sessions wait. After Redis has lost
+# data, every session needs a snapshot. Without a limit, the calls to the warm tier would time out
+# while they are queued, and would be retried.
 RECOVERIES_MAX = 256
 
 
@@ -56,7 +56,7 @@ class HotPathCounters:
         self.traced: list[tuple[bytes, int]] | None = None
 
     def record_new_event(self, body: bytes, count: int) -> None:
-        """Record a new event that is sent to `count` devices in this loop tick."""
+        """Record a new event, which stands for `count` frames sent in this loop tick."""
         if self.first is None:
             self.first = body
         if self.traced is not None:

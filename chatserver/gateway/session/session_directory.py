@@ -3,7 +3,8 @@
 Across all gateways, each device has at most one session and each user at most
 `sessions_per_user_max` (enforced by `chatserver.hot.users.user_sessions`). When a session is
 replaced, its gateway is notified through its stream and closes it with 3004. Registering and
-removing sessions also updates presence; removing them releases the user's rate limits.
+removing sessions also updates presence. Removing a user's last session on a gateway returns the
+unused rate limit tokens.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class SessionDirectory:
                     self._container.gateway_stream_writer.send(
                         gateway, Replaced(session.user, loser)
                     )
-            if not session.is_live:  # it has ended since
+            if not session.is_live:  # it ended during the call
                 self._container.sessions.release(session.user, session.id)
 
     def close_replaced(self, user: UserId, session_id: SessionId) -> None:
@@ -83,7 +84,7 @@ class SessionDirectory:
             session.apply_revocation(marks, reason)
 
     async def check_revocations(self) -> None:
-        """Check all local users for revocations; records for this gateway may have been lost.
+        """Check all local users for revocations that this gateway's stream may have lost.
 
         Raises:
             Unavailable: Redis does not answer.

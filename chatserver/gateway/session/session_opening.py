@@ -83,7 +83,7 @@ class SessionOpening:
             if claims is None:
                 claims = await authentication.authenticate(frame.token)
             else:
-                # Checked first: a revoked token must not replace the device's current session.
+                # Check before registering: a revoked token must not replace the current session.
                 await authentication.check(claims)
             if not self._session.is_live:
                 return

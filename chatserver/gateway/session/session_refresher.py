@@ -57,7 +57,7 @@ class SessionRefresher:
     async def refresh(self, *, is_loss_possible: bool = True) -> None:
         """Refresh presence and compare each session's cursor with its inbox head.
 
-        `is_loss_possible`: Redis may have lost records for this gateway, or data from it.
+        `is_loss_possible`: Redis may have lost records for this gateway, or data written by it.
         """
         steps: list[Callable[[], Awaitable[object]]] = [
             self._container.gateway_stream.renew,
@@ -75,7 +75,7 @@ class SessionRefresher:
         steps.append(self._channels.refresh)
         if is_loss_possible:
             steps.append(self._directory.check_revocations)
-        # Each step on its own: if a cluster node is down, users on other nodes are still refreshed.
+        # Continue after an error: if a cluster node is down, users on other nodes are refreshed.
         for step in steps:
             try:
                 await step()

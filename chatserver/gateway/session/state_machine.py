@@ -83,7 +83,7 @@ class Verdict(enum.Enum):
     GAP = "gap"  # an earlier event is missing: read the inbox
 
 
-LIVE, SEND = Stage.LIVE, Verdict.SEND  # globals are faster; `handle_event` runs for every push
+LIVE, SEND = Stage.LIVE, Verdict.SEND  # used for every push; faster than enum attributes
 
 
 class DeviceCursor:
@@ -100,7 +100,7 @@ class DeviceCursor:
 
     @property
     def is_behind(self) -> bool:
-        """True if the inbox has events that were not sent to the device."""
+        """True if the inbox has events that have not been sent to the device."""
         return self.seq < self.head
 
 
@@ -126,8 +126,8 @@ class SessionState:
 
     def __init__(self) -> None:
         self.stage = Stage.NEW
-        # A recovery, successful or not, replaces the cursor. A task that still has the old cursor
-        # thus detects that it is outdated.
+        # A recovery, successful or not, replaces the cursor. A task that still has the old one thus
+        # detects that its cursor is outdated.
         self.cursor = DeviceCursor(Epoch(""), Seq(0))
         self.seen_head = Seq(0)  # the newest seq that arrived while the session was not live
         self.is_held = False  # client frames are held
@@ -250,7 +250,7 @@ class SessionState:
         self.is_held = True
 
     def release(self) -> bool:
-        """Stop holding frames; return False instead if not live, or if a lookup is pending."""
+        """Stop holding frames and return True; if not live, or during a lookup, return False."""
         if self.stage is not LIVE or self.is_looking_up:
             return False
         self.is_held = False

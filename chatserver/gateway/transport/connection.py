@@ -1,6 +1,6 @@
 """WebSocket connection: an asyncio protocol on top of the Sans-I/O core of `websockets`.
 
-This module adds one write for all frames of a loop tick, a send queue bounded in bytes, and
+This module adds a send queue bounded in bytes, one write per loop tick for all queued frames, and
 deadlines. When the queue is full, the connection is closed with `slow`.
 """
 
@@ -30,14 +30,14 @@ from chatserver.protocol import msgpack
 from chatserver.protocol.codes import Close
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
-FRAGMENTS_MAX = 1000  # frames of one WebSocket message
-CONTROL_FRAMES_PER_S = 10.0  # pings and pongs of a peer
+FRAGMENTS_MAX = 1000  # frames per WebSocket message
+CONTROL_FRAMES_PER_S = 10.0  # pings and pongs from a peer
 HANDSHAKE_TIMEOUT_S = 5.0  # the HTTP upgrade
 MESSAGE_TIMEOUT_S = 30.0  # a fragmented message, from its first frame
-SLOW_TIMEOUT_S = 10.0  # a peer that reads nothing is closed
+SLOW_TIMEOUT_S = 10.0  # a connection whose write buffer stays full for this long is closed
 
 CLOSE_TIMEOUT_S = 2.0
-CONTROL_BURST_S = 10.0  # a peer that was suspended sends the pings of this time at once
+CONTROL_BURST_S = 10.0  # a peer that resumes may send this many seconds' worth of pings at once
 REQUEST_BYTES_MAX = 16_384  # the head of the HTTP request
 GATEWAY_HEADER = "Chat-Gateway"  # identifies the process when several share a port
 WRITE_HIGH_WATER = 65_536

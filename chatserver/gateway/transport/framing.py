@@ -1,8 +1,8 @@
 """WebSocket framing fast path: frame boundaries, unmasking and text frame headers.
 
-`websockets` implements the handshake, control frames, fragments, close and every check (RFC 6455).
-This module does only what runs for every message: it unmasks received text frames and adds headers
-to sent ones. It passes `websockets` only whole frames.
+`websockets` implements the handshake, control frames, fragments, close and all checks (RFC 6455).
+This module has only what runs for every message: it finds frame boundaries, unmasks received text
+frames and adds headers to sent ones.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NeedMore(Exception):
 
 
 def find_frame_end(data: bytes, offset: int) -> tuple[int, int]:
-    """Return the payload's `(start, end)` for the frame at offset `at`; `end` may exceed `data`.
+    """Return the payload's `(start, end)` for the frame at `offset`; `end` may exceed `data`.
 
     Raises:
         NeedMore: the header is not complete.

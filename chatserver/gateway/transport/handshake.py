@@ -10,13 +10,13 @@ from websockets.typing import Subprotocol
 
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
-# `websockets` logs each connection. Session logs and metrics already cover them.
+# `websockets` would log each connection, which the session logs and metrics already cover.
 _silent_logger = logging.getLogger("chatserver.websockets")
 _silent_logger.setLevel(logging.CRITICAL)
 
 
 def create_protocol(frame_bytes_max: int) -> ServerProtocol:
-    """Create the protocol of a new connection. The host checks `Origin`."""
+    """Create the protocol object for a new connection. The host checks `Origin`."""
     return ServerProtocol(
         origins=None,
         select_subprotocol=_select_subprotocol,
