@@ -50,7 +50,7 @@ class Lease:
         if token == 0:
             self._until = 0.0
             return False
-        # Measured from before the call, so the lease does not end earlier on the Redis clock.
+        # Counted from before the call, so that the lease never expires earlier in Redis than here.
         self._until = requested_at + self._ttl_s
         self.token = token
         return True

@@ -4,7 +4,7 @@ Data: ``{gw:<id>}:stream`` (stream). Each stream entry is a msgpack array of rec
 creates the stream and extends its TTL, so records for a dead gateway are dropped.
 
 Guarantees: best effort. A gateway that misses an event detects this by a gap in the inbox seqs, or
-at the next heartbeat, and reads the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. If the
+at the next refresh, and reads the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. If the
 owner falls further behind, the oldest entries are lost and the owner checks every inbox.
 """
 
@@ -50,7 +50,7 @@ class Push(Record, tag="p", array_like=True):
 
 
 class NewSeq(Record, tag="n", array_like=True):
-    """A user's inbox has grown to `seq`; the gateway reads it."""
+    """A user's inbox has grown to `seq`; the gateway reads the inbox."""
 
     user: str
     seq: int
@@ -90,7 +90,7 @@ class StoredUpdate(Record, tag="w", array_like=True):
 
 
 class PresenceUpdate(Record, tag="o", array_like=True):
-    """A changed presence, for the subscribers on the gateway.
+    """A presence change, for the subscribers on this gateway.
 
     The fields are those of `chatserver.domain.presence.PresenceRecord`.
     """
@@ -156,7 +156,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Flush:
-    """A flush: the number of pending writes, whether one was lost, and callbacks."""
+    """One flush: the number of pending writes, whether any was lost, and completion callbacks."""
 
     __slots__ = ("is_lost", "left", "waiting")
 
@@ -173,7 +173,7 @@ class GatewayStreamWriter:
         self._hot = hot
         self._out: dict[GatewayId, list[AnyRecord]] = {}
         self._flushes: set[_Flush] = set()
-        # Called when a gateway has no stream and is therefore dead, with the users of its records.
+        # Called when a gateway has no stream, and so is dead, with the users in its lost records.
         self.on_dead_gateway: Callable[[set[UserId]], None] | None = None
 
     def send(self, gateway: GatewayId, record: AnyRecord) -> None:
@@ -187,7 +187,7 @@ class GatewayStreamWriter:
         return self._hot.get_epoch(self._hot.keys.get_partition(chat))
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the epoch sent to devices for a partition's epoch."""
+        """Return the device epoch for a partition's current epoch."""
         return self._hot.get_device_epoch(epoch)
 
     def _flush(self) -> None:
@@ -212,9 +212,10 @@ class GatewayStreamWriter:
             )
 
     def notify_when_written(self, on_written: Callable[[bool], None]) -> None:
-        """Call `then(True)` when Redis has all records sent so far, `then(False)` if any was lost.
+        """Call `on_written` when the outcome of all records sent so far is known.
 
-        Records for a dead gateway do not count as lost.
+        It gets True if Redis has all of them, False if any was lost. Records for a dead gateway do
+        not count as lost.
         """
         self._flush()
         if not self._flushes:
@@ -327,7 +328,7 @@ class GatewayStream:
             newest = await self._read_newest_id(client)
             if self._last is None or _parse_id(newest) < _parse_id(self._last):
                 self._last = newest  # first read, or the stream was lost and created again
-            yield None  # earlier records may be lost
+            yield None  # earlier records may have been lost
             while True:
                 reply: Any = await self._hot.with_deadline(
                     client.xread({self._key: self._last}, count=_READ_MAX, block=BLOCK_MS)
@@ -349,7 +350,7 @@ class GatewayStream:
             await client.aclose()
 
     async def _is_overrun(self, client: Any) -> bool:
-        """Return whether the last entry read was trimmed; unread entries may then be lost."""
+        """Return whether the last entry read has been trimmed; if so, unread ones may be lost."""
         oldest = await self._hot.with_deadline(client.xrange(self._key, count=1))
         return bool(oldest) and _parse_id(oldest[0][0]) > _parse_id(self._last)
 

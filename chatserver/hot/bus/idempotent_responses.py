@@ -20,7 +20,7 @@ RESPONSE_TTL_S = 86_400
 
 
 class StoredResponse(msgspec.Struct, array_like=True, frozen=True):
-    """A request's digest (`asked`) and its response; `status` is 0 while there is none."""
+    """A request's digest (`asked`) and its response; `status` is 0 until there is a response."""
 
     asked: str
     status: int = 0

@@ -26,7 +26,8 @@ from chatserver.hot.users.inbox import parse_gateways
 class RemoteDelivery:
     """Sends events from one process to other gateways; best effort.
 
-    `own` is the process's own gateway, if it is one; nothing is sent to its stream.
+    `own` is the process's own gateway, or an id that no gateway has; nothing is sent to this
+    gateway's stream.
     """
 
     def __init__(self, gateway_stream_writer: GatewayStreamWriter, own: GatewayId) -> None:
@@ -36,7 +37,7 @@ class RemoteDelivery:
     def push(
         self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
     ) -> None:
-        """Send an event to the devices of `users`, each with its inbox seq."""
+        """Send an event to the devices of `users`, with each user's inbox seq."""
         if places.remote_gateways is None:
             return
         pushes: dict[GatewayId, Push] = {}
@@ -59,7 +60,7 @@ class RemoteDelivery:
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, remote_gateways: bytes | Literal[0]
     ) -> None:
-        """Send a large-chat entry to members on `remote_gateways`; 0 means no gateways."""
+        """Send a large-chat entry to the members on `remote_gateways`; 0 means none)."""
         if remote_gateways:
             for gateway in parse_gateways(remote_gateways):
                 self._gateway_stream_writer.send(gateway, Publish(chat, epoch, seq, body))

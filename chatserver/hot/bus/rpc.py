@@ -43,7 +43,7 @@ class LoadChat(Operation, tag="load_chat"):
 
 
 class OpenDirect(Operation, tag="open_direct"):
-    """Return the direct chat of two users; create it if missing. NotFound: no such other user."""
+    """Return two users' direct chat; create it if missing. NotFound: `other` does not exist."""
 
     user: str
     other: str
@@ -78,7 +78,7 @@ class ReadHistory(Operation, tag="history"):
 
 
 class FindPeriods(Operation, tag="periods"):
-    """Return a user's earlier periods as a member; see `chatserver.domain.membership_periods`."""
+    """Return a user's earlier membership periods; see `chatserver.domain.membership_periods`."""
 
     chat: str
     user: str
@@ -93,7 +93,7 @@ class Block(Operation, tag="block"):
 
 
 class ListBlocks(Operation, tag="list_blocks"):
-    """Return the users whom a user blocks, sorted by id."""
+    """Return the users that a user has blocked, sorted by id."""
 
     user: str
     after: str | None

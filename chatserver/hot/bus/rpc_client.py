@@ -33,7 +33,7 @@ _NEEDED_WHEN_FULL = (
 
 
 class WarmCalls:
-    """Gateway side of the calls. At `WAITING_MAX` pending calls, more raise `Overloaded`."""
+    """Gateway side of the calls. While `WAITING_MAX` are pending, new calls raise `Overloaded`."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
         self._hot = hot

@@ -52,12 +52,12 @@ class CallQueue:
         self._gateway_stream_writer = GatewayStreamWriter(hot)
 
     async def iter_calls(self) -> AsyncGenerator[ReceivedCall]:
-        """Yield calls as they arrive, each to one worker; fail calls that exceeded their budget.
+        """Yield calls as they arrive, each to one worker; fail calls whose budget is used up.
 
         When the generator closes, calls that were read but not yielded fail with a retryable error.
 
         Raises:
-            Unavailable: the connection to Redis failed; call again.
+            Unavailable: the connection to Redis failed; start a new iteration.
         """
         received = collections.deque[ReceivedCall]()
         client = self._hot.create_blocking_client(self._key)

@@ -53,15 +53,16 @@ def make_audience(
         joined[user] = Seq(status.joined)
         if status.muted_until is not None or (slow_s and status.role == "member"):
             checked_by_commit.add(user)
-        # A companion has no devices, and no inbox: it would collect the entries of all sessions.
+        # A companion has no devices. It gets no inbox either, which would collect the entries of
+        # all of its sessions.
         if not is_companion(user):
             users[user] = Seq(max(base, joined[user] - 1))
     names = tuple(users)
     home = keys.get_partition(chat)
     is_large = _is_large(head)
     kind = head.get(b"kind", b"group").decode()
-    # The first message of a direct chat also lists the chat for the other user, which the commit
-    # script cannot do.
+    # The first message in a direct chat also adds the chat to the other user's chat list, which the
+    # commit script cannot do.
     is_unlisted = kind == "direct" and int(head.get(b"seq", 0)) == 0
     is_near = all(keys.get_partition(user) == home for user in names)
     inline_users = names if is_near and not is_large and not is_unlisted else ()
@@ -170,8 +171,7 @@ class Audiences:
         For a large chat, the audience has members only while a large-chat transition is pending.
 
         Guarantees:
-            Atomic: the audience reflects the changes of the notices and all entries up to its
-                `top`.
+            Atomic: the audience reflects the changes in the notices, and all entries up to `top`.
 
         Raises:
             NotFound, Unavailable: see `get`.
@@ -202,7 +202,7 @@ class Audiences:
         for _ in range(_LOADS_MAX):
             epoch = hot.get_epoch(keys.get_partition(chat))
             cached = self._cache.get(chat)
-            # The commit looks up senders to a large chat, so its members are not cached.
+            # The commit looks up the senders in a large chat, so its members are not cached.
             is_light = not is_whole and cached is not None and cached.is_large
             # One atomic read, so that version and members match.
             reply = await hot.snapshot(

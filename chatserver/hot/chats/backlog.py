@@ -1,11 +1,11 @@
-"""Backlog of committed entries that are not persisted yet: one stream per partition.
+"""Backlog of committed entries that have not been persisted yet: one stream per partition.
 
 Data: ``{pN}:backlog`` (stream). Each commit call adds one entry: the field ``g`` (gateway), and for
 each message a field ``seq:ts`` with the value ``receiver\\n`` and the message tail.
 
 - The receiver is empty except in direct chats.
-- If the entry changes a message, `` <ts> <ts>`` replaces the receiver: the timestamps of that
-  message and of the edit whose text the entry removes (0 if none).
+- For a change to a message (edit, delete, reaction), `` <ts> <ts>`` replaces the receiver: the
+  timestamps of the message, and of the edit whose text the change removes (0 if none).
 - A ``!`` before the receiver means that the sender waits until the message is stored.
 
 Other entries record moved read marks (``c`` chat, ``u`` user, ``r`` read, ``d`` received), or a
@@ -178,7 +178,7 @@ class Backlog:
         return value.decode() if value else "0-0"
 
     async def get_persisting_id(self) -> str:
-        """Return the newest entry after the checkpoint that may be persisted, or ``0-0``."""
+        """Return the id of the newest entry that may already be persisted, or ``0-0``."""
         key = self._hot.keys.checkpoint(self._partition)
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"

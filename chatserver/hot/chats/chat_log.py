@@ -1,12 +1,12 @@
-"""Chat log: a stream of a chat's newest entries, which are in the hot tier (entry id = seq).
+"""Chat log: a Redis stream with a chat's newest entries (entry id = seq).
 
 Data: ``{pN}:log:<chat>`` has the newest `log_max` entries and all unpersisted ones. An entry whose
-text was deleted moves to ``{pN}:over:<chat>`` as a tombstone; reads insert it again.
+text was deleted moves to ``{pN}:over:<chat>`` as a tombstone, which reads put back in its place.
 ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread: deleted
 messages, and entries that are not messages.
 
-Invariant: entries are in order. A gap means that Redis lost recent writes, so readers check that
-the result is contiguous.
+Invariant: entries are in order. A gap that no tombstone fills means that Redis has lost recent
+writes, so readers check that the result is contiguous.
 """
 
 from __future__ import annotations
@@ -138,14 +138,14 @@ class ChatLog:
 
     async def list_range(self, chat: ChatId, first: Seq, last: Seq) -> list[LogEntry]:
         """Return the log entries in ``[first, last]``, both inclusive."""
-        count = max(1, last - first + 1)  # Redis answers COUNT 0 with nil
+        count = max(1, last - first + 1)  # with COUNT 0, Redis returns nil
         reply = await self._read(chat, "XRANGE", f"{first}-0", f"{last}-0", count)
         return await self._fill(chat, [_parse(entry) for entry in reply], first, last)
 
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
         """Return the current JSON of the changed entries in `seqs`; the log may have old versions.
 
-        The value of an entry that lost its text may be only its `rev`.
+        If an entry's text was deleted, its value may be only its `rev`.
 
         Guarantees:
             Current: a caller that then reads the warm tier misses no change acked before this call.

@@ -3,9 +3,9 @@
 A redis-py call costs a gateway about 50 µs; in a script call, each message costs about 3 µs. If no
 call is in flight, a message is committed immediately. Otherwise, it waits for the next call, which
 is sent one tick after the reply. That call also includes the messages that arrive while the events
-of the reply are sent.
+from the reply are being sent.
 
-Order: a chat's messages get their seqs in the order of `submit`. If Redis lost the script, the
+Order: a chat's messages get their seqs in the order of `submit`. If Redis has lost the script, the
 drafts in flight return to the head of the queue, in order, before anything else is sent.
 """
 
@@ -36,11 +36,12 @@ from chatserver.hot.redis.wire import Reply
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Tracer, tracer
 
-BACKLOG_PER_CHAT_MAX = 100_000  # unpersisted messages of one chat; more are refused
+BACKLOG_PER_CHAT_MAX = 100_000  # unpersisted messages per chat; more are refused
 BATCH_MAX = 128  # messages in one script call
-QUEUE_MAX = 20_000  # sends that wait for Redis in one gateway
+QUEUE_MAX = 20_000  # sends per gateway that wait for Redis
 
-# With more, a second call could commit later drafts of a chat that the first call found not loaded.
+# Two calls could change the order: if the first finds a chat not loaded, the second could commit
+# later drafts of the same chat.
 BATCHES_IN_FLIGHT_MAX = 1
 
 _COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL = 1, 2, 3, 5, 6
@@ -64,14 +65,16 @@ class GroupCommit:
         self._batch_max = BATCH_MAX
         self._loop = asyncio.get_running_loop()
         self._in_flight = 0
-        self._since = 0.0  # when the oldest queued draft arrived, or later (monotonic, s)
+        # When the oldest queued draft arrived, or the last batch was sent if that is later
+        # (monotonic, s).
+        self._since = 0.0
         self._is_scheduled = False
         self._is_reloading = False
         self._returned: list[list[Submission]] = []
         self._script = load_script("commit_messages")
         self._tracer = tracer()
         self._backlog = hot.keys.backlog(partition)
-        self._epoch, self._epoch_packed = Epoch(""), b""  # of the last call
+        self._epoch, self._epoch_packed = Epoch(""), b""  # the epoch of the last call
         keys = (
             self._backlog,
             hot.keys.checkpoint(partition),
@@ -99,7 +102,7 @@ class GroupCommit:
             Order: a chat's drafts are committed in the order of `submit`. If the chat is not
                 loaded, all its queued drafts are returned together, so that no later draft is
                 committed first.
-            Answer: exactly one method of `draft.owner` is called, after `submit` returns.
+            Outcome: exactly one method of `draft.owner` is called, after `submit` returns.
 
         Raises:
             Overloaded: too many drafts are waiting.
@@ -164,7 +167,7 @@ class GroupCommit:
             tracer.record_span(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
 
     def _return_drafts(self, chat: ChatId, submissions: list[Submission]) -> None:
-        """Return the chat's submitted and queued drafts to their owners; the chat is not loaded."""
+        """Return `submissions` and the chat's queued drafts to their owners, in order."""
         waiting = [queued for queued in self._queue if queued[0].chat == chat]
         if waiting:
             others = (queued for queued in self._queue if queued[0].chat != chat)
@@ -173,7 +176,7 @@ class GroupCommit:
             draft.owner.on_chat_closed(draft)
 
     def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], count: int) -> Packed:
-        """Encode the call as bytes; the audience's arguments are already packed."""
+        """Encode the call as bytes; each audience has its arguments already packed."""
         if epoch != self._epoch:
             self._epoch, self._epoch_packed = epoch, pack(epoch.encode())
         keys, keys_count = [self._keys], self._keys_count
@@ -242,7 +245,7 @@ class GroupCommit:
     def _dispatch(
         self, chat: ChatId, submissions: list[Submission], epoch: Epoch, reply: Reply, index: int
     ) -> int:
-        """Report one chat's results, which start at `reply[at]`; return the index after them."""
+        """Report one chat's results, which start at `reply[index]`; return the index after them."""
         is_open = reply[index]
         index += 1
         if not is_open:
@@ -306,7 +309,7 @@ class GroupCommit:
         else:
             draft.owner.on_failed(draft, CorruptData(f"commit_messages.lua returned {code!r}"))
 
-    # Redis lost the script: queue all drafts again in order, load the script, and resume
+    # If Redis has lost the script: queue all drafts again in order, load the script, and resume.
 
     def _requeue(self, batch: list[Submission]) -> None:
         self._is_reloading = True

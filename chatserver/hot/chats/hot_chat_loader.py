@@ -28,7 +28,7 @@ _OPENED, _READ_TOO_EARLY, _OTHER_EPOCH = 1, 2, 3
 
 
 def _compute_digest(message: frames.Message) -> str:
-    """Return the digest that recognizes a retry; empty if the text was deleted or edited."""
+    """Return the digest that identifies a retry; empty if the text was deleted or edited."""
     if message.deleted or message.edited_ts:
         return ""
     return compute_stored_digest(
@@ -75,13 +75,14 @@ class HotChatLoader:
         """Load a chat in the current epoch; return False if the caller must read the chat again.
 
         - `members` maps users to (role, joined seq).
-        - `head` is the newest (seq, ts) in the warm tier; `newest` has its last messages.
+        - `head` is the newest (seq, ts) that the warm tier has for the chat; `newest` has the
+          chat's last messages.
         - `epoch` is the epoch in which the data was read. In a later epoch, the data may lack a
           change that Redis had (promise P7).
         - `large` is the version since which the chat is large, or 0.
-        - `write_policy` is the write policy; it follows the version in the `gate` field.
+        - `write_policy` is stored in the `gate` field, after the version.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.moderation`).
-        - `changes` are not in Redis yet and are applied with the load.
+        - `changes` are membership changes that Redis does not have yet; the load applies them.
         - `places` maps the version of each change with entries to the seq of its first entry.
 
         Guarantees:
@@ -182,9 +183,9 @@ class HotChatLoader:
         await HotMembership(self._hot).begin(chat, 0)
 
     def get_chat_epoch(self, chat: ChatId) -> Epoch:
-        """Return the epoch of a chat's partition. Call this before reading the chat to load it."""
+        """Return the epoch of a chat's partition. Call this before reading the data to load."""
         return self._hot.get_epoch(self._hot.keys.get_partition(chat))
 
     def get_user_epoch(self, user: UserId) -> Epoch:
-        """Return the epoch of a user's partition. Call this before reading the user to load it."""
+        """Return the epoch of a user's partition. Call this before reading the data to load."""
         return self._hot.get_epoch(self._hot.keys.get_partition(user))

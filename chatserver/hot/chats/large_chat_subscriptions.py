@@ -100,14 +100,14 @@ class LargeChatSubscriptions:
         }
 
     async def find_large(self, user: UserId, chat: ChatId) -> LargePeriod | None:
-        """Return the newest period in which the chat is large for the user, or None."""
+        """Return the newest period in which the chat is or was large for the user, or None."""
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         return None if value is None else _parse_places(value)[0]
 
     async def find_since(self, user: UserId, chat: ChatId, notice: Seq) -> Seq | None:
         """Return the start (chat seq) of the large-chat period that ended with inbox seq `notice`.
 
-        None if the period is no longer stored, because too many transitions followed.
+        None if the period is no longer stored, because too many transitions have followed.
         """
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         places = [] if value is None else _parse_places(value)

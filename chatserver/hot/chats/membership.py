@@ -37,7 +37,7 @@ from chatserver.hot.redis.scripts import Value, load_script
 OVERDUE_MAX = 100  # per call
 LOADS_MAX = 3
 PERIODS_CACHED_MAX = 10_000
-UNSTORED_S = 5.0  # interval of checks whether the entries of changes are stored
+UNSTORED_S = 5.0  # delay before worker `repair` checks that a change's entries are stored
 _CLOSED = 0
 
 
@@ -112,7 +112,7 @@ class HotMembership:
     # changes in progress
 
     async def begin(self, chat: ChatId, hold_s: float) -> str:
-        """Record that a membership change may take `hold_s`; return the record's name."""
+        """Record that a membership change may take up to `hold_s`; return the record's name."""
         name = f"{chat}:{new_id()}"
         key = self._keys.changing(self._keys.get_partition(chat))
         now_ms = await self._hot.get_time_ms(key)
@@ -126,7 +126,7 @@ class HotMembership:
         await self._hot.call("ZREM", key, name)
 
     async def record_unstored(self, chat: ChatId) -> None:
-        """Record that entries may not be stored yet; worker `repair` checks in `UNSTORED_S`."""
+        """Record that a chat may have unstored entries; worker `repair` checks in `UNSTORED_S`."""
         key = self._keys.changing(self._keys.get_partition(chat))
         due_ms = await self._hot.get_time_ms(key) + int(UNSTORED_S * 1000)
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
@@ -205,7 +205,7 @@ class HotMembership:
         return int(reply) != _CLOSED
 
     async def delete_notices(self, chat: ChatId, notices: Sequence[MembershipNotice]) -> None:
-        """Delete notices that were delivered."""
+        """Delete notices that have been delivered."""
         if notices:
             key = self._keys.turnover(chat)
             await self._hot.call("HDEL", key, *(notice.field for notice in notices))
@@ -246,7 +246,7 @@ class MemberCheck:
         self._hot = hot
         self._audiences = audiences
         self._periods = periods
-        # A member's earlier periods do not change during a membership, so these are never outdated.
+        # A user's earlier periods do not change during a membership, so the cache stays correct.
         self._cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = (
             collections.OrderedDict()
         )

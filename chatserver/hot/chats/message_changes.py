@@ -1,7 +1,7 @@
 """Message changes (edits, deletes, reactions), and messages that users delete for themselves.
 
 Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each changed entry;
-``{pN}:revs:<chat>`` (zset) has the seqs of their last changes. Bound: at most two changed
+``{pN}:revs:<chat>`` (zset) has the seq of each one's last change. Bound: at most two changed
 entries for each entry in the log and the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) has
 the messages that a user deleted for themselves (`HiddenSeqs`), at most `HIDDEN_MAX` per chat. Its
 field ``!`` is the id of the newest backlog entry for such a message.
