@@ -2,9 +2,9 @@
 
 `chatserver.hot.redis.single_server` has one connection to a server, `chatserver.hot.redis.cluster`
 one connection to each master of a cluster. Both read the epochs before they allow calls. A replaced
-or restarted server gets a new epoch, because it may have lost recent writes (promises P1, P5). If
-its data is deleted at runtime, the replication id does not change. Each process therefore also
-checks periodically that the epochs still exist.
+or restarted server gets a new epoch, because it may have lost recent writes (promises P1, P5). Such
+a server has a new replication id. If its data is deleted at runtime, this id stays the same, so
+each process also checks periodically that the epochs still exist.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HotClient(abc.ABC):
         self.keys = Keys(settings.partitions)
         self.epochs: list[Epoch] = [Epoch("")] * settings.partitions
         self._whole, self._joined_epochs = Epoch(""), list[Epoch]()
-        # Server → reason, for servers that respond but refuse writes; for example, a full disk.
+        # Server → reason, for servers that respond but refuse writes (for example: disk full).
         self.refusals: dict[str, str] = {}
         self.refusal = ""  # the reason of the first server if all servers refuse writes
         self.on_epoch: list[Callable[[], None]] = []
@@ -68,7 +68,7 @@ class HotClient(abc.ABC):
         self.address = Address(settings.url)
         self.name = self.address.name
         self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
-        # Shorter than the deadline of a call, because later calls on the connection also wait.
+        # WAIT must time out well before the call's deadline: it also delays later calls.
         self._wait = self._durable.command(self.wait_ms)
 
     # calls
@@ -116,7 +116,7 @@ class HotClient(abc.ABC):
             Cancellation: the call may still run; its reply is dropped.
 
         Raises:
-            Unavailable: no reply in time, or Redis refused the call for now; the call may have run.
+            Unavailable: no reply in time (the call may have run), or Redis refused it temporarily.
         """
         return await self._wait_for_reply(self.send, args)
 
@@ -213,8 +213,8 @@ class HotClient(abc.ABC):
     def whole_epoch(self) -> Epoch:
         """The epoch sent to devices. It changes when any partition's epoch changes.
 
-        If a chat's partition loses data, its members' inboxes may be complete. Their devices must
-        still detect the loss, to resend messages that were acked but not stored (promise P1).
+        If a chat's partition loses data, the members' inboxes may be complete. Their devices must
+        detect the loss even then, to resend messages that were acked but not stored (promise P1).
         """
         if self._joined_epochs != self.epochs:
             self._joined_epochs = list(self.epochs)
@@ -222,7 +222,7 @@ class HotClient(abc.ABC):
         return self._whole
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the epoch sent to devices for a partition's epoch.
+        """Return the device epoch (`whole_epoch`) for a partition's current epoch.
 
         An epoch that no partition has is returned unchanged.
         """
@@ -250,7 +250,7 @@ class HotClient(abc.ABC):
         """Connect and read the epochs.
 
         Raises:
-            Unavailable: no server answers; the message explains how to start one.
+            Unavailable: no server responds; the message explains how to start one.
             ConfigError: Redis has data for another partition count, or is configured to evict keys.
         """
 
@@ -304,7 +304,7 @@ class HotClient(abc.ABC):
     async def _find_refusal(self, key: str) -> str:
         """Return why Redis refuses writes; empty if it accepts them or does not respond.
 
-        The write that is tried changes no data.
+        The test write changes no data.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 

@@ -104,7 +104,7 @@ class ClusterClient(HotClient):
         route = self._routes.get(slot)
         if route is None:
             route = self._routes[slot] = self._make_route(slot, ())
-            route.set_node(self._find_owner(slot))  # corrected by MOVED
+            route.set_node(self._find_owner(slot))  # if outdated, a MOVED reply corrects it
         return route
 
     def _find_owner(self, slot: int) -> Node | None:
@@ -218,7 +218,7 @@ class ClusterClient(HotClient):
         return parse_view(text.decode(), address.host, replid=replid, by_name=address.is_tls)
 
     async def _open(self, node: Node) -> None:
-        """Connect to a node. Its routes send calls only after their epochs are read."""
+        """Connect to a node. Routes send calls to it only after their epochs have been read."""
         wire = await open_wire(node.address, self.settings)
         async with handshake_deadline(wire, self.settings):
             await log_in(wire, node.address)
@@ -393,7 +393,7 @@ class ClusterClient(HotClient):
     async def _switch_routes(
         self, changed: Sequence[tuple[Route, Node]], views: dict[str, View]
     ) -> list[ChatError]:
-        """Read the epochs of slots with a new node or replication id, then send their held calls.
+        """Read the epochs of slots whose node or replication id is new; then send held calls.
 
         Return the errors that occurred.
         """

@@ -132,7 +132,7 @@ async def prepare(wire: Wire, settings: config.Redis) -> None:
         Cost: one round trip, and a second one if scripts are missing.
 
     Raises:
-        ConfigError: the server is older than Redis 7, evicts keys, or lacks a required WAITAOF.
+        ConfigError: the server is older than Redis 7, evicts keys, or lacks WAITAOF where required.
     """
     scripts = all_scripts()
     info, are_loaded, policy = await asyncio.gather(

@@ -44,9 +44,9 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |                         |        | ``s:<login>``; expires                                      |
 | ``{pN}:limit:<kind>:<subject>`` | hash | a token bucket: ``tokens``, ``at``; expires when full   |
 | ``{pN}:room:<user>``    | string | number of groups that the user may still join; expires      |
-| ``{pN}:login-attempts:<user>:<source>`` | hash | attempts of a network or device:       |
+| ``{pN}:login-attempts:<user>:<source>`` | hash | attempts from a network or device:     |
 |                         |        | ``tokens``, ``at``; expires when full                       |
-| ``{pN}:guesses:<user>`` | hash   | attempts of all unknown devices; expires when full          |
+| ``{pN}:guesses:<user>`` | hash   | attempts from all unknown devices; expires when full        |
 | ``{pN}:answer:<name>``  | string | stored response for an idempotency key; expires             |
 | ``{pN}:answers:<user>`` | set    | names of responses that may contain data of the user;       |
 |                         |        | expires                                                     |
@@ -67,7 +67,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:pushed:<user>``  | hash   | ``<subscription>:<chat>`` → seq for which a push was        |
 |                         |        | claimed; expires                                            |
 | ``{gw:<id>}:stream``      | stream | stream of a gateway, bounded                               |
-| ``{pN}:job:<job>``      | hash   | progress of a job of the API: ``total``, ``done``,          |
+| ``{pN}:job:<job>``      | hash   | progress of an API job: ``total``, ``done``,                |
 |                         |        | ``failed``, ``state``, ``at``; expires                      |
 | ``{jwks}:keys``         | hash   | key set of the host application: ``at``, ``body``; expires  |
 | ``{jwks}:fetching``     | string | exists while no fetch is due; expires                       |
@@ -86,7 +86,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:asking:<chat>``  | hash   | pending work of a session: ``begun``, ``newest``, ``stop``, |
 |                         |        | ``changed`` (chat seqs), ``tries``                          |
 | ``{pN}:deltas:<chat>``  | stream | streamed text of an AI response in progress; expires        |
-| ``{pN}:tokens:<user>``  | hash   | tokens of models: ``day``, ``used``, and reservations;      |
+| ``{pN}:tokens:<user>``  | hash   | AI model tokens: ``day``, ``used``, and reservations;       |
 |                         |        | expires                                                     |
 | ``{cost}:units:<day>``  | hash   | DynamoDB units by purpose; expires                          |
 | ``{cost}:reads:<day>``  | zset   | chat → read units, of the heaviest chats; expires           |

@@ -100,8 +100,8 @@ def load_script(name: str) -> Script:
 def combine(*scripts: Script) -> str:
     """Return the source of a script that runs several scripts in order, as one atomic call.
 
-    KEYS has the keys of all scripts. ARGV starts with each script's number of keys and of
-    arguments. The combined script returns each script's reply.
+    KEYS has the keys of all scripts. ARGV starts with two numbers per script: how many keys and how
+    many arguments it has. The combined script returns each script's reply.
     """
     parts = [
         f"local function {script.name}(KEYS, ARGV)\n{_strip_shebang(script)}\nend\n"

@@ -42,7 +42,7 @@ class SingleClient(HotClient):
 
     @property
     def is_up(self) -> bool:
-        """True while Redis answers and the epoch is known."""
+        """True while Redis responds and the epoch is known."""
         return self._wire is not None and self._wire.is_open
 
     def send(self, on_reply: OnReply, *args: Value) -> None:

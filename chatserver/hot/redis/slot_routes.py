@@ -89,11 +89,11 @@ class Call:
         self.commands = commands
         self.made_at = made_at
         self.generation = generation  # `Route._generation` when the call was made
-        self.node: Node | None = None  # node to which it was sent
+        self.node: Node | None = None  # node to which the call was sent
         self.refusal = ""  # error reply if the last attempt was refused
         self._durable = durable  # None: the last command is not a WAIT
         self._replies_left = 0
-        self._before: Reply = None  # the reply before the last
+        self._before: Reply = None  # the second-to-last reply
         self._on_call_reply: OnCallReply | None = None
 
     def send_on(self, wire: Wire, on_call_reply: OnCallReply) -> None:
@@ -142,7 +142,7 @@ class Route:
         self._in_flight = 0
         self._is_held = False
         self._refused: list[Call] = []  # calls that the node refused, in call order
-        self._held: collections.deque[Call] = collections.deque()  # calls made after those
+        self._held: collections.deque[Call] = collections.deque()  # later calls, not sent yet
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pause_s = _PAUSE_S
@@ -186,7 +186,7 @@ class Route:
         self._in_flight -= 1
         if call.refusal:
             self._refused.append(call)
-            # A refusal by an earlier node of the slot is expected.
+            # A refusal by a node that no longer has the slot is expected.
             if call.node is self.node and not call.refusal.startswith(_MOVING):
                 self._request_refresh()
             self._hold()

@@ -47,7 +47,7 @@ _READERS: Final[Mapping[bytes, tuple[str | int, ...]]] = {
 
 
 class Owner(NamedTuple):
-    """The tenant of a Redis (None if Redis is empty), and the reason of its block, or ""."""
+    """The tenant that a Redis belongs to (None if it is empty), and why it is blocked, or ""."""
 
     tenant: str | None
     blocked: str
@@ -138,7 +138,7 @@ class TenantRedis:
         return Size(keys, size)
 
     async def iter_pages(self) -> AsyncIterator[list[bytes]]:
-        """Yield all keys of the database in pages; a key may be in more than one."""
+        """Yield all keys of the database in pages; a key may be in more than one page."""
         for master in self._masters:
             async for page in master.iter_pages():
                 yield page
@@ -211,7 +211,7 @@ class _Master:
             return await self._client.info(section)
 
     async def close_other_connections(self) -> None:
-        """Close all connections to this database except our own and those of servers."""
+        """Close the connections to this database, except this one and those of other servers."""
         with _translate_errors(self.name):
             own = int(await self._client.client_id())
             clients = await self._client.client_list()

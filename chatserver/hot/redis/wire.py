@@ -104,7 +104,7 @@ class Wire(asyncio.Protocol):
         Guarantees:
             Order: calls reach Redis in the order of `send`. uvloop writes all calls of a loop tick
                 at once, at its end.
-            Answer: `on_reply` runs exactly once, within the timeout, never before `send` returns.
+            Reply: `on_reply` runs exactly once, within the timeout, never before `send` returns.
         """
         if self._transport is None or self.closed.done():
             self._loop.call_soon(on_reply, Unavailable(self._close_reason))

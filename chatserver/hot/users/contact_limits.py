@@ -21,7 +21,7 @@ class Contacts:
         self._per_day = per_day
 
     async def consume(self, user: UserId) -> int:
-        """Use one contact. Return 0, or the ms until one is available.
+        """Use one new contact. Return 0, or, if none is left, the ms until one is available.
 
         Raises:
             Unavailable: Redis does not respond.

@@ -29,7 +29,7 @@ from chatserver.hot.redis.scripts import Value, load_script
 _OTHER_EPOCH = 3
 
 
-USERS_PER_CALL = 500  # in a script call for a large-chat transition
+USERS_PER_CALL = 500  # per script call for a large-chat transition
 
 
 def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
@@ -38,7 +38,7 @@ def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
 
 
 def parse_entry(entry_id: bytes, fields: list[bytes]) -> list[InboxEntry]:
-    """Return the messages or the event of an entry of an inbox's stream, oldest first."""
+    """Return the messages or the event in one inbox stream entry, oldest first."""
     seq, before = map(int, entry_id.split(b"-"))
     field, value = fields
     if field == b"!":
@@ -303,7 +303,7 @@ class Inboxes:
         return chats
 
     async def _read_head(self, user: UserId, chat: ChatId) -> tuple[int, int, int, int]:
-        # A user has read their own messages. The commit records the newest seq in the chat.
+        # A user's own newest message counts as read; the commit writes its seq to `s:<user>`.
         seq, ts, own, stored = await self._hot.call(
             "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}", "stored"
         )

@@ -7,7 +7,7 @@ Data (token buckets that expire when they would be full):
 - ``{pN}:guesses:<user>`` (hash): attempts from all unknown devices for one account
 - ``{pN}:limit:entries:<subject>`` (hash): logins from a network, or from an account's known devices
 
-Every attempt is counted in Redis; unlike in `Limits`, there are no local blocks of tokens. Refusals
+Every attempt is counted in Redis; unlike `Limits`, this module keeps no tokens locally. Refusals
 are cached until the bucket has a token again, so a flood is cheap to reject.
 """
 
@@ -25,7 +25,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
-GUESSES_FREE = 3  # for one account, before further attempts count as guesses
+GUESSES_FREE = 3  # attempts per account before further ones count as guesses
 TOO_MANY_LOGINS = "too many login attempts; wait, then try again"
 REFUSALS_MAX = 10_000  # newest refusals cached by a process
 

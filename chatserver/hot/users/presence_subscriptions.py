@@ -24,8 +24,9 @@ from chatserver.hot.redis.scripts import load_script
 from chatserver.hot.users.inbox import parse_gateways
 
 BATCH_MAX = 500
-# Share of the time after which users of a dead gateway must be offline. Gateways refresh, and
-# subscribers check, every third of that time, so a gateway must count as dead before two thirds.
+# Share of `online_ttl_s` after which a gateway counts as dead. Its users must be offline after
+# `online_ttl_s`. Gateways refresh, and subscribers check, every third of that time, so this share
+# must be below two thirds.
 ALIVE_SHARE = 0.6
 
 
@@ -43,7 +44,7 @@ class PresenceStates:
         self._ttl_ms = int(keep_s * 1000)
 
     async def extend_expiry(self) -> bool:
-        """Extend this gateway's expiry; return False if the gateway may have expired before.
+        """Extend this gateway's expiry; return False if the gateway may already have expired.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -55,7 +56,7 @@ class PresenceStates:
         await self._set_expiry(int(after_s * 1000))
 
     async def _set_expiry(self, ttl_ms: int) -> bool:
-        # Concurrently: with a distant Redis, sequential calls take longer than the expiry.
+        # Call concurrently: with a distant Redis, sequential calls take longer than the expiry.
         replies = await asyncio.gather(
             *(
                 self._hot.run(
@@ -77,7 +78,7 @@ class PresenceStates:
         """Publish the presence of users on this gateway; return the changes across all gateways.
 
         Guarantees:
-            Idempotent: a change is returned only if the user's presence across all gateways
+            Idempotent: a change is returned only if the user's presence across all gateways has
                 changed.
             Cost: one script call per 500 users of a partition.
 

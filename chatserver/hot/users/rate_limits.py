@@ -6,9 +6,9 @@ spends them locally. The gateway returns unspent tokens when the subject disconn
 
 Invariant: in any period, all gateways together allow at most the rate times the period, plus a
 burst, plus a block per gateway. While Redis is unavailable, every request for tokens is granted:
-the limited operations need Redis and fail anyway. Memory whose size is not known in advance is
-charged afterward and may make the bucket negative. Nothing is allowed until the bucket is positive
-again.
+the limited operations need Redis and fail anyway. If a request's memory is not known in advance, it
+is charged afterward and may make the bucket negative. Nothing is allowed until the bucket is
+positive again.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Allowance:
             self.request()
 
     def wait_ms(self, cost: int = 1) -> int:
-        """Return the ms until enough tokens may be available; 0 if unknown: call `request`."""
+        """Return the ms until enough tokens may be available; 0 if unknown (call `request`)."""
         left_s = self._available_at - self._limits.now()
         if left_s <= 0:
             return 0
@@ -143,7 +143,7 @@ class Allowance:
 
     @property
     def is_idle(self) -> bool:
-        """True if the allowance was not used for `IDLE_S` and has no known shortage."""
+        """True if the allowance has not been used for `IDLE_S` and has no known shortage."""
         now = self._limits.now()
         return not self._is_requesting and self._available_at <= now and now - self.used_at > IDLE_S
 
