@@ -1,6 +1,6 @@
 """Open-loop arrival schedule: times fixed in advance, independent of server speed.
 
-A generator that waits for an answer before its next request sends nothing while the server is
+A generator that waits for each response before its next request sends nothing while the server is
 stalled, so the latencies that it measures are too low ("coordinated omission"). Here, every
 scheduled action runs, late if necessary, and its latency counts from the scheduled (due) time.
 """
@@ -37,7 +37,7 @@ def build_schedule(
 
 
 class Pacer:
-    """Calls `act(index, due)` at each due time, then `on_late(seconds)` with its delay."""
+    """Calls `act(index, due)` at each due time, then `on_late(seconds)` with the delay."""
 
     def __init__(
         self,

@@ -27,14 +27,14 @@ class CoreTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cores:
-    """The cores of servers and load generator, and the processes whose CPU time is measured."""
+    """The server core, the load generator's core, and the processes whose CPU time is measured."""
 
     server_core: int
     load_core: int
     pids: dict[str, int]  # role → process; "load" is this one
 
     def read_cpu_times(self) -> dict[str, float]:
-        """Return CPU seconds: of each role, of the server core, and stolen by the hypervisor."""
+        """Return CPU seconds by role, of the server core, and stolen by the hypervisor."""
         times = {role: read_cpu_s(pid) for role, pid in self.pids.items()}
         core = read_core_times(self.server_core)
         times["_server_core"] = core.busy_s
@@ -53,7 +53,7 @@ def read_core_times(core: int) -> CoreTimes:
 
 
 def wait_for_idle_cores(limit_s: float) -> None:
-    """Wait until all cores are idle for two seconds, at most `limit_s`."""
+    """Wait up to `limit_s` seconds for all cores to have been idle for two seconds."""
     give_up_at = time.monotonic() + limit_s
     cores = range(os.cpu_count() or 1)
     while time.monotonic() < give_up_at:
@@ -67,7 +67,7 @@ def wait_for_idle_cores(limit_s: float) -> None:
 def compute_cpu_costs(
     before: dict[str, float], after: dict[str, float], elapsed_s: float, count: int
 ) -> dict[str, Any]:
-    """Return the CPU time per message by role, and the share of the core that others used."""
+    """Return CPU time per message by role, and the server core's share used by other processes."""
     used = {role: after[role] - before[role] for role in before}
     core_s, stolen_s = used.pop("_server_core"), used.pop("_stolen")
     servers_s = sum(s for role, s in used.items() if role in ("gateway", "redis", "echo"))
@@ -76,7 +76,7 @@ def compute_cpu_costs(
             role: round(s / count * 1e6, 2) if count else None for role, s in used.items()
         },
         "cpu_share": {role: round(s / elapsed_s, 3) for role, s in used.items()},
-        # Other processes and interrupts: above a few percent the run is disturbed.
+        # Time of other processes and interrupts; above a few percent, the run counts as disturbed.
         "server_core_others_share": round(max(0.0, core_s - servers_s) / elapsed_s, 3),
         "stolen_share": round(stolen_s / elapsed_s, 3),
     }

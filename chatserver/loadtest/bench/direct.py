@@ -1,4 +1,4 @@
-"""Direct messages: maximum rate, latency at half of it, and CPU cost.
+"""Direct messages: maximum rate, latency at half that rate, and CPU cost.
 
 One gateway process and Redis share one core; the load generator has another. Each run starts new
 servers and measures, in this order:
@@ -6,8 +6,8 @@ servers and measures, in this order:
 \b
 1. memory of idle sessions
 2. the highest rate of single messages in an open loop
-3. latencies at half of that rate
-4. the closed-loop rate with `--window` messages in flight in each pair
+3. latencies at half that rate
+4. the closed-loop rate with `--window` messages in flight per pair
 5. with `--with-persist`, that rate again while the persist worker runs
 6. the rate of the gateway's connection class with an echo application on the same core
 
@@ -54,7 +54,7 @@ PERSIST_START_S = 30
 
 @click.command(help=(__doc__ or "").replace("\n\n", "\n\n\b\n", 1))
 @click.option("--pairs", default=200, show_default=True, help="Direct chats of two sessions each.")
-@click.option("--window", default=8, show_default=True, help="Messages in flight in each pair.")
+@click.option("--window", default=8, show_default=True, help="Messages in flight per pair.")
 @click.option("--frame-bytes", default=200, show_default=True, help="JSON size of one `send`.")
 @click.option(
     "--gateways", default=1, show_default=True, help="Gateways to start, on alternating CPU cores."

@@ -21,9 +21,9 @@ from chatserver.loadtest.bench.session import (
 )
 
 SUSTAINED_P99_MS = 30.0
-SEARCH_FROM, SEARCH_STEP = 0.6, 1.06  # of the closed-loop rate; factor of each step
+SEARCH_FROM, SEARCH_STEP = 0.6, 1.06  # start, as a share of the closed-loop rate; factor per step
 SEARCH_ATTEMPTS = 3
-IN_FLIGHT_MAX = 60  # less than `sends_in_flight_max` of `welcome`: more would be refused
+IN_FLIGHT_MAX = 60  # below `sends_in_flight_max` in `welcome`; more sends would be refused
 DRAIN_S = 15.0
 _OPENED_AT_ONCE = 32
 
@@ -160,7 +160,7 @@ async def open_pairs(
 ) -> list[Pair]:
     """Return pairs of users, each with an open direct chat without messages."""
     senders = await open_sessions(stack, [f"s{n:05}" for n in range(count)], findings, Session)
-    # Of N gateways, one in N pairs has both users on the same one.
+    # With N gateways, one pair in N has both users on the same gateway.
     turn, names = len(stack.gateways), [f"r{n:05}" for n in range(count)]
     receivers = await open_sessions(stack, names, findings, Session, turn)
     slots = asyncio.Semaphore(_OPENED_AT_ONCE)
@@ -174,7 +174,7 @@ async def open_pairs(
 
     pairs = [Pair(s, r, findings) for s, r in zip(senders, receivers, strict=True)]
     await asyncio.gather(*map(open_chat, pairs))
-    # Opening a chat is itself an event in both inboxes; it was received before the pong.
+    # Opening a chat adds an event to both inboxes; when the pong arrives, it has been received.
     await asyncio.gather(*(s.ping() for s in (*senders, *receivers)))
     return pairs
 
@@ -182,7 +182,7 @@ async def open_pairs(
 async def run_closed_loop(
     pairs: Sequence[Pair], cores: Cores, window: int, warmup_s: float, seconds: float
 ) -> dict[str, Any]:
-    """Measure the rate of messages acked and delivered, with `window` in flight in each pair."""
+    """Measure the rate of messages acked and delivered, with `window` in flight per pair."""
     for pair in pairs:
         pair.start_window(window)
     figures = await measure_rate(lambda: sum(p.done for p in pairs), cores, warmup_s, seconds)
@@ -237,7 +237,7 @@ async def run_open_loop(
         "messages": len(acked),
         "ack_ms": compute_percentiles_ms(acked),
         "delivered_ms": compute_percentiles_ms(delivered),
-        "sent_late_ms": compute_percentiles_ms(late),  # the generator's own share
+        "sent_late_ms": compute_percentiles_ms(late),  # delay caused by the generator
         **costs,
     }
 
@@ -245,9 +245,9 @@ async def run_open_loop(
 async def find_open_maximum(
     pairs: Sequence[Pair], cores: Cores, warmup_s: float, seconds: float, seed: int
 ) -> int:
-    """Return the highest rate that an open loop of single messages sustains, 0 if none.
+    """Return the highest rate that an open loop of single messages sustains; 0 if none.
 
-    Sustained means that the p99 of the time to the ack is at most `SUSTAINED_P99_MS`. The search
+    A rate is sustained if the p99 ack latency is at most `SUSTAINED_P99_MS`. The search
     starts below the closed-loop rate with one message in flight per pair, and rises in small steps.
     It ends at the first rate that fails `SEARCH_ATTEMPTS` times, so that one pause of the machine
     does not end it.
@@ -274,7 +274,7 @@ async def drain(pairs: Sequence[Pair]) -> None:
         await asyncio.sleep(0.02)
     for pair in pairs:
         pair.report_missing()
-    # After the pong, everything that the server wrote before it was read, duplicates included.
+    # Once the pong arrives, all earlier frames from the server have been read, duplicates included.
     await asyncio.gather(*(s.ping() for p in pairs for s in (p.sender, p.receiver)))
 
 

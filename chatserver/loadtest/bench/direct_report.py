@@ -1,4 +1,4 @@
-"""Result of the direct benchmark: medians of the runs, versions and machine, as table and JSON."""
+"""Direct benchmark result: medians of the runs, versions and machine, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TARGETS = {
     "share_of_echo": 0.25,
     "gateway_kb_per_idle_session": 20,
 }
-# Name of a median → path of the figure in a run.
+# Name of a median → path to the value in a run's results.
 _FIGURES = {
     "open_maximum_per_second": "open_maximum_per_second",
     "messages_per_second": "closed.per_second",
@@ -46,8 +46,8 @@ _FIGURES = {
     "with_persist_stored_per_second": "with_persist.stored_per_second",
 }
 _COMMANDS_MAX = 12
-DISTURBED_SHARE = 0.05  # of the server core, used by processes that are not benchmarked
-DISTURBED_LATE_MS = 0.5  # p99 of the delay with which the generator sent
+DISTURBED_SHARE = 0.05  # maximum share of the server core that other processes may use
+DISTURBED_LATE_MS = 0.5  # maximum p99 of the generator's sending delay
 
 
 def get_redis_version(stack: Stack) -> str:

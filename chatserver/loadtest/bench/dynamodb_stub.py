@@ -1,12 +1,12 @@
-"""DynamoDB stub: answers every request at once and stores nothing but new users.
+"""DynamoDB stub: responds to every request at once and stores nothing but new users.
 
 A worker that uses the stub is limited only by its own CPU time.
 
     python -m chatserver.loadtest.bench.dynamodb_stub --port 9001
 
 With `--chats N`, reads of the `directory` table find users and chats. Users whose ids begin with
-`STORED_USER` exist from the start, and each is in N chats, shared with `USERS_PER_CHAT` users of
-adjacent numbers. Other users exist once they are written. No user has logins or blocks; with
+`STORED_USER` exist from the start. Each of them is in N chats, which `USERS_PER_CHAT` users with
+adjacent numbers share. Other users exist once they are written. No user has logins or blocks; with
 `--restricted`, user items are flagged as possibly having some. The request `COUNTS` returns the
 number of requests by operation.
 """
@@ -40,7 +40,8 @@ _ANSWERS = {
     b"Query": b'{"Items":[],"Count":0,"ScannedCount":0}',
     b"DescribeTable": _TABLE,
 }
-# ReturnConsumedCapacity of a request, and the answer of a table with three indexes.
+# Maps ReturnConsumedCapacity in the request to ConsumedCapacity in the response, for a table with
+# three indexes.
 _UNITS = {
     b'"ReturnConsumedCapacity":"TOTAL"': (b'{"TableName":"chat_messages","CapacityUnits":100.0}'),
     b'"ReturnConsumedCapacity":"INDEXES"': (
@@ -64,7 +65,7 @@ def _handle_request(target: bytes, request: bytes) -> bytes:
 
 
 class Directory:
-    """Computed answers to reads of the `directory` table."""
+    """Computes the responses to requests for the `directory` table."""
 
     def __init__(self, chats: int, *, is_restricted: bool = False) -> None:
         self._chats = chats
@@ -72,7 +73,7 @@ class Directory:
         self._created: set[str] = set()
 
     def handle_request(self, target: bytes, request: Any) -> tuple[int, Any] | None:
-        """Return `(HTTP status, answer)`; None for an operation that the stub does not compute."""
+        """Return `(HTTP status, response)`; None for an operation that is not computed."""
         match target:
             case b"GetItem":
                 item = self._find(request["Key"])

@@ -1,7 +1,7 @@
 """Minimal fan-out server: writes each received message to every socket.
 
-It decodes, stores and checks nothing. `--joined` writes all messages of one read to a socket at
-once, as the gateway does.
+It decodes, stores and checks nothing. With `--joined`, all messages from one read are written to a
+socket at once, as in the gateway.
 
     python -m chatserver.loadtest.bench.fanout_server --port 9001 [--joined]
 """
@@ -42,7 +42,7 @@ class FanOut(asyncio.Protocol):
             self._upgrade(self._protocol, data)
             return
         data, pos, frames = self._rest + data, 0, list[bytes]()
-        # All frames have a header of 8 bytes: two, a length of two, a zero mask of four.
+        # Every frame has an 8-byte header: 2 bytes, a 2-byte length, and a 4-byte zero mask.
         while len(data) - pos >= 8:
             end = pos + 8 + int.from_bytes(data[pos + 2 : pos + 4], "big")
             if end > len(data):

@@ -1,13 +1,13 @@
-"""One busy group: deliveries per second, CPU per delivery, latency at half of that rate.
+"""One busy group: deliveries per second, CPU per delivery, and latency at half that rate.
 
 One gateway process and Redis share one core; the load generator has another. All members are
 online. Each of `--senders` members has one message in flight: it sends the next when it receives
-the event of its own message. Each run starts new servers and measures the group in a closed loop,
-then in an open loop at half of that rate. Afterward, a minimal fan-out server is measured on the
-same core. It writes the same bytes to the same number of sockets: first with one write per message
-and socket, then with one write for all messages of a read. One member in sixteen checks every event
-and its latency; the others count events. Slow results never fail the command: exit code 1 means
-that a message was lost or wrong.
+the event for its own message. Each run starts new servers and measures the group in a closed loop,
+then in an open loop at half that rate. Afterward, a minimal fan-out server is measured on the same
+core. It writes messages of about the same size to the same number of sockets: first with one write
+per message and socket, then with one write for all messages from a read. One member in sixteen and
+all senders check every event and its latency; the others count events. Slow results never
+fail the command: exit code 1 means that a message was lost or wrong.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Member(Session):
         if not self.is_counting:
             super().data_received(data)
             return
-        # A marker split between two reads is found with the second one, and none is counted twice.
+        # An `_EVENT` split between two reads is counted with the second; none is counted twice.
         joined = self._tail + data
         self.received += joined.count(_EVENT)
         self._tail = joined[1 - len(_EVENT) :]
@@ -95,7 +95,7 @@ class Member(Session):
         if frame["type"] == "ack":
             return
         is_event = frame["type"] == "event"
-        if not is_event or frame["seq"]:  # 0: a large chat, without inboxes
+        if not is_event or frame["seq"]:  # seq 0: the event is from a large chat, not an inbox
             super()._handle_text(frame)
         if is_event and frame["kind"] == "message":
             cs = frame["cs"]
@@ -317,7 +317,7 @@ async def _measure_bare(
 ) -> dict[str, Any]:
     port = server_stack.find_free_port()
     module = ["chatserver.loadtest.bench.fanout_server", "--port", str(port), *arguments]
-    frame = wire.encode_client_frame(b"x" * 344)  # about the size of an event of the group
+    frame = wire.encode_client_frame(b"x" * 344)  # about the size of a group event
     launch = server_stack.build_launch("bare", module, port, folder)
     with server_stack.run_server(launch, placement.server_core) as server:
         pids = {"echo": server_stack.get_pid(server), "load": os.getpid()}

@@ -1,4 +1,4 @@
-"""Logins: rate, CPU cost and DynamoDB calls of a `hello`.
+"""Logins: rate, and CPU cost and DynamoDB calls per `hello`.
 
 A first login is the login of a user whose state is not in Redis: a new user, or any user after
 Redis has lost its data. Three phases with the same number of users are measured: first logins of
@@ -51,7 +51,7 @@ _BACK_S_MAX = 300.0
 
 
 class LoginSession(Session):
-    """A session that reports the `reset` after a loss of Redis."""
+    """A session that signals when it has received `reset`, which follows a data loss in Redis."""
 
     def __init__(self, user: str, findings: RunFindings) -> None:
         super().__init__(user, findings)
@@ -104,7 +104,7 @@ class Bench:
         return figures, list(sessions)
 
     async def erase_redis(self, sessions: list[LoginSession]) -> dict[str, Any]:
-        """Delete all data in Redis; return the results for the time until every `reset` arrived."""
+        """Delete all data in Redis; return the costs until every session has received `reset`."""
         assert self._stack.redis is not None
         cpu, calls, start_s = self._read_cpu_times(), self.count_calls(), time.perf_counter()
         with redis_py.Redis(port=self._stack.redis.port) as client:
@@ -173,10 +173,10 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
     default=2000,
     show_default=True,
     type=click.IntRange(100),
-    help="Users of each phase.",
+    help="Users per phase.",
 )
-@click.option("--chats", default=5, show_default=True, help="Chats of each stored user.")
-@click.option("--restricted", is_flag=True, help="Store the users as after a logout or a block.")
+@click.option("--chats", default=5, show_default=True, help="Chats per stored user.")
+@click.option("--restricted", is_flag=True, help="Flag stored users as after a logout or a block.")
 @click.option("--in-flight", default=256, show_default=True, help="Concurrent logins.")
 @click.option(
     "--lost-sessions",

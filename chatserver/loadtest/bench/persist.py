@@ -1,6 +1,6 @@
 """Persist worker: the rate at which it empties a backlog, its CPU cost, and its memory.
 
-A backlog of direct messages is written to a real Redis in the format of the commit. One worker
+A backlog of direct messages is written to a real Redis, as the commit would write it. One worker
 process then runs on a core of its own. The measurement starts when the worker gets the lease and
 ends at its last checkpoint, so it does not include process startup. With the DynamoDB stub, the
 worker itself is the limit; with the DynamoDB API server of the development environment, that server
@@ -43,7 +43,7 @@ from chatserver.warm.schema.provisioning import apply_tables
 
 _CHATS = 200
 _BODY = "x" * 90
-_IN_ENTRY = 64  # messages of one commit call under load
+_IN_ENTRY = 64  # messages per commit call under load
 _SAMPLE_S = 0.05
 _STUCK_S = 60.0
 _OWNER = "bench"  # holds the lease until the worker has started

@@ -36,14 +36,14 @@ _OPTIONS = (
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of all benchmarks that load a gateway."""
+    """Add the options that all benchmarks of a loaded gateway share."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def prepare_process(load_core: int) -> None:
-    """Move this process to the load core and raise its limit of open files."""
+    """Move this process to the load core and raise its open-file limit."""
     os.sched_setaffinity(0, {load_core})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, FILES_MAX)), hard))
@@ -51,7 +51,7 @@ def prepare_process(load_core: int) -> None:
 
 @contextlib.contextmanager
 def disable_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection, which would be measured as latency of the server."""
+    """Disable garbage collection, which would be measured as server latency."""
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -45,7 +45,7 @@ class Placement:
     gateways: int = 1  # the second one runs on the load core, the third on the server core, …
 
     def get_core(self, gateway: int) -> int:
-        """Return the core of the gateway with this number, from 0."""
+        """Return the core for a gateway; `gateway` is its number, starting at 0."""
         return self.load_core if gateway % 2 else self.server_core
 
 
@@ -60,7 +60,7 @@ class Stack:
     rpc: Server | None = None
 
     def get_pids(self) -> dict[str, int]:
-        """Return `{role: pid}` of the gateways, Redis and this process."""
+        """Return `{role: pid}` for the gateways, Redis and this process."""
         first, *others = map(get_pid, self.gateways)
         pids = {"gateway": first, "load": os.getpid()}
         pids |= {f"gateway_{number}": pid for number, pid in enumerate(others, 2)}
@@ -94,7 +94,7 @@ def run_server(launch: Launch, core: int) -> Iterator[Server]:
 def build_launch(
     name: str, arguments: list[str], port: int, folder: Path, env: dict[str, str] | None = None
 ) -> Launch:
-    """Run a Python module as a server; it is ready when it accepts connections."""
+    """Return how to launch a Python module as a server, ready when it accepts connections."""
     argv = [sys.executable, "-m", *arguments]
     return Launch(name, argv, port, folder, lambda: is_accepting(port), env or {})
 
@@ -112,7 +112,7 @@ def run_stub_stack(placement: Placement, folder: Path, fault: str | None) -> Ite
 
 
 def build_dynamodb_stub(folder: Path, arguments: Sequence[str] = ()) -> Launch:
-    """Return the DynamoDB stub, which needs no tables; see `dynamodb_stub`."""
+    """Return how to launch the DynamoDB stub, which needs no tables; see `dynamodb_stub`."""
     port = find_free_port()
     module = ["chatserver.loadtest.bench.dynamodb_stub", "--port", str(port), *arguments]
     return build_launch("stub", module, port, folder)
@@ -146,7 +146,7 @@ def run_chat_stack(
             "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_TELEMETRY_LEVEL": "warning",
-            # The limits are checked as always, and never reached.
+            # The limits are checked as usual, but never reached.
             **{
                 f"CHAT_LIMITS_{kind}": "1000000/s burst 1000000"
                 for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES")
