@@ -57,7 +57,7 @@ LIVE = Stage.LIVE  # used for every frame; a global is faster than an enum attri
 
 
 class CommandHandler:
-    """Handles the frames of one session. Creates the session."""
+    """Creates one session and handles its frames."""
 
     __slots__ = (
         "_admission",
@@ -480,7 +480,7 @@ class CommandHandler:
         self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
 
     async def _check_stored(self, chat: ChatId) -> None:
-        """Complete the waits for messages that the persist worker stored before the wait began."""
+        """Complete waits for messages that were already stored when the wait began."""
         try:
             self._context.stored_waits.complete(
                 chat, await self._context.container.chat_log.get_stored(chat)

@@ -216,7 +216,7 @@ class Session:
             self._connection.send_frame(frame)
 
     def report_stored(self, unstored: Mapping[str, int]) -> None:
-        """Send `stored` for each chat in `unstored` now, and again once its seq is stored."""
+        """Send `stored` now for each chat in `unstored`, and again once the given seq is stored."""
         epoch, is_reporting = self.epoch, bool(self._unreported)
         for chat, seq in unstored.items():
             key = epoch, ChatId(chat)

@@ -108,7 +108,7 @@ class SessionRefresher:
             await self._container.presence.set_offline(users)
 
     def prune_soon(self, users: set[UserId]) -> None:
-        """Remove the presence of users at a gateway that no longer exists."""
+        """Remove the presence of users on a gateway that no longer exists."""
         self._tasks.spawn(self._prune(list(users)), "prune")
 
     async def _prune(self, users: list[UserId]) -> None:

@@ -25,7 +25,7 @@ Client frames are processed in NEW (`hello` only) and in LIVE while they are not
 
 Invariants (promise P4): only `welcome` and snapshots (`reset`, `too_long`) change the device's
 epoch. An event is sent only in LIVE, in the device's epoch, and if its seq is the device's last seq
-plus one. No I/O and no clock: `session` and `command_handler` do the work.
+plus one. This module has no I/O and no clock; `session` and `command_handler` do the work.
 """
 
 from __future__ import annotations

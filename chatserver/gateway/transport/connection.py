@@ -32,13 +32,13 @@ from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
 FRAGMENTS_MAX = 1000  # frames per WebSocket message
 CONTROL_FRAMES_PER_S = 10.0  # pings and pongs from a peer
-HANDSHAKE_TIMEOUT_S = 5.0  # the HTTP upgrade
-MESSAGE_TIMEOUT_S = 30.0  # a fragmented message, from its first frame
+HANDSHAKE_TIMEOUT_S = 5.0  # for the HTTP upgrade
+MESSAGE_TIMEOUT_S = 30.0  # for a fragmented message, from its first frame
 SLOW_TIMEOUT_S = 10.0  # a connection whose write buffer stays full for this long is closed
 
 CLOSE_TIMEOUT_S = 2.0
 CONTROL_BURST_S = 10.0  # a peer that resumes may send this many seconds' worth of pings at once
-REQUEST_BYTES_MAX = 16_384  # the head of the HTTP request
+REQUEST_BYTES_MAX = 16_384  # maximum size of the HTTP request head
 GATEWAY_HEADER = "Chat-Gateway"  # identifies the process when several share a port
 WRITE_HIGH_WATER = 65_536
 INVALID_DATA, MESSAGE_TOO_BIG, POLICY = 1007, 1009, 1008

@@ -54,4 +54,4 @@ class Host(Protocol[ConnectionT]):
         """Handle the end of a connection, whether its handshake completed or not."""
 
     def flush_soon(self, connection: ConnectionT) -> None:
-        """Call `flush` at the end of this tick."""
+        """Call the connection's `flush` at the end of this tick."""

@@ -14,7 +14,7 @@ from chatserver.telemetry.process_stats import QUEUES_MAX, SLOW_MAX, Queue, Slow
 
 
 class SlowClients:
-    """Slow clients: `slow` has the current ones; the last `SLOW_MAX` closed ones are stored."""
+    """The current slow clients (`slow`), and the last `SLOW_MAX` that were closed as slow."""
 
     def __init__(self, slow: Collection[Connection], clock: Clock) -> None:
         self._clock = clock

@@ -187,7 +187,7 @@ class GatewayStreamWriter:
         return self._hot.get_epoch(self._hot.keys.get_partition(chat))
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the device epoch for a partition's current epoch."""
+        """Return the epoch that devices get for a partition's current epoch."""
         return self._hot.get_device_epoch(epoch)
 
     def _flush(self) -> None:
@@ -214,8 +214,8 @@ class GatewayStreamWriter:
     def notify_when_written(self, on_written: Callable[[bool], None]) -> None:
         """Call `on_written` when the outcome of all records sent so far is known.
 
-        It gets True if Redis has all of them, False if any was lost. Records for a dead gateway do
-        not count as lost.
+        The callback gets True if Redis has all of them, False if any was lost. Records for a dead
+        gateway do not count as lost.
         """
         self._flush()
         if not self._flushes:

@@ -92,7 +92,7 @@ class IdempotentResponses:
         return mine if stored is None else _decode(stored)  # the claim or response has just expired
 
     async def put(self, name: str, response: StoredResponse, user: UserId | None = None) -> None:
-        """Store the response under a claimed name. It may contain data of `user`."""
+        """Store the response, which may contain data of `user`, under a claimed name."""
         if user is not None:
             # Store the name first: without it, an erasure of the user would not find the response.
             listed = self._hot.keys.answers(user)

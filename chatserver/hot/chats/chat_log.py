@@ -80,7 +80,7 @@ class ChatLog:
         """Return the number of entries above `after` that do not count as unread for a reader.
 
         `hidden` has the messages that the reader deleted for themselves. Redis records only the
-        newest 500 entries that never count, and the newest 500 messages that expired by `now_s`.
+        newest 500 entries that never count, and the 500 messages with the latest expiry times.
         """
         key = self._hot.keys.unread_exclusions(chat)
         count, expired = await asyncio.gather(

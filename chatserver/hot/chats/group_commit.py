@@ -304,7 +304,7 @@ class GroupCommit:
             draft.owner.on_failed(draft, error)
         elif code == _CHAT_FULL:
             metrics.RATE_LIMITED.labels("chat_backlog").inc()
-            reason = "too many messages of this chat are not stored yet; wait, then try again"
+            reason = "too many messages in this chat are not stored yet; wait, then try again"
             draft.owner.on_failed(draft, RateLimited(reason, retry_after_ms=1000))
         else:
             draft.owner.on_failed(draft, CorruptData(f"commit_messages.lua returned {code!r}"))

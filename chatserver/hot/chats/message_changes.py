@@ -141,7 +141,7 @@ class Hidden:
         )
         if code == _HIDES_TOO_MANY:
             raise TooLarge(
-                f"seq: you can delete at most {HIDDEN_MAX} messages of a chat for yourself"
+                f"seq: you can delete at most {HIDDEN_MAX} messages in a chat for yourself"
             )
         if code == _FULL:
             raise Overloaded(_BACKLOG_FULL)

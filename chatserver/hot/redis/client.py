@@ -222,7 +222,7 @@ class HotClient(abc.ABC):
         return self._whole
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the device epoch (`whole_epoch`) for a partition's current epoch.
+        """Return the epoch that devices get (`whole_epoch`) for a partition's current epoch.
 
         An epoch that no partition has is returned unchanged.
         """

@@ -142,7 +142,7 @@ class Route:
         self._in_flight = 0
         self._is_held = False
         self._refused: list[Call] = []  # calls that the node refused, in call order
-        self._held: collections.deque[Call] = collections.deque()  # later calls, not sent yet
+        self._held: collections.deque[Call] = collections.deque()  # calls waiting to be sent
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pause_s = _PAUSE_S
@@ -169,7 +169,7 @@ class Route:
         if self._is_held:
             if len(self._held) >= HELD_MAX:
                 self._fail_soon(
-                    call, Unavailable("redis: too many calls wait for a slot migration; try again")
+                    call, Unavailable("redis: too many calls await a slot migration; try again")
                 )
             else:
                 self._held.append(call)

@@ -41,7 +41,7 @@ OF_ADDRESS: Collection[Kind] = (
     "failures",
 )  # the allowances of users are released with their sessions
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
-MEMORY_BLOCK_BYTES = 32_768  # taken in advance: more than the longest message costs
+MEMORY_BLOCK_BYTES = 32_768  # taken in advance; more than the longest message costs
 TOO_MUCH = "much data (limits.memory)"  # in the message "too …: slow down"
 MEMORY_PAUSE_S = 1.0  # minimum wait after a memory bucket had too few tokens
 

@@ -153,7 +153,7 @@ class Bench:
 async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> dict[str, Any]:
     bench, result = Bench(stack, in_flight), dict[str, Any]()
     await bench.close((await bench.log_in([f"warmup{n}" for n in range(50)]))[1])
-    assert sum(bench.count_calls().values()), "the rpc worker does not run; see its log"
+    assert sum(bench.count_calls().values()), "the rpc worker is not running; see its log"
     phases = {"first": f"{STORED_USER}%d", "next": f"{STORED_USER}%d", "new": "new%d"}
     for phase, name in phases.items():
         result[phase], sessions = await bench.log_in([name % n for n in range(users)])

@@ -130,7 +130,7 @@ def measure(
         client.hset(lease, "owner", "")
         give_up_at = time.monotonic() + _STUCK_S
         while client.hget(lease, "owner") == b"":
-            assert time.monotonic() < give_up_at, "the worker does not acquire the lease"
+            assert time.monotonic() < give_up_at, "the worker has not acquired the lease"
             time.sleep(0.001)  # polling: there is no notification
         return _measure_worker(client, keys.checkpoint(0), get_pid(server), count)
 
