@@ -1,4 +1,4 @@
-"""Feature registry: the installed features and their extensions of the server.
+"""Feature registry: the installed features and what each adds to the server.
 
 A feature is a package `chatserver.features.<name>` with a constant ``FEATURE``. The constant lists
 the extensions by import path ("module:attribute"), so a process loads only the code that it runs:
@@ -25,13 +25,13 @@ class Worker:
     """A background worker. `run` is called with the container and the process name.
 
     `prepare`, if given, is awaited with the container before the worker starts; the process is not
-    ready until then.
+    ready until it completes.
     """
 
     run: str
     help: str
     is_in_all: bool = True  # False: `chatserver worker all` does not include it
-    all_if: str = ""  # a setting, such as `search.index`: if it is set, `all` includes it anyway
+    all_if: str = ""  # a setting such as `search.index`; if it is set, `all` includes the worker
     check: str = ""  # called with the settings before the start; raises ConfigError
     prepare: str = ""
 
@@ -44,7 +44,7 @@ class Worker:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """A feature's extensions of the server, as import paths of functions.
+    """The extensions that a feature adds to the server, as import paths of functions.
 
     - `requires`: the features that this feature needs
     - `routes`: functions that build HTTP routes from the container
@@ -53,11 +53,12 @@ class Feature:
     - `sample_items`: a function that returns example items of a table, for the documentation
     - `dev_settings`: a function that derives settings from a secret, for `chatserver dev`
     - `dev_data`: a function that creates example data, for `chatserver dev`
-    - `ports`: for the API and workers, functions that implement interfaces of the core, by port
-      name (`chatserver.container.ports`)
+    - `ports`: for the API and workers, functions that implement core interfaces, by port name (see
+      `chatserver.container.ports`)
     - `gateway_ports`: the same, for gateways
-    - `tenant_stores`: functions that open the feature's stores of a tenant that are outside of the
-      tenant's partitions and object keys (a search index, a data key); see `docs/tenants.md`
+    - `tenant_stores`: functions that open the stores in which the feature keeps a tenant's data
+      outside the tenant's partitions and object keys (a search index, a data key); see
+      `docs/tenants.md`
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""Redis data of pushes: the schedule of chats, cached device lookups and claims.
+"""Redis data for pushes: the schedule of chats, cached device lookups and push claims.
 
 Keys, in the partition of the chat or user:
 
 - ``{pN}:due`` (zset): the time at which each chat's pushes are due
-- ``{pN}:since`` (hash): the seq of the first message in each chat that needs a push
+- ``{pN}:since`` (hash): for each chat, the seq of the first message that needs a push
 - ``told`` in ``{pN}:checkpoint``: the last backlog entry read for pushes. Later entries stay in the
   backlog for up to a minute, even if they are persisted.
 - ``{pN}:pushing:<user>`` (string): caches whether a user has push devices
@@ -32,7 +32,7 @@ USERS_AT_ONCE = 100  # a call with this many users blocks Redis for about 0.3 ms
 
 
 class PushNeed(enum.IntEnum):
-    """Need for a push to a user, according to Redis."""
+    """Whether a user needs a push, according to Redis."""
 
     NO = 0
     YES = 1
@@ -87,9 +87,9 @@ class DueChats:
         return bool(await self._hot.call("EXISTS", self._hot.keys.due(self._partition)))
 
     async def schedule(self, upto: str, first_seqs: Mapping[ChatId, Seq], delay_s: float) -> bool:
-        """Schedule the chats in `first_seqs` after `delay_s`, and advance the checkpoint to `upto`.
+        """Make the chats in `first_seqs` due in `delay_s`, and advance the checkpoint to `upto`.
 
-        Return False without any change if the lease is lost.
+        If the lease is lost, change nothing and return False.
 
         Guarantees:
             Atomic: the checkpoint advances only if the chats are scheduled.
@@ -157,13 +157,13 @@ class ChatFields:
 
 
 class PushState:
-    """Push state of chats and users, and claims of pushes."""
+    """Push state of chats and users, and push claims."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def find_chat(self, chat: ChatId) -> ChatFields | None:
-        """Return the fields of a chat; None if the chat is not loaded in this Redis epoch."""
+        """Return a chat's fields; None if it has not been loaded in this Redis epoch."""
         key, epoch = (
             self._hot.keys.chat(chat),
             self._hot.get_epoch(self._hot.keys.get_partition(chat)),
@@ -178,7 +178,7 @@ class PushState:
         )
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
-        """Return all members, or the members in `users`, with the first seq that each may read."""
+        """Return the members (only those in `users`, if given) and the first seq each may read."""
         key = self._hot.keys.members(chat)
         if users is None:
             reply = await self._hot.call("HGETALL", key)
@@ -193,7 +193,7 @@ class PushState:
         }
 
     async def count_user_state_fields(self, user: UserId) -> int:
-        """Return the number of fields of the user state, which grows with the number of chats."""
+        """Count the fields in a user's state; the count grows with the user's chats."""
         return int(await self._hot.call("HLEN", self._hot.keys.box(user)))
 
     async def is_user_state_loaded(self, user: UserId) -> bool:
@@ -208,7 +208,7 @@ class PushState:
         """Return `{user: (need, read seq)}` for the users who may need a push for a chat.
 
         Guarantees:
-            Cost: one call per 100 users of a partition.
+            Cost: one call per 100 users in a partition.
         """
         groups: dict[int, list[UserId]] = {}
         for user in users:
@@ -248,7 +248,7 @@ class PushState:
         """Record that a lookup found no devices.
 
         Guarantees:
-            Safe under a concurrent registration: a value of `record_devices` is not overwritten.
+            Does not overwrite a concurrent `record_devices`.
         """
         await self._hot.write(
             "SET", self._hot.keys.pushing(user), "0", "NX", "EX", NO_DEVICES_TTL_S
@@ -257,7 +257,7 @@ class PushState:
     async def claim(
         self, user: UserId, subscription: str, chat: ChatId, seq: Seq, *, is_retry: bool = False
     ) -> bool:
-        """Claim the push of a message to a device; return False if it must not be sent.
+        """Claim the push for a message to one device; return False if it must not be sent.
 
         `is_retry`: the caller claimed this push before, and the push was certainly not sent.
 

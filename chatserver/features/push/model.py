@@ -51,7 +51,7 @@ class Subscription:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notice:
-    """Content of a push: the newest unread message of a chat."""
+    """Content of a push: the newest unread message in a chat."""
 
     chat: ChatId
     seq: Seq
@@ -78,11 +78,11 @@ class Notice:
 
     @property
     def preview(self) -> str:
-        """Beginning of the text; empty if previews are off."""
+        """Beginning of the message text; empty if previews are off."""
         return truncate_text(self.text, PREVIEW_CHARS_MAX)
 
     def encode(self) -> bytes:
-        """Return the notice as JSON, at most `PAYLOAD_BYTES_MAX` long."""
+        """Return the notice as JSON of at most `PAYLOAD_BYTES_MAX` bytes."""
         fields = {
             "v": 1,
             "chat": self.chat,
@@ -108,7 +108,7 @@ def truncate_text(text: str, chars_max: int) -> str:
 
 
 def find_mentions(body: str) -> list[UserId]:
-    """Return the users mentioned as ``@user``, without duplicates, at most `MENTIONS_MAX`."""
+    """Return up to `MENTIONS_MAX` users mentioned as ``@user``, without duplicates."""
     mentions = dict.fromkeys(UserId(name) for name in _MENTION.findall(body))
     return list(mentions)[:MENTIONS_MAX]
 

@@ -1,4 +1,4 @@
-"""HTTP routes of push subscriptions."""
+"""HTTP routes for push subscriptions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NewPushSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     keys: PushKeys | None = None
     token: str | None = None
     kind: Kind | None = None
-    expirationTime: float | None = None  # noqa: N815  # the browser's name
+    expirationTime: float | None = None  # noqa: N815  # named by the browser
 
 
 class PushDevice(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Example items of push subscriptions, for the generated table documentation."""
+"""Example push subscription items, for the generated table documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BROWSER: Final = Subscription(
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return the subscriptions of a user, and the owner items of their targets."""
+    """Return a user's subscriptions, and the owner item of each subscription's target."""
     if table is not DIRECTORY:
         return []
     items = []

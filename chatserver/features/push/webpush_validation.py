@@ -25,7 +25,8 @@ def check_endpoint(endpoint: str, allowed: Destinations) -> str:
     """Validate the push endpoint of a browser.
 
     The endpoint must be a public https URL. For development, http is allowed for IP addresses in
-    `outbound.allow_private`. Addresses of host names are not checked here, but on each call.
+    `outbound.allow_private`. Host names are not resolved here; their addresses are checked on each
+    call.
 
     Raises:
         BadRequest: the endpoint is not allowed.

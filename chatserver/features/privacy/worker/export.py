@@ -1,8 +1,8 @@
 """Export worker: builds ZIPs of users' data and uploads them to S3.
 
 The worker waits until the warm tier has all committed messages, then builds and uploads the ZIP.
-Crash-safe: after a crash, a worker starts over, and its ZIP replaces an earlier one. A ZIP is
-deleted when it expires or its user is erased.
+Crash-safe: after a crash, a worker starts over and replaces any ZIP that was already uploaded. A
+ZIP is deleted when it expires or its user is erased.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class ExportWorker:
             log.warning("export.file_missing", file=file.id)
 
     async def remove_expired(self) -> int:
-        """Remove expired ZIPs; return their number. Idempotent."""
+        """Remove expired ZIPs; return how many there were. Idempotent."""
         jobs = self._privacy.jobs
         over = await jobs.list_expiring_before(int(self._container.clock.time()))
         for id_, expires_at in over:

@@ -1,4 +1,4 @@
-"""ZIP of an export, built in a temporary file of bounded size.
+"""ZIP file for an export, built in a temporary file of limited size.
 
 Compression runs in a thread. The file is deleted when the process ends.
 """

@@ -90,7 +90,7 @@ class SocialData:
     # Export
 
     async def get_profile(self) -> dict[str, Any]:
-        """Return the user's avatar and the counts in their profile."""
+        """Return the user's avatar and profile counts."""
         info, counts = await self._social.profiles.find_profile(self._user)
         return {
             "avatar": None if info is None else info.avatar,

@@ -5,7 +5,7 @@ minutes. Apple can read the preview, because pushes are not end-to-end encrypted
 `notify.preview` to off to omit it.
 
 Responses are classified by status and reason. `TooManyRequests` affects one device.
-`BadDeviceToken` and `Unregistered` mean that the subscription is removed. The operator must fix the
+After `BadDeviceToken` or `Unregistered`, the subscription is removed. The operator must fix the
 cause of any other 400 or 403. https://developer.apple.com/documentation/usernotifications
 """
 
@@ -200,7 +200,7 @@ class Apns:
     async def send(self, subscription: Subscription, notice: Notice) -> SendResult:
         """Send a notice; see `Provider`."""
         token = self._token.get()
-        # 0: Apple does not store the push if the device is offline.
+        # With 0, Apple does not store the push for a device that is offline.
         expires = int(self._clock.time()) + self._ttl_s if self._ttl_s else 0
         headers = {
             "authorization": f"bearer {token}",
@@ -224,7 +224,7 @@ class Apns:
         return self._classify(response, token)
 
     def build_payload(self, notice: Notice) -> bytes:
-        """Return the payload of a notice as JSON, at most `PAYLOAD_BYTES_MAX` long."""
+        """Return a notice's payload as JSON of at most `PAYLOAD_BYTES_MAX` bytes."""
         aps: dict[str, Any] = {
             "alert": {"title": notice.headline, "body": notice.preview or WITHOUT_PREVIEW},
             "thread-id": notice.chat,
@@ -261,7 +261,7 @@ class Apns:
             return SendResult(Outcome.DOWN, reason=detail)  # may succeed with a new token
         result = classify(response)
         if result.outcome is Outcome.GONE:
-            # The path or topic is unknown, not the device, so the subscription is kept.
+            # Apple does not know the path or topic. The device may be valid, so keep it.
             result = SendResult(Outcome.REFUSED)
         if result.outcome is Outcome.REFUSED:
             self._warn(label, response.status)
@@ -271,7 +271,7 @@ class Apns:
         )
 
     def _warn(self, reason: str, status: int) -> None:
-        """Log a problem that the operator must fix, once per reason and `WARN_INTERVAL_S`."""
+        """Log a problem that the operator must fix, once per `WARN_INTERVAL_S` for each reason."""
         now = self._clock.monotonic()
         if now - self._warned.get(reason, -WARN_INTERVAL_S) >= WARN_INTERVAL_S:
             self._warned[reason] = now

@@ -1,6 +1,6 @@
 """FCM provider (HTTP v1 API), for applications on Android, and on iOS if they use FCM.
 
-The key of a service account is exchanged for an access token that is valid for an hour. Google can
+A service account key is exchanged for an access token that is valid for an hour. Google can
 read the preview, because pushes are not end-to-end encrypted. Set `notify.preview` to off to omit
 it.
 """
@@ -144,7 +144,7 @@ class Fcm:
         if code in ("UNREGISTERED", "SENDER_ID_MISMATCH"):
             return SendResult(Outcome.GONE, reason=code)
         if result.outcome is Outcome.GONE:
-            # The project is unknown, not the device, so the subscription is kept.
+            # Google does not know the project. The device may be valid, so keep it.
             return SendResult(Outcome.REFUSED, reason=code or result.reason)
         if response.status == 401:
             self._token = ""

@@ -16,7 +16,7 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.outbound.http_client import Answer, NotReached
 
-TIMEOUT_S = 10.0  # per call of a push service
+TIMEOUT_S = 10.0  # per call to a push service
 TTL_S = 86_400  # after this time, push services drop an undelivered push
 
 RETRY_AFTER_S_MAX = 3_600.0
@@ -40,7 +40,7 @@ class SendResult:
     outcome: Outcome
     retry_after_s: float = 0.0
     reason: str = ""
-    gone_ms: int | None = None  # time of unregistration; later registrations are valid
+    gone_ms: int | None = None  # when the device was unregistered; later registrations are valid
     is_device_only: bool = False  # the error affects this device, not the whole service
 
 
@@ -74,7 +74,7 @@ def classify(response: Answer) -> SendResult:
 
 
 def classify_failure(failure: BadRequest | Unavailable) -> SendResult:
-    """Classify a call without a response."""
+    """Classify a call that got no response."""
     if isinstance(failure, BadRequest):
         return SendResult(Outcome.REFUSED, reason=failure.message)
     is_unreached = isinstance(failure, NotReached)
@@ -82,7 +82,7 @@ def classify_failure(failure: BadRequest | Unavailable) -> SendResult:
 
 
 def read_retry_after(response: Answer) -> float:
-    """Return the Retry-After header in seconds, at most an hour; 0 if it is absent."""
+    """Return the Retry-After header in seconds, at most an hour; 0 if it is absent or invalid."""
     text = response.headers.get("retry-after", "").strip()
     if text.isdecimal() and len(text) < 10:
         return min(float(text), RETRY_AFTER_S_MAX)

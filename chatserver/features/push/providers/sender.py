@@ -7,8 +7,8 @@
                        └──── backoff, Retry-After ───────┘ at most `ATTEMPTS_MAX` attempts
 
 Each push service has a limit on concurrent calls, a limit on waiting pushes, and a circuit breaker.
-The circuit opens after `FAILURES_MAX` consecutive failures, first for `OPEN_S`, then for twice as
-long each time. A push to a service with a full queue is dropped.
+The circuit opens after `FAILURES_MAX` consecutive failures: at first for `OPEN_S`, then each time
+for twice as long, up to `OPEN_S_MAX`. If a service's queue is full, pushes to it are dropped.
 
 At most once: a push is claimed in Redis before the first attempt, and retried only if it was
 certainly not accepted. If a process crashes, the pushes that it has claimed are lost.
@@ -38,7 +38,7 @@ DELIVERY_DEADLINE_S = 300.0  # after this time, no further attempt starts
 IN_FLIGHT_MAX = 8  # concurrent calls per push service
 
 WAITING_MAX = 1_000  # pushes per service
-SERVICES_MAX = 1_000  # browsers choose their push services
+SERVICES_MAX = 1_000  # limited because browsers choose their push services
 FAILURES_MAX = 5
 OPEN_S = 5.0  # how long a circuit is open at first
 OPEN_S_MAX = 60.0
@@ -56,7 +56,7 @@ class _Service:
     slots: asyncio.Semaphore
     waiting: int = 0
     failures: int = 0
-    opened: int = 0  # number of consecutive openings
+    opened: int = 0  # how many times in a row the circuit has opened
     blocked_until: float = 0.0
 
     def record(self, result: SendResult, now: float) -> None:
@@ -81,8 +81,8 @@ class _Service:
 class PushSender:
     """Delivers pushes.
 
-    `claim` returns whether a push may be sent. `remove` deletes a subscription that was not renewed
-    after a given time (ms since 1970).
+    `claim` returns whether a push may be sent. `remove` deletes a subscription unless it has been
+    renewed since a given time (ms since 1970).
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class PushSender:
     def deliver(self, subscription: Subscription, notice: Notice) -> asyncio.Future[None]:
         """Start a delivery.
 
-        The future completes after the first attempt. It completes at once if the push is dropped,
-        or must wait for a service that is down.
+        The future completes after the first attempt, or immediately if the push is dropped or must
+        wait for a service that is down.
 
         Guarantees:
             At most once per device and message; see the module docstring.
@@ -138,7 +138,7 @@ class PushSender:
         return attempted
 
     async def close(self, within_s: float) -> None:
-        """Wait at most `within_s` for calls in progress, then cancel all pushes."""
+        """Wait up to `within_s` for calls in progress, then cancel all remaining pushes."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within_s)
         for task in list(self._tasks):
@@ -170,7 +170,7 @@ class PushSender:
         deadline = self._clock.monotonic() + DELIVERY_DEADLINE_S
         for attempt in range(ATTEMPTS_MAX):
             if service.blocked_until > self._clock.monotonic():
-                _resolve(attempted)  # do not delay the caller
+                _resolve(attempted)  # do not make the caller wait until the circuit closes
             if not await self._acquire_slot(service, deadline):
                 break
             try:

@@ -1,15 +1,15 @@
 """DynamoDB items of push subscriptions.
 
-Owns these items of table `directory`:
+Owns these items in the `directory` table:
 
     PK u#<user>   SK push#<id>  kind S  target S  p256dh S?  auth S?  device S?  created N
                                 expires_at N
     PK push#<id>  SK push#<id>  user S  expires_at N
 
 The id is derived from the target, so a browser that registers again writes the same item. The
-second item is the owner of the target: the user who registered it last. Without it, a shared
-browser could show one user's messages to another. One transaction writes both items. A client
-registers again at each start; otherwise its subscription expires after `SUBSCRIPTION_TTL_S`.
+second item records the owner of the target: the user who registered it last. Without that item, a
+shared browser could show one user's messages to another. One transaction writes both items. A
+client registers again at each start; otherwise its subscription expires after `SUBSCRIPTION_TTL_S`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class PushSubscriptions:
     # removal
 
     async def remove(self, user: UserId, subscription: str, *, until_ms: int | None = None) -> None:
-        """Remove a user's subscription. With `until_ms`, only if it was not renewed after that.
+        """Remove a user's subscription; with `until_ms`, unless it has been renewed since then.
 
         Raises:
             NotFound: the user has no such subscription, or it was renewed after `until_ms`.
@@ -137,8 +137,8 @@ class PushSubscriptions:
             request["ConditionExpression"] = "#created <= :until"
             request["ExpressionAttributeNames"] = {"#created": Field.CREATED}
             request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
-        # Delete this item first, because this stops the pushes. If deleting the owner item fails,
-        # it expires.
+        # Delete this item first, because that stops the pushes. If the owner item then cannot be
+        # deleted, it expires.
         try:
             removed = (await self._client.call("delete_item", request)).get("Attributes")
         except ConditionFailed:
@@ -158,7 +158,7 @@ class PushSubscriptions:
             )
 
     async def remove_for_device(self, user: UserId, device: str, now: float) -> int:
-        """Remove the subscriptions of a device; return their number."""
+        """Remove a device's subscriptions; return how many there were."""
         return await self._remove_matching(
             user, now, lambda subscription: subscription.device == device
         )
@@ -166,7 +166,7 @@ class PushSubscriptions:
     async def remove_all(
         self, user: UserId, now: float, *, except_device: str | None = None
     ) -> int:
-        """Remove the user's subscriptions, except those of a device; return their number."""
+        """Remove a user's subscriptions, except those of `except_device`; return how many."""
         return await self._remove_matching(
             user,
             now,

@@ -11,9 +11,9 @@ chat, only mentioned users get a push, or nobody (`notify.large`).
 
 A user with a client in the foreground needs no push, but Redis learns late that a client has
 disconnected. A closed session counts as online for another `presence.offline_grace_s`, and a
-half-open socket until its ping times out. The chat is therefore checked again after each of these
-delays. A session that still exists has answered a ping sent after the message, so its device has
-received the message.
+session with a half-open socket until its ping times out. The chat is therefore checked again after
+each of these delays. A session that still exists then has answered a ping sent after the message,
+so its device has received the message.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ FRESH_S = 3600.0  # older messages are not pushed
 
 MESSAGES_MAX = 50  # newest messages read per chat
 USERS_AT_ONCE = 16
-BADGE_FIELDS_MAX = 1_000  # fields of the user state, up to four per chat; above it, no badge
+BADGE_FIELDS_MAX = 1_000  # no badge if the user state has more fields (up to four per chat)
 NAMES_MAX = 2_000
 NAME_TTL_S = 60.0
 SESSION_END_DELAY_S = (
-    2.0  # delay until Redis reflects an ended session, in addition to the settings
+    2.0  # added to the delays in the settings, until Redis reflects that a session has ended
 )
 PUSHED_MAX = 20_000
 
@@ -95,7 +95,8 @@ class PushDispatcher:
         self._hidden = Hidden(container.hot)
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()
-        # The newest seq pushed by this process. A later check of the chat skips these users.
+        # The newest seq that this process has pushed to a member. Later checks of the chat push
+        # only newer messages.
         self._pushed: collections.OrderedDict[tuple[ChatId, UserId], int] = (
             collections.OrderedDict()
         )
@@ -104,11 +105,11 @@ class PushDispatcher:
     async def dispatch(self, due: DueChat) -> Progress:
         """Send pushes for messages since `due.since` to members without a foreground client.
 
-        A push counts as sent after the first attempt, even if it failed.
+        A push counts as sent after the first attempt, even if that attempt fails.
 
         Guarantees:
             Idempotent: a claimed push is not sent again to the same device.
-            Users who left, have read the message or received it in the foreground get no push.
+            Users who have left, have read the message, or received it in the foreground get none.
 
         Raises:
             NotFound: the chat does not exist.
@@ -237,7 +238,7 @@ class PushDispatcher:
     async def _build_notice(
         self, user: UserId, message: Message, chat_fields: ChatFields
     ) -> Notice | None:
-        """Return the push content; None if the user has read the message or a block exists."""
+        """Return the push content; None if the message was read or user and sender are blocked."""
         chat, sender = ChatId(message.chat), UserId(message.sender)
         if not await self._push_state.is_user_state_loaded(user):
             await self._container.user_loader.load_user(user)
@@ -294,7 +295,7 @@ class PushDispatcher:
 def _compute_recheck_ages(settings: config.Settings) -> tuple[float, float]:
     """Return `(closed, half_open)`: message ages in seconds at which to check members again.
 
-    At these ages, closed and half-open sessions have ended in Redis.
+    At the first age, closed sessions have ended in Redis; at the second, half-open ones as well.
     """
     gateway, grace_s = settings.gateway, settings.presence.offline_grace_s
     # If a gateway is killed, its users count as online until its lease expires.

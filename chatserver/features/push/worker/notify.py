@@ -5,13 +5,13 @@
     backlog ─► chats with new messages ─► {pN}:due, after `notify.delay_s` ─► `dispatcher`
              (separate reader with the checkpoint `told`)
 
-Sending a message does no work for pushes. This worker reads the backlog with its own checkpoint and
-groups the entries by chat, so a thousand messages in one chat are one unit of work. Entries stay in
+Sends do no push work. This worker reads the backlog with its own checkpoint and groups the
+entries by chat, so a thousand messages in one chat are one unit of work. Entries stay in
 the backlog until this worker has read them, for at most a minute after they are persisted.
 
-Crash-safe: one script advances `told` and schedules the chats, and the claim of a chat expires
-unless it is finished. Each push is claimed in Redis before it is sent, so a crash can lose a push
-but never send it twice. Design: decision 0020.
+Crash-safe: one script advances `told` and schedules the chats, and the claim on a chat expires
+unless `finish` is called. Each push is claimed in Redis before it is sent, so a crash can lose a
+push but never send it twice. Design: decision 0020.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ POLL_MS = 500
 IDLE_MS = 3000  # poll interval if no chat is scheduled; shorter than `LEASE_S`
 
 LEASE_S = 6.0
-READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
+READ_MAX = 100  # backlog entries; each holds up to redis.batch_max messages
 CHATS_AT_ONCE = 200
 CHAT_S_MAX = 30.0
 CLAIM_S = 45.0  # duration of a claim; longer than `CHAT_S_MAX`
@@ -52,7 +52,7 @@ _CHAT_AT = len(b'"chat":"')  # start of the chat id in an entry
 
 
 class NotifyWorker:
-    """Push worker of one partition."""
+    """Push worker for one partition."""
 
     def __init__(
         self, *, container: StorageContainer, dispatcher: PushDispatcher, partition: int, owner: str
@@ -76,8 +76,8 @@ class NotifyWorker:
             try:
                 while True:
                     if (current := hot.get_epoch(self._lease.partition)) != epoch:
-                        # Redis lost the lease and the checkpoint. Restore both at once: until then,
-                        # trimming does not wait for this worker.
+                        # Redis has lost the lease and the checkpoint. Restore both immediately:
+                        # until then, the backlog is trimmed without waiting for this worker.
                         epoch, self._recorded_at = current, -math.inf
                         self._lease.mark_lost()
                     if await self._lease.hold():
@@ -97,8 +97,8 @@ class NotifyWorker:
         while True:
             entries = await self._chats.list_after(position, READ_MAX)
             now = self._container.clock.monotonic()
-            # Update the checkpoint even without entries: trimming does not wait for a worker whose
-            # checkpoint is old.
+            # Update the checkpoint even without new entries: the backlog is trimmed without
+            # waiting for a worker whose checkpoint is old.
             if not entries and now - self._recorded_at < LEASE_S:
                 return position
             position = entries[-1].id if entries else position
