@@ -1,7 +1,7 @@
 """Full-text search in messages, with the index in local files or in the S3 bucket.
 
 Start with `service.py` (searching) and `worker/indexer.py` (indexing). `query.py` parses queries,
-and `tokenizer.py` splits texts into tokens. `model.py` defines the interface of the engines in
+and `tokenizer.py` splits text into tokens. `model.py` defines the interface of the engines in
 `engines/`. `hot.py` stores the indexer's position in Redis.
 """
 

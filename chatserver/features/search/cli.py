@@ -125,7 +125,7 @@ def _as_text(status: PartitionStatus) -> str:
 def rebuild(wait: bool) -> None:
     """Rebuild the search index from the messages in DynamoDB and S3.
 
-    `chatserver worker search` must be running; it rebuilds the index. Until then, searches use the
+    `chatserver worker search` must be running; it rebuilds the index. Meanwhile, searches use the
     old index, and new messages are added to it. The rebuild continues if you stop this command or
     restart the worker.
     """
@@ -166,7 +166,7 @@ def _prepare() -> Settings:
 
     settings = prepare("search")
     if not is_enabled(settings):
-        raise ConfigError(["CHAT_SEARCH_INDEX: required; set a folder or s3 (docs/search.md)"])
+        raise ConfigError(["CHAT_SEARCH_INDEX: missing; set it to a folder or s3 (docs/search.md)"])
     check_engine(settings)
     require_redis(settings.redis)
     return settings

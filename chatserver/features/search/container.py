@@ -34,7 +34,7 @@ class SearchContainer:
 
     @cached_property
     def partitions(self) -> dict[int, list[int]]:
-        """The Redis partitions of each index partition."""
+        """The Redis partitions that each index partition covers."""
         redis_partitions = self._core.hot.keys.partitions
         count = count_partitions(self._core.settings, redis_partitions)
         return group_redis_partitions(count, redis_partitions)

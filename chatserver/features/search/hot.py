@@ -1,12 +1,12 @@
-"""Redis data of the indexer: its position in each backlog, and requests to it.
+"""Redis data for the indexer: its position in each backlog, and the requests that it handles.
 
-All are fields of ``{pN}:checkpoint``:
+All of this data is in fields of ``{pN}:checkpoint``:
 
 - ``indexed``, ``indexed_ms``: the last backlog entry in the index, and when this was recorded.
   Later entries stay in the backlog for up to a minute, even if they are persisted. If the indexer
   is further behind, the fields are removed, and the indexer reads the chats that have changed.
 - ``reindex``: id of the newest rebuild request
-- ``erase:<user>``: ``asked`` until the index has no data of the user, then ``done``
+- ``erase:<user>``: ``asked`` until the user has been erased from the index, then ``done``
 
 The requests for an index partition are stored in the lowest of its Redis partitions.
 """
@@ -39,7 +39,7 @@ class Requests(NamedTuple):
 
 
 class RecordResult(NamedTuple):
-    """`is_complete`: the backlog has all entries after the position.
+    """`is_complete`: the backlog still has all entries after the position.
 
     `persisted`: id of the last persisted entry.
     """
@@ -90,7 +90,7 @@ class IndexFeed:
         return [parse_entry(name, fields) for name, fields in reply]
 
     async def list_active_chats(self, partition: int, since_s: int, after: int) -> list[ChatId]:
-        """Return the chats active since a time: skip `after` chats, return up to `IDLE_PAGE`."""
+        """Return up to `IDLE_PAGE` chats active since `since_s`, after skipping `after` chats."""
         names = await self._hot.call(
             "ZRANGEBYSCORE", self._hot.keys.idle(partition), since_s, "+inf",
             "LIMIT", after, IDLE_PAGE,
@@ -121,12 +121,12 @@ class IndexFeed:
     async def request_erasure(self, partition: int, user: str) -> None:
         """Request the erasure of a user. A request in progress is not repeated."""
         key = self._hot.keys.checkpoint(partition)
-        if await self.is_erased(partition, user):  # result of an earlier request
+        if await self.is_erased(partition, user):  # by an earlier request
             await self.delete_erasure_request(partition, user)
         await self._hot.write("HSET", key, _ERASE + user, ASKED)
 
     async def finish_erasure(self, partition: int, user: str) -> None:
-        """Record that the index has no data of a user."""
+        """Record that a user has been erased from the index."""
         key = self._hot.keys.checkpoint(partition)
         await self._hot.write("HSET", key, _ERASE + user, DONE)
 

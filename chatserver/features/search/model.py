@@ -1,4 +1,4 @@
-"""Values of the search index, and the interface of its engines. No I/O.
+"""Data types of the search index, and the interface of its engines. No I/O.
 
 The index has one *document* per message, and the state of the indexer. The state contains the last
 indexed backlog entry of each Redis partition.
@@ -18,7 +18,7 @@ import msgspec
 from chatserver.features.search.query import Query
 
 DISABLED: Final = "search: this server has no search index"
-ORIGIN: Final = "0-0"  # precedes every entry of a backlog
+ORIGIN: Final = "0-0"  # precedes every entry in a backlog
 
 
 class Document(NamedTuple):
@@ -51,15 +51,15 @@ class Changes:
 
     @property
     def size(self) -> int:
-        """The number of changed documents."""
+        """How many documents are changed."""
         return len(self.documents) + len(self.edits) + len(self.removed)
 
 
 class Rebuild(msgspec.Struct):
     """Progress of a rebuild or catch-up: `part` of `parts` are done.
 
-    `chats` and `messages` are counts. Only entries after `since_ts` are read; 0 means all. If
-    `is_fresh`, documents that the rebuild did not find are deleted at the end.
+    `chats` and `messages` count those processed so far. Only entries after `since_ts` are read; 0
+    means all. If `is_fresh`, documents that the rebuild did not find are deleted at the end.
     """
 
     request: str
@@ -78,8 +78,8 @@ class State(msgspec.Struct):
 
     `token`: fencing token of the writer. `places`: the last indexed backlog entry of each Redis
     partition. `epochs`: the epoch of each Redis partition. `generation` increases with each
-    rebuild. `rules`: version of the tokenizer. `catch_up`: progress of indexing the changes that
-    were made while no indexer was running.
+    rebuild. `rules`: version of the tokenizer rules. `catch_up`: progress of indexing the changes
+    that were made while no indexer was running.
     """
 
     token: int = 0
@@ -99,12 +99,12 @@ class Order(enum.StrEnum):
 
 
 class Hit(NamedTuple):
-    """A match in the index, not yet checked."""
+    """A match in the index that has not been checked yet."""
 
     chat: str
     seq: int
     ts: int
-    score: float = 0.0  # only in the order by relevance
+    score: float = 0.0  # only with `Order.RELEVANCE`
 
 
 class Cursor(NamedTuple):
@@ -154,7 +154,7 @@ class Engine(Protocol):
         """
 
     def expire(self, now_s: int) -> int:
-        """Delete the documents that have expired; return their number."""
+        """Delete the documents that have expired; return how many there were."""
 
     def find(
         self,
@@ -172,15 +172,15 @@ class Engine(Protocol):
         """
 
     def erase_sender(self, sender: str) -> int:
-        """Delete all documents of a sender; return their number."""
+        """Delete all documents from a sender; return how many there were."""
 
     def drop_older(self, generation: int, limit: int) -> int:
-        """Delete at most `limit` documents of earlier generations; return their number."""
+        """Delete up to `limit` documents of earlier generations; return how many were deleted."""
 
     def compact(self, *, is_first: bool) -> bool:
         """Run one step of a compaction; return whether it is complete.
 
-        After the last step, the files have no data of documents deleted before the first step.
+        After the last step, the files contain nothing from documents deleted before the first step.
         """
 
     def maintain(self) -> None:

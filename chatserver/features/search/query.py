@@ -24,7 +24,7 @@ from chatserver.protocol.frames import QUERY_CHARS_MAX, Segment
 
 TERMS_MAX: Final = 16  # words and phrases
 PHRASE_TOKENS_MAX: Final = 64
-PREFIX_CHARS_MIN: Final = 2  # a single letter matches only a whole word
+PREFIX_CHARS_MIN: Final = 2  # shorter words match only whole words
 SNIPPET_CHARS: Final = 160
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9998
@@ -102,8 +102,8 @@ def _parse_term(text: str, *, is_prefix: bool) -> list[Term]:
 def _join_grams(tokens: Sequence[Token]) -> tuple[list[str], bool]:
     """Return the tokens to find, and whether the last one is a prefix.
 
-    In scripts without spaces, a token is a character and the next one. The last character of the
-    query has no next character, but in a text it may have one. If there is a character before it,
+    In scripts without spaces, a token is a character and the one after it. The last character of
+    the query has none after it, but in a message it may have one. If such a character precedes it,
     the previous token already contains it, so its own token is omitted. Otherwise its token matches
     as a prefix.
     """

@@ -1,4 +1,4 @@
-"""HTTP route of search."""
+"""HTTP route for search."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def build_search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             actor, q, order, limit, cursor
         )
         items = [
-            # `each.json` is already JSON, so it is not decoded and encoded again.
+            # `result.json` is already JSON; `Raw` avoids decoding and encoding it again.
             SearchResult(cast("Message", msgspec.Raw(result.json)), result.snippet)
             for result in page
         ]

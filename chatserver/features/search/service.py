@@ -61,7 +61,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """A message as JSON, and the part of its text that matches."""
+    """A message as JSON, and a snippet of its text in which the matches are marked."""
 
     json: bytes
     snippet: list[Segment]
@@ -245,7 +245,7 @@ class Search:
         self, viewer: UserId, query: Query, blocked: set[UserId], hit: Hit
     ) -> Result | None:
         """Return the result for a candidate; None if the message must not be returned."""
-        # With `ts`, the warm tier reads the message directly.
+        # `ts` lets the warm tier read the message directly.
         frame = frames.History(0, hit.chat, before=hit.seq + 1, limit=1, ts=hit.ts + 1)
         try:
             page = await self._history.get_page(viewer, frame)
@@ -287,8 +287,8 @@ def merge(
 ) -> tuple[list[_Candidate], dict[int, Cursor | None]]:
     """Merge candidates of all partitions; return the first `limit` and the partitions' cursors.
 
-    A partition's cursor follows its last returned candidate; None if the partition has no more. A
-    partition of which no candidate is returned keeps its old cursor and is not in the dictionary.
+    A partition's cursor follows its last returned candidate; None if there are no more candidates.
+    A partition none of whose candidates are returned keeps its old cursor and is not in the dict.
     """
     candidates = [
         _Candidate(partition, hit, cursor)
@@ -296,7 +296,7 @@ def merge(
         for hit, cursor in zip(page.hits, page.cursors, strict=True)
     ]
     if order is Order.NEWEST:
-        # A partition that was not read to its end may have more candidates older than this.
+        # A partition that was not read to its end may have unread candidates older than this.
         horizon = max(
             (page.next.ts for page in results.values() if page.next is not None), default=0
         )

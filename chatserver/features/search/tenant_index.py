@@ -19,7 +19,7 @@ FILES: Final = "messages-*"
 
 
 class TenantIndex:
-    """The index files of one tenant. `folder` is None if there are no files.
+    """The index files of one tenant. `folder` is None if the index is not in local files.
 
     Stop the tenant's indexer first; otherwise it creates the files again.
     """

@@ -1,9 +1,9 @@
-"""Tokenizer of message texts and queries. No I/O.
+"""Tokenizer for message text and queries. No I/O.
 
 - A word is a sequence of letters and digits. Its token is case-folded, without diacritics, and with
   full-width characters converted to half width: "Größe" → "grosse", "Café" → "cafe".
-- Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) are split into bigrams: the
-  token of a character consists of it and the next one. "東京都" → "東京", "京都", "都".
+- Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) are split into bigrams: each
+  character forms a token with the next one. "東京都" → "東京", "京都", "都".
 
 Spans are positions in the NFC-normalized text (`normalize`). The index and queries use the same
 tokens, so a change to these rules requires a rebuild (`RULES_VERSION`).
@@ -52,7 +52,7 @@ def normalize(text: str) -> str:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return the tokens of a normalized text, at most `TOKENS_MAX`."""
+    """Return up to `TOKENS_MAX` tokens of a normalized text."""
     if text.isascii():
         tokens = []
         for match in _WORD.finditer(text.lower()):

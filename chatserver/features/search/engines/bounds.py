@@ -1,4 +1,4 @@
-"""Limits of a query, for both engines. No I/O.
+"""Query limits for both engines. No I/O.
 
 The limits affect which messages a search finds.
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 RANKED_MAX: Final = 500  # newest matches that are sorted by relevance
 SCOPED_CHATS_MAX: Final = 64  # SQLite: with more chats, matches are filtered after the FTS5 query
-SCAN_SIZES: Final = (512, 2_048, 8_192)  # SQLite: matches per FTS5 query with this filter
-MATCHES_MAX: Final = 1_000  # LanceDB: per table query
+SCAN_SIZES: Final = (512, 2_048, 8_192)  # SQLite: matches read by each query in that case
+MATCHES_MAX: Final = 1_000  # LanceDB: matches per table query
 WINDOWS_MAX: Final = 12  # LanceDB: table queries to find the newest matches
-PREFIX_CHARS_MAX: Final = 8  # LanceDB: the rest of a longer prefix is checked in the message
+PREFIX_CHARS_MAX: Final = 8  # LanceDB: longer prefixes are cut; the rest is checked in the message

@@ -61,7 +61,7 @@ from chatserver.telemetry.failpoints import failpoint
 
 STATE_ID: Final = "#state"  # differs from all document ids, which contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
-UNINDEXED_ROWS_MAX: Final = 20_000  # with more rows, maintenance does not wait
+UNINDEXED_ROWS_MAX: Final = 20_000  # from then on, maintenance does not wait for its interval
 OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # for queries in progress
 
 
@@ -191,11 +191,11 @@ class _Search:
         return self._table.find(self._words, condition, limit + 1)
 
     def _list_window(self, high: int, limit: int) -> tuple[list[Match], bool]:
-        """Return all matches in a time range that ends at `high`, and whether no match is older.
+        """Return all matches in a time range up to `high`, and True if there are no older ones.
 
         If a range has more than `MATCHES_MAX` matches, the query returns only a sample of them. The
-        next range then starts at a time near the newest matches of the sample: it contains at least
-        `limit` matches, but far fewer.
+        next range then starts near the newest matches in the sample, so that it contains at least
+        `limit` matches but far fewer than the previous range.
         """
         low, hits = 0, self._read(0, high)
         for _ in range(WINDOWS_MAX):

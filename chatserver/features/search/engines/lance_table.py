@@ -1,4 +1,4 @@
-"""Typed wrapper of a LanceDB table in the S3 bucket. Converts LanceDB errors to Unavailable."""
+"""Typed wrapper around a LanceDB table in the S3 bucket. Converts LanceDB errors to Unavailable."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A match of a query. `score`: relevance; 0 if the query has no words."""
+    """A row that matches a query. `score`: relevance; 0 if the query has no words."""
 
     id: str
     chat: str
@@ -85,7 +85,7 @@ class LanceTable:
         self._lock = threading.Lock()
 
     def create(self) -> None:
-        """Create the table and its indexes, unless it exists."""
+        """Create the table and its indexes, unless the table exists."""
         with _translate_errors():
             self._open(creates=True)
 
@@ -118,7 +118,7 @@ class LanceTable:
             merge.when_not_matched_insert_all().execute(data)
 
     def delete(self, condition: str) -> int:
-        """Delete the rows that meet a condition; return their number."""
+        """Delete the rows that meet a condition; return how many there were."""
         with _translate_errors():
             table = self._open()
             count = table.count_rows(condition)
@@ -149,7 +149,7 @@ class LanceTable:
             return msgspec.convert(query.to_list(), list[Row])
 
     def find(self, words: FullTextQuery | None, condition: str, limit: int) -> list[Match]:
-        """Return the rows that match; if more than `limit` match, the most relevant ones."""
+        """Return up to `limit` matching rows; if more rows match, the most relevant ones."""
         columns = list(Match.__struct_encode_fields__[:-1])
         with _translate_errors():
             table = self._open()
@@ -164,7 +164,7 @@ class LanceTable:
         """Return the number of rows, and the size in bytes."""
         with _translate_errors():
             table = self._open()
-            stats = cast("dict[str, int]", table.stats())  # declared as a class
+            stats = cast("dict[str, int]", table.stats())  # the stubs declare a class
             return table.count_rows(), stats["total_bytes"]
 
 
@@ -197,7 +197,7 @@ def is_in(column: str, values: Iterable[str]) -> str:
 
 
 def quote_sql(value: str) -> str:
-    """Return a text as an SQL string literal."""
+    """Return `value` as an SQL string literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
@@ -239,5 +239,5 @@ def _build_storage_options(settings: Cold) -> dict[str, str]:
 def _translate_errors() -> Iterator[None]:
     try:
         yield
-    except (OSError, RuntimeError, ValueError) as exc:  # the errors of LanceDB
+    except (OSError, RuntimeError, ValueError) as exc:  # raised by LanceDB
         raise Unavailable(f"search: LanceDB: {str(exc)[:300]}") from exc

@@ -13,7 +13,7 @@ from chatserver.features.search.model import Engine
 
 IN_BUCKET = "s3"
 PARTITIONS_MAX = 8
-DEFAULT_TENANT = "default"  # name of the folder without tenants
+DEFAULT_TENANT = "default"  # folder name if there are no tenants
 
 
 def is_enabled(settings: Settings) -> bool:
@@ -54,10 +54,10 @@ def open_engine(settings: Settings, number: int, *, is_writer: bool) -> Engine:
 
 
 def get_index_folder(settings: Settings, tenant: str) -> Path:
-    """Return the folder of a tenant's index."""
+    """Return the folder that holds a tenant's index."""
     return Path(settings.search.index) / (tenant or DEFAULT_TENANT)
 
 
 def get_index_file(settings: Settings, number: int) -> Path:
-    """Return the file of an index partition."""
+    """Return the file that holds an index partition."""
     return get_index_folder(settings, settings.warm.tenant) / f"messages-{number}.sqlite"

@@ -4,15 +4,15 @@
 |---------|------------------------------------------------------------------------------------|
 | `doc`   | chat, seq, sender, expiry and generation of each document                          |
 | `words` | FTS5: tokens and scopes (chat, sender, file) of each document, by its id in `doc`  |
-| `name`  | the number of each chat and user                                                   |
+| `name`  | the number that stands for each chat and user in the other tables                  |
 | `state` | the state of the indexer                                                           |
 
-The rowid of a document is its `ts` times `SLOTS`, plus a slot number. So SQLite can list matches by
-time and stop when a page is full. Scopes are words that contain a colon, such as ``c:7``, which no
-token does. They are in the same column as the tokens, because with a column filter FTS5 would read
-the positions of each match.
+The rowid of a document is its `ts` times `SLOTS`, plus a slot number. SQLite can therefore list
+matches by time and stop when a page is full. Scopes are words with a colon, such as ``c:7``; tokens
+never contain one. Scopes are in the same column as the tokens, because with a column filter, FTS5
+would read the positions of each match.
 
-A write and the new state are one transaction, in WAL mode, so readers see all of it or nothing.
+Changes and the new state are written in one transaction, in WAL mode, so readers see all or none.
 SQLite overwrites deleted content (`secure_delete`). Deleted tokens stay in the FTS5 segments until
 `compact` merges the segments.
 """
@@ -152,7 +152,7 @@ class SqliteEngine:
     # changes
 
     def apply(self, changes: Changes, state: State) -> None:
-        """See `Engine`. One transaction."""
+        """See `Engine`. Uses one transaction."""
         with self._write() as connection:
             stored = _load(connection)
             if stored.token > state.token:
@@ -217,7 +217,7 @@ class SqliteEngine:
         with self._write() as connection:
             before = connection.total_changes
             connection.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
-            if connection.total_changes - before >= 2 or is_first:  # < 2: nothing left to merge
+            if connection.total_changes - before >= 2 or is_first:  # fewer: nothing left to merge
                 return False
         connection = self._connect()
         with _translate_errors(self._path):
@@ -293,7 +293,7 @@ def _load(connection: sqlite3.Connection) -> State:
 
 
 class _Names:
-    """The numbers of chats and users, cached for one transaction."""
+    """The numbers that stand for chats and users, cached for one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

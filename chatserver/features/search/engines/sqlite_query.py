@@ -1,6 +1,6 @@
-"""Queries of the SQLite engine; see `sqlite_fts` for the tables.
+"""Queries for the SQLite engine; see `sqlite_fts` for the tables.
 
-Matches are read newest first, in descending order of their rowids. For the order by relevance, the
+Matches are read newest first, in descending order of their rowids. To order by relevance, the
 newest `RANKED_MAX` matches are sorted.
 """
 
@@ -52,7 +52,7 @@ class SqliteSearch:
     def _read(self, limit: int, high: int) -> tuple[list[Row], int | None]:
         """Return `(rows, last)`: at most `limit` matches with a rowid below `high`, newest first.
 
-        The next read continues below rowid `last`; None if there are no more matches.
+        `last` is the `high` of the next read, or None if there are no more matches.
         """
         if self._is_scoped:
             rows, count, last = self._scan(limit + 1, high)
@@ -73,9 +73,9 @@ class SqliteSearch:
     def _scan(self, size: int, high: int) -> tuple[list[Row], int, int]:
         """Read the newest `size` matches below rowid `high`; return `(rows, count, last)`.
 
-        `rows` are the matches that pass the filter, `count` is the number of matches, and `last` is
-        the lowest rowid. SQLite returns all of them as one JSON row, so the scan acquires the
-        interpreter lock once instead of once per match.
+        `rows` are the matches that pass the filter, `count` is the number of matches before the
+        filter, and `last` is their lowest rowid. SQLite returns the rows as one JSON value, so the
+        scan acquires the interpreter lock once instead of once per match.
         """
         values: list[int | str] = [self._now_s]
         condition = _IS_CURRENT
@@ -147,7 +147,7 @@ def score(terms: Sequence[Term], tokens: str) -> float:
 def find_chat_numbers(
     connection: sqlite3.Connection, chats: Collection[str], numbers: dict[str, int]
 ) -> dict[int, str]:
-    """Return the ids of chats by number. `numbers` caches them, which never change."""
+    """Return `{number: chat}` for indexed chats. `numbers` caches the numbers, which are final."""
     missing = [chat for chat in chats if chat not in numbers]
     if missing:
         if len(numbers) > KNOWN_CHATS_MAX:
@@ -165,7 +165,7 @@ def find_chat_numbers(
 def build_scopes(
     connection: sqlite3.Connection, query: Query, numbers: Collection[int]
 ) -> list[str] | None:
-    """Return the FTS5 expressions of the filters; None if no message can match."""
+    """Return the FTS5 expressions for the filters; None if no message can match."""
     scopes: list[str] = []
     if query.sender is not None:
         sender = find_number(connection, "user", query.sender)
@@ -180,7 +180,7 @@ def build_scopes(
 
 
 def build_terms(query: Query) -> list[str]:
-    """Return the FTS5 expressions of the words and phrases."""
+    """Return the FTS5 expressions for the words and phrases."""
     return [
         '"' + " ".join(term.tokens).replace('"', "") + ('"*' if term.is_prefix else '"')
         for term in query.terms
@@ -188,7 +188,7 @@ def build_terms(query: Query) -> list[str]:
 
 
 def find_number(connection: sqlite3.Connection, kind: str, name: str) -> int | None:
-    """Return the number of a chat or user; None if the index has no messages of it."""
+    """Return the number that stands for a chat or user; None if the index has none."""
     row = connection.execute(
         "SELECT id FROM name WHERE kind = ? AND name = ?", (kind, name)
     ).fetchone()

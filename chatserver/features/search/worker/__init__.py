@@ -1,1 +1,1 @@
-"""Workers of search. Start with `indexer`."""
+"""Search workers. Start with `indexer`."""

@@ -1,7 +1,7 @@
 """RPC worker that runs searches for gateways; see `chatserver.hot.bus.rpc`.
 
-Searches have their own stream, which only processes with the index read. Slow searches therefore do
-not delay the RPC calls that load chats.
+Searches have their own stream, read only by processes that have the index. Slow searches therefore
+do not delay the RPC calls that load chats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sweep over chats for a rebuild or a catch-up, in small steps.
 
-A *rebuild* reads all chats, in `parts` of table `directory`. A *catch-up* reads the entries after a
-point in time, from the chats that were active since then.
+A *rebuild* reads all chats; it scans the `directory` table in `parts`. A *catch-up* reads the
+entries after a point in time. If `has_activity`, it reads only the chats active since then.
 
 The indexer runs one step between two reads of the backlog, so it keeps indexing new messages. The
 result is correct because a step reads every change before the indexer's backlog position, and later
@@ -26,7 +26,7 @@ from chatserver.warm.chats.chat_scan import iter_chats
 
 log = structlog.get_logger()
 
-PARTS: Final = 32  # of a rebuild; after an interruption, the current part is repeated
+PARTS: Final = 32  # per rebuild; a part that is interrupted is repeated
 STEP_ENTRIES: Final = 1_000
 CLOCK_SKEW_S: Final = 120  # a margin: clocks may differ by a minute
 

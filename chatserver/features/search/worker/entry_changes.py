@@ -14,12 +14,12 @@ _PLACEHOLDERS = frozenset({ARCHIVED_KIND, LOST_KIND})
 
 
 def join_tokens(body: str) -> str:
-    """Return the tokens of a text, separated by spaces."""
+    """Return the tokens of a message body, separated by spaces."""
     return " ".join(token.text for token in tokenize(normalize(body)))
 
 
 def add_entries(changes: Changes, entries: Iterable[Message]) -> None:
-    """Add the index changes for entries, which are in seq order within each chat.
+    """Add the index changes for `entries`, which must be in seq order within each chat.
 
     Guarantees:
         Idempotent: adding the same entries again, in order, gives the same documents.

@@ -1,6 +1,6 @@
-"""Erasure of a user from the search index, for the worker `erasures`.
+"""Erasure of a user from the search index, for the `erasures` worker.
 
-Only the indexer writes the index, so the erasure requests it from the indexer through Redis. The
+Only the indexer writes the index, so the erasure is requested from the indexer through Redis. The
 indexer applies everything committed before the request, deletes the user's documents, and compacts
 the files.
 """

@@ -8,8 +8,8 @@
 
 The engine stores the backlog position together with the documents. The position is then recorded in
 Redis, which retains later entries. An indexer that is killed at any point therefore resumes at the
-position in the index. The backlog may lack entries after that position, if no indexer ran for more
-than a minute or Redis lost data. In this case, a catch-up reads the chats that were active since.
+position in the index. The backlog may lack entries after that position if no indexer has run for
+more than a minute or Redis has lost data. A catch-up then reads the chats active since that time.
 
 Entries are indexed before they are persisted, so search does not wait for DynamoDB. If Redis loses
 such an entry, its document is not returned, because no tier has the message. During a catch-up or
@@ -63,10 +63,10 @@ LEASE_S: Final = 6.0
 POLL_S: Final = 0.25
 IDLE_POLL_S: Final = 1.0
 IDLE_AFTER_S: Final = 10.0
-READ_MAX: Final = 200  # backlog entries of a partition; one holds up to redis.batch_max messages
+READ_MAX: Final = 200  # backlog entries per partition; each holds up to redis.batch_max messages
 REQUESTS_INTERVAL_S: Final = 1.0  # poll interval for requests
 MAINTENANCE_INTERVAL_S: Final = 2.0
-DROPPED_MAX: Final = 2_000  # documents of earlier generations per step
+DROPPED_MAX: Final = 2_000  # documents of earlier generations deleted per step
 SWEEP_RETRY_S: Final = 5.0
 DAY_S: Final = 86_400
 T = TypeVar("T")
@@ -121,7 +121,8 @@ class Indexer:
                 await self._start()
                 await self._run_loop()
             finally:
-                # Another process may take over. If none does, an alert detects the missing metric.
+                # Another process may take over and report these metrics. If none does, an alert
+                # detects that they are missing.
                 metrics.SEARCH_LAG.remove(str(self._number))
                 metrics.SEARCH_DOCUMENTS.remove(str(self._number))
                 metrics.SEARCH_BYTES.remove(str(self._number))
@@ -147,7 +148,7 @@ class Indexer:
             position = state.places.get(partition, "")
             epoch = hot.get_epoch(partition)
             resumed = await self._feed.record_position(self._leases[partition], partition, position)
-            # In a new epoch, the backlog may lack entries that were persisted.
+            # In a new epoch, the backlog may lack entries that have been persisted.
             is_known = state.epochs.get(partition) == epoch
             if position and not (resumed.is_complete and is_known):
                 self._start_catch_up(position, is_known=is_known)
@@ -190,7 +191,7 @@ class Indexer:
             for partition in self._partitions:
                 epoch = self._container.hot.get_epoch(partition)
                 if epoch != self._state.epochs[partition]:
-                    raise Unavailable("search: Redis lost data; restarting with a catch-up")
+                    raise Unavailable("search: Redis has lost data; restarting to catch up")
             has_more = await self._index_new()
             await self._handle_requests()
             has_more |= await self._run_sweep_step()
@@ -231,7 +232,10 @@ class Indexer:
                 # Without a recent position, backlog trimming no longer waits for the indexer.
                 resumed = await self._feed.record_position(lease, partition, position)
                 if not resumed.is_complete:
-                    raise Unavailable("search: the backlog was trimmed; restarting with a catch-up")
+                    raise Unavailable(
+                        "search: the backlog was trimmed before it was indexed; "
+                        "restarting to catch up"
+                    )
         failpoint("search.after_record")
         return has_more
 
@@ -358,7 +362,7 @@ def _list_messages(entries: Sequence[BacklogEntry]) -> list[Message]:
 
 
 async def run_search(container: StorageContainer, owner: str) -> None:
-    """Index all partitions not leased by other workers, and serve gateways, until cancelled.
+    """Until cancelled, index all partitions not leased by others, and run searches for gateways.
 
     Does nothing if search is disabled.
 

@@ -12,7 +12,7 @@ from chatserver.features.search.model import ORIGIN, Rebuild, State, Stats
 
 
 class PartitionStatus(NamedTuple):
-    """Status of an index partition. `lag_s`: age of the oldest entry that is not indexed."""
+    """Status of an index partition. `lag_s`: age of the oldest entry not yet indexed."""
 
     number: int
     state: State
