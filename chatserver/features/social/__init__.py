@@ -1,8 +1,8 @@
 """Social graph: profiles, follows, posts, likes and timelines.
 
 Start with `model.py` and `service/social.py`. `worker/timeline_fanout.py` fans posts out to
-timelines, `worker/counters.py` counts likes and follows, `hot.py` holds the Redis data and `warm/`
-the DynamoDB items.
+timelines, `worker/counters.py` counts likes and follows, `hot.py` holds the Redis data, and `warm/`
+holds the DynamoDB items.
 """
 
 from chatserver.features.registry import Feature, Worker

@@ -1,4 +1,4 @@
-"""HTTP routes of favorites: posts and messages that users save for themselves."""
+"""HTTP routes for favorites: posts and messages that users save for themselves."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 Data, per partition: ``{pN}:counts`` (stream). The name of an entry's first field is the kind of
 count: ``p`` likes of a post, ``r`` followers of a user, ``g`` users followed by a user. The field's
-value is the post or user. The second field, ``d``, is 1 or -1. All changes of a post or user are in
-one stream.
+value is the post or user. The second field, ``d``, is 1 or -1. All changes to the counts of a post
+or user are in the same stream.
 
-`worker/counters.py` trims entries only after they are counted, so none is lost in a crash. When
+`worker/counters.py` trims entries only after they have been counted, so a crash loses none. When
 `queue_max` entries are queued, likes and follows are refused.
 """
 
@@ -40,7 +40,7 @@ class CountEntry(NamedTuple):
     change: int
 
 
-QUEUE_MAX = 100_000  # changes waiting per partition; more are refused
+QUEUE_MAX = 100_000  # queued changes per partition; more are refused
 
 
 class CountQueue:
@@ -75,7 +75,7 @@ class CountQueue:
         return False
 
     async def remove(self, subject: str) -> None:
-        """Remove all queued changes of an erased user. Reads the whole queue. Idempotent."""
+        """Remove queued changes to an erased user's counts. Reads the whole queue. Idempotent."""
         async for names in self._iter_entries(subject):
             await self._hot.call("XDEL", self._get_key(subject), *names)
 

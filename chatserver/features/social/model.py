@@ -23,14 +23,14 @@ PostId = NewType("PostId", str)  # a ULID
 POST_CHARS_MAX: Final = 2_000
 POST_BYTES_MAX: Final = 8_192
 FOLLOWING_MAX: Final = 10_000  # per user; uncounted follows may exceed it
-FAVORITES_MAX: Final = 1_000  # per user: saved posts, and as many saved messages
+FAVORITES_MAX: Final = 1_000  # maximum saved posts per user; the same for saved messages
 _CONTENT: Final = BodyBounds(POST_CHARS_MAX, POST_BYTES_MAX)
 _RANDOM_BITS: Final = 80
-# In the syntax of JSON Schema and msgspec, like `chatserver.domain.ids.ID_PATTERN`.
+# A pattern for JSON Schema and msgspec, like `chatserver.domain.ids.ID_PATTERN`.
 POST_PATTERN: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}(?![\s\S])"
 _POST = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
-Change = Literal[1, -1]  # of a count
+Change = Literal[1, -1]  # added to a count
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Info:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counts:
-    """Number of a user's followers, followed users and posts."""
+    """A user's follower, following and post counts."""
 
     followers: int = 0
     following: int = 0
@@ -54,7 +54,7 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """The other user of a follow or like edge, and its creation time (ms)."""
+    """The other user on a follow or like edge, and when the edge was created (ms since 1970)."""
 
     user: str
     since_ms: int
@@ -81,7 +81,7 @@ class PostRef:
 
 
 class PostIds:
-    """Generates post ids, each greater than the one before. One instance per process."""
+    """Generates post ids, each greater than the previous one. One instance per process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -101,12 +101,12 @@ class PostIds:
 def parse_post_id(text: str, field: str = "post") -> PostId:
     """Validate a post id. Raises BadRequest."""
     if _POST.fullmatch(text) is None:
-        raise BadRequest(f"{field}: must be the id of a post, 26 characters")
+        raise BadRequest(f"{field}: must be the id of a post, with 26 characters")
     return PostId(text)
 
 
 def first_post_id(at_s: float) -> PostId:
-    """Return a lower bound for the ids of posts created at `at_s` (s since 1970) or later."""
+    """Return a lower bound of the ids of posts created at or after `at_s` (s since 1970)."""
     return PostId(str(ULID.from_int(max(0, int(at_s * 1000)) << _RANDOM_BITS)))
 
 

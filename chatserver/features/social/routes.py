@@ -1,4 +1,4 @@
-"""HTTP routes of profiles, follows, posts, likes and timelines."""
+"""HTTP routes for profiles, follows, posts, likes and timelines."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def build_social_people_routes(container: StorageContainer) -> list[HTTPRouteHan
 def _build_profile_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}", opt={"rule": READ})
     async def get_profile(user: PathId, actor: Actor) -> UserProfile:
-        """Get a user's public profile with the numbers of followers, followed users and posts."""
+        """Get a user's public profile, with follower, following, and post counts."""
         profile = await container.get(SocialContainer).social.get_profile(actor, UserId(user))
         info, counts = profile.info, profile.counts
         return UserProfile(
@@ -117,7 +117,7 @@ def _build_profile_routes(container: StorageContainer) -> list[HTTPRouteHandler]
 def _build_picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/avatar", opt={"rule": READ})
     async def get_avatar(user: PathId, actor: Actor, thumb: Thumb = 0) -> FileLink:
-        """Get a URL of a user's avatar."""
+        """Get a URL for a user's avatar."""
         graph = container.get(SocialContainer).social
         return build_file_link(
             await graph.get_avatar_link(actor, UserId(user), is_thumb=thumb == 1)
@@ -133,7 +133,7 @@ def _build_picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]
         """Remove the caller's avatar."""
         await container.get(SocialContainer).social.put_avatar(actor, None)
 
-    # The response is not stored for idempotency: a retry needs an upload form that is still valid.
+    # The response is not stored for retries: a stored upload form may have expired by then.
     @post("/v1/me/attachments", opt={"rule": WRITE, "accepts_key": True})
     async def begin_picture(
         data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
@@ -254,7 +254,7 @@ def build_post_info(view: PostView) -> PostInfo:
 
 
 def build_social_posts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of posts, likes and timelines."""
+    """Return the routes for posts, likes and timelines."""
     return [
         *_build_post_routes(container),
         *_build_own_post_routes(container),
@@ -286,7 +286,7 @@ def _build_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def get_post_image(
         user: PathId, post: PathPost, actor: Actor, thumb: Thumb = 0
     ) -> FileLink:
-        """Get a URL of a post's picture."""
+        """Get a URL for a post's picture."""
         link = await graph.get_image_link(
             actor, UserId(user), parse_post_id(post), is_thumb=thumb == 1
         )

@@ -1,4 +1,4 @@
-"""Example items of the social graph, for the generated documents of the tables."""
+"""Example social graph items, for the generated table documentation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Backfill of a timeline after a follow, and the range of posts that are merged on read.
+"""Timeline backfill after a follow, and the range of posts that are merged on read.
 
 A new follow adds entries for the author's newest `BACKFILL_POSTS_MAX` posts to the follower's
-timeline. If an author has too many followers, new posts are not written to timelines but merged
-into them when they are read. Merged posts need no timeline entries.
+timeline. If an author has too many followers, new posts are not written to timelines; they are
+merged in when a timeline is read, and need no timeline entries.
 
 An author's merged posts begin with the first post that was not written to the followers' timelines.
 """
@@ -42,7 +42,7 @@ class MergedAuthors:
         return self._authors
 
     def get_oldest(self) -> PostId:
-        """Return a lower bound for the post ids in timelines."""
+        """Return a lower bound of the post ids in timelines."""
         return first_post_id(self._clock.time() - self._days * DAY_S)
 
 
@@ -69,8 +69,8 @@ class Backfill:
         Call this after the follow is stored, because only later posts are fanned out to the user.
 
         Guarantees:
-            Idempotent. Cost: one Query, which concurrent followers of an author share, and a write
-            unit for each post.
+            Idempotent. Cost: one Query, shared by concurrent follows of an author, and one write
+            unit per post.
 
         Raises:
             Unavailable: some entries may be missing.

@@ -28,7 +28,7 @@ from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.paging import Page, Token
 
 NO_MESSAGE: Final = "message: the chat has no such message"
-READS_IN_FLIGHT_MAX: Final = 8  # messages read at once for a page
+READS_IN_FLIGHT_MAX: Final = 8  # concurrent message reads per page
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SavedMessage:
 
 
 class Favorites:
-    """Use cases of favorites."""
+    """Use cases for favorites."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class Favorites:
         """Return a page of saved posts, most recently saved first.
 
         Guarantees:
-            Deleted posts, and posts of users who block the user or are blocked by the user, are
-            omitted.
+            Deleted posts are omitted, and so are posts by users who block this user or are blocked
+            by this user.
             Cost: a Query and six BatchGetItem calls.
         """
 

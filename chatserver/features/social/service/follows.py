@@ -25,7 +25,7 @@ from chatserver.features.social.warm.profiles import SocialProfiles
 
 log = structlog.get_logger()
 
-RETRY_S: Final = 600.0  # a follow that is repeated within this time repeats the backfill
+RETRY_S: Final = 600.0  # following again within this time repeats the backfill
 
 
 class Follows:
@@ -117,7 +117,7 @@ class Follows:
                     )
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
-        """Return which of `others` follow `user`. Strongly consistent; one call per 100."""
+        """Return which of `others` follow `user`. Strongly consistent; one call per 100 users."""
         return await self._graph.find_followers(user, others)
 
     async def _count_follow(self, user: UserId, other: UserId) -> None:
@@ -128,7 +128,7 @@ class Follows:
             raise
 
     async def _count(self, user: str, other: str, change: Change) -> None:
-        """Queue a change for both users; if the second is refused, revert the first."""
+        """Queue a change to both users' counts; if the second is refused, revert the first."""
         await self._queue.add("followers", other, change)
         try:
             await self._queue.add("following", user, change)

@@ -1,9 +1,9 @@
-"""Profile and post pictures, stored as attachments in a private space of their owner.
+"""Profile and post pictures, stored as attachments in their owner's private space.
 
 Other attachments belong to a chat (decision 0019). A user's pictures belong to the user's private
-space, whose id is stored instead of a chat id. Each use of a picture, in a post or as the avatar,
-is recorded as a number, which is stored instead of a message seq. The file is deleted after its
-last use is removed.
+space, whose id is stored in place of a chat id. Each use of a picture, in a post or as the avatar,
+is recorded in `File.seqs` as a number that takes the place of a message seq. The file is deleted
+after its last use is removed.
 
 Users who may read a post or profile may also read its picture.
 """
@@ -32,7 +32,7 @@ from chatserver.features.attachments.service.uploads import LINK_S, NOT_READABLE
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.chats.membership import MemberCheck
 
-AVATAR: Final = "avatar"  # use as the user's avatar
+AVATAR: Final = "avatar"  # the `use` of a picture that is its owner's avatar
 
 
 def get_picture_space(user: UserId) -> ChatId:
@@ -56,7 +56,7 @@ class SpaceReaders:
 
 
 class SocialFiles:
-    """Use cases of pictures."""
+    """Use cases for pictures."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SocialFiles:
 
         Raises:
             NotFound: there is no such file in the user's space.
-            Conflict: the file is not uploaded yet.
+            Conflict: the file has not been uploaded yet.
             BadRequest: the file is not a picture.
         """
         row = await self._rows.find_file(file)
@@ -102,9 +102,9 @@ class SocialFiles:
             await self._sendable.put(changed, self._clock.time(), is_update=True)
 
     async def get_link(self, file: str | None, *, is_thumb: bool) -> Link:
-        """Return a signed URL of a picture; the caller must have checked read access.
+        """Return a signed URL for a picture; the caller must have checked read access.
 
-        With `is_thumb`, the URL is that of the thumbnail, or of the picture if none exists yet.
+        With `is_thumb`, the URL leads to the thumbnail, or to the picture if it has none yet.
 
         Raises:
             NotFound: there is no picture, or it was deleted.
@@ -119,5 +119,5 @@ class SocialFiles:
 
 
 def get_use_number(use: str) -> int:
-    """Return the number that an attachment stores for a use, instead of a message seq."""
+    """Return the number that represents `use` in `File.seqs`, in place of a message seq."""
     return int.from_bytes(hashlib.blake2b(use.encode(), digest_size=6).digest(), "big") + 1

@@ -67,7 +67,7 @@ class Profile:
 class PostView:
     """A post as seen by a viewer, with the author's name and the like count.
 
-    `is_liked` and `is_favorite`: whether the viewer likes the post and has saved it.
+    `is_liked`: the viewer likes the post. `is_favorite`: the viewer has saved it.
     """
 
     post: Post
@@ -126,7 +126,7 @@ class Social:
     # Users
 
     async def get_profile(self, viewer: UserId, user: UserId) -> Profile:
-        """Return a user's profile with counts, and whether viewer and user follow each other.
+        """Return a user's profile and counts, and who of viewer and user follows the other.
 
         Raises:
             NotFound: there is no such user.
@@ -193,7 +193,7 @@ class Social:
     async def edit_post(
         self, author: UserId, id_: PostId, changes: Mapping[str, str | None]
     ) -> PostView:
-        """Change the text or the picture of a post; timelines show the new version. Idempotent.
+        """Change a post's text or picture; timelines show the new version. Idempotent.
 
         Raises:
             NotFound: the author has no such post, or no such picture.
@@ -282,14 +282,14 @@ class Social:
             await self._pictures.remove_use(before, AVATAR)
 
     async def get_avatar_link(self, viewer: UserId, user: UserId, *, is_thumb: bool) -> Link:
-        """Return a URL of a user's avatar. Raises as `get_profile`; NotFound if there is none."""
+        """Return a URL for a user's avatar. Raises as `get_profile`; NotFound if there is none."""
         profile = await self.get_profile(viewer, user)
         return await self._pictures.get_link(profile.info.avatar, is_thumb=is_thumb)
 
     async def get_image_link(
         self, viewer: UserId, author: UserId, id_: PostId, *, is_thumb: bool
     ) -> Link:
-        """Return a URL of a post's picture. Raises as `get_post`; NotFound if there is none."""
+        """Return a URL for a post's picture. Raises as `get_post`; NotFound if there is none."""
         await self._check_not_blocked(viewer, author)
         post = await self._rows.posts.get_post(author, id_)
         return await self._pictures.get_link(post.image, is_thumb=is_thumb)
@@ -316,7 +316,7 @@ class Social:
         if not await self._rows.likes.like(user, post_ref, self._now_ms()):
             return
         try:
-            # Check again: a concurrent deletion of the post may have missed this like.
+            # Check again: a concurrent deletion of the post may not have removed this like.
             await self._rows.posts.get_post(post_ref.author, post_ref.post)
             await self._queue.add("likes", post_ref.post, 1)
         except ChatError:

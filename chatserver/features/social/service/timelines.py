@@ -24,14 +24,14 @@ from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.timelines import SocialTimelines
 
-MERGED_MAX = 50  # authors whose posts are merged for one reader
+MERGED_MAX = 50  # authors per reader whose posts are merged
 
 ROUNDS_MAX: Final = 10
 CHUNK_MIN: Final = 50
 
 
 class Timelines:
-    """Use case of reading a timeline."""
+    """Timeline read use case."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Timelines:
         return await self._social.build_views(user, posts), before
 
     async def _load(self, user: UserId, entries: list[PostRef]) -> list[Post]:
-        """Return the posts that entries refer to, except deleted and no longer followed ones."""
+        """Return the posts for `entries`, except deleted posts and those of unfollowed authors."""
         if not entries:
             return []
         posts, followed = await asyncio.gather(
@@ -99,14 +99,14 @@ class Timelines:
     async def _list_entries(
         self, user: UserId, merged: dict[str, PostId], before: PostRef | None, size: int
     ) -> tuple[list[PostRef], bool]:
-        """Return `(entries, is_more)`: the next entries, newest first, and if more may follow."""
+        """Return `(entries, is_more)`: the next entries, newest first; True if more may follow."""
         own, *others = await asyncio.gather(
             self._timeline_rows.list_entries(user, before, self._clock.time(), size),
             *(self._list_posts(author, before, first, size) for author, first in merged.items()),
         )
         sources: list[tuple[list[PostRef], bool]] = [own, *others]
         post_refs = {post_ref for entries, _ in sources for post_ref in entries}
-        # Below the last entry of a source that has more, the list may be incomplete.
+        # If a source has more entries, the list is complete only down to that source's last entry.
         ends = [entries[-1] for entries, is_more in sources if is_more and entries]
         if not ends and any(is_more for _, is_more in sources):
             return [], False
@@ -120,7 +120,8 @@ class Timelines:
     async def _list_posts(
         self, author: str, before: PostRef | None, first: PostId, size: int
     ) -> tuple[list[PostRef], bool]:
-        # Entries of equal post ids sort by author, so one may be before or after `before`.
+        # Entries with the same post id sort by author, so an entry with the id of `before` may
+        # belong on either side of it.
         upto = None if before is None else before.post
         ids = await self._posts.list_before(author, upto, first, size)
         return [PostRef(id_, author) for id_ in ids], len(ids) == size

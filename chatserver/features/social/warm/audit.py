@@ -1,10 +1,10 @@
-"""Audit of table `social`: edges and favorites are complete, and counts match the items.
+"""Audit of the `social` table: edges and favorites are complete, and counts match the items.
 
 The audit scans the whole table once. A suspected mismatch is read again until two reads agree,
 because likes and follows are counted some seconds later. A repair deletes a one-sided edge or
 favorite, or sets a count to the number of items unless the count has changed since it was read.
 
-Cost: the table is read twice, once by Scan and once by counting.
+Cost: the table is read twice, once to scan it and once to count items.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SocialFinding(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Number of checked items, and of items that changed too often to be checked."""
+    """How many items were checked, and how many changed too often to be checked."""
 
     rows: int
     unstable: int
@@ -117,7 +117,7 @@ class SocialAudit:
         return await self._check_pair("edge", forward, reverse)
 
     async def _check_favorite(self, user: str, sort: str) -> SocialFinding | None:
-        """Check that a favorite and its reference point to each other."""
+        """Check that a favorite item and its reference item point to each other."""
         partition = social.favorites_key(user)
         item = await self._table.find(partition, sort)
         if item is None:
@@ -142,7 +142,7 @@ class SocialAudit:
             )
             if forward_item is None or reverse_item is not None:
                 return None
-            if attempt == 1:  # a repeated mismatch is real: one transaction writes both
+            if attempt == 1:  # a mismatch that is read twice is real: one transaction writes both
                 break
         if self._is_repairing:
             key = social.row_key(*forward)
@@ -202,7 +202,7 @@ class SocialAudit:
         return await self._table.find(social.user_key(user), social.COUNT) or {}
 
     async def _put_counts(self, user: str, stored: Item, wanted: Counts) -> bool:
-        """Set a user's counts to `wanted`, if they have not changed since they were read."""
+        """Set a user's counts to `wanted`, unless they have changed since `stored` was read."""
         names: dict[str, str] = {}
         values: Item = {}
         conditions, sets = [], []

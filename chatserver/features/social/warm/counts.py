@@ -1,12 +1,12 @@
-"""Batched counts in table `social`; see `chatserver.features.social.warm.social_items`.
+"""Batched counts in the `social` table; see `chatserver.features.social.warm.social_items`.
 
 Counts of likes, followers and followed users are not written in the transaction that writes the
 edge, because concurrent transactions on one count item would conflict. The changes go into a queue
-(`chatserver.features.social.hot`), and `worker/counters.py` adds many at once.
+(`chatserver.features.social.hot`), and `worker/counters.py` applies many of them at once.
 
 The attribute `batch` is the newest queue entry included in an item's counts. An update is
 conditional on `batch` being older than all entries that it adds. If a worker crashes after the
-write and another worker repeats it, the entries count once.
+write and another worker repeats it, the entries still count only once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from chatserver.warm.schema.tables import SocialField as Field
 class CountResult(NamedTuple):
     """Result of an update.
 
-    `already_counted`: entries up to `upto` were counted before. `missing`: there is no such item.
+    `already_counted`: entries up to `upto` have already been counted. `missing`: there is no such
+    item.
     """
 
     outcome: Literal["counted", "already_counted", "missing"]
@@ -63,7 +64,7 @@ def get_batch(item: Item) -> str:
 
 
 class SocialCounts:
-    """Writes the numbers of followers and followed users."""
+    """Writes follower and following counts."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._table = SocialTable(client, settings)
@@ -71,10 +72,10 @@ class SocialCounts:
     async def add_follows(
         self, user: str, *, followers: int, following: int, first: str, last: str
     ) -> CountResult:
-        """Add the sum of the queue entries `first` to `last` to a user's counts.
+        """Add the sums of the queue entries `first` to `last` to a user's counts.
 
         Guarantees:
-            Idempotent, as `add_changes`.
+            Idempotent, like `add_changes`.
             The item is created only if the user has a profile, so an erased user gets no counts.
             Cost: one write of one item; for a user's first counts, a transaction.
         """

@@ -1,4 +1,4 @@
-"""Fan-out jobs of posts, and like removal jobs of deleted posts: items of table `directory`.
+"""Fan-out jobs for posts, and like removal jobs for deleted posts: items in the `directory` table.
 
     PK "fanout#<shard>"  SK "<ulid>#<kind>#<author>"  created N (ms)  place? S
     PK "merged"          SK "merged#<author>"         first S  last S
@@ -8,9 +8,9 @@ A `fanout` item is a job. A `post` job adds a post to the timelines of its autho
 deletes the post, and deleted when it is done. `place` is its checkpoint: the last follower that was
 processed.
 
-A `merged` item is an author with too many followers for fan-out on write. The author's posts from
-`first` on are merged into timelines at read time; `last` is the newest of them. The item is used
-until post `last` is too old for timelines.
+A `merged` item stands for an author with too many followers for fan-out on write. The author's
+posts from `first` on are merged into timelines at read time; `last` is the newest of them. The item
+is used until post `last` is too old for timelines.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Merged:
-    """The first and the newest merged post of an author."""
+    """An author's first and newest merged posts."""
 
     first: PostId
     last: PostId
 
 
 def get_shard(post: PostId) -> int:
-    """Return the shard of a post's jobs."""
+    """Return the shard that holds a post's jobs."""
     return zlib.crc32(post.encode()) % SHARDS
 
 
@@ -90,7 +90,7 @@ class Fanouts:
         self._table = DIRECTORY.name_in(settings)
 
     async def list_jobs(self, shard: int, limit: int) -> list[Job]:
-        """Return jobs of a shard, the oldest post first. Strongly consistent."""
+        """Return a shard's jobs, ordered from the oldest post. Strongly consistent."""
         span = Span(DIRECTORY, f"fanout#{shard}")
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit}
         return [decode_job(item) for item in (await self._client.call("query", request))["Items"]]
@@ -115,7 +115,7 @@ class Fanouts:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def find_merged_post_range(self, author: str) -> Merged | None:
-        """Return the first and newest merged post of an author. Strongly consistent."""
+        """Return an author's first and newest merged posts. Strongly consistent."""
         key = row_key(MERGED, f"{MERGED}#{author}")
         item = await find_item(self._client, self._table, key)
         return None if item is None else _decode_merged(item)
@@ -123,8 +123,8 @@ class Fanouts:
     async def put_merged(self, post_ref: PostRef, oldest: PostId) -> None:
         """Record a post for merging at read time. Idempotent.
 
-        `oldest` is the oldest post id in timelines. If the author's last recorded post is older
-        than that, the merged posts begin with `post_ref`.
+        `oldest` is the oldest post id in timelines. If the author's last merged post is older than
+        that, the author's merged posts begin again with `post_ref`.
         """
         key = row_key(MERGED, f"{MERGED}#{post_ref.author}")
         values = {":post": {"S": post_ref.post}}
@@ -175,7 +175,7 @@ class Fanouts:
         return merged_posts
 
     async def remove_author(self, author: str) -> None:
-        """Delete an author's merge record. Idempotent."""
+        """Delete an author's `merged` item. Idempotent."""
         key = row_key(MERGED, f"{MERGED}#{author}")
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 

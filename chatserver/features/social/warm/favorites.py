@@ -1,10 +1,10 @@
-"""Favorites in table `social`; see `chatserver.features.social.warm.social_items`.
+"""Favorites in the `social` table; see `chatserver.features.social.warm.social_items`.
 
 A favorite is two items in the user's own partition, written and deleted in one transaction. The
 `favorite` item sorts by the time of saving and refers to the post or message. The `reference` item
-maps the post or message to the favorite, so that it is saved only once.
+maps the post or message to the favorite, so that nothing is saved twice.
 
-Each save counts the user's favorites, which costs a read unit for about 40 of them. Concurrent
+Each save counts the user's favorites, which costs one read unit per 40 favorites or so. Concurrent
 saves by one user may exceed the maximum slightly.
 """
 
@@ -58,7 +58,7 @@ class SocialFavorites:
         self._table = SocialTable(client, settings)
 
     async def save(self, user: str, ref: PostRef | MessageRef, place: PostId) -> bool:
-        """Add a favorite; return False if it exists already.
+        """Add a favorite; return False if it already exists.
 
         `place` is a new ULID, which becomes part of the sort key.
 
@@ -98,7 +98,7 @@ class SocialFavorites:
         return True
 
     async def find_saved(self, user: str, refs: Collection[PostRef]) -> set[PostRef]:
-        """Return which of `refs` are favorites. Strongly consistent; one call per 100."""
+        """Return which of `refs` are favorites. Strongly consistent; one call per 100 posts."""
         partition = social.favorites_key(user)
         keys = [social.row_key(partition, sort) for sort in sorted(set(map(_encode_ref, refs)))]
         items = await get_items(self._table.client, self._table.name, keys)

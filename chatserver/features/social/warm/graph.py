@@ -1,7 +1,7 @@
-"""Follow edges in table `social`; see `chatserver.features.social.warm.social_items`.
+"""Follow edges in the `social` table; see `chatserver.features.social.warm.social_items`.
 
 A follow is one transaction that writes both edges. The transaction requires that no edge exists and
-that neither user blocks the other (items of `directory`). A retry therefore changes nothing. After
+that neither user blocks the other (items in `directory`). A retry therefore changes nothing. After
 a block has removed the existing edges, no new edge can appear.
 
 No two pairs of users share an item, so concurrent follows of one user do not conflict. The counts
@@ -26,7 +26,7 @@ from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import SocialField as Field
 
-# Indexes of the actions in the transaction of `follow` whose conditions may fail.
+# Indexes in the transaction of `follow`: the actions whose conditions may fail.
 _EDGE, _BLOCKS, _COUNTS = 0, slice(2, 4), 5
 FOLLOWERS_READ_MAX: Final = 500  # per page of `iter_edges`
 
@@ -40,10 +40,10 @@ class SocialGraph:
     async def follow(
         self, user: str, other: str, now_ms: int, *, with_counts: bool = False
     ) -> bool:
-        """Make `user` follow `other`; return False if the edge exists already.
+        """Make `user` follow `other`; return False if the edge already exists.
 
-        `with_counts` also creates the count item of `user`, if it does not exist. Otherwise the
-        counters worker needs a failed write and a transaction of its own for that.
+        `with_counts` also creates the count item of `user` if it does not exist. Otherwise, the
+        counters worker creates it later, which costs a failed write and another transaction.
 
         Guarantees:
             Atomic, even under concurrency. A retry changes nothing.
@@ -89,12 +89,12 @@ class SocialGraph:
         return True
 
     async def find_edge(self, user: str, other: str) -> GraphEdge | None:
-        """Return the edge of `user` following `other`. Strongly consistent."""
+        """Return the edge from `user`, the follower, to `other`. Strongly consistent."""
         item = await self._table.find(social.following_key(user), social.user_key(other))
         return None if item is None else social.decode_edge(item)
 
     async def find_followed(self, user: str, others: Collection[str]) -> set[str]:
-        """Return which of `others` the user follows. Strongly consistent; one call per 100."""
+        """Return the `others` that `user` follows. Strongly consistent; one call per 100 users."""
         rows = [
             social.row_key(social.following_key(user), social.user_key(other))
             for other in sorted(set(others))
@@ -103,7 +103,7 @@ class SocialGraph:
         return {social.decode_edge(item).user for item in items}
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
-        """Return which of `others` follow the user. Strongly consistent; one call per 100."""
+        """Return which of `others` follow the user. Strongly consistent; one call per 100 users."""
         rows = [
             social.row_key(social.follower_key(user), social.user_key(other))
             for other in sorted(set(others))
@@ -132,7 +132,7 @@ class SocialGraph:
         """Return up to `limit` followers after a given id, sorted by id.
 
         Guarantees:
-            Consistent: a user who is a follower during the whole iteration appears on a page,
+            Consistent: a user who is a follower throughout the iteration appears on a page,
             regardless of concurrent changes. A page with fewer than `limit` users is the last one.
         """
         return [

@@ -1,8 +1,8 @@
-"""Likes and their counts in table `social`; see `chatserver.features.social.warm.social_items`.
+"""Likes and their counts in the `social` table; see `chatserver.features.social.warm.social_items`.
 
 A like is an edge, stored with the post. The same transaction writes a link in the user's own
 partition of `directory`, ``u#<user>`` / ``liked#<ulid>#<author>``, through which an erasure of the
-user finds the like. The count is updated later (`chatserver.features.social.warm.counts`).
+user finds the like. The like count is updated later (`chatserver.features.social.warm.counts`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SocialLikes:
         self._table = SocialTable(client, settings)
 
     async def like(self, user: str, post_ref: PostRef, now_ms: int) -> bool:
-        """Add a user's like to a post; return False if it exists already.
+        """Add a user's like to a post; return False if it already exists.
 
         Guarantees:
             Atomic; a retry changes nothing. Cost: a transaction of two items that no other user
@@ -88,7 +88,7 @@ class SocialLikes:
         counts = {
             PostId(item[Field.PK]["S"].split("#")[1]): _decode_count(item).n for item in items
         }
-        # An unlike may be counted before its like while both are queued.
+        # While a like and its removal are queued, the removal may be counted first.
         return {post: max(0, counts.get(post, 0)) for post in posts}
 
     # Counting
@@ -107,7 +107,7 @@ class SocialLikes:
         return None if item is None else _decode_count(item)
 
     async def count_likes(self, post: PostId) -> int:
-        """Return the number of like edges of a post. Strongly consistent; reads all of them."""
+        """Count a post's like edges. Strongly consistent; reads all of them."""
         return await self._table.count_rows(social.likelist_key(post))
 
     async def set_count(self, post: PostId, n: int, stored: StoredCount) -> bool:
@@ -130,9 +130,9 @@ class SocialLikes:
         return await write_conditionally(self._table.client, "update_item", request)
 
     async def remove_some(self, post_ref: PostRef, limit: int) -> int:
-        """Remove up to `limit` likes of a deleted post, with their links; return their number.
+        """Remove up to `limit` likes of a deleted post, with their links; return how many.
 
-        If the number is less than `limit`, no likes are left.
+        If fewer than `limit` were removed, none are left.
         """
         span = Span(SOCIAL, social.likelist_key(post_ref.post))
         request = {**span.query(self._table.settings), "ConsistentRead": True, "Limit": limit}
@@ -150,7 +150,7 @@ class SocialLikes:
 
 
 def parse_link(name: str) -> PostRef:
-    """Return the post that a link's sort key names."""
+    """Return the post that a link refers to; `name` is its sort key without `LIKED_PREFIX`."""
     post, _, author = name.partition("#")
     return PostRef(PostId(post), author)
 

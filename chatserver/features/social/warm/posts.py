@@ -1,4 +1,4 @@
-"""Posts in table `social`; see `chatserver.features.social.warm.social_items`.
+"""Posts in the `social` table; see `chatserver.features.social.warm.social_items`.
 
 A post is created in one transaction with its author's count, its own like count, and its fan-out
 job (`chatserver.features.social.warm.fanouts`), so every post reaches the timelines. A post is
@@ -63,7 +63,7 @@ class SocialPosts:
     async def edit_post(
         self, author: str, id_: PostId, changes: dict[str, str | None], now_ms: int
     ) -> tuple[Post, Post]:
-        """Change `content` and `image` of a post; return the old and the new version. Idempotent.
+        """Change a post's `content` and `image`; return the old and new versions. Idempotent.
 
         Raises:
             NotFound: there is no such post.
@@ -118,7 +118,7 @@ class SocialPosts:
         return True
 
     async def get_post(self, author: str, id_: PostId) -> Post:
-        """Return a post. Strongly consistent; concurrent callers share a call.
+        """Return a post. Strongly consistent; concurrent calls share a BatchGetItem.
 
         Raises:
             NotFound: there is no such post.
@@ -131,7 +131,7 @@ class SocialPosts:
         return social.decode_post(items[0])
 
     async def find_posts(self, post_refs: Collection[PostRef]) -> dict[PostRef, Post]:
-        """Return the posts that exist, in their current version. Cost: one call per 100."""
+        """Return the posts that exist, in their current version. Cost: one call per 100 posts."""
         keys = [
             social.row_key(social.posts_key(post_ref.author), social.post_key(post_ref.post))
             for post_ref in sorted(set(post_refs))

@@ -1,9 +1,9 @@
-"""Public profiles in table `social`; see `chatserver.features.social.warm.social_items`.
+"""Public profiles in the `social` table; see `chatserver.features.social.warm.social_items`.
 
-`info` repeats the name and the description from the user's item in `directory`, so that a profile
-costs one Query. A change of that item updates `info` in the same transaction
-(`chatserver.features.accounts.warm.accounts`). Older users have no `info` until their first lookup
-(`make_info`).
+The `info` item repeats the name and description from the user's item in `directory`, so that a
+profile costs one Query. A change to that item updates `info` in the same transaction
+(`chatserver.features.accounts.warm.accounts`). Older users have no `info` item until their first
+lookup (`make_info`).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class SocialProfiles:
         by_sort: dict[str, Item] = {row[Field.SK]["S"]: row for row in rows}
         info = by_sort.get(social.INFO)
         counts = social.decode_counts(by_sort.get(social.COUNT, {}))
-        # An unfollow may be counted before its follow while both are queued.
+        # While a follow and its removal are queued, the removal may be counted first.
         counts = Counts(max(0, counts.followers), max(0, counts.following), counts.posts)
         return None if info is None else social.decode_info(info), counts
 
     async def find_follow(
         self, user: str, other: str
     ) -> tuple[Info | None, Info | None, Counts | None]:
-        """Return the profiles of two users, and the counts of the first; None for a missing item.
+        """Return two users' profiles and the first user's counts; None for a missing item.
 
         Strongly consistent, one BatchGetItem that concurrent callers share.
         """
@@ -68,7 +68,7 @@ class SocialProfiles:
         return infos[0], infos[1], None if counts is None else social.decode_counts(counts)
 
     async def list_infos(self, users: Collection[str]) -> dict[str, Info]:
-        """Return the profiles of those users who have one. Cost: one call per 100."""
+        """Return the profiles of the users who have one. Cost: one call per 100 users."""
         keys = [social.row_key(social.user_key(user), social.INFO) for user in sorted(set(users))]
         items = await get_items(self._table.client, self._table.name, keys)
         return {info.user: info for info in map(social.decode_info, items)}
@@ -77,8 +77,8 @@ class SocialProfiles:
         """Create the missing profile of an older user.
 
         Guarantees:
-            The profile matches the user's item in `directory`, even under concurrent changes. No
-            profile is created for an erased user.
+            The profile matches the user's item in `directory`, even if that changes concurrently.
+            No profile is created for an erased user.
 
         Raises:
             NotFound: there is no such user.
@@ -98,7 +98,7 @@ class SocialProfiles:
                     return social.decode_info(exc.stored[1])
                 continue  # the item has changed
             except Unavailable:
-                # Many callers at once conflict with each other until one has created the profile.
+                # Concurrent calls conflict with each other until one has created the profile.
                 item = await self._table.find(social.user_key(user), social.INFO)
                 if item is None:
                     raise

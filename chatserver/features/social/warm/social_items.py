@@ -1,4 +1,4 @@
-"""Items of table `social`: keys, encoding and shared writes.
+"""Items of the `social` table: keys, encoding and shared writes.
 
 | item      | `PK`                 | `SK`                   | attributes                         |
 |-----------|----------------------|------------------------|------------------------------------|
@@ -15,7 +15,7 @@
 | reference | `u#<user>#favorite`  | `post#<ulid>#<author>`,| `place`: sort key of the favorite  |
 |           |                      | `message#<chat>#<seq>` |                                    |
 
-Only the modules of this package write the table.
+Only the modules in this package write to the table.
 
 Invariants: an edge exists in both directions or in none. `post#` always equals the number of posts.
 The counts `follower#`, `following#` and `n` are updated with a delay; see `counts`. A `likecount`
@@ -40,7 +40,7 @@ INFO: Final = "info"
 COUNT: Final = "count"
 _USER: Final = "u#"
 _POST: Final = "p#"
-# Sort key prefix of the links to a user's likes, in table `directory`; see `likes`.
+# Sort key prefix of the links to a user's likes, in the `directory` table; see `likes`.
 LIKED_PREFIX: Final = "liked#"
 
 
@@ -180,7 +180,7 @@ def _make_corrupt_error(item: Item, what: str) -> CorruptData:
 
 
 class SocialTable:
-    """Shared operations on table `social`."""
+    """Shared operations on the `social` table."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self.client = client
@@ -215,7 +215,7 @@ class SocialTable:
         return {"Delete": {"TableName": self.name, "Key": key, **present}}
 
     def check_info(self, user: str) -> dict[str, Any]:
-        """Return the action that checks that a user has a profile: an erased user has none."""
+        """Return the action that checks that a user has a profile; erased users have none."""
         return {
             "ConditionCheck": {
                 "TableName": self.name,
@@ -238,7 +238,7 @@ class SocialTable:
         }
 
     async def count_rows(self, partition: str, prefix: str | None = None) -> int:
-        """Return the number of items in a partition. Strongly consistent; reads all of them."""
+        """Count the items in a partition. Strongly consistent; reads all of them."""
         span = Span(SOCIAL, partition, prefix=prefix)
         request: dict[str, Any] = {**span.query(self.settings), "ConsistentRead": True}
         request["Select"] = "COUNT"

@@ -1,4 +1,4 @@
-"""Timelines in table `social`; see `chatserver.features.social.warm.social_items`.
+"""Timelines in the `social` table; see `chatserver.features.social.warm.social_items`.
 
 An entry refers to a post and its author, and does not contain the post's content. Entries expire
 (`ttl`). DynamoDB deletes expired items with a delay, so reads filter them.
@@ -35,7 +35,7 @@ class SocialTimelines:
         """Write an entry to the timelines of several users; `ttl` is its expiry (s since 1970).
 
         Guarantees:
-            Idempotent. All entries are written when this returns.
+            Idempotent. All entries have been written when this returns.
             Cost: one write unit per user.
 
         Raises:

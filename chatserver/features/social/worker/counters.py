@@ -32,10 +32,10 @@ from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 
-FLUSH_S = 2.0  # longest delay of a count
-IDLE_MS = 3000  # longest wait for changes: less than a third of the lease
+FLUSH_S = 2.0  # maximum delay until a change is counted
+IDLE_MS = 3000  # maximum wait for changes: less than a third of the lease
 
-BATCH_MAX = 5000  # changes counted at once
+BATCH_MAX = 5000  # changes counted in one step
 WRITES_IN_FLIGHT_MAX = 16
 LEASE_S = 10.0
 
@@ -94,7 +94,7 @@ class CountersWorker:
         return len(waiting) == BATCH_MAX
 
     async def _count_item(self, entries: list[CountEntry]) -> None:
-        """Add queue entries to the count item that they all concern."""
+        """Add queue entries that all belong to one count item."""
         while entries:
             failpoint("counters.before_write")
             metrics.COUNTERS_WRITES.inc()

@@ -47,7 +47,7 @@ LEASE_S = 10.0
 
 JOBS_MAX: Final = 50  # per poll
 LIKES_PAGE: Final = 500
-SIGNALS_S_MAX: Final = 240.0  # older posts send no signal; clocks may differ by two minutes
+SIGNALS_S_MAX: Final = 240.0  # no signal for older posts; clocks may differ by two minutes
 
 
 class TimelineWorker:
@@ -113,7 +113,7 @@ class TimelineWorker:
         except NotFound:
             return  # the post or its author was deleted
         followers_max = self._settings.fanout_followers_max
-        # A fan-out that has begun continues, because some timelines already have the post.
+        # A fan-out that has begun is never switched to merging: some timelines have the post.
         is_merged = job.place is None and await self._is_author_merged_on_read(author)
         if is_merged:
             await self._social.fanouts.put_merged(job.post_ref, self._get_oldest())
