@@ -1,4 +1,4 @@
-"""Webhooks of the host application: the before-send check and event delivery.
+"""Webhooks to the host application: the before-send check and event delivery.
 
 Start with `worker.py`. `before_send.py` runs in the processes that accept messages. `hot.py` has
 the Redis event queues, and `client.py` sends the signed HTTP requests.

@@ -133,7 +133,7 @@ class BeforeSendCheck:
 
 
 def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
-    """Check that a text from the webhook is a valid message text. Raises ChatError."""
+    """Check that message text from the webhook is valid. Raises ChatError."""
     if verdict.action == "change":
         parse_body(verdict.body or "", bounds)
 
@@ -158,7 +158,7 @@ class _UncheckedMessage:
 
 
 class BeforeSendQueue:
-    """Messages that wait for a verdict; at most `in_flight_max`."""
+    """Queue for up to `in_flight_max` messages that wait for a verdict."""
 
     def __init__(
         self, before_send: BeforeSendCheck, in_flight_max: int = BEFORE_SEND_IN_FLIGHT_MAX
@@ -176,7 +176,7 @@ class BeforeSendQueue:
         listener: SendListener,
         attachments: Sequence[frames.Attachment],
     ) -> None:
-        """Check a message; see `SendInterceptor.submit`."""
+        """Check a message, then send it; see `SendInterceptor.submit`."""
         if frame.body or not attachments:
             frame = msgspec.structs.replace(
                 frame, body=parse_body(frame.body, messaging.body_bounds)
@@ -207,7 +207,7 @@ class BeforeSendQueue:
             waiting.outcome = exc
         finally:
             if waiting.outcome is None:  # cancelled or crashed: do not block later messages
-                waiting.outcome = Unavailable("the message was not checked")
+                waiting.outcome = Unavailable("the message was not checked; try again")
             self._send_ready((ChatId(frame.chat), sender))
 
     def _send_ready(self, key: tuple[ChatId, UserId]) -> None:

@@ -66,7 +66,7 @@ class Webhook:
 
         Raises:
             BadRequest: outbound requests to the URL are not allowed.
-            Unavailable: there was no response in time, or it is too long.
+            Unavailable: there was no response in time, or the response is too long.
         """
         return await self._post(body, name, response_bytes_max, event_id)
 

@@ -3,8 +3,8 @@
 Keys, per partition:
 
 - ``hooks`` (stream): pending events. Fields: ``n`` (attempts) and ``e`` (the event as JSON).
-- ``hooks-late`` (zset): events that wait for a retry. Member: both fields in msgpack. Score: retry
-  time in ms.
+- ``hooks-late`` (zset): events that wait for a retry. Member: ``n`` and ``e`` in msgpack. Score:
+  retry time in ms.
 - ``hooks-dead`` (stream): dead letters. Fields: ``n``, ``e`` and ``why``.
 
 An event is moved in one transaction, and only if it is still in its queue: another process may have
@@ -46,7 +46,7 @@ class PendingEvent(NamedTuple):
 
 
 class DeadEvent(NamedTuple):
-    """A dead letter. `place` is ``<partition>:<entry id>``; `why` is the reason of the failure."""
+    """A dead letter. `place` is ``<partition>:<entry id>``; `why` is the reason for the failure."""
 
     place: str
     attempts: int
@@ -90,7 +90,7 @@ class EventQueue:
         return ("XADD", self._dead, "MAXLEN", "~", DEAD_MAX, "*", *fields)
 
     async def now_ms(self) -> int:
-        """Return the Redis time, which retry times refer to."""
+        """Return the time of the Redis clock, on which retry times are based."""
         return await self._hot.get_time_ms(self._late)
 
     async def requeue_due(self, now_ms: int, limit: int) -> None:

@@ -9,8 +9,8 @@
 One worker, the lease holder, delivers the events of a partition. An event is deleted after its
 delivery, so a crash can cause a second delivery with the same id. Events of one chat are delivered
 in order, except that a failed event is retried later. While the endpoint is down, only one event at
-a time is sent as a probe, at increasing intervals. The other events wait, and their attempts are
-not counted.
+a time is sent as a probe, at increasing intervals. The other events wait, which does not count as
+an attempt.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ IN_FLIGHT_MAX = 16  # concurrent event requests per partition
 IDLE_MS = 1000  # poll interval for delayed events, if no event is pending
 BATCH_MAX = 64
 DUE_MAX = 500
-PAUSE_S_MAX = 30.0  # maximum interval of probes while the endpoint is down
+PAUSE_S_MAX = 30.0  # maximum interval between probes while the endpoint is down
 # Permanent errors: a retry cannot succeed (RFC 9110 section 15.5).
 PERMANENT_STATUSES = frozenset({400, 405, 410, 411, 413, 414, 415, 422, 431})
 
@@ -79,7 +79,7 @@ class BeforeSendCaller(RpcWorker):
         try:
             return _encode(await self._webhook.request_verdict(operation.question))
         except BadRequest as exc:
-            # The configuration is invalid, not the message.
+            # The fault is in the configuration, not in the message, so do not refuse the message.
             raise Unavailable(f"before_send: {exc.message}") from exc
 
 
@@ -119,7 +119,7 @@ class EventDeliverer:
                 await self._events.close()
 
     async def step(self) -> float:
-        """Deliver or await pending events; return the delay before the next step in s."""
+        """Deliver or await pending events; return the delay in seconds before the next step."""
         await self._events.requeue_due(await self._events.now_ms(), DUE_MAX)
         waiting = await self._events.list_pending(1 if self._pause_s else BATCH_MAX)
         if not waiting:
@@ -168,9 +168,9 @@ class EventDeliverer:
             return True
         if status in PERMANENT_STATUSES:
             log.error("webhooks.refused", event_id=event.id, status=status)
-            await self._events.dead_letter(waiting, f"answered {status}")
+            await self._events.dead_letter(waiting, f"returned status {status}")
             return True
-        await self._fail(waiting, f"answered {status}")
+        await self._fail(waiting, f"returned status {status}")
         return False
 
     async def _fail(self, waiting: PendingEvent, reason: str) -> None:
@@ -185,7 +185,7 @@ class EventDeliverer:
 
 
 def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[PendingEvent]]:
-    """Split events into at most `count` lanes. A chat's events are in one lane, in order."""
+    """Split events into up to `count` concurrent lanes; a chat's events stay in one, in order."""
     lanes: list[list[PendingEvent]] = [[] for _ in range(count)]
     for entry in waiting:
         lanes[zlib.crc32(_get_subject(entry.event)) % count].append(entry)
