@@ -55,7 +55,7 @@ class EventDispatcher:
         self._registry = registry
         self._by_user = registry.by_user
         # State of the last push: the partition's epoch, the epoch sent to devices, and the start of
-        # the event frame. `_heads` caches the last two by partition epoch.
+        # the event frame. `_heads` maps each partition epoch to the other two.
         self._epoch = self._device_epoch = Epoch("")
         self._head = b""
         self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
@@ -74,7 +74,7 @@ class EventDispatcher:
     def push(
         self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
     ) -> None:
-        """Push an event to the devices of `users`, each with its own inbox seq."""
+        """Push an event to the devices of `users`, with each user's own inbox seq."""
         if epoch != self._epoch:
             self._switch_epoch(epoch)
         by_user, head, offset = self._by_user, self._head, places.offset
@@ -89,7 +89,7 @@ class EventDispatcher:
                 place = b"%d" % seq
                 length = shared + len(place)
                 header = encode_text_header(length)
-                # Not joined here, so that the body is copied only once, into the socket's buffer.
+                # Do not join the parts: the body is then copied only once, to the socket's buffer.
                 parts = (header, head, place, body)
                 for session in sessions:
                     session.push(device_epoch, seq, parts, length + len(header))
@@ -144,7 +144,7 @@ class EventDispatcher:
             session.send_signal(frame)
 
     def handle_epoch_change(self) -> None:
-        """Clear the cached frame prefixes after a Redis partition's epoch changed."""
+        """Clear the cached frame prefixes after a Redis partition's epoch has changed."""
         self._epoch = Epoch("")
         self._heads.clear()
 

@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 INTERVAL_S: Final = 2.0
 FIRST_S: Final = 0.1  # interval until the first echo arrives
-LATE_S: Final = 6.0  # three echoes in a row are lost, or Redis is slow
+LATE_S: Final = 6.0  # after this time, three echoes in a row are lost, or Redis is slow
 
 
 class GatewayStreamCheck:
@@ -55,7 +55,7 @@ class GatewayStreamCheck:
             self._arrived_at = self._clock.monotonic()
 
     def find_problem(self) -> str:
-        """Return an error text if no echo arrived for `LATE_S` seconds, else an empty string."""
+        """Return an error message if no echo has arrived for `LATE_S`; else an empty string."""
         if self._arrived_at is None:
             return "the gateway has not received an echo through its stream yet"
         if self._clock.monotonic() - self._arrived_at > LATE_S:

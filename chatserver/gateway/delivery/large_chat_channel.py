@@ -30,7 +30,7 @@ class Subscriber(Protocol):
         """Wait until the send queue has room."""
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Recover a chat after the log trimmed entries that the session has not received.
+        """Recover a chat whose log no longer has entries that the session has not received.
 
         The device then pages through history, and the session re-attaches through
         `Channels.find_again`.
@@ -38,7 +38,7 @@ class Subscriber(Protocol):
 
 
 class Channel:
-    """A large chat with sessions on this gateway. `large`: the chat version that made it large."""
+    """A large chat with sessions on this gateway. `large`: the version at which it became large."""
 
     __slots__ = (
         "caught_up",
@@ -65,7 +65,7 @@ class Channel:
 
     @property
     def version(self) -> tuple[Epoch, int]:
-        """The hot tier's epoch and `large`: changes if the chat becomes large again."""
+        """The hot tier's epoch and `large`; differs once the chat has become large again."""
         return self.epoch, self.large
 
     @property
@@ -80,7 +80,7 @@ class Channel:
         self.firsts.pop(session, None)
 
     def get_position(self, session: Subscriber) -> Seq | None:
-        """Return the last chat seq sent to the session, or None if it is not in the channel."""
+        """Return the last chat seq sent to a session; None if the session is not in the channel."""
         return self.seq if session in self.caught_up else self.positions.get(session)
 
     def mark_caught_up(self) -> None:
@@ -103,9 +103,9 @@ class LargeChatPositions(NamedTuple):
     """A session's start positions (chat seqs) in its user's large chats."""
 
     places: list[ChannelPlace]
-    # Chats without a channel: the position, and whether it is confirmed (False: from the device).
+    # Chats without a channel: the position, and if it is confirmed (False: the device sent it).
     remembered: dict[ChatId, tuple[Seq, bool]]
-    # Chats that are not loaded, or with an invalid position: the device must page history.
+    # Chats that are not loaded or whose position is invalid: the device must page through history.
     closed: dict[ChatId, Seq]
 
     @property
@@ -153,14 +153,14 @@ def find_removed_user(body: bytes) -> UserId | None:
 
 
 def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
-    """Return the large-chat transition in an event from the user's inbox; None for most events."""
+    """Return the large-chat transition that an event from the user's inbox announces, if any."""
     if body.startswith(_CHAT):
         event = _decode(b"{" + body[1:])
         if event.info.since is not None:
             return LargeChatTransition(ChatId(event.chat), event.info.large, Seq(event.info.since))
     elif find_removed_user(body) == user:
         event = _decode(b"{" + body[1:])
-        # The inbox delivers the removal entry, which is the user's last one.
+        # The inbox delivers the removal entry, which is the last entry that the user receives.
         return LargeChatTransition(
             ChatId(event.chat), False, Seq(event.message.seq - 1), is_removal=True
         )

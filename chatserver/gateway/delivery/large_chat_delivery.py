@@ -2,16 +2,16 @@
 
 Sessions that have received every entry are in `Channel.caught_up`; an entry is framed once for all
 of them. All others are in `Channel.positions`. A session that is behind reads the log itself until
-it has caught up. A session that is ahead, because another gateway had delivered more to its device,
+it has caught up. A session that is ahead, because another gateway has delivered more to its device,
 waits until the channel has caught up. Entries arrive from local commits and from other gateways, in
-any order; gaps are read from the log.
+any order; missing entries are read from the log.
 
 A chat becomes large with one event in every member's inbox, and small again with another. Each
 session switches delivery paths at these events: `begin` runs after the first one, `finish` before
 the second one. In between, the channel delivers the chat's entries, even if the chat is no longer
 large. A channel ends when the log reports another `large` version.
 
-Invariants: every session of a channel gets each entry once and in order (promise P4). A session
+Invariants: every session in a channel gets each entry once and in order (promise P4). A session
 leaves the channel before the `member` entry that removes its user; the inbox delivers this entry.
 The session receives no later entries (promise P7).
 """
@@ -82,10 +82,10 @@ class Channels:
         are not included; their inbox events apply them.
 
         Guarantees:
-            Cost: two Redis calls for a user with large chats, independent of their number.
+            Cost: two Redis calls for a user with large chats, regardless of how many there are.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         places = await self._subscriptions.list_large(user)
         wanted = [c for c, place in places.items() if place.until is None and place.notice <= start]
@@ -108,11 +108,11 @@ class Channels:
                 channel = self._get_or_create_channel(chat, head)
                 positions.places.append(ChannelPlace(channel, place, head.joined))
             else:
-                positions.remembered[chat] = (place, True)  # a later inbox event removes it
+                positions.remembered[chat] = (place, True)  # a later inbox event removes this
         return positions
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
-        """Subscribe to chats, and load them if needed; return their heads (None if not loaded)."""
+        """Subscribe to chats, loading them if needed; return their heads (None if not loaded)."""
         if not chats:
             return []
         heads: dict[ChatId, LargeHead] = dict(
@@ -178,7 +178,7 @@ class Channels:
         """Return where a session re-attaches to a chat; None if it must not re-attach.
 
         Raises:
-            Unavailable: a tier does not answer.
+            Unavailable: a tier does not respond.
         """
         (head,) = await self._subscriptions.subscribe([chat], session.user)
         if not head.is_open:
@@ -189,7 +189,7 @@ class Channels:
             (head,) = await self._subscriptions.subscribe([chat], session.user)
         place = await self._subscriptions.find_large(session.user, chat)
         if not head.joined or not head.large or (place is not None and place.until is not None):
-            return None  # removed, or a later inbox event makes the chat large again
+            return None  # the user was removed, or a later inbox event makes the chat large again
         return ChannelPlace(self._get_or_create_channel(chat, head), head.seq, head.joined)
 
     def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
@@ -199,7 +199,7 @@ class Channels:
         return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
 
     async def begin(self, session: Subscriber, chat: ChatId, since: Seq, notice: Seq) -> None:
-        """Start delivery after chat seq `since`; inbox event `notice` announced the large chat."""
+        """Start delivery after chat seq `since`; inbox event `notice` announced the transition."""
         if chat in self._channels_by_session.get(session, {}):
             return
         self._set_position(session, chat, since)
@@ -230,7 +230,7 @@ class Channels:
         chat's summary is sent instead.
 
         Raises:
-            Unavailable: Redis does not answer; the session may retry.
+            Unavailable: Redis does not respond; the session may retry.
         """
         chat, upto, epoch = transition.chat, transition.since, self._device_epoch()
         channel = self._channels_by_session.get(session, {}).get(chat)
@@ -242,7 +242,7 @@ class Channels:
         if previous is None or not previous[1]:
             since = await self._subscriptions.find_since(session.user, chat, notice)
             if previous is None and (transition.is_removal if since is None else since >= upto):
-                return  # the chat was not large for this user, or had no entries meanwhile
+                return  # the chat was not large for this user, or got no entries while it was large
             if previous is None or since is None:
                 places.pop(chat, None)
                 session.recover_chat(chat)
@@ -275,7 +275,7 @@ class Channels:
         A session gets no large-chat entries until its `reset` is sent.
         """
         for channels in self._channels_by_session.values():
-            for channel in channels.values():  # a read in progress then delivers to no session
+            for channel in channels.values():  # so that a read in progress delivers to none
                 channel.caught_up.clear()
                 channel.positions.clear()
         self._channels.clear()
@@ -315,7 +315,7 @@ class Channels:
     def push(self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes) -> None:
         """Deliver an entry to all local sessions if it is the next one; otherwise read the gap.
 
-        `body` has the form of an inbox event.
+        `body` has the format of an inbox event.
         """
         channel = self._channels.get(chat)
         if channel is None or channel.epoch != epoch or seq <= channel.seq:
@@ -359,7 +359,7 @@ class Channels:
         channel.seq = seq
         channel.head = max(channel.head, seq)
         frame = self._encode_frame(body)
-        # A copy: a session found to be slow is removed during the loop.
+        # Copy the list, because sessions that turn out to be slow are removed during the loop.
         caught_up = list(channel.caught_up)
         if entry.withheld:
             withheld = self._encode_frame(entry.withheld)
@@ -406,7 +406,7 @@ class Channels:
             channel.is_filling = False
 
     def _reset_head(self, channel: Channel) -> None:
-        """Lower the channel's head to its seq after an epoch change made the head invalid."""
+        """Lower the channel's head to its seq after an epoch change has made the head invalid."""
         channel.head = channel.seq
         self._detach_and_recover(
             [s for s, place in channel.positions.items() if place > channel.seq], channel
@@ -414,7 +414,8 @@ class Channels:
 
     def _skip_gap(self, channel: Channel, upto: Seq) -> None:
         """Skip a gap: entries up to `upto` were trimmed from the log."""
-        # A session behind the channel finds the gap in its catch-up; one ahead of it lost nothing.
+        # A session behind the channel finds the gap in its own catch-up. A session at or above
+        # `upto` has missed nothing.
         missed = [s for s, place in channel.positions.items() if channel.seq < place < upto]
         missed += channel.caught_up
         channel.seq = upto
@@ -482,7 +483,7 @@ class Channels:
         """Renew the subscriptions, and find entries whose delivery was lost.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         for opened in list(self._channels.values()):
             self._drop_if_empty(opened)  # a session may have ended before it was attached

@@ -1,4 +1,4 @@
-"""Graceful draining: close a gateway's sessions in batches, each with its own reconnect delay.
+"""Graceful draining: close sessions in batches, and give each its own reconnect delay.
 
 ::
 
@@ -28,7 +28,7 @@ SPREAD_MS_MAX = 60_000
 
 
 def compute_spread_ms(sessions: int, reconnects_per_s: int) -> int:
-    """Return the number of ms over which to spread the reconnects of `sessions` sessions."""
+    """Return the time in ms over which to spread the reconnects of `sessions` sessions."""
     return min(max(SPREAD_MS_MIN, sessions * 1000 // reconnects_per_s), SPREAD_MS_MAX)
 
 

@@ -66,15 +66,15 @@ from chatserver.telemetry.tracing import tracer
 
 log = structlog.get_logger()
 
-UNAUTHENTICATED_MAX = 10_000  # connections without hello; above it, the oldest is closed
+UNAUTHENTICATED_MAX = 10_000  # connections without a hello; if there are more, the oldest is closed
 UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # trusted proxies are exempt
-DRAIN_RECONNECTS_PER_S = 1000  # reconnects that one draining process causes
+DRAIN_RECONNECTS_PER_S = 1000  # maximum that one draining process may cause
 
 # uri-host [":" port], RFC 9110 section 7.2.
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 CANCEL_ATTEMPTS_MAX = 6
-REFUSALS_S = 0.25  # to send refusals to the last accepted connections
-FAN_OUTS_S = 1.0  # to deliver the last accepted messages
+REFUSALS_S = 0.25  # time to send refusals to the last accepted connections
+FAN_OUTS_S = 1.0  # minimum time to deliver the last accepted messages
 
 
 class GatewayServer:
@@ -91,7 +91,7 @@ class GatewayServer:
         self._counters = HotPathCounters()
         self._clock = SystemClock()
         writes = TickWrites(self._counters, self._clock, self.gateway, tracer())
-        self.flush_soon = writes.flush_soon  # a method of `Host`; direct, to save a call
+        self.flush_soon = writes.flush_soon  # a method of `Host`; assigned directly to save a call
         self._tasks = SessionTasks()
         self._token_expiry = TokenExpiry()
         self._slow_clients = SlowClients(self.slow, self._clock)
@@ -173,7 +173,7 @@ class GatewayServer:
     def _is_origin_allowed(self, request: Request) -> bool:
         origins = request.headers.get_all("Origin")
         if not origins:
-            return True  # not a browser; the token decides
+            return True  # not a browser; access depends only on the token
         return len(origins) == 1 and origins[0] in self.settings.origins
 
     def accept(self) -> Connection:
@@ -198,7 +198,7 @@ class GatewayServer:
             displaced.abort()
 
     def create_receiver(self, connection: Connection) -> CommandHandler:
-        """Create the session of a connection whose handshake is complete."""
+        """Create the session for a connection whose handshake is complete."""
         self._count_unauthenticated(connection, get_subject(connection.peer), Stage.BODY)
         self._wheel.add(connection)
         handler = CommandHandler(
@@ -226,7 +226,7 @@ class GatewayServer:
             self._refresher.remove_presence_soon(session.user)
 
     def _close_blocked(self, reason: str) -> None:
-        """Close all sessions if the tenant is blocked. An empty `reason` means unblocked."""
+        """Close all connections if the tenant is blocked; it is not if `reason` is empty."""
         if not reason:
             return
         for session in list(self.registry):

@@ -38,7 +38,7 @@ READY_S = 60.0  # enough for a fully loaded machine
 KILL_AFTER_S = 5.0  # after the drain timeout
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 10.0
-STABLE_S = 30.0  # a process that ran this long resets the backoff
+STABLE_S = 30.0  # a process that has run this long resets the backoff
 TRIES_MAX = 3
 
 
