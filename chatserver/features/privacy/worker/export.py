@@ -59,7 +59,7 @@ profile.json     your account: name, description of yourself, blocked users, rep
 devices.jsonl    devices on which you are logged in with a password
 chats.jsonl      your chats, your role in each, and how far you have read them
 preferences.jsonl
-                 your own settings of chats, with drafts
+                 your own settings for each chat, with drafts
 messages.jsonl   messages that you sent, in all chats, in their current version; deleted messages
                  have no text, and expired messages are omitted
 sessions.jsonl   your sessions with AI companions, each with its chat and, if there is one, the
