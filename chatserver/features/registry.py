@@ -1,4 +1,4 @@
-"""Feature registry: the installed features and what each adds to the server.
+"""Feature registry: the installed features and the extensions that each adds to the server.
 
 A feature is a package `chatserver.features.<name>` with a constant ``FEATURE``. The constant lists
 the extensions by import path ("module:attribute"), so a process loads only the code that it runs:

@@ -1,4 +1,4 @@
-"""Graceful draining: close sessions in batches, and give each its own reconnect delay.
+"""Graceful draining: close sessions in batches; each session gets its own reconnect delay.
 
 ::
 

@@ -226,7 +226,7 @@ class GatewayServer:
             self._refresher.remove_presence_soon(session.user)
 
     def _close_blocked(self, reason: str) -> None:
-        """Close all connections if the tenant is blocked; it is not if `reason` is empty."""
+        """Close all connections of a blocked tenant. Do nothing if `reason` is empty: unblocked."""
         if not reason:
             return
         for session in list(self.registry):

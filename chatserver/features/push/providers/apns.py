@@ -261,7 +261,7 @@ class Apns:
             return SendResult(Outcome.DOWN, reason=detail)  # may succeed with a new token
         result = classify(response)
         if result.outcome is Outcome.GONE:
-            # Apple does not know the path or topic. The device may be valid, so keep it.
+            # Apple does not know the path or topic. The device may be valid: keep the subscription.
             result = SendResult(Outcome.REFUSED)
         if result.outcome is Outcome.REFUSED:
             self._warn(label, response.status)

@@ -144,7 +144,7 @@ class Fcm:
         if code in ("UNREGISTERED", "SENDER_ID_MISMATCH"):
             return SendResult(Outcome.GONE, reason=code)
         if result.outcome is Outcome.GONE:
-            # Google does not know the project. The device may be valid, so keep it.
+            # Google does not know the project. The device may be valid: keep the subscription.
             return SendResult(Outcome.REFUSED, reason=code or result.reason)
         if response.status == 401:
             self._token = ""

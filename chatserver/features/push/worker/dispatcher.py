@@ -109,7 +109,7 @@ class PushDispatcher:
 
         Guarantees:
             Idempotent: a claimed push is not sent again to the same device.
-            Users who have left, have read the message, or received it in the foreground get none.
+            Users who have left, read the message, or received it in the foreground get no push.
 
         Raises:
             NotFound: the chat does not exist.
@@ -238,7 +238,10 @@ class PushDispatcher:
     async def _build_notice(
         self, user: UserId, message: Message, chat_fields: ChatFields
     ) -> Notice | None:
-        """Return the push content; None if the message was read or user and sender are blocked."""
+        """Return the push content.
+
+        None if the user has read the message, or if the user or the sender blocks the other.
+        """
         chat, sender = ChatId(message.chat), UserId(message.sender)
         if not await self._push_state.is_user_state_loaded(user):
             await self._container.user_loader.load_user(user)

@@ -5,8 +5,8 @@
     backlog ─► chats with new messages ─► {pN}:due, after `notify.delay_s` ─► `dispatcher`
              (separate reader with the checkpoint `told`)
 
-Sends do no push work. This worker reads the backlog with its own checkpoint and groups the
-entries by chat, so a thousand messages in one chat are one unit of work. Entries stay in
+Sending a message involves no push work. This worker reads the backlog with its own checkpoint and
+groups the entries by chat, so a thousand messages in one chat are one unit of work. Entries stay in
 the backlog until this worker has read them, for at most a minute after they are persisted.
 
 Crash-safe: one script advances `told` and schedules the chats, and the claim on a chat expires

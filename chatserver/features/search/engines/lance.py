@@ -61,7 +61,7 @@ from chatserver.telemetry.failpoints import failpoint
 
 STATE_ID: Final = "#state"  # differs from all document ids, which contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
-UNINDEXED_ROWS_MAX: Final = 20_000  # from then on, maintenance does not wait for its interval
+UNINDEXED_ROWS_MAX: Final = 20_000  # with this many, maintenance does not wait for its interval
 OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # for queries in progress
 
 

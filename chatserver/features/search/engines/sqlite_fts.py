@@ -9,7 +9,7 @@
 
 The rowid of a document is its `ts` times `SLOTS`, plus a slot number. SQLite can therefore list
 matches by time and stop when a page is full. Scopes are words with a colon, such as ``c:7``; tokens
-never contain one. Scopes are in the same column as the tokens, because with a column filter, FTS5
+have no colons. Scopes are in the same column as the tokens, because with a column filter, FTS5
 would read the positions of each match.
 
 Changes and the new state are written in one transaction, in WAL mode, so readers see all or none.

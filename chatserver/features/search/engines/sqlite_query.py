@@ -147,7 +147,7 @@ def score(terms: Sequence[Term], tokens: str) -> float:
 def find_chat_numbers(
     connection: sqlite3.Connection, chats: Collection[str], numbers: dict[str, int]
 ) -> dict[int, str]:
-    """Return `{number: chat}` for indexed chats. `numbers` caches the numbers, which are final."""
+    """Return `{number: chat}` for indexed chats. `numbers` is a cache; numbers never change."""
     missing = [chat for chat in chats if chat not in numbers]
     if missing:
         if len(numbers) > KNOWN_CHATS_MAX:

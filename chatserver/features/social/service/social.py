@@ -126,7 +126,7 @@ class Social:
     # Users
 
     async def get_profile(self, viewer: UserId, user: UserId) -> Profile:
-        """Return a user's profile and counts, and who of viewer and user follows the other.
+        """Return a user's profile and counts, and whether viewer and user each follow the other.
 
         Raises:
             NotFound: there is no such user.

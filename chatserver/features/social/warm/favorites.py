@@ -4,7 +4,7 @@ A favorite is two items in the user's own partition, written and deleted in one 
 `favorite` item sorts by the time of saving and refers to the post or message. The `reference` item
 maps the post or message to the favorite, so that nothing is saved twice.
 
-Each save counts the user's favorites, which costs one read unit per 40 favorites or so. Concurrent
+Each save counts the user's favorites, which costs about one read unit per 40 favorites. Concurrent
 saves by one user may exceed the maximum slightly.
 """
 

@@ -77,7 +77,7 @@ class SocialProfiles:
         """Create the missing profile of an older user.
 
         Guarantees:
-            The profile matches the user's item in `directory`, even if that changes concurrently.
+            The profile matches the user's item in `directory`, even if it changes concurrently.
             No profile is created for an erased user.
 
         Raises:
