@@ -288,8 +288,8 @@ def merge(
     """Merge candidates of all partitions; return the first `limit` and the partitions' cursors.
 
     A partition's cursor follows its last returned candidate; None if there are no more candidates.
-    If none of a partition's candidates are returned, it keeps its old cursor and is not in the
-    dictionary.
+    If a partition has candidates but none of them is returned, it keeps its old cursor and is not
+    in the dictionary.
     """
     candidates = [
         _Candidate(partition, hit, cursor)

@@ -70,7 +70,8 @@ class EventQueue:
         """Queue events for delivery.
 
         Guarantees:
-            Each event is delivered at least once; a repeated delivery has the same id.
+            Each event is delivered at least once or becomes a dead letter. A repeated delivery has
+            the same id.
             Order: first attempts are in the order of the calls.
         """
         for start in range(0, len(events), APPENDED_MAX):
