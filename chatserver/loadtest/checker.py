@@ -1,8 +1,9 @@
 """Delivery checker: detects lost, duplicate, reordered and corrupted messages. No I/O.
 
-Each message has a *key*: the number of its sender, and its number among the sender's messages, both
-from 1. One `ChatRecord` per chat maps each seq to a key, as reported by acks and events of all
-devices. Each device records, per chat, its last seq and the missing seqs below it.
+Each message has a *key*: the sender's number, and the message's number among that sender's
+messages, both starting at 1. One `ChatRecord` per chat maps each seq to the key that all devices
+receive for it, in acks and events. Each device records its last seq per chat, and the missing seqs
+below it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 from chatserver.domain.history_checks import iter_repeats
 
 EXAMPLES_MAX: Final = 20
-MISSING_MAX: Final = 100_000  # missing seqs per chat and device; further ones count as lost
+MISSING_MAX: Final = 100_000  # missing seqs tracked per gap; older ones count as lost at once
 _NUMBER_BITS: Final = 40
 KINDS: Final = ("lost", "duplicate", "disordered", "mismatched", "jumped")
 
@@ -25,7 +26,7 @@ def encode_key(sender: int, number: int) -> int:
 
 
 class Findings:
-    """Counts of violations, and the first examples."""
+    """Violation counts, and the first violations as examples."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter(dict.fromkeys(KINDS, 0))
@@ -50,7 +51,7 @@ class ChatRecord:
         self._findings = findings
 
     def put(self, place: int, key: int, *, is_ack: bool = False) -> None:
-        """Record the message at a seq."""
+        """Record the message key at seq `place`; a conflict with an earlier key is a violation."""
         index = place - self.base - 1
         if index < 0:
             return
@@ -88,8 +89,8 @@ class ChatRecord:
     def finish(self, retried: Iterable[int]) -> None:
         """Check that no message occurs twice, and that each sender's messages are in order.
 
-        `retried` are the keys of messages that were sent again after an error: these may come after
-        later messages of their sender.
+        `retried` contains the keys of messages that were sent again after an error. These may come
+        after messages that their sender sent later.
         """
         retried_keys = set(retried)
         for key in iter_repeats(filter(None, self._keys)):
@@ -113,7 +114,7 @@ class ReceivedSeqs:
     __slots__ = ("filled", "last", "missing")
 
     def __init__(self) -> None:
-        self.last: int | None = None  # nothing received yet: any first seq is accepted
+        self.last: int | None = None  # None: nothing received yet; any first seq is valid
         self.missing: set[int] = set()
         self.filled: set[int] = set()  # loaded from history; a later push is not a duplicate
 

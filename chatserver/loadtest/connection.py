@@ -44,16 +44,16 @@ class Connection(asyncio.Protocol, abc.ABC):
             await done
 
     def close(self) -> None:
-        """Close the connection; the server's close in response is not a violation."""
+        """Close the connection; the disconnect that follows is not a violation."""
         self._is_closing = True
         self.transport.close()
 
     @abc.abstractmethod
     def read_frames(self, data: bytes) -> int:
-        """Handle every complete frame of `data`; return the offset of the first incomplete one."""
+        """Handle every complete frame in `data`; return the offset of the first incomplete one."""
 
     def handle_close(self, failure: ConnectionError, *, is_wanted: bool) -> None:
-        """Handle the end of the connection; `is_wanted`: the client has closed it."""
+        """Handle the disconnect. `is_wanted`: this client closed the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)

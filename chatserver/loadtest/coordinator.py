@@ -18,17 +18,17 @@ from chatserver.loadtest.plan import Plan
 from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample, build_row
 from chatserver.process_runtime import make_parent_death_hook
 
-LINE_BYTES_MAX: Final = 16_000_000  # a line has a second's histograms, or the result
-BEGIN_S: Final = 0.3  # from the last `ready` to the start
-END_S: Final = 30.0  # a worker may take this much longer than duration and settling
+LINE_BYTES_MAX: Final = 16_000_000  # one line has all histograms of a second, or the result
+BEGIN_S: Final = 0.3  # delay between the last `ready` and the start
+END_S: Final = 30.0  # a worker may exceed the load duration plus settling time by this much
 STOP_S: Final = 15.0  # settling time after Ctrl-C
-PARTS_KEPT_S: Final = 30  # maximum delay of a worker's report
+PARTS_KEPT_S: Final = 30  # how long a second's histograms are kept for delayed worker reports
 _SHARES: Final = (0.5, 0.99)
 _CHARTED: Final = ("ack", "delivered", "page", "connect", "loop_lag")
 
 
 class LoadFailed(Exception):
-    """The load could not start, or a process of the tool failed; the message states the cause."""
+    """The load could not start, or a load tool process failed; the message states the cause."""
 
 
 class Totals:
@@ -39,9 +39,9 @@ class Totals:
         self.histograms: dict[str, Histogram] = {}
         self.seconds: dict[int, dict[str, Any]] = {}
         self.results: list[dict[str, Any]] = []
-        self._parts: dict[int, dict[str, Histogram]] = {}  # the newest seconds
-        self._percentiles: dict[tuple[int, str, float], float] = {}  # older seconds
-        self._expected: dict[int, int] = {}  # newest total by worker
+        self._parts: dict[int, dict[str, Histogram]] = {}  # only for the newest seconds
+        self._percentiles: dict[tuple[int, str, float], float] = {}  # for older seconds
+        self._expected: dict[int, int] = {}  # worker → its latest total
 
     def add_second(self, worker: int, report: dict[str, Any]) -> None:
         number = report["second"]
@@ -79,7 +79,7 @@ class Totals:
 
 
 class Coordinator:
-    """One run: a worker process for each plan."""
+    """One load test run, with a worker process for each plan."""
 
     def __init__(self, plans: Sequence[Plan], server: ServerMonitor | None = None) -> None:
         self.plans = plans
@@ -119,7 +119,7 @@ class Coordinator:
                     await asyncio.gather(*map(self._read_reports, range(len(self._workers))))
             except (LoadFailed, TimeoutError) as exc:
                 self.ended = "broken"
-                self.why_broken = str(exc) or "a process of the load tool did not finish"
+                self.why_broken = str(exc) or "a load tool process did not finish"
             try:
                 if self._server is not None:
                     await self._wait_until_persisted(plan.settle_s)
@@ -129,7 +129,7 @@ class Coordinator:
             self._send_command({"close": True})
 
     def stop(self) -> None:
-        """End the load early and wait for pending actions; a second call does not wait.
+        """End the load early and wait for pending actions; a second call kills the workers instead.
 
         If the load has not started, `run` raises LoadFailed.
         """
@@ -193,9 +193,9 @@ class Coordinator:
 
 
 async def _start(module: str) -> asyncio.subprocess.Process:
-    """Start a process of the tool with pipes.
+    """Start a load tool process, connected by pipes.
 
-    It has its own session, so a Ctrl-C at the terminal reaches only the coordinator.
+    It runs in its own session, so Ctrl-C in the terminal reaches only the coordinator.
     """
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -219,8 +219,8 @@ async def _read_report(worker: asyncio.subprocess.Process) -> dict[str, Any]:
     assert worker.stdout is not None
     line = await worker.stdout.readline()
     if not line:
-        code = await worker.wait()  # it closes its output only on exit
-        raise LoadFailed(f"a process of the load tool ended early: {_describe_exit(code)}")
+        code = await worker.wait()  # it closes its output only when it exits
+        raise LoadFailed(f"a load tool process ended early: {_describe_exit(code)}")
     report: dict[str, Any] = msgspec.json.decode(line)
     return report
 

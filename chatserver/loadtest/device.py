@@ -1,9 +1,9 @@
 """Simulated device of one user: sends on schedule, verifies deliveries, reconnects.
 
-It follows the `chat.v1` rules for clients. At most `sends_in_flight_max` sends are unanswered;
-later sends are queued, and their latency counts from their scheduled time. After a reconnect,
-unanswered sends are retried with the same `ref`, and the session resumes at the cursor of the last
-event.
+It follows the `chat.v1` rules for clients. Up to `sends_in_flight_max` sends may be unanswered;
+further sends are queued, but their latency is measured from their scheduled time. After a
+reconnect, unanswered sends are retried with the same `ref`, and the session resumes at the cursor
+of the last event.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from chatserver.loadtest.device_connection import Link, Refused
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
-OUTBOX_MAX: Final = 20_000  # queued drafts; further due messages are counted as unsent
+OUTBOX_MAX: Final = 20_000  # queued messages; when the queue is full, new ones count as unsent
 ANSWER_S: Final = 30.0
 PAGE: Final = 50
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
 
-Answer = Callable[[ReceivedFrame | None], None]  # None: the connection was lost first
+Answer = Callable[[ReceivedFrame | None], None]  # None: connection lost before the response
 
 
 @dataclasses.dataclass(slots=True)
 class PendingSend:
-    """A message that has no answer yet."""
+    """A message that has not been acked or rejected yet."""
 
     id: int
     chat: str
@@ -42,7 +42,7 @@ class PendingSend:
 
 
 class Device:
-    """The only device of one user. `index` is the user's number."""
+    """A user's only device. `index` is the user's number."""
 
     def __init__(self, state: WorkerState, index: int) -> None:
         self.state = state
@@ -69,13 +69,13 @@ class Device:
 
     @property
     def is_idle(self) -> bool:
-        """True if connected and nothing is unanswered."""
+        """True if connected, with nothing queued, unanswered or being loaded."""
         return self.is_live and not (
             self.outbox or self.in_flight or self._requests or self._filling
         )
 
     def is_behind(self) -> bool:
-        """Return whether this device misses a message that was acked or that another device has."""
+        """Return whether this device lacks a message that was acked or reached another device."""
         records = self.state.records
         return any(
             bool(received.missing) or (received.last or 0) < records[chat].top
@@ -86,7 +86,7 @@ class Device:
     # connection
 
     def start_connecting(self, due_us: int) -> asyncio.Task[None]:
-        """Connect, resuming at the cursor; retry until that succeeds or the run is over."""
+        """Connect and resume at the cursor; retry until this succeeds or the run is over."""
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(
                 self._connect_with_retries(due_us), name=f"connect {self.user}"
@@ -171,7 +171,7 @@ class Device:
         else:
             self._caught_up = (welcome.seq, due_us)
         self._link = link
-        link.start()  # the frames that arrived after the welcome
+        link.start()  # handles the frames that arrived after `welcome`
         self._record_progress()
         self.flush()
 
@@ -207,7 +207,7 @@ class Device:
         self.flush()
 
     def flush(self) -> None:
-        """Send queued messages up to the limit of unanswered sends."""
+        """Send queued messages up to the in-flight limit."""
         link = self._link
         if link is None or self._is_pausing or not self.outbox:
             return
@@ -222,7 +222,7 @@ class Device:
             link.transport.write(b"".join(frames))
 
     def request_page(self, chat: str, before: int, due_us: int) -> None:
-        """Request the page of history before a seq and verify it."""
+        """Request the history page before a seq, and verify it."""
         state = self.state
 
         def answered(response: ReceivedFrame | None) -> None:
@@ -264,11 +264,11 @@ class Device:
         )
 
     async def request(self, **fields: Any) -> ReceivedFrame:
-        """Send a request and return its answer, of any type.
+        """Send a request and return its response, which may be an error.
 
         Raises:
-            ConnectionError: the connection was lost before the answer arrived.
-            TimeoutError: no answer within `ANSWER_S`.
+            ConnectionError: the connection was lost before the response arrived.
+            TimeoutError: no response within `ANSWER_S`.
         """
         future: asyncio.Future[ReceivedFrame | None] = asyncio.get_running_loop().create_future()
 
@@ -287,7 +287,7 @@ class Device:
     def handle_frame(self, frame: ReceivedFrame) -> None:
         kind = type(frame)
         if kind is frame_reader.Event:
-            self._handle_event(frame)  # type: ignore[arg-type]  # checked above, and on the hot path
+            self._handle_event(frame)  # type: ignore[arg-type]  # `kind` is checked above
         elif kind is frame_reader.Ack:
             self._handle_ack(frame)  # type: ignore[arg-type]  # likewise
         elif isinstance(frame, (frame_reader.Ok, frame_reader.Page)):
@@ -315,7 +315,7 @@ class Device:
         if event.seq and cursor is not None:
             if event.epoch == cursor.epoch and event.seq <= cursor.seq:
                 received = self.received.get(event.chat)
-                # The event was skipped, see below.
+                # Late, but no duplicate: a later event has moved the cursor past this one.
                 if received is not None and event.cs in received.missing:
                     received.record_pushed(event.cs, self.user, self.state.findings)
                     self._record_message(event.chat, event.message, is_pushed=True)

@@ -1,4 +1,4 @@
-"""Connection of a simulated device, from the handshake to the disconnect."""
+"""A simulated device's connection, from handshake to disconnect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 class Owner(Protocol):
-    """The owner of a connection, which handles its frames and its end."""
+    """Handles a connection's frames and its disconnect."""
 
     user: str
 
@@ -36,12 +36,12 @@ class Owner(Protocol):
 
 
 class Link(Connection):
-    """Passes each frame after the welcome to its owner, and reports the disconnect."""
+    """Passes each frame that follows `welcome` to the owner, and reports the disconnect."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner.user)
         self._owner = owner
-        self._early: list[frame_reader.ReceivedFrame] = []  # arrived with the welcome
+        self._early: list[frame_reader.ReceivedFrame] = []  # between `welcome` and `start`
         self._is_started = self._is_aborted = self._is_ended = False
         self._welcome: asyncio.Future[frame_reader.Welcome] | None = None
         self._bye: frame_reader.Bye | None = None

@@ -13,7 +13,7 @@ class ReceivedFrame(msgspec.Struct, tag_field="type", gc=False):
 
 
 class Message(msgspec.Struct, gc=False):
-    """An entry of a chat, in an event or a history page."""
+    """A chat entry, in an event or a history page."""
 
     seq: int
     sender: str
@@ -23,7 +23,7 @@ class Message(msgspec.Struct, gc=False):
 
 
 class Event(ReceivedFrame, tag="event", gc=False):
-    """An event of the user's inbox, or (`seq` 0) of a large chat."""
+    """An event from the user's inbox, or from a large chat if `seq` is 0."""
 
     epoch: str
     seq: int
@@ -42,7 +42,7 @@ class Ack(ReceivedFrame, tag="ack", gc=False):
 
 
 class Cursor(msgspec.Struct, gc=False):
-    """A position in the inbox: its epoch and the inbox seq."""
+    """A position in the inbox: epoch and inbox seq."""
 
     epoch: str
     seq: int

@@ -16,7 +16,7 @@ CONNECTS_PER_S: Final = 5000.0
 
 
 async def measure_ceiling(plans: Sequence[Plan], seconds: float) -> dict[str, Any]:
-    """Return the actions per second in a closed loop, and the CPU cost of an action.
+    """Return the actions per second in a closed loop, and the CPU cost per action.
 
     Each process has its own stub server. The stubs need CPU too: on a machine with fewer than two
     cores per process, the real ceiling is higher than the measured one.

@@ -1,7 +1,7 @@
 """Latency histogram with log-linear buckets: any range, error below 1/128, mergeable by addition.
 
-Same scheme as HdrHistogram, with a simple JSON format (decision 0029). A value below 256 has a
-bucket of its own; above, each doubling has 128 buckets. Bucket `index` holds
+Same scheme as HdrHistogram, with a simple JSON format (decision 0029). Each value below 256 has its
+own bucket; above that, each power-of-two range has 128 buckets. Bucket `index` holds
 
     index < 256     the value `index`
     else            ``(index % 128 + 128) << (index // 128 - 1)`` up to the start of the next bucket
@@ -51,7 +51,7 @@ class Histogram:
         self.max = max(self.max, other.max)
 
     def get_quantile(self, share: float) -> int | None:
-        """Return the value that `share` of all values do not exceed; None without values."""
+        """Return the value that `share` of all values do not exceed; None if there are none."""
         return next(iter(self.get_quantiles((share,))), None)
 
     def get_quantiles(self, shares: Iterable[float]) -> list[int]:
@@ -70,7 +70,7 @@ class Histogram:
         return quantiles
 
     def summarize_ms(self) -> dict[str, float | int | None]:
-        """Return the count, the usual percentiles and the maximum, in milliseconds."""
+        """Return the count, and the `QUANTILES` and maximum in milliseconds."""
         if not self.total:
             return {"count": 0, **dict.fromkeys([*QUANTILES, "max"])}
         values = map(to_ms, self.get_quantiles(QUANTILES.values()))

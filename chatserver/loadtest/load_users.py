@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 CHATS_OPENED_MAX: Final = 16
 CREATED_MAX, INVITED_MAX = 255, 99  # users in one request
-FAILURES_MAX: Final = 3  # connection failures allowed before any device is connected
+FAILURES_MAX: Final = 3  # setup fails after this many failed connects if no device is connected
 SETUP_S: Final = 300.0  # time limit of the setup
 PUSH_S = 5.0
-RECONNECT_DELAY_S: Final = 1.0  # in a storm, half of the users reconnect with this delay
+RECONNECT_DELAY_S: Final = 1.0  # in a storm, half of the users reconnect after this delay
 _POLL_S: Final = 0.05
 
 
@@ -34,7 +34,7 @@ class SetupFailed(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chat:
-    """A chat of this run; its first member opens it."""
+    """A chat in this run, opened by its first member."""
 
     id: str
     members: Sequence[Device]
@@ -89,7 +89,7 @@ class LoadUsers:
         if self._plan.mix.connect:
             await self.devices[0].start_connecting(
                 get_now_us()
-            )  # so that a wrong address is reported at once
+            )  # reports a wrong address at once
             self.devices[0].abort()
             return
         await self._connect_all()
@@ -158,7 +158,7 @@ class LoadUsers:
         wanted: type[ReceivedFrame] | tuple[type[ReceivedFrame], ...],
         **fields: Any,
     ) -> ReceivedFrame:
-        """Send an idempotent request, with retries until it is answered.
+        """Send an idempotent request; retry until it succeeds or is refused permanently.
 
         Raises:
             SetupFailed: the request is refused permanently.
@@ -225,9 +225,9 @@ class LoadUsers:
     # end of the run
 
     async def wait_for_deliveries(self, patience_s: float) -> None:
-        """Wait until all acked messages have arrived, at most `patience_s`.
+        """Wait up to `patience_s` seconds for all acked messages to arrive.
 
-        Devices that still miss messages after `PUSH_S` (or half of `patience_s`) reconnect.
+        Devices that are not up to date after `PUSH_S` (or half of `patience_s`, if less) reconnect.
         """
         push_s = min(PUSH_S, patience_s / 2)
         if await self._is_quiet_within(push_s):
@@ -253,7 +253,7 @@ class LoadUsers:
         return all(device.is_idle and not device.is_behind() for device in self.devices)
 
     def finish(self) -> dict[str, int]:
-        """Check all chats for missing messages; return the counts of unanswered sends."""
+        """Check all chats; return how many messages have not been acked, or not been sent."""
         findings, unacked, unsent = self._state.findings, 0, 0
         for chat in self._all:
             book = self._state.records[chat.id]

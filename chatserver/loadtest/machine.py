@@ -1,4 +1,4 @@
-"""Process and machine statistics from ``/proc``, and versions of the measured packages."""
+"""Process and machine statistics from ``/proc``, and package versions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _list_open_files(pid: int) -> set[str]:
 
 def _read_stat(pid: int) -> list[str]:
     stat = Path(f"/proc/{pid}/stat").read_text()
-    # The name in parentheses may contain spaces and parentheses: start after the last one.
+    # The process name, in parentheses, may contain spaces and ")": split only what follows it.
     return stat[stat.rindex(")") + 2 :].split()
 
 
@@ -88,7 +88,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def list_versions() -> dict[str, str | None]:
-    """Return the versions of Python and of the packages that matter; None if one is missing."""
+    """Return the versions of Python and of `_PACKAGES`; None for a package not installed."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

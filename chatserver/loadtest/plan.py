@@ -10,7 +10,7 @@ import msgspec
 
 
 class Mix(msgspec.Struct, frozen=True):
-    """The share of each action, as fractions of one."""
+    """The share of each action; the shares add up to 1."""
 
     send: float = 1.0
     page: float = 0.0
@@ -19,7 +19,7 @@ class Mix(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """The share of messages by chat kind, as fractions of one, and the group sizes."""
+    """The share of messages in each kind of chat, and the group sizes; the shares add up to 1."""
 
     direct: float = 1.0
     small: float = 0.0
@@ -37,7 +37,7 @@ class Scenario(msgspec.Struct, frozen=True):
     rate: float
     shape: Shape = Shape()
     mix: Mix = Mix()
-    storm_s: float = 0.0  # interval at which everyone is disconnected and reconnects; 0: never
+    storm_s: float = 0.0  # how often all users are disconnected and reconnect; 0: never
     preload: int = 0  # messages in each chat before the load starts
 
 
@@ -115,7 +115,7 @@ class Plan(msgspec.Struct, frozen=True):
     mix: Mix
     storm_s: float
     preload: int
-    window: int = 0  # pending actions of a closed loop, to measure the tool itself; 0: open loop
+    window: int = 0  # pending actions in a closed loop, to measure the tool itself; 0: open loop
 
 
 def split_groups(users: int, members: int) -> list[range]:
@@ -135,7 +135,7 @@ def split_groups(users: int, members: int) -> list[range]:
 def split_users(users: int, processes: int, unit: int) -> list[tuple[int, int]]:
     """Return `(first user, number of users)` for each process, in multiples of `unit`.
 
-    The last process has the remaining users.
+    The last process also gets the remaining users.
     """
     units = max(1, users // unit)
     processes = min(processes, units)

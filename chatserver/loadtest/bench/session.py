@@ -1,9 +1,9 @@
-"""Chat session of the benchmarks: checks every frame without decoding it.
+"""Benchmark chat session: checks every frame without decoding it.
 
-The next `ack` and the next `event` are known in advance: seqs are contiguous and references are
-counted. Each frame is therefore compared with its expected bytes. A frame that differs is decoded
-and classified: lost, duplicate, out of order, or of another type. A run without errors decodes only
-a sample.
+The next `ack` and the next `event` are known in advance, because seqs are contiguous and `ref`s are
+consecutive numbers. Each frame is therefore compared with its expected bytes. A frame that differs
+is decoded and classified: lost, duplicate, out of order, or of another type. A run without errors
+decodes only a sample of its events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from chatserver.loadtest.bench.server_stack import Stack
 from chatserver.loadtest.checker import Findings
 from chatserver.protocol.frames import SUBPROTOCOL
 
-# Message numbers, used as request id and as `ref`: of fixed width, so that offsets are known.
+# A message's number is both its request id and its `ref`. All numbers have the same width, so the
+# byte offsets in a frame are known in advance.
 FIRST_NUMBER = 1_000_000_000
 ANSWER_TIMEOUT_S = 30
 _DIGITS = 10
@@ -46,7 +47,7 @@ class RunFindings(Findings):
     def __init__(self) -> None:
         super().__init__()
         self.slow_frames = 0  # frames that the fast path did not match; not an error
-        self.refused = 0  # sends answered with an error; later messages have other numbers
+        self.refused = 0  # sends rejected with an error; later seqs then differ from the expected
 
     def count_violations(self) -> dict[str, int]:
         """Return the number of violations by kind.
@@ -78,7 +79,7 @@ class Session(Connection):
     """A user's session.
 
     `acked` counts the acks received in order, and `events_received` the events. `on_progress`
-    runs after each read that increased one of these counts.
+    is called after each read that increases either count.
     """
 
     def __init__(self, user: str, findings: RunFindings) -> None:
@@ -104,7 +105,7 @@ class Session(Connection):
     # setup
 
     async def authenticate(self, token: str) -> dict[str, Any]:
-        """Authenticate; expect the events that follow the inbox seq in `welcome`."""
+        """Authenticate; the next event must follow the inbox seq in `welcome`."""
         frame = {"type": "hello", "v": 1, "token": token, "device": f"{self.user}-d"}
         welcome = await self._request("welcome", frame)
         if welcome["type"] != "welcome":
@@ -114,12 +115,12 @@ class Session(Connection):
         return welcome
 
     async def request(self, type_: str, **fields: Any) -> dict[str, Any]:
-        """Send a request and return its answer; an `error` also counts as a violation."""
+        """Send a request and return its response; an `error` also counts as a violation."""
         self._next_id += 1
         return await self._request(self._next_id, {"type": type_, "id": self._next_id, **fields})
 
     async def ping(self) -> None:
-        """Send a ping and wait for the pong; all earlier server output has then been read."""
+        """Send a ping and wait for the pong: by then, all earlier server output has been read."""
         await self._wait("pong", wire.encode_client_frame(b"load", wire.PING))
 
     async def _request(self, key: int | str, frame: dict[str, Any]) -> dict[str, Any]:
@@ -323,9 +324,9 @@ async def open_sessions(
     kind: type[AnySession],
     users_per_turn: int = 1,
 ) -> list[AnySession]:
-    """Return an authenticated session of each user.
+    """Return an authenticated session for each user.
 
-    Users are assigned to the gateways in turn, `users_per_turn` at a time.
+    Users are assigned to gateways in round-robin order, `users_per_turn` at a time.
     """
     slots = asyncio.Semaphore(_SETUPS_IN_FLIGHT)
     tokens = Tokens(Auth(secret=SecretStr(stack.secret)), SystemClock())

@@ -16,7 +16,7 @@ _SENDING = ("direct", "small-groups", "large-groups")
 def compute_constants(
     result: dict[str, Any], before: ServerSample, after: ServerSample
 ) -> dict[str, dict[str, Any]]:
-    """Return value, unit and method by name; a value that was not measured is None."""
+    """Return each constant's value, unit and method; None for a value that was not measured."""
     counts, name = result["counts"], result["scenario"]["name"]
     messages = counts["acked"] if name in _SENDING else 0
     connects = counts["connects"] if name == "connect" else 0

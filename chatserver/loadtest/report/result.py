@@ -1,4 +1,4 @@
-"""The result of a run as one JSON object: the input of the HTML report and the capacity planner.
+"""The result of a run as one JSON object: input to the HTML report and the capacity planner.
 
 docs/load.md documents the fields; `SCHEMA` is incremented when the meaning of a field changes.
 """
@@ -80,7 +80,7 @@ def build(
 
 
 def collect_counts(totals: Totals) -> dict[str, Any]:
-    """Return the counts and violations under the names of the schema."""
+    """Return the counts and violations under the names that the result uses."""
     counts: dict[str, Any] = {name: totals.counts.get(name, 0) for name in (*_PLAIN, *_COMING)}
     counts["expected"] = totals.expected
     counts["unacked"] = sum(result["unacked"] for result in totals.results)
@@ -101,7 +101,7 @@ def build_series(totals: Totals) -> list[dict[str, Any]]:
     rows = []
     for number, second in sorted(totals.seconds.items()):
         row: dict[str, Any] = {"second": number}
-        nothing = 0 if "missing" in second else None  # only server samples after the load
+        nothing = 0 if "missing" in second else None  # None: only the server is sampled then
         row |= {name: second.get(name, nothing) for name in (*_PLAIN, "connects", "missing")}
         for name in _SHOWN:
             row[f"{name}_p50"] = totals.get_percentile_ms(number, name, 0.5)
