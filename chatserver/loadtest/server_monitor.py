@@ -1,7 +1,8 @@
 """Read-only monitoring of the server under load: its processes, Redis and metrics.
 
-Each source is optional. Only processes on this machine are monitored: the listener at the gateway's
-port and all descendants of its `chatserver` process. A value that cannot be read is None, never 0.
+Each source is optional. Only processes on this machine are monitored: those that belong to the
+`chatserver` process tree that listens on the gateway's port. A value that cannot be read is None,
+never 0.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BACKLOG = "chatserver_backlog_entries"
 
 
 class ServerSample(msgspec.Struct, frozen=True):
-    """A sample of server statistics. CPU seconds and bytes by role."""
+    """A sample of server statistics. `cpu_s` and `rss` (bytes) are by role."""
 
     cpu_s: dict[str, float] = {}
     rss: dict[str, int] = {}
@@ -60,7 +61,7 @@ class ServerMonitor:
         return self._hot is not None
 
     async def sample(self, *, is_whole: bool = False) -> ServerSample:
-        """Return a sample; `is_whole` also queries Redis for memory and capacity units."""
+        """Return a sample; with `is_whole`, it includes memory and capacity units from Redis."""
         cpu_s, rss = {}, {}
         for role, pids in self.pids.items():
             with contextlib.suppress(OSError, ValueError):  # a process has ended
@@ -171,9 +172,9 @@ def find_role(command: Sequence[str]) -> str | None:
 
 
 def _read_metrics(url: str) -> dict[str, float]:
-    """Return the metrics of a process; empty if it does not answer."""
+    """Return the metrics of a process; empty if it does not respond."""
     try:
-        with urllib.request.urlopen(url, timeout=METRICS_S) as response:  # noqa: S310  an operator's
+        with urllib.request.urlopen(url, timeout=METRICS_S) as response:  # noqa: S310  trusted URL
             return parse_metrics(response.read(METRICS_BYTES_MAX).decode(errors="replace"))
     except (OSError, ValueError):
         return {}

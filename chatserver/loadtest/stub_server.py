@@ -1,10 +1,10 @@
 """Stub server: `chat.v1` in memory, in one process, without checks or limits.
 
-It is used to measure the load tool itself, and injects faults that the tool must detect. It only
-supports the load tool as a client: frames must be masked with the zero key, and requests must be
-valid.
+It is used to measure the load tool itself, and can inject faults that the tool must detect. The
+load tool is the only supported client: frames must be masked with the zero key, and requests must
+be valid.
 
-    python -m chatserver.loadtest.stub_server      prints the port, serves until its input ends
+    python -m chatserver.loadtest.stub_server      prints its port; serves until its input ends
     python -m chatserver.loadtest.stub_server --port 9000 [--fault lose|repeat|swap]
 """
 
@@ -23,7 +23,7 @@ from chatserver.loadtest import frame_reader, wire
 
 EPOCH: Final = "stub"
 FAULTS: Final = ("lose", "repeat", "swap")
-FAULT_SEQ: Final = 1000  # seq of the message in each chat to which `--fault` applies
+FAULT_SEQ: Final = 1000  # in each chat, `--fault` affects the message with this seq
 _MID: Final = "01JD0000000000000000000000"
 _FIRST_TS: Final = 1_700_000_000_000_000
 
@@ -31,7 +31,7 @@ Fault = Callable[[str, int, bytes], list[bytes]]
 
 
 class Request(msgspec.Struct, gc=False):
-    """Any request: the fields that the stub uses."""
+    """Any request, reduced to the fields that the stub uses."""
 
     type: str
     id: int = 0
@@ -51,7 +51,7 @@ class Request(msgspec.Struct, gc=False):
 class StubState:
     """The state of the stub. `fault` may modify the frames sent to a user.
 
-    A user who missed more than `inbox_max` events receives `too_long`.
+    A user who has missed more than `inbox_max` events receives `too_long`.
     """
 
     inbox_max = 1_000_000_000
@@ -227,11 +227,11 @@ def encode_frame(payload: bytes) -> bytes:
 
 
 def make_fault_once(fault: str) -> Fault:
-    """Return a fault that loses, repeats or swaps one message of each receiver."""
+    """Return a fault that loses, repeats or swaps one message per receiver."""
     responses: dict[str, bytes] = {}
 
     def apply_fault(user: str, seq: int, frame: bytes) -> list[bytes]:
-        if user.startswith("s"):  # a sender of the direct benchmark
+        if user.startswith("s"):  # a sender in the direct benchmark
             return [frame]
         if seq == FAULT_SEQ:
             if fault == "swap":
@@ -243,14 +243,14 @@ def make_fault_once(fault: str) -> Fault:
 
 
 async def open_stub(mind: StubState, port: int = 0) -> tuple[asyncio.Server, int]:
-    """Listen on a loopback port, by default a free one; return `(server, port)`."""
+    """Listen on a loopback port (0: any free one); return `(server, port)`."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Stub(mind), "127.0.0.1", port, backlog=1024)
     return server, int(server.sockets[0].getsockname()[1])
 
 
 async def serve(port: int, fault: str | None) -> None:
-    """Serve until killed, or, without a given port, until standard input ends."""
+    """Serve until killed or, if `port` is 0, until standard input ends."""
     state = StubState()
     state.fault = None if fault is None else make_fault_once(fault)
     server, bound = await open_stub(state, port)

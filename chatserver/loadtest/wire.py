@@ -21,7 +21,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 
 
 class BadHandshake(Exception):
-    """The server's answer to the upgrade is not valid under RFC 6455.
+    """The server rejected the upgrade, or its response is not valid under RFC 6455.
 
     `retry_after_s`: the delay requested by a full or rate-limiting server.
     """
@@ -59,7 +59,7 @@ def parse_address(url: str) -> Address:
 
 
 def build_upgrade_request(address: Address, subprotocol: str | None) -> tuple[bytes, bytes]:
-    """Return the upgrade request and the accept value expected in the answer."""
+    """Return the upgrade request, and the accept value expected in the response."""
     key = base64.b64encode(os.urandom(16))
     host = f"[{address.host}]" if ":" in address.host else address.host
     lines = [
@@ -81,7 +81,7 @@ def compute_accept(key: bytes) -> bytes:
 
 
 def check_upgrade(head: bytes, accept: bytes) -> None:
-    """Check the head of the server's answer.
+    """Check the head of the server's response.
 
     Raises:
         BadHandshake: the status is not 101, or the accept value does not match.

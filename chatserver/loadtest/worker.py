@@ -1,7 +1,7 @@
 """Worker process of the load tool: reads its plan from standard input and reports results.
 
 Input and output are lines of JSON. Input: the plan; ``{"begin": T}`` (monotonic clock, seconds)
-when all workers are ready; ``{"stop": S}`` to end the load early and wait at most S seconds for
+when all workers are ready; ``{"stop": S}`` to end the load early and wait up to S seconds for
 pending actions; ``{"close": true}``, or the end of the input. Output: ``{"ready": {…}}`` or
 ``{"failed": "…"}``; each second ``{"second": N, "counts": …, "histograms": …}``; at the end
 ``{"result": {…}}``.
@@ -116,7 +116,7 @@ class Worker:
         }
 
     def stop(self, patience_s: float) -> None:
-        """End the load early, and wait at most `patience_s` for pending actions."""
+        """End the load early, and wait up to `patience_s` seconds for pending actions."""
         self._patience_s = min(self._patience_s, patience_s)
         self._stopping.set()
         if self._pacer is not None:

@@ -22,14 +22,14 @@ class WorkerState:
 
     run: str
     address: Address
-    mint: Callable[[str], str]  # user to token
+    mint: Callable[[str], str]  # user → token
     body_bytes: int
     meters: Meters = dataclasses.field(default_factory=Meters)
     findings: Findings = dataclasses.field(default_factory=Findings)
     records: dict[str, ChatRecord] = dataclasses.field(default_factory=dict)
-    retried: set[int] = dataclasses.field(default_factory=set)  # keys that were retried
-    refusals: dict[str, str] = dataclasses.field(default_factory=dict)  # code to first message
-    last_failure: str = ""  # the last reason why a connection failed
+    retried: set[int] = dataclasses.field(default_factory=set)  # keys of retried sends
+    refusals: dict[str, str] = dataclasses.field(default_factory=dict)  # code → first message
+    last_failure: str = ""  # why the last failed connect or request failed
     fatal: str = ""  # why the run cannot continue
     on_done: Callable[[], None] = lambda: None
     is_over: bool = False
@@ -38,7 +38,7 @@ class WorkerState:
         return f"load-{self.run}-{index}"
 
     def build_body(self, index: int, number: int, due_us: int) -> str:
-        """Return the body of a message: its sender, number and scheduled time."""
+        """Return a message body that contains the sender, number and scheduled time, padded."""
         head = f"{self.run} {index} {number} {due_us} "
         return head + "x" * (self.body_bytes - len(head))
 

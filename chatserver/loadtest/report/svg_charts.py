@@ -1,6 +1,6 @@
-"""Line charts as SVG, without scripts; colors are from the page's style sheet. No I/O.
+"""Line charts as SVG, without scripts; colors come from the page's style sheet. No I/O.
 
-Lines also differ in their dashes, for readers with color blindness. A value of None is a gap.
+Lines also differ in their dash patterns, for color-blind readers. A value of None is a gap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Point = tuple[float, float | None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """A line: its name, and its points by ascending x."""
+    """A line: its name, and its points in ascending order of x."""
 
     name: str
     points: Sequence[Point]
@@ -44,7 +44,7 @@ class Chart:
 
 
 def draw(chart: Chart, number: int) -> str:
-    """Render a chart as an ``<svg>`` with title and description; `number` makes its ids unique."""
+    """Render a chart as an ``<svg>`` with title and description; `number` makes the ids unique."""
     xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
     low_x, high_x = min(xs), max(max(xs), min(xs) + 1)
     scale_y, y_ticks = _build_y_axis(chart)

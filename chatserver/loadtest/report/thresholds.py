@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-# Only the first of these latencies that the result contains is checked.
+# Only one latency is checked: the first of these that is in the result.
 _CHECKED = ("delivered", "page", "resume", "connect")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Upper or lower bounds of a result; None: unlimited."""
+    """Bounds that a result must meet; None: not checked."""
 
     p99_ms: float | None = None
     p999_ms: float | None = None
@@ -20,7 +20,7 @@ class Thresholds:
     disorder: int = 0  # also counts modified messages
     refused: int | None = None
     unacked: int | None = None
-    achieved_share: float | None = None  # acked or completed share of the offered load
+    achieved_share: float | None = None  # minimum share of offered actions that succeed
 
 
 def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:

@@ -1,18 +1,18 @@
-"""Audit of one chat: compares Redis, DynamoDB and S3 range by range, and changes nothing.
+"""Audit of one chat: compares Redis, DynamoDB and S3 range by range. Read-only.
 
 ::
 
     head ─► segments, by their rows ─► items beyond them, by time ─► entries only in Redis so far
               each range: read ─► inconsistent? ─► wait, read again ─► still so? ─► finding
 
-Workers may move entries during an audit, from Redis to DynamoDB to S3. An entry is in the next tier
-before it leaves the previous one. The tiers are read in this order, so a moving entry is found at
-least once. An inconsistency is reported only if all of `READS` reads find it.
+Workers may move entries during an audit, from Redis to DynamoDB to S3. An entry is written to the
+next tier before it leaves the previous one. The tiers are read in this order, so a moving entry is
+found at least once. An inconsistency is reported only if all of `READS` reads find it.
 
-The active days of the chat must contain the day of each stored message
-(`chatserver.warm.messages.active_days`). They are read after the messages.
+The chat's active days must include the day of each stored message
+(`chatserver.warm.messages.active_days`). These days are read after the messages.
 
-Memory: one range, which is a segment, three overlapping segments or `PAGE` items.
+Memory: one range, which is up to three overlapping segments, or `PAGE` items.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PAGE: Final = 500
 READS: Final = 3
 OnProgress = Callable[[], Awaitable[None]]
 
-_CLUSTER: Final = 3  # segments in one range, where they overlap
+_CLUSTER: Final = 3  # maximum number of overlapping segments that are read as one range
 
 
 @dataclasses.dataclass(slots=True)
@@ -70,15 +70,15 @@ class _Cursor:
     """Progress of an audit in a chat: the next seq, and the ts of the previous entry."""
 
     chat: ChatId
-    log_first: int  # Redis has no older entries
+    log_first: int  # first seq in the chat's log in Redis
     seq: int = 1
     ts: int = -1
     is_beyond: bool = False  # past the end of the archive
-    # First and last seq of the messages by day.
+    # Day → first and last seq of its messages.
     days: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     def add_days(self, entries: RangeEntries) -> None:
-        """Add the days of the stored messages of a range."""
+        """Add the days of the messages stored in a range."""
         stored = [
             item.message
             for item in entries.items
@@ -95,7 +95,7 @@ class _Cursor:
 
 
 class Auditor:
-    """Audits chats, one at a time. `objects` must not have a cache."""
+    """Audits chats, one at a time. `objects` must not cache."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Auditor:
 
     async def _check_days(self, cursor: _Cursor) -> list[Finding]:
         """Check that the day of each stored message is an active day of the chat."""
-        # After the items, because a day is recorded before its messages are stored.
+        # Read after the items, because a day is recorded before its messages are stored.
         active = (await self._days.find_many([cursor.chat])).get(cursor.chat, ANY_DAY)
         return [
             Finding("day_missing", cursor.chat, first, last, f"day {day} since 1970")
@@ -213,9 +213,9 @@ class Auditor:
     async def _read_range(
         self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None
     ) -> RangeEntries:
-        """Return each tier's entries of a range, read from the hot tier to the cold tier.
+        """Return the entries of a range from each tier, read in the order hot, warm, cold.
 
-        `items` are the range's items in DynamoDB, if they were just read.
+        `items`: the range's DynamoDB items, if they have just been read.
         """
         chat = cursor.chat
         head = await self._log.get_head(chat)
@@ -272,7 +272,7 @@ class Auditor:
 
 
 def _build_archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:
-    """Return the range up to the end of the next segment and of all segments that overlap it."""
+    """Return the range from the cursor to the end of the next segment and those overlapping it."""
     last = rows[0]
     for row in rows[1:]:
         if row.first > last.last:
@@ -290,7 +290,8 @@ def _page_window(
 ) -> tuple[Window, Sequence[CheckedItem]]:
     """Return the range that a page of items covers, and the page's items.
 
-    The range ends with the last item that is in seq order. The extra item in `page` confirms this.
+    The range ends with the last item that is in seq order. `page` has one extra item, which shows
+    whether the last item of the range is in order.
     """
     body = page[:PAGE]
     seqs = [0 if item.message is None else item.message.seq for item in page]

@@ -1,8 +1,8 @@
-"""Consistency rules for a range of a chat, applied to each tier's entries. No I/O.
+"""Consistency rules for a range of seqs in a chat, across all tiers. No I/O.
 
 Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at exactly one ts; each later
-seq must exist in some tier. Copies of the same revision must be equal, and checksums must match. A
-marker or a tombstone counts as an entry.
+seq must exist in some tier. Copies of the same revision must be equal, and checksums must match. An
+expiry marker or a tombstone counts as an entry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnreadableSegment(NamedTuple):
 class RangeEntries(NamedTuple):
     """Each tier's entries in a range. All seqs up to `stored` must be in the warm or cold tier.
 
-    `top` is the newest archived seq of the chat when `rows` were read.
+    `top` is the chat's newest archived seq, as of when `rows` were read.
     """
 
     chat: str
@@ -60,7 +60,7 @@ class RangeEntries(NamedTuple):
 
 
 def find_inconsistencies(entries: RangeEntries) -> list[Finding]:
-    """Return the inconsistencies of a range."""
+    """Return the inconsistencies in a range."""
     return [
         *_check_items(entries),
         *_check_versions(entries),
@@ -106,7 +106,7 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
 
 
 def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
-    """Check that copies of an entry are the same message, and equal if their `rev` is equal."""
+    """Check that copies of an entry have the same identity, and the same content per `rev`."""
     items = {
         item.message.seq: item.message
         for item in entries.items
@@ -114,7 +114,7 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
     }
     for seq, message in items.items():
         archived = entries.cold.get(seq)
-        # `_check_items` reports a seq with two ts.
+        # `_check_items` already reports a seq with two ts.
         if (
             archived is not None
             and archived.ts == message.ts
@@ -129,13 +129,13 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
 
 def _are_equivalent(first: Message, other: Message) -> bool:
     if LOST_KIND in (first.kind, other.kind):
-        return True  # a placeholder of a lost entry, and that entry, which arrived later
+        return True  # one is the placeholder for a lost entry, the other the entry, arrived later
     if first.ts != other.ts:
         return False
     if "-" not in (first.mid, other.mid) and first.mid != other.mid:
         return False
     if first.shredded or other.shredded:
-        return True  # one text can no longer be decrypted; Redis may still have the other
+        return True  # one body can no longer be decrypted, but Redis may still have it readable
     return first.rev != other.rev or _to_comparable(first) == _to_comparable(other)
 
 
@@ -169,7 +169,7 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     seqs = {
         item.message.seq for item in [*entries.items, *entries.markers] if item.message is not None
     }
-    # In the archived range, missing entries are reported above, as `manifest_hole`.
+    # In the archived range, missing entries have been reported above, as `manifest_hole`.
     present = [(seq, seq) for seq in sorted({*seqs, *entries.cold})]
     archived = [(1, entries.top), *covered]
     missing = list(iter_missing_ranges(first, min(last, entries.stored), present + archived))

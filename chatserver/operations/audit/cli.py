@@ -105,7 +105,7 @@ async def _audit(
                 await work.audit_objects(chat, tally)
                 await on_progress()
                 if tally.entries == before and chat not in tally.failed:
-                    click.echo(f"{chat}: no tier has data of this chat", err=True)
+                    click.echo(f"{chat}: no tier has data for this chat", err=True)
             if not chats:
                 async for chat in work.iter_chats():
                     await work.audit_chat(chat, tally, on_progress)
@@ -119,7 +119,7 @@ async def _audit(
 
 
 def _print(finding: Finding, *, is_json: bool) -> None:
-    """Print a finding on standard output."""
+    """Print a finding to standard output."""
     if is_json:
         click.echo(json.dumps(as_json(finding)))
         return
@@ -128,7 +128,7 @@ def _print(finding: Finding, *, is_json: bool) -> None:
 
 
 def as_json(finding: Finding) -> dict[str, str | int]:
-    """Return the JSON object of a finding."""
+    """Return a finding as a JSON object."""
     return {
         "category": finding.category,
         "kind": finding.kind,
@@ -142,7 +142,7 @@ def as_json(finding: Finding) -> dict[str, str | int]:
 
 
 def build_finding_lines(finding: Finding) -> list[str]:
-    """Return the printed lines of a finding."""
+    """Return the lines to print for a finding."""
     seqs = f"{finding.first}" if finding.count == 1 else f"{finding.first} to {finding.last}"
     place = f", {finding.where}" if finding.where else ""
     return [

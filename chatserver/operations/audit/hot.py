@@ -1,6 +1,6 @@
-"""Latest results of the continuous audit, in Redis for the admin page. The log has all results.
+"""Latest results of the continuous audit, in Redis for the admin page. All results are logged.
 
-Data, without expiry because it is small:
+Data (small, so it does not expire):
 
     {audit}:rounds    hash    partition → JSON of `Round`: the last pass over its chats
     {audit}:findings  stream  ``f`` → JSON of `DatedFinding`; about the newest `FINDINGS_MAX`
@@ -49,7 +49,7 @@ class AuditResults:
         self._hot = hot
 
     async def put_round(self, audit_round: Round) -> None:
-        """Store the result of a pass, replacing the previous one of its partition.
+        """Store the result of a pass, replacing the partition's previous one.
 
         Raises:
             Unavailable: the write may or may not have happened.
@@ -70,7 +70,7 @@ class AuditResults:
             await self._hot.transaction(*calls)
 
     async def list_rounds(self) -> list[Round]:
-        """Return the last pass of each partition that has one. Raises Unavailable."""
+        """Return the last pass over each audited partition. Raises Unavailable."""
         flat = await self._hot.call("HGETALL", self._hot.keys.audit_rounds())
         rounds = [msgspec.json.decode(body, type=Round) for body in flat[1::2]]
         return sorted(rounds, key=lambda round_: round_.partition)

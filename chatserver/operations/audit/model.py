@@ -42,8 +42,8 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     "manifest_hole": (
         "missing",
         "no segment contains these messages, although the archive extends beyond them",
-        "The row of a segment was deleted from `directory`. Its object may be among the orphans "
-        "of this audit. Restore the row (point-in-time recovery of `directory`).",
+        "A segment's row was deleted from `directory`. Its object may be among the orphans "
+        "that this audit reports. Restore the row (point-in-time recovery of `directory`).",
     ),
     "day_missing": (
         "missing",
@@ -85,7 +85,7 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     ),
     "tiers_differ": (
         "mismatch",
-        "two tiers have different messages, or different texts of the same revision",
+        "two tiers have different messages, or different bodies for the same revision",
         "If the message was acked, the log in Redis is correct; otherwise, the item with the "
         "correct checksum is. Copy that version to the other tier.",
     ),
@@ -110,8 +110,8 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     "orphan": (
         "orphan",
         "the bucket has an object without a row",
-        "It is never read. If no segment is missing, delete it; it may contain texts that users "
-        "deleted.",
+        "It is never read. If no segment is missing, delete it; it may contain messages that "
+        "users have deleted.",
     ),
 }
 

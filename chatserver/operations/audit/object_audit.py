@@ -1,7 +1,7 @@
-"""Detection of archive objects that have no record in table `directory`. Read-only.
+"""Detection of archive objects that have no record in the `directory` table. Read-only.
 
 An object's record (`chatserver.warm.archive.manifests`) is written before the object and removed
-after it. So an object that is older than `age_s` must have a record.
+after it. So any object older than `age_s` must have a record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ObjectAuditor:
         self._sleep = sleep
 
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
-        """Yield the chats that have objects in the bucket, page by page, even without records."""
+        """Yield pages of the chats that have objects in the bucket, with or without records."""
         async for page in self._iter_pages(Prefix=f"{PREFIX}/", Delimiter="/"):
             prefixes = [common["Prefix"] for common in page.get("CommonPrefixes", ())]
             yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in prefixes]
@@ -68,7 +68,7 @@ class ObjectAuditor:
             }
             unknown = keys - await self._list_known(chat, keys)
             if unknown:
-                # A row may have been written since, or a record and its object removed.
+                # Since then, a record may have been written, or removed with its object.
                 await self._sleep(self._confirm_s)
                 unknown -= await self._list_known(chat, unknown)
             orphans += [

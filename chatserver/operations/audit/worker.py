@@ -1,8 +1,8 @@
 """Continuous audit worker: compares the tiers of all chats at a limited rate.
 
 Results are written to metrics, the log and Redis. One worker runs per partition, under a lease that
-prevents duplicate work. Each worker scans its part of table `directory`, then the objects in the
-bucket whose chats belong to its partition.
+prevents duplicate work. Each worker scans its part of the `directory` table, then the archive
+objects of its partition's chats.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from workers.periodic_work import run_periodically
 log = structlog.get_logger()
 
 LEASE_S = 60.0
-CONFIRM_S = 1.0  # a finding is checked again after this time
-ORPHAN_AGE_S = 3600  # a younger object without a record may still be in progress
+CONFIRM_S = 1.0  # delay before a finding is checked again
+ORPHAN_AGE_S = 3600  # younger objects are not checked: their write may still be in progress
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Audit:
             tally.failed[f"objects of {chat}"] = exc.message
 
     async def iter_chats(self, part: int = 0, parts: int = 1) -> AsyncIterator[ChatId]:
-        """Yield the chats in part `part` of `parts` of table `directory`."""
+        """Yield the chats in one part of the `directory` table: number `part` out of `parts`."""
         async for page in iter_chats(self.client, self.settings.warm, part, parts):
             for chat in page:
                 yield chat

@@ -1,4 +1,4 @@
-"""Evaluation of named formulas, from the same text that is displayed.
+"""Evaluation of named formulas; the text that is evaluated is also the text displayed.
 
 A formula consists of numbers, names, ``+ - * /``, and the functions in `FUNCTIONS`.
 """
@@ -22,7 +22,7 @@ def _round_to_power2(value: float) -> float:
     return 2.0 ** math.ceil(math.log2(value)) if value > 1 else 1.0
 
 
-# upto(x, limit): x if it is at most the limit, otherwise 0. power2(x): the next power of two.
+# upto(x, limit): x if it is at most `limit`, otherwise 0. power2(x): x rounded up to a power of 2.
 FUNCTIONS: Final[Mapping[str, Callable[..., float]]] = {
     "ceil": lambda value: float(math.ceil(value)),
     "max": max,
@@ -51,7 +51,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Value:
-    """An evaluated row. `numbers` is the formula with the numbers inserted."""
+    """An evaluated row. `numbers` is the formula with its names replaced by numbers."""
 
     row: Row
     value: float
@@ -63,7 +63,7 @@ def compute(rows: Iterable[Row], by_name: dict[str, float]) -> list[Value]:
     """Evaluate rows in order. A formula may use the values in `by_name` and earlier rows.
 
     The results are added to `by_name`. Raises KeyError for an unknown name, and ValueError for an
-    invalid formula or an infinite result.
+    invalid formula or a result that is not finite.
     """
     values = []
     for row in rows:

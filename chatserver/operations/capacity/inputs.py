@@ -10,10 +10,10 @@ from chatserver.domain.quantities import Kind
 from chatserver.operations.capacity import model as model
 from chatserver.operations.capacity.formulas import Value, compute
 
-PARTITIONS_MAX: Final = 1024  # of CHAT_REDIS_PARTITIONS
-TABLE_UNITS_QUOTA: Final = 40_000  # per second and table, unless raised by AWS
-PARTITION_WRITE_UNITS: Final = 1000  # of a DynamoDB partition, per second
-CHAT_SHARDS_MAX: Final = 16  # of CHAT_WARM_SHARDS_MAX
+PARTITIONS_MAX: Final = 1024  # upper bound of CHAT_REDIS_PARTITIONS
+TABLE_UNITS_QUOTA: Final = 40_000  # per second per table, unless raised by AWS
+PARTITION_WRITE_UNITS: Final = 1000  # per second per DynamoDB partition
+CHAT_SHARDS_MAX: Final = 16  # upper bound of CHAT_WARM_SHARDS_MAX
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def compute_plan(by_name: dict[str, float], nodes: Sequence[Node]) -> tuple[list
     """Evaluate the capacity model; return its rows and the Redis node type.
 
     `by_name` contains all inputs, constants and prices; results are added to it. The node type is
-    the smallest one for which one cluster is enough, or the largest if none is.
+    the smallest one with which a single cluster is enough, or else the largest.
     """
     values = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), by_name)
     for node in sorted(nodes, key=lambda option: option.memory_bytes):

@@ -3,8 +3,8 @@
 Each row has a label and its formula. Names in formulas are inputs
 (`chatserver.operations.capacity.inputs.INPUTS`), measured constants
 (chatserver/operations/capacity/constants.json, docs/capacity.md), prices
-(chatserver/operations/cost/prices.toml) and earlier rows. Rates are per second and money is US
-dollars per month. Machines are sized for peak rates; usage-based costs result from mean rates.
+(chatserver/operations/cost/prices.toml) and earlier rows. Rates are per second; costs are in US
+dollars per month. Machines are sized for peak rates; usage-based costs use mean rates.
 
 Invariants: no value is negative, and load-dependent values increase with the number of users.
 """

@@ -43,7 +43,7 @@ class Results(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A row of the plan. `value` is in `unit`; `numbers` is the formula with numbers inserted."""
+    """A row of the plan. `value` is in `unit`; `numbers` is the formula in numbers."""
 
     tier: str
     name: str

@@ -4,11 +4,11 @@ Data of each day, kept for `KEPT_S` after the last write to it:
 
     {cost}:units:<day>    hash  ``<feature>:<table>:<kind>`` → units; ``messages``: number of stored
                                 messages; ``chats:<kind>``: units of all chats
-    {cost}:reads:<day>    zset  chat → read units, of the chats that used most
-    {cost}:writes:<day>   zset  chat → write units, of the chats that used most
+    {cost}:reads:<day>    zset  chat → read units, for the chats that used the most
+    {cost}:writes:<day>   zset  chat → write units, for the chats that used the most
     {cost}:flushes:<day>  hash  process → `number` of the last `Part` that was added
 
-    Bound: one field per feature and table, and at most ``2 * CHATS_MAX`` chats in each zset.
+    Bound: one field per feature, table and kind, and at most ``2 * CHATS_MAX`` chats in each zset.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UsageTotals:
         self._hot = hot
 
     async def add(self, part: Part) -> None:
-        """Add a process's usage to the totals of the day.
+        """Add a process's usage to the day's totals.
 
         Guarantees:
             Idempotent. The parts of a process must be added in order.

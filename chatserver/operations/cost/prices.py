@@ -104,5 +104,5 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     for name, value in above.items():
         old = below.get(name)
         is_section = isinstance(old, dict) and isinstance(value, dict)
-        merged[name] = _merge(old, value) if is_section else value  # type: ignore[arg-type]  # both are, see is_section
+        merged[name] = _merge(old, value) if is_section else value  # type: ignore[arg-type]  # both are dicts
     return merged

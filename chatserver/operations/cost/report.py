@@ -1,4 +1,4 @@
-"""Cost report of `chatserver cost`: usage, storage and their price. No I/O.
+"""Cost report of `chatserver cost`: usage, storage and what they cost. No I/O.
 
 Each cost is a `Line` or `Stored`: an amount in dollars, and its formula.
 """
@@ -70,7 +70,7 @@ class Report(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rates:
-    """Price per unit in dollars, and its text in formulas."""
+    """Price per unit in dollars, and how formulas show it."""
 
     write_usd: float
     read_usd: float
@@ -78,7 +78,7 @@ class Rates:
     read_text: str
 
     def build_line(self, name: str, table: str, write: float, read: float) -> Line:
-        """Return the cost of units."""
+        """Return the cost of `write` and `read` units."""
         usd = write * self.write_usd + read * self.read_usd
         formula = f"{write:,.1f} * {self.write_text} + {read:,.1f} * {self.read_text}"
         return Line(name, table, write, read, usd, formula)
@@ -102,7 +102,7 @@ def sum_days(days: Iterable[Spending]) -> Spending:
 
 
 def on_demand_rates(prices: Prices) -> Rates:
-    """Return the prices of units with on-demand billing."""
+    """Return the price per unit with on-demand billing."""
     write = prices.dynamodb.write_units_per_million_usd
     read = prices.dynamodb.read_units_per_million_usd
     return Rates(write / 1e6, read / 1e6, f"{write:g}/1,000,000", f"{read:g}/1,000,000")
@@ -111,7 +111,7 @@ def on_demand_rates(prices: Prices) -> Rates:
 def compute_provisioned_rates(
     prices: Prices, capacities: Sequence[Capacity], spending: Spending, days: int
 ) -> Rates:
-    """Return the effective prices of used units with provisioned billing."""
+    """Return the effective price per used unit with provisioned billing."""
     hours = days * HOURS_PER_DAY
     rates: dict[Kind, tuple[float, str]] = {}
     hourly: dict[Kind, float] = {
@@ -159,7 +159,7 @@ def build_chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -
 
 
 def compute_chats_error(spending: Spending) -> dict[str, float]:
-    """Return, by kind, the capacity units by which a chat may be undercounted."""
+    """Return, by kind, the maximum number of units by which a chat may be undercounted."""
     errors: dict[str, float] = {}
     for kind in KINDS:
         listed = sum(spending.chats[kind].values())
@@ -169,13 +169,13 @@ def compute_chats_error(spending: Spending) -> dict[str, float]:
 
 
 def build_stored_line(tier: str, name: str, items: int, size: int, price: float) -> Stored:
-    """Return the storage cost per month, given the price per GB and month."""
+    """Return the storage cost per month; `price` is per GB per month."""
     usd = size / GB * price
     return Stored(tier, name, items, size, usd, f"{size:,} / 2^30 * {price:g} a month")
 
 
 def build_redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
-    """Return the cost per month of a Redis server's used memory."""
+    """Return the monthly cost of a Redis server's used memory."""
     price = prices.redis.memory_per_gb_hour_usd
     usd = size / GB * price * HOURS_PER_MONTH
     return Stored(

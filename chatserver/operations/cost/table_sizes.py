@@ -25,7 +25,7 @@ class Size:
 
 
 async def list_sizes(client: DynamoClient, settings: Warm) -> list[Size]:
-    """Return the size of each table and index. Cost: a DescribeTable per table.
+    """Return the size of each table and index. Cost: one DescribeTable call per table.
 
     Raises:
         Unavailable: DynamoDB does not respond.

@@ -75,8 +75,8 @@ async def _check_stores(settings: Settings) -> list[Finding]:
             message = f"no response within {TIMEOUT_S:g} s"
             return [Finding(store, "problem", message, "check the network")]
 
-    # Redis is checked alone: loading the AWS library blocks the event loop, so the Redis
-    # connection could miss its deadline of two seconds.
+    # Redis is checked first, on its own: loading the AWS library blocks the event loop, so the
+    # Redis connection could miss its two-second deadline.
     redis = await run_check("redis")
     results = [redis, *await asyncio.gather(run_check("dynamodb"), run_check("s3"))]
     return [

@@ -1,4 +1,4 @@
-"""DynamoDB checks for process start and for `chatserver doctor`."""
+"""DynamoDB checks for process startup and for `chatserver doctor`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
     try:
         response = await client.call("describe_continuous_backups", {"TableName": name})
     except ChatError:
-        return []  # a local server or missing permission: no finding
+        return []  # a local server, or no permission: report nothing
     described = response["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
     return [
         make_finding(

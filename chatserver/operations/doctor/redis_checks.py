@@ -23,7 +23,7 @@ STORE: Final = "redis"
 OLDEST: Final = (7, 0)
 CLOCKS_S_MAX: Final = 1.0
 MEMORY_SHARE_MAX: Final = 0.8
-WAITING_MAX: Final = 0.5  # share of the backlog limit, at which sends are refused
+WAITING_MAX: Final = 0.5  # share of `backlog_max`, the limit at which sends are refused
 WORKERS: Final = ("persist", "repair")  # without them, messages are not stored or not delivered
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
@@ -32,7 +32,7 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 async def check_redis(
     settings: config.Redis, clock: Clock, extra_workers: Sequence[str] = ()
 ) -> list[Finding]:
-    """Return the findings about Redis. `extra_workers`: further required workers.
+    """Return the findings about Redis. `extra_workers`: additional workers that must run.
 
     Guarantees:
         Redis problems are returned, never raised.
