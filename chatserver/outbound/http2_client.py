@@ -1,12 +1,12 @@
 """HTTP/2 client for one server, for services that require HTTP/2.
 
-The rules of `chatserver.outbound.http_client` for addresses, redirects and proxies apply. TLS is
-always used, and the server's certificate must be valid for its name; SSL_CERT_FILE replaces the
+Addresses, redirects and proxies are handled as in `chatserver.outbound.http_client`. TLS is always
+used, and the server's certificate must be valid for its host name; SSL_CERT_FILE replaces the
 system's certificate authorities.
 
 All requests use one connection, which is opened when needed and kept until the server closes it.
-If nothing was received for `PING_AFTER_S`, the connection is checked with a ping before the next
-request.
+If nothing has been received for `PING_AFTER_S`, the connection is checked with a ping before the
+next request.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Http2:
             addresses = await self._lookup(host, port)
         except OSError as exc:
             raise NotReached(f"unknown host {host}") from exc
-        # A name with both private and public addresses indicates an attack.
+        # Check all addresses: a name with both private and public ones indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NOT_ALLOWED)
         reason: Exception | None = None
@@ -160,7 +160,7 @@ async def open_http2(
     lookup: Lookup = system_lookup,
     ping_after_s: float = PING_AFTER_S,
 ) -> AsyncIterator[Http2]:
-    """Create a client for the server at `url`, which connects on the first request.
+    """Create a client for the server at `url`; it connects on the first request.
 
     Raises:
         BadRequest: the URL is not the https URL of a server.

@@ -30,9 +30,9 @@ from chatserver.errors import Unavailable
 from chatserver.outbound.http_client import Answer, NotReached
 
 STREAMS_MAX: Final = 100  # concurrent requests, if the server allows as many
-FRAME_BYTES_MAX: Final = 16_384  # of the server's frames: larger ones require a setting (6.5.2)
-HEADER_BYTES_MAX: Final = 16_384  # of a response
-UNSENT_BYTES_MAX: Final = 1_048_576  # above it, the server does not read
+FRAME_BYTES_MAX: Final = 16_384  # received; we would have to allow larger ones in a setting (6.5.2)
+HEADER_BYTES_MAX: Final = 16_384  # per response
+UNSENT_BYTES_MAX: Final = 1_048_576  # if more is unsent, the server is assumed not to read
 PING_S: Final = 5.0  # time to respond to a ping
 REASON_CHARS_MAX: Final = 200
 _HEAD_BYTES: Final = 9  # frame header; its first three bytes are the payload length
@@ -54,7 +54,7 @@ class _Exchange:
     def fail(self, failure: Unavailable) -> None:
         if not self.answered.done():
             self.answered.set_exception(failure)
-            self.answered.exception()  # marks it as retrieved, because nothing may await it
+            self.answered.exception()  # avoids a warning if nothing awaits it
 
 
 class Http2Connection(asyncio.Protocol):
@@ -94,7 +94,7 @@ class Http2Connection(asyncio.Protocol):
         return self._is_lost
 
     async def wait_until_open(self) -> None:
-        """Wait for the server's settings, which include the limit of concurrent requests.
+        """Wait for the server's settings, which include the limit on concurrent requests.
 
         Raises:
             NotReached: the connection ended before the settings arrived.
@@ -103,7 +103,7 @@ class Http2Connection(asyncio.Protocol):
         self._require_usable()
 
     async def is_alive(self) -> bool:
-        """Return whether the server responds; ping it if nothing was received for a while."""
+        """Return whether the server responds; ping it if nothing has been received recently."""
         pinged_at = self._loop.time()
         if not self.is_usable:
             return False
@@ -218,13 +218,13 @@ class Http2Connection(asyncio.Protocol):
         self._is_silent = False
         self._incoming += data
         try:
-            # Frame by frame: otherwise an error in a later frame would discard the events of
-            # earlier ones.
+            # Decode frame by frame: otherwise, an error in a later frame would discard the events
+            # from earlier frames.
             while (frame := self._next_frame()) is not None:
                 for event in self._core.receive_data(frame):
                     self._handle_event(event)
         except H2Error as exc:
-            self._flush()  # sends the GOAWAY of `h2`
+            self._flush()  # sends the GOAWAY that `h2` has prepared
             self._abort(f"HTTP/2 protocol error: {type(exc).__name__}")
             return
         self._flush()
@@ -291,8 +291,8 @@ class Http2Connection(asyncio.Protocol):
             exchange.fail(Unavailable(f"the response is longer than {limit} bytes"))
 
     def _handle_goaway(self, event: events.ConnectionTerminated) -> None:
-        # `h2` accepts nothing after a GOAWAY, but by RFC 9113, the server still completes earlier
-        # streams.
+        # `h2` rejects all frames after a GOAWAY, but according to RFC 9113, the server still
+        # completes earlier streams.
         self._core.state_machine.state = ConnectionState.CLIENT_OPEN
         reason = (event.additional_data or b"")[:REASON_CHARS_MAX].decode("ascii", "replace")
         printable_reason = "".join(char if char.isprintable() else "?" for char in reason)

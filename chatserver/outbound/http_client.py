@@ -1,8 +1,8 @@
 """HTTP client for all outbound requests of the server.
 
-The client connects only to addresses that `allowed_destinations` allows. It resolves the
-host name once, checks all addresses and connects to one of them. The address is checked again
-when the socket is created. Redirects are returned like other responses, and never followed. Proxy
+The client connects only to addresses that `allowed_destinations` allows. It resolves the host name
+once, checks all addresses and connects to one of them. That address is checked again when the
+socket is created. Redirects are returned like other responses, and never followed. Proxy
 environment variables and cookies are ignored.
 """
 
@@ -24,7 +24,7 @@ from chatserver.config import Outbound as OutboundSettings
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.outbound.allowed_destinations import Destinations, parse_url
 
-CONNECTIONS_MAX = 200  # of one process
+CONNECTIONS_MAX = 200  # per process
 CONNECTIONS_PER_HOST_MAX = 32
 
 # Resolves a host and port to addresses, as text.
@@ -126,13 +126,13 @@ class Outbound:
             raise NotReached(f"{target.host} could not be reached") from exc
         except (aiohttp.ClientError, OSError) as exc:
             raise Unavailable(f"the request to {target.host} failed: {type(exc).__name__}") from exc
-        except ValueError as exc:  # a line break in a header
+        except ValueError as exc:  # for example, a line break in a header
             raise BadRequest("the request is not valid HTTP") from exc
 
     def _check(self, url: str) -> URL:
         target = parse_url(url)
         host = target.host or ""
-        # aiohttp does not resolve such hosts; it connects to them directly.
+        # aiohttp connects to a literal address without the resolver that checks addresses.
         is_address = ":" in host or host.replace(".", "").isdigit()
         if is_address and not self._allowed.is_allowed(host, target.port or 0):
             raise BadRequest(NOT_ALLOWED)
@@ -156,7 +156,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int, is_truncated: 
 
 
 class _CheckedResolver(AbstractResolver):
-    """Resolves host names; raises BadRequest if an address of the name is not allowed."""
+    """Resolves host names; raises BadRequest if any address of a name is not allowed."""
 
     def __init__(self, lookup: Lookup, allowed: Destinations) -> None:
         self._lookup = lookup
@@ -166,7 +166,7 @@ class _CheckedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         addresses = await self._lookup(host, port)
-        # A name with both private and public addresses indicates an attack.
+        # Check all addresses: a name with both private and public ones indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NOT_ALLOWED)
         return [
@@ -186,7 +186,7 @@ class _CheckedResolver(AbstractResolver):
 
 
 async def system_lookup(host: str, port: int) -> Sequence[str]:
-    """Return the addresses of a name from the system's resolver. Raises OSError."""
+    """Resolve a host name with the system's resolver. Raises OSError."""
     addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in addresses))
 

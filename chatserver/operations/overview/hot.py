@@ -48,7 +48,7 @@ class ProcessStatsLog:
         self._hot = hot
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Snapshot).decode
-        self._newest_ms = 0  # Redis clock; newest entry appended by this process
+        self._newest_ms = 0  # time of this process's last append, by the Redis clock
 
     async def append(self, process: str, snapshot: Snapshot) -> None:
         """Append a snapshot.

@@ -1,7 +1,7 @@
 """HTTP routes of the admin page: process statistics, audit report and cost.
 
-They require an admin (`auth.admins`) or an API key with `operate`. Responses contain no message
-text; chats and users appear only by id.
+They require an admin (`auth.admins`) or an API key with the `operate` scope. Responses contain no
+message text; chats and users appear only by id.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class AuditFinding(msgspec.Struct, frozen=True):
 class AuditReport(msgspec.Struct, frozen=True):
     """The last pass of the continuous audit over each partition, and the latest findings.
 
-    `oldest_ms` and `newest_ms` are the end times of these passes, null if there are none. `failed`
-    is the number of chats that could not be checked, `findings` the number of findings of these
-    passes; `latest` may include earlier passes.
+    `oldest_ms` and `newest_ms` are the earliest and latest end of these passes, null if there are
+    none. `failed` counts the chats that could not be checked in these passes, and `findings` their
+    findings; `latest` may include findings from earlier passes.
     """
 
     partitions: int
@@ -71,7 +71,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 class FeatureCost(msgspec.Struct, frozen=True):
-    """Units consumed by a feature; `usd` is null with provisioned capacity."""
+    """Units consumed by a feature or a chat; `usd` is null with provisioned capacity."""
 
     feature: str
     write_units: float
@@ -80,7 +80,7 @@ class FeatureCost(msgspec.Struct, frozen=True):
 
 
 class DayCost(msgspec.Struct, frozen=True):
-    """Cost of one day (UTC). `usd_per_message` is the total divided by the stored messages."""
+    """Cost of one day (UTC). `usd_per_message` is the total per stored message."""
 
     day: str
     messages: int
@@ -90,10 +90,10 @@ class DayCost(msgspec.Struct, frozen=True):
 
 
 class CostReport(msgspec.Struct, frozen=True):
-    """Cost of today and the day before, newest first.
+    """Cost of today and yesterday, newest first.
 
-    `chats` has the most expensive chats of both days. `write_unit_usd` and `read_unit_usd` are the
-    on-demand prices of a unit, null with provisioned capacity.
+    `chats` contains the most expensive chats over both days. `write_unit_usd` and `read_unit_usd`
+    are the on-demand prices per unit, null with provisioned capacity.
     """
 
     billing: str

@@ -90,7 +90,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class BusyChat(msgspec.Struct, frozen=True):
-    """A chat and the number of its messages stored in the last minute, which may be too low."""
+    """A chat, and how many of its messages were stored in the last minute (may be undercounted)."""
 
     chat: str
     messages: int
@@ -159,7 +159,7 @@ class StatsHistory:
         """Create the points up to `now_ms`, and drop old data."""
         if not self._next_ms:
             self._next_ms = (now_ms // EVERY_MS + 1) * EVERY_MS
-        # If the page was not requested for longer than the history, skip points before it.
+        # If the page has not been requested for a long time, skip the points that are too old.
         self._next_ms = max(self._next_ms, (now_ms // EVERY_MS - POINTS_MAX) * EVERY_MS)
         while self._next_ms <= now_ms:
             self._points.append(self._make_point(self._next_ms))
@@ -279,7 +279,7 @@ class StatsHistory:
 
 
 def compute_rate(snapshots: Iterable[Snapshot], name: str) -> float:
-    """Return events per second; name ``sends:`` sums all counters with that prefix."""
+    """Return events per second; a name that ends with ``:`` sums all counters with that prefix."""
     total = 0.0
     for snapshot in snapshots:
         if name.endswith(":"):

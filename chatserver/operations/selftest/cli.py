@@ -42,8 +42,8 @@ _COLORS: Final = {"passed": "green", "skipped": "yellow", "failed": "red"}
 def selftest(is_aws: bool, is_confirmed: bool, out: Path) -> None:
     """Check the guarantees against the configured Redis, DynamoDB and S3.
 
-    Creates its own tables, objects and keys, and deletes them at the end, also after Ctrl-C. The
-    bucket must exist. Exit code: 0 all checks passed, 1 one failed or something could not be
+    Creates its own tables, objects and keys, and deletes them at the end, even after Ctrl-C. The
+    bucket must exist. Exit code: 0 all checks passed, 1 a check failed or something could not be
     deleted, 2 the settings are wrong.
     """
     from chatserver.operations.cost.prices import load_prices
@@ -100,7 +100,7 @@ async def run_selftest(settings: Settings, names: Names, usd: float) -> Report:
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
-        if not report.is_interrupted:  # the deletion is not interrupted
+        if not report.is_interrupted:  # a second signal does not interrupt the deletion
             report.is_interrupted = True
             click.echo("interrupted; deleting tables and objects", err=True)
             task.cancel()

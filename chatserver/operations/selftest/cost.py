@@ -1,4 +1,4 @@
-"""Upper bound of the cost of a self-test. No I/O."""
+"""Upper bound on the cost of a self-test. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from chatserver.operations.cost.prices import Prices
 
-# Upper bounds, above what one run uses, including its retries.
+# Upper bounds: more than one run uses, including its retries.
 WRITE_UNITS: Final = 5_000
 READ_UNITS: Final = 5_000
 PUTS: Final = 200  # S3: PUT and LIST requests
@@ -14,7 +14,7 @@ GETS: Final = 200
 
 
 def estimate_usd(prices: Prices) -> float:
-    """Return the cost of one run in US dollars. Tables and objects exist for minutes only."""
+    """Return the cost of one run in US dollars, without storage, which is used only for minutes."""
     dynamodb, s3 = prices.dynamodb, prices.s3
     return (
         WRITE_UNITS * dynamodb.write_units_per_million_usd / 1e6

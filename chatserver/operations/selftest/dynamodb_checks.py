@@ -31,7 +31,7 @@ POLL_S: Final = 0.02
 
 
 class DynamodbChecks:
-    """The checks, in order: the first one creates the tables of the others."""
+    """The checks, in order: the first one creates the tables that the others use."""
 
     def __init__(self, client: DynamoClient, settings: Settings) -> None:
         self._client = client
@@ -96,7 +96,7 @@ class DynamodbChecks:
             }
             mark = self._put_if_absent(f"mark{number}")
             actions = [{"Update": update}, {"Put": mark}]
-            with contextlib.suppress(ConditionFailed):  # the response of the first attempt was lost
+            with contextlib.suppress(ConditionFailed):  # a retry after a lost response
                 await self._client.call("transact_write_items", {"TransactItems": actions})
 
         await asyncio.gather(*(add(number) for number in range(AT_ONCE)))
@@ -137,10 +137,12 @@ class DynamodbChecks:
             if (await self._client.call("query", request))["Items"]:
                 return (time.monotonic() - began) * 1000
             await asyncio.sleep(POLL_S)
-        raise Failed(f"index {MEMBER_INDEX.name} has no new item after {LAG_S_MAX:g} s")
+        raise Failed(
+            f"index {MEMBER_INDEX.name}: the test item did not appear within {LAG_S_MAX:g} s"
+        )
 
     async def _check_stream(self) -> str:
-        """Check that the Stream of `messages` contains the removal of an item."""
+        """Check that the removal of an item appears in the Stream of the `messages` table."""
         if not self._settings.warm.stream:
             raise Skipped("warm.stream is off")
         table = MESSAGES.name_in(self._settings.warm)
@@ -153,7 +155,7 @@ class DynamodbChecks:
                 if await _has_removal(streams, table, key):
                     return "a removal is in the Stream, with the old item"
                 await asyncio.sleep(1.0)
-        raise Failed(f"the Stream has no removal after {STREAM_S_MAX:g} s")
+        raise Failed(f"the removal did not appear in the Stream within {STREAM_S_MAX:g} s")
 
     # Items
 
@@ -179,7 +181,7 @@ class DynamodbChecks:
 
 
 async def _has_removal(streams: DynamoClient, table: str, key: Item) -> bool:
-    """Return whether the Stream has the removal of an item."""
+    """Return whether the table's Stream contains the removal of the item with `key`."""
     try:
         listed = await streams.call("list_streams", {"TableName": table})
         for stream in listed["Streams"]:

@@ -12,7 +12,7 @@ from chatserver.errors import ChatError, ConfigError
 from chatserver.operations.doctor.model import Finding
 
 Status = Literal["passed", "failed", "skipped"]
-CHECK_S_MAX = 120.0  # longest time of one check
+CHECK_S_MAX = 120.0  # time limit per check
 
 
 class Failed(Exception):
@@ -20,7 +20,7 @@ class Failed(Exception):
 
 
 class Skipped(Exception):
-    """A check cannot run here; the message has the reason."""
+    """A check cannot run here; the message states the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Report:
 
     @property
     def has_passed(self) -> bool:
-        """True if no check failed, and the run was not interrupted and deleted all its data."""
+        """True if no check failed, the run was not interrupted, and all its data was deleted."""
         is_broken = any(result.status == "failed" for result in self.results)
         return not (is_broken or self.is_interrupted or self.left)
 

@@ -1,4 +1,4 @@
-"""Self-test checks of Redis that do not change its data."""
+"""Self-test checks of Redis that do not change existing data."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Tenant blocks: no process of a blocked tenant may use its Redis, tables and objects.
 
-Order of a block:
+A block takes effect in three steps:
 
 1. Schema item in DynamoDB: new processes do not start, and running ones stop at their next check.
-2. Redis: connections are closed, and new connections are refused. So the calls of gateways, API
-   processes and workers fail. They close all sessions (3504), return 403 to requests, and stop
-   calling DynamoDB and S3.
-3. `wait_for_processes`: all processes have removed their items, or missed three heartbeats. Their
-   earlier calls end within `in_flight_s_max`.
+2. Redis: connections are closed, and new ones are refused, so the Redis calls of gateways, API
+   processes and workers fail. These processes close all sessions (3504), return 403 to requests,
+   and stop calling DynamoDB and S3.
+3. `wait_for_processes` waits until all processes have removed their items or missed three
+   heartbeats. Calls that they made before then end within `in_flight_s_max`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.schema.active_version import HEARTBEATS_MISSED_MAX, SCHEMA_CHECK_S
 
 POLL_S: Final = 0.5
-CALL_TIMEOUTS: Final = 1.0  # number of call timeouts, which include retries
+CALL_TIMEOUTS: Final = 1.0  # longest call, in call timeouts; the timeout includes retries
 PROCESSES_WAIT_S: Final = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
 
 
@@ -53,7 +53,7 @@ async def block(work: OpenTenant, detail: str) -> str:
 async def unblock(work: OpenTenant) -> None:
     """Unblock a tenant. Idempotent.
 
-    Redis is unblocked last, because processes then read the schema item again.
+    Redis is unblocked last: processes then reconnect and read the schema item again.
     """
     await work.schema.set_blocked("")
     if work.redis is not None:

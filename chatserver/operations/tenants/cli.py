@@ -1,6 +1,6 @@
 """`chatserver tenants`: list, measure, block, export, delete, audit and restore tenants.
 
-Exit codes: 0 success, 1 data of the tenant is left or a store does not respond, 2 invalid option.
+Exit codes: 0 success, 1 some tenant data is left or a store does not respond, 2 invalid option.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ async def _require_tenant(work: OpenTenant) -> None:
 
 @tenants.command()
 @tenant_argument
-@click.option("--confirm", help="The tenant's name, to confirm; a terminal asks for it.")
+@click.option("--confirm", help="The tenant's name, to confirm. In a terminal, you are asked for it.")
 @click.option("--force", is_flag=True, help="Delete even if the tenant seems to have no data.")
-@click.option("--again", is_flag=True, help="Delete again, although the tenant has a receipt.")
+@click.option("--again", is_flag=True, help="Delete again, even if the tenant has a receipt.")
 @click.option(
     "--receipt",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -212,7 +212,7 @@ async def _find_receipt(settings: Settings, tenant: str) -> str:
 @click.option(
     "--find-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Also search for the texts in this file, one per line (at most 1,000).",
+    help="Also search for each string in this file, one per line (at most 1,000).",
 )
 @click.option(
     "--contents", is_flag=True, help="Also search the contents of other tenants' objects."

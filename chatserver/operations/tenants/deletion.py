@@ -6,10 +6,10 @@
                                                                               │
                                                    found something ◄──────────┘ delete it again
 
-The command may crash at any point: the record in DynamoDB has the progress, every step is
-idempotent, and the same command continues. After the deletion, the record with the receipt and the
-block (one item, one hash per Redis partition) remain. So a process that starts later writes
-nothing.
+The command may crash at any point: the record in DynamoDB holds the progress, every step is
+idempotent, and running the same command again continues. After the deletion, the record with the
+receipt and the block (one item, and one hash per Redis partition) remain. Because of the block, a
+process that starts later writes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chatserver.operations.tenants.stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.tenant_records import TenantRecord
 
-CHECKS_MAX: Final = 5  # number of times that data of late writes is deleted
+CHECKS_MAX: Final = 5  # how often data from late writes is deleted before giving up
 LEFT_SHOWN_MAX: Final = 10
 
 Report = Callable[[str, int], None]  # store, and the number deleted since the last report
@@ -100,7 +100,7 @@ class Deletion:
             counts[name] = counts.get(name, 0) + deleted
             self._report(name, deleted)
         if name == "dynamodb:directory":
-            # Put the schema item again, with the block only: it keeps processes from starting.
+            # Recreate the schema item with only the block, which keeps processes from starting.
             started = format_time(self._progress["started"])
             reason = f"tenant {self._work.tenant} is blocked: its deletion was started at {started}"
             await self._work.items.put_block(reason)
@@ -108,7 +108,7 @@ class Deletion:
         return total
 
     async def _check(self) -> dict[str, int]:
-        """Delete data of late writes until all stores are empty; return the checked counts."""
+        """Delete data from late writes until all stores are empty; return what each check read."""
         for _ in range(CHECKS_MAX):
             checked: dict[str, int] = {}
             remaining_places: list[str] = []

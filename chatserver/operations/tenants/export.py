@@ -1,7 +1,7 @@
 """Export of a tenant: all items, objects and Redis keys, with a manifest.
 
-Resumable: `state.json` has the position and the files so far; after a crash, at most one file is
-written again. The export of a tenant that is in use is not a consistent snapshot.
+Resumable: `state.json` holds the position and the list of files so far; after a crash, at most one
+file is written again. If the tenant is in use, its export is not a consistent snapshot.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Export:
         `is_partial_allowed`: messages that are only in Redis may be missing from the items.
 
         Raises:
-            Conflict: the target has another export, or messages are not in DynamoDB yet.
+            Conflict: the target has another export, or some messages are not in DynamoDB yet.
             Unavailable: a store does not respond; run it again.
         """
         unpersisted = 0
@@ -175,7 +175,7 @@ class Export:
             head = await self._work.bucket.call("head_object", Key=stored.key)
             digest, size = await self._target.copy_in(self._work.bucket, stored.key)
         except NotFound:
-            return None  # it has been removed since
+            return None  # removed since it was listed
         return ExportedObject(
             stored.key, digest, size, head.get("ContentType", ""), head.get("Metadata", {})
         )
@@ -230,7 +230,7 @@ async def verify_export(target: Target, report: Report) -> list[str]:
 
 
 async def read_lines(target: Target, file: ExportedFile) -> list[bytes]:
-    """Return the lines of a file of the manifest. Raises NotFound, CorruptData."""
+    """Return the lines of a file that the manifest lists. Raises NotFound, CorruptData."""
     content = await target.read(file.name)
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise CorruptData(f"{file.name}: its SHA-256 differs from the manifest")

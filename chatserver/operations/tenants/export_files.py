@@ -1,4 +1,4 @@
-"""Files of an export: a directory, or a prefix of an S3 bucket.
+"""Files of an export, in a directory or under a prefix in an S3 bucket.
 
 ::
 
@@ -32,15 +32,15 @@ from chatserver.errors import ConfigError, CorruptData, NotFound
 MANIFEST: Final = "manifest.json"
 STATE: Final = "state.json"
 FORMAT: Final = 1
-FILE_BYTES_MAX: Final = 256 * 2**20  # a file of the export, compressed
-ITEMS_BYTES: Final = 8 * 2**20  # uncompressed lines of a file
+FILE_BYTES_MAX: Final = 256 * 2**20  # per file, both compressed and decompressed
+ITEMS_BYTES: Final = 8 * 2**20  # uncompressed lines after which a new file is started
 COPY_BYTES_MAX: Final = 5 * 2**30  # AWS: CopyObject
 
 _S3_URL: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.*)")
 
 
 class ExportedFile(msgspec.Struct, frozen=True):
-    """A file of lines, in the manifest."""
+    """Manifest entry for a file of lines."""
 
     name: str
     sha256: str
@@ -49,7 +49,7 @@ class ExportedFile(msgspec.Struct, frozen=True):
 
 
 class ExportedObject(msgspec.Struct, frozen=True):
-    """Index line of an object."""
+    """An object's line in the index."""
 
     key: str
     sha256: str
@@ -59,7 +59,7 @@ class ExportedObject(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """Content of an export. `counts` has items by table, `objects` and `redis` keys."""
+    """Contents of an export. `counts`: items per table, number of `objects`, keys in `redis`."""
 
     format: int
     tenant: str
@@ -88,7 +88,7 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     async def copy_in(self, source: ObjectStore, key: str) -> tuple[str, int]:
-        """Copy an object of `source` to ``objects/<key>``; return its SHA-256 and size."""
+        """Copy an object from `source` to ``objects/<key>``; return its SHA-256 and size."""
 
     @abc.abstractmethod
     def iter_object(self, key: str) -> AsyncIterator[bytes]:
@@ -96,7 +96,7 @@ class Target(abc.ABC):
 
 
 class DirectoryTarget(Target):
-    """A directory of this machine."""
+    """A directory on this machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -152,7 +152,7 @@ class DirectoryTarget(Target):
 
 
 class BucketTarget(Target):
-    """A prefix of a bucket, accessed with the same credentials."""
+    """A prefix in a bucket, accessed with the process's credentials."""
 
     def __init__(self, bucket: ObjectStore, prefix: str) -> None:
         self._bucket = bucket

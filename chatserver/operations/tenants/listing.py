@@ -1,9 +1,9 @@
 """List of the tenants in all tiers.
 
-Sources, cheapest first: tenant records, lifecycle rules and prefixes of the bucket, the owner of
-the configured Redis, and items of DynamoDB. DynamoDB cannot list the partitions of a table, so the
-items are read by a Scan. A Scan of `directory` finds every deployment that ever started; a Scan of
-all tables also finds tenants whose `directory` items were deleted.
+Sources, cheapest first: tenant records, the bucket's lifecycle rules and prefixes, the owner of the
+configured Redis, and DynamoDB items. DynamoDB cannot list a table's partitions, so the items are
+read with a Scan. A Scan of `directory` finds every deployment that has ever started; a Scan of all
+tables also finds tenants whose `directory` items were deleted.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ PAGE_MAX: Final = 10_000
 def list_command(
     after: str, limit: int, scan: str, is_json: bool, max_units: int | None, has_redis: bool
 ) -> None:
-    """List all tenants of the tables, the bucket and the configured Redis.
+    """List all tenants in the tables, the bucket and the configured Redis.
 
-    This Scans a table, because no index lists its tenants: half a read unit per 4 KB.
+    This runs a Scan, because no index lists the tenants; it costs half a read unit per 4 KB.
     """
     settings = prepare("tenants")
     with handle_errors(), Progress("list") as progress:
@@ -107,7 +107,7 @@ def measure_command(
     max_units: int | None,
     has_redis: bool,
 ) -> None:
-    """Measure items, bytes and cost per month of TENANT, or of all tenants.
+    """Measure the items, bytes and monthly cost of TENANT, or of all tenants.
 
     Scans all tables, and lists all objects, or only those of TENANT.
     """

@@ -1,8 +1,8 @@
-"""Items, bytes and cost per month of each tenant, by tier.
+"""Items, bytes and monthly cost of each tenant, by tier.
 
-DynamoDB: one Scan of all tables measures all tenants. Sizes are those that DynamoDB bills: items
-and index entries have 100 bytes of overhead. S3: a listing. Redis: the memory of the whole server,
-because it has the data of one tenant.
+DynamoDB: a Scan of each table measures all tenants. Sizes are those that DynamoDB bills: each item
+and index entry has 100 bytes of overhead. S3: a listing. Redis: the memory of the whole server,
+because it holds the data of only one tenant.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Report = Callable[[str, int], None]
 
 
 class PartSize(msgspec.Struct):
-    """Data of a tenant in a part of a tier. `items`: items, objects or keys."""
+    """A tenant's data in one part of a tier. `items`: number of items, objects or keys."""
 
     tier: str
     part: str
@@ -40,7 +40,7 @@ class PartSize(msgspec.Struct):
 
 
 class TenantSize(msgspec.Struct):
-    """All parts of a tenant; the empty name is the deployment without a tenant."""
+    """A tenant's data in all parts; the deployment without a tenant has an empty name."""
 
     tenant: str
     parts: list[PartSize]
@@ -113,7 +113,7 @@ async def measure_tenants(
                             name = f"{table.name}/{index.name}"
                             sizes.add(tenant, "dynamodb", name, 1, entry)
                 report(f"dynamodb:{table.name}", page.scanned)
-    # A listing costs a request per 1,000 objects, so for one tenant, only its objects are listed.
+    # A listing costs one request per 1,000 objects, so if `only` is set, list only its objects.
     async with open_s3(get_tenant_settings(settings, only or "").cold) as bucket:
         async for objects in TenantObjects(bucket).iter_pages():
             for s3_object in objects:

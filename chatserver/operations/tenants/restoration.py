@@ -1,7 +1,7 @@
 """Restore of a tenant from an export: items and objects. Redis is filled from DynamoDB later.
 
-The tenant is blocked until the end. Resumable: the record in DynamoDB has the number of restored
-files, and every write is a put of the same content.
+The tenant is blocked until the end. Resumable: the record in DynamoDB holds the number of restored
+files, and a repeated write puts the same content.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from chatserver.warm.tenant_records import TenantRecord
 
 ITEMS_AT_ONCE: Final = 400
 LEFT_MAX: Final = 20
-# Data that `tables apply` creates.
+# Data that a new, empty tenant may have: `tables apply` creates it.
 _OF_NEW_TENANT: Final = ("s3:rules", f"dynamodb:directory: {SCHEMA_KEY} / ")
 
 Report = Callable[[str, int], None]
@@ -53,7 +53,7 @@ class Restoration:
         """Restore everything, or continue a restore; then unblock the tenant.
 
         Raises:
-            Conflict: the tenant has data, or the export is of another tenant.
+            Conflict: the tenant has data, or the export is from another tenant.
             CorruptData: a file differs from the manifest.
             Unavailable: a store does not respond; run it again.
         """
@@ -125,7 +125,7 @@ class Restoration:
             self._report("s3", len(objects[start : start + OBJECTS_AT_ONCE]))
 
     def _add_block(self, item: Item) -> Item:
-        """Return the item to put: the schema item with the block, any other item unchanged."""
+        """Return the item to put: the schema item with the block added, other items unchanged."""
         key = {SchemaField.PK: {"S": SCHEMA_KEY}, SchemaField.SK: {"S": SCHEMA_KEY}}
         if any(item.get(name) != value for name, value in key.items()):
             return item
@@ -145,7 +145,7 @@ class Restoration:
 
 
 def _is_restored(item: Item) -> bool:
-    """Return whether to restore an item: not a process heartbeat, nor the migration lock."""
+    """Return whether to restore an item; False for process heartbeats and the migration lock."""
     partition = item.get(SchemaField.PK, {}).get("S")
     sort = item.get(SchemaField.SK, {}).get("S", "")
     return not (partition == SCHEMA_KEY and sort.startswith((PROCESS_PREFIX, "lock")))

@@ -1,4 +1,4 @@
-"""The stores of one tenant: Redis, the DynamoDB tables, the bucket, and stores of features."""
+"""The stores of one tenant: Redis, the DynamoDB tables, the bucket, and features' own stores."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from chatserver.warm.tenant_records import TenantRecords
 
 OpenStore = Callable[[Settings, str], AbstractAsyncContextManager[TenantStore]]
 
-TABLE_ITEMS_MAX: Final = 500  # deleted per progress report
+TABLE_ITEMS_MAX: Final = 500  # items deleted per progress report
 
 
 def get_tenant_settings(settings: Settings, tenant: str) -> Settings:
-    """Return the settings with another tenant, or without one.
+    """Return the settings for `tenant`; if it is empty, for the deployment without a tenant.
 
     Items and objects are read and written as they are stored: a tenant's encrypted values stay
     encrypted, and its wrapped data keys are items like all others.
@@ -86,8 +86,8 @@ async def open_tenant(
 ) -> AsyncIterator[OpenTenant]:
     """Open all stores of a tenant.
 
-    `units_per_s` limits the capacity units of DynamoDB. With `has_redis`, the configured Redis must
-    belong to the tenant.
+    `units_per_s` limits DynamoDB capacity units. With `has_redis`, the configured Redis must belong
+    to the tenant.
 
     Raises:
         ConfigError: the Redis belongs to another tenant, or a setting is wrong.
@@ -122,7 +122,7 @@ async def open_tenant(
 
 
 class RedisStore:
-    """All keys of the tenant's Redis, except the block."""
+    """All keys in the tenant's Redis, except the block."""
 
     name = "redis"
 
@@ -140,7 +140,7 @@ class RedisStore:
 
 
 class TableStore:
-    """The tenant's items of a table, with their index entries, except the block in `directory`."""
+    """The tenant's items in a table, with their index entries, except the block in `directory`."""
 
     def __init__(self, items: TenantItems, table: Table) -> None:
         self.name = f"dynamodb:{table.name}"
@@ -173,7 +173,7 @@ class TableStore:
 
 
 class ObjectsStore:
-    """The tenant's objects: archive, files, long bodies, exports, Parquet; with all versions."""
+    """All versions of the tenant's objects: archive, files, long bodies, exports, Parquet."""
 
     name = "s3:objects"
 

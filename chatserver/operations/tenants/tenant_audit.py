@@ -1,12 +1,12 @@
-"""Audit of a deleted tenant: reads all tiers, and lists every place that still has its data.
+"""Audit of a deleted tenant: reads all tiers, and lists every item, object and key that is left.
 
 The tenant's stores are checked as after a deletion. In addition, the items and objects of all other
 tenants are searched for:
 
-- keys and texts that begin with ``<tenant>/`` or contain ``tenant=<tenant>/``, as all keys of the
-  tenant do
-- the bytes in `texts`, in items and decompressed objects. This finds a segment or file that
-  contains the messages of several tenants
+- keys and strings that begin with ``<tenant>/`` or contain ``tenant=<tenant>/``, as all of the
+  tenant's keys do
+- the byte strings in `texts`, in items and decompressed objects. This finds a segment or file that
+  contains messages from several tenants
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Report = Callable[[str, int], None]
 
 
 class StoreAudit(msgspec.Struct):
-    """Result for one store: places checked, and places with data of the tenant (`LEFT_MAX`)."""
+    """Result for one store: the number of items checked, and those left (about `LEFT_MAX`)."""
 
     store: str
     checked: int
@@ -65,14 +65,14 @@ async def audit_tenant(
 
 
 def parse_texts(texts: Sequence[str]) -> list[bytes]:
-    """Return texts to search for.
+    """Return the byte strings to search for.
 
     Raises:
-        BadRequest: there are too many texts, or a text is too short.
+        BadRequest: there are too many strings, or a string is too short.
     """
     encoded = [text.encode() for text in texts if text]
     if len(encoded) > TEXTS_MAX:
-        raise BadRequest(f"--find: at most {TEXTS_MAX} texts; got {len(encoded)}")
+        raise BadRequest(f"--find: at most {TEXTS_MAX} strings; got {len(encoded)}")
     if short := [text for text in encoded if len(text) < TEXT_BYTES_MIN]:
         raise BadRequest(f"--find: at least {TEXT_BYTES_MIN} bytes; got {short[0].decode()!r}")
     return encoded
@@ -94,7 +94,7 @@ async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report)
                 for item in page.items:
                     partition = item[table.key.partition]["S"]
                     if get_tenant(table, item) == work.tenant or partition == PARTITION:
-                        continue  # audited with the tenant's stores, or a tenant record
+                        continue  # already audited above, or a tenant record
                     is_left = any(text.startswith(own) for text in _list_texts(item))
                     if is_left or pattern.search(msgspec.json.encode(item)):
                         result.left.append(f"{table.name}: {partition}")
@@ -120,20 +120,20 @@ def _list_texts(value: Any) -> list[str]:
 async def _audit_objects(
     work: OpenTenant, texts: Sequence[bytes], *, has_contents: bool, report: Report
 ) -> StoreAudit:
-    """Search keys, and with `has_contents` contents, of other tenants' objects."""
+    """Search other tenants' objects: their keys and, if `has_contents`, their contents."""
     result = StoreAudit("s3:others", 0, [])
     pattern, own = _compile_pattern(work.tenant, texts), work.tenant + SEPARATOR
     async with open_s3(get_tenant_settings(work.settings, "").cold) as bucket:
         async for page in TenantObjects(bucket).iter_pages():
             for s3_object in page:
                 if s3_object.key.startswith(own):
-                    continue  # audited with the tenant's own objects
+                    continue  # already audited above
                 is_left = pattern.search(s3_object.key.encode()) is not None
                 if has_contents and not is_left:
                     try:
                         content = await bucket.read(s3_object.key, size_max=OBJECT_BYTES_MAX)
                     except NotFound:
-                        continue  # it has been removed since
+                        continue  # removed since it was listed
                     is_left = pattern.search(decode_object(content)) is not None
                 if is_left:
                     result.left.append(s3_object.key)

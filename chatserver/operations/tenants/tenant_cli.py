@@ -1,4 +1,4 @@
-"""Arguments, progress and errors that the commands on one tenant share."""
+"""Arguments, progress display and error handling shared by the `tenants` commands."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def redis_option(command: F) -> F:
         "has_redis",
         default=True,
         show_default=True,
-        help="Include the tenant's Redis, CHAT_REDIS_URL. --no-redis: it no longer exists.",
+        help="Include the tenant's Redis (CHAT_REDIS_URL). Use --no-redis if it is gone.",
     )(command)
 
 
 class Progress:
-    """Prints the number of processed items, objects and keys on standard error."""
+    """Prints the number of processed items, objects and keys to standard error."""
 
     def __init__(self, title: str) -> None:
         self._title = title

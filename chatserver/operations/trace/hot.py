@@ -1,6 +1,6 @@
 """Redis lookups for `chatserver trace`. Read-only; chats are not loaded.
 
-A message that is not persisted yet is in a backlog. A recent message is in the log of its chat.
+A message that has not been persisted yet is in a backlog. A recent message is in its chat's log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chatserver.protocol import codec
 from chatserver.task_groups import map_concurrently
 
 PAGE = 500
-PAGES_MAX = 400  # per partition, for its backlog and for its dead letters
+PAGES_MAX = 400  # pages read per partition, from the backlog and from the dead letters each
 LOG_PAGE = 200
 MEMBERS_AT_ONCE = 8
 
@@ -40,7 +40,7 @@ class HotTrace:
     async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[LocatedMessage, Waiting] | None:
         """Return the message if it is in a backlog or is a dead letter.
 
-        Only entries from `from_ms` on are searched.
+        Searches only entries created at or after `from_ms`.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -91,7 +91,7 @@ class HotTrace:
         return None
 
     async def list_active(self, since_s: int, limit: int) -> list[ChatId]:
-        """Return chats that were active since `since_s`, least recently active first."""
+        """Return chats that have been active since `since_s`, least recently active first."""
         active: list[tuple[float, ChatId]] = []
         for partition in range(self._keys.partitions):
             reply = await self._hot.call(
@@ -118,7 +118,7 @@ class HotTrace:
     # state
 
     async def get_state(self, chat: ChatId, seq: Seq) -> InHot:
-        """Return the state of a chat and of its entry `seq` in Redis."""
+        """Return the Redis state of a chat and of its entry `seq`."""
         keys = self._keys
         (head, fields, since, entries, watchers) = await asyncio.gather(
             self._log.get_head(chat),
@@ -156,7 +156,7 @@ class HotTrace:
     async def list_recipients(
         self, chat: ChatId, seq: Seq, sender: str, members: Sequence[tuple[UserId, int]]
     ) -> list[Recipient]:
-        """Return the delivery state of an entry for each of `members`, pairs `(user, joined)`.
+        """Return an entry's delivery state for each of `members`, which are `(user, joined)` pairs.
 
         Cost: four calls per member, one of which reads up to `inbox_max` inbox entries.
         """
@@ -187,7 +187,7 @@ class HotTrace:
 def _match_message(
     mid: Mid, seq: int, ts: int, tail: bytes, source: Source
 ) -> LocatedMessage | None:
-    """Return the entry if it is message `mid`, else None. Fast for other entries."""
+    """Return the entry if it is message `mid`, else None. Fast if it is another message."""
     if f'"mid":"{mid}"'.encode() not in tail:
         return None
     try:

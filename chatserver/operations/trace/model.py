@@ -15,7 +15,7 @@ Source = Literal["backlog", "hot", "warm", "marker", "cold"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LocatedMessage:
-    """A message that was found, and the source that it was read from."""
+    """A message that was found, and the source from which it was read."""
 
     chat: ChatId
     seq: Seq
@@ -35,7 +35,7 @@ class InHot:
     served: int  # newest seq delivered to every inbox
     is_large: bool  # no inboxes: members read the chat's log
     is_in_log: bool
-    undelivered_since_ms: int | None  # start of the oldest pending delivery of the chat
+    undelivered_since_ms: int | None  # start of the chat's oldest pending delivery
     gateways: int  # number of gateways subscribed to a large chat
 
 
@@ -63,7 +63,7 @@ class Recipient:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InWarm:
-    """The item of a message, or the marker of an expired one."""
+    """What DynamoDB holds for a message: its item, or the expiry marker that outlives it."""
 
     partition: str
     is_marker: bool
@@ -90,7 +90,7 @@ class InCold:
     last: int
     stored_bytes: int
     sha256: str
-    checksum: Literal["right", "wrong", "unread"]  # of the object in the bucket
+    checksum: Literal["right", "wrong", "unread"]  # whether the object in the bucket matches it
 
 
 @dataclasses.dataclass(slots=True)

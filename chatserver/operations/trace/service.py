@@ -5,9 +5,9 @@
     backlog of every partition ─► logs of chats active since then ─► all other chats
        by time, a call each          newest entries back to then        items and segments
 
-A mid contains its creation time. The message's ts is usually shortly after that, so the trace
-searches a few minutes. If the chat or one of its members is given, the trace searches only that
-chat or the member's chats, and up to the present.
+A mid contains its creation time. The message's ts is usually slightly later, so the trace searches
+only a few minutes. If the chat or one of its members is given, the trace searches only that chat or
+the member's chats, but from the creation time up to the present.
 
 A tier that does not respond is listed in `problems`, and the others are still read (promise P9).
 """
@@ -36,7 +36,7 @@ from chatserver.telemetry.trace_ids import get_trace_ids
 T = TypeVar("T")
 
 EARLIER_S: Final = 60  # the gateway's clock may be this far ahead of the Redis clock
-LATER_S: Final = 300  # it may be this far behind, or the commit this late
+LATER_S: Final = 300  # the gateway's clock may be this far behind, or the commit this late
 CHATS_AT_ONCE: Final = 16
 
 
@@ -225,7 +225,7 @@ class MessageTrace:
 
 
 class _Search:
-    """A mid and the interval (µs) that contains its ts."""
+    """A mid to search for, and the interval (µs) that contains the message's ts."""
 
     def __init__(self, mid: Mid, from_ts: int, to_ts: int) -> None:
         self.mid, self.from_ts, self.to_ts = mid, from_ts, to_ts

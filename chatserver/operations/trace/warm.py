@@ -1,7 +1,7 @@
 """DynamoDB and archive lookups for `chatserver trace`. Read-only.
 
-No index contains the mid, because that would cost a write unit per message. A message is found
-among the items of a chat near the creation time that the mid contains.
+No index contains the mid, because that would cost a write unit per message. A message is found by
+reading a chat's items whose ts is near the creation time in the mid.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from chatserver.warm.messages.store import decode_each, decode_item
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
-ROWS_MAX = 100_000  # per chat: 12,500 read units at 1 KB each
-SEGMENTS_MAX = 8  # per chat
+ROWS_MAX = 100_000  # items read per chat: 25,000 read units (consistent) at 1 KB each
+SEGMENTS_MAX = 8  # segments read per chat
 
 
 class WarmTrace:
@@ -73,7 +73,7 @@ class WarmTrace:
     async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> LocatedMessage | None:
         """Return the message if it has an item or a marker in ``[from_ts, to_ts]``.
 
-        Cost: a Query over the entries of the chat in that interval, at most `ROWS_MAX`.
+        Cost: reads the chat's items, then its markers, in that interval; up to `ROWS_MAX` of each.
         """
         for partition in (chat, expired_markers.get_partition(chat)):
             item = await self._find_row(partition, mid, from_ts, to_ts)
