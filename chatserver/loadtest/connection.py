@@ -31,7 +31,7 @@ class Connection(asyncio.Protocol, abc.ABC):
 
         Raises:
             BadHandshake: the server rejected the upgrade.
-            OSError, TimeoutError: no server answers.
+            OSError, TimeoutError: the server does not respond.
         """
         loop = asyncio.get_running_loop()
         request, accept = wire.build_upgrade_request(address, subprotocol)
@@ -98,7 +98,7 @@ async def probe_gateway(url: str) -> None:
 
     Raises:
         BadHandshake: the server is not a gateway.
-        OSError, TimeoutError: no server answers.
+        OSError, TimeoutError: the server does not respond.
     """
     connection = _Probe("probe")
     await connection.open_to(wire.parse_address(url))

@@ -106,7 +106,7 @@ class Coordinator:
             except LoadFailed:
                 if self.ended != "interrupted":
                     raise
-                raise LoadFailed("stopped before the start") from None
+                raise LoadFailed("stopped before the load started") from None
             if self._server is not None:
                 self.before = await self._server.sample(is_whole=True)
             begin = time.monotonic() + BEGIN_S

@@ -15,7 +15,7 @@ HELLO_S: Final = 15.0
 
 
 class Refused(Exception):
-    """The server answered `hello` with an error instead of `welcome`."""
+    """The server responded to `hello` with `error` or `bye` instead of `welcome`."""
 
     def __init__(self, text: str, *, is_temporary: bool, retry_after_s: float | None) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class Link(Connection):
 
         Raises:
             Refused: the server rejects this user, permanently or temporarily.
-            BadHandshake, OSError, TimeoutError: no server answers, or the server is not a gateway.
+            BadHandshake, OSError, TimeoutError: the server does not respond, or is not a gateway.
         """
         link = cls(owner)
         try:

@@ -20,9 +20,9 @@ from chatserver.loadtest.worker_state import WorkerState, get_now_us
 T = TypeVar("T")
 
 CHATS_OPENED_MAX: Final = 16
-CREATED_MAX, INVITED_MAX = 255, 99  # users in one request
+CREATED_MAX, INVITED_MAX = 255, 99  # users per request
 FAILURES_MAX: Final = 3  # setup fails after this many failed connects if no device is connected
-SETUP_S: Final = 300.0  # time limit of the setup
+SETUP_S: Final = 300.0  # time limit for the setup
 PUSH_S = 5.0
 RECONNECT_DELAY_S: Final = 1.0  # in a storm, half of the users reconnect after this delay
 _POLL_S: Final = 0.05
@@ -57,7 +57,7 @@ class LoadUsers:
     # setup
 
     async def set_up(self) -> None:
-        """Connect all devices and open the chats; wait until all members receive their chats.
+        """Connect all devices and open the chats; wait until all members have their chats.
 
         Raises:
             SetupFailed: a request was refused, or the setup took longer than `SETUP_S`.
@@ -87,9 +87,7 @@ class LoadUsers:
 
     async def _set_up(self) -> None:
         if self._plan.mix.connect:
-            await self.devices[0].start_connecting(
-                get_now_us()
-            )  # reports a wrong address at once
+            await self.devices[0].start_connecting(get_now_us())  # reports a wrong address at once
             self.devices[0].abort()
             return
         await self._connect_all()

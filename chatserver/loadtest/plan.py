@@ -29,7 +29,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A usage pattern of the server. `rate`: actions per second."""
+    """A pattern of server usage. `rate`: actions per second."""
 
     name: str
     about: str

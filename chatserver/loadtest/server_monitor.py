@@ -41,9 +41,9 @@ class ServerSample(msgspec.Struct, frozen=True):
     rss: dict[str, int] = {}
     backlog: int | None = None
     redis_bytes: int | None = None
-    write_units: float | None = None  # of the persist workers, today
-    read_units: float | None = None  # for history, today
-    stored: int | None = None  # messages stored in DynamoDB, today
+    write_units: float | None = None  # used by the persist workers today
+    read_units: float | None = None  # used for history today
+    stored: int | None = None  # messages stored in DynamoDB today
 
 
 class ServerMonitor:

@@ -111,7 +111,7 @@ def encode_client_frame(payload: bytes, opcode: int = TEXT) -> bytes:
 
 
 def find_payload(data: bytes, pos: int) -> tuple[int, int] | None:
-    """Return the start and end of the payload of the server frame at `pos`.
+    """Return where the payload of the server frame at `pos` starts and ends.
 
     The end may be beyond `data`. If the frame header is incomplete, return None.
     """

@@ -44,7 +44,7 @@ ReportSecond = Callable[[dict[str, Any]], None]
 
 
 class Worker:
-    """One run of one worker process."""
+    """Runs one plan in a worker process."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -137,7 +137,7 @@ class Worker:
         return min(self.plan.duration_s, max(0.001, time.monotonic() - self._begin))
 
     async def _run_closed_loop(self) -> float:
-        """Keep `window` actions pending, to measure the capacity of the tool itself."""
+        """Keep `window` actions pending, to measure the load tool's own capacity."""
         await asyncio.sleep(self._begin - time.monotonic())
         self.state.on_done = lambda: self.users.run_action(get_now_us())
         for _ in range(self.plan.window):

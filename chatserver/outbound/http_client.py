@@ -1,4 +1,4 @@
-"""HTTP client for all outbound requests of the server.
+"""HTTP client for outbound requests, except to services that require HTTP/2.
 
 The client connects only to addresses that `allowed_destinations` allows. It resolves the host name
 once, checks all addresses and connects to one of them. That address is checked again when the

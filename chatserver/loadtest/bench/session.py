@@ -47,7 +47,7 @@ class RunFindings(Findings):
     def __init__(self) -> None:
         super().__init__()
         self.slow_frames = 0  # frames that the fast path did not match; not an error
-        self.refused = 0  # sends rejected with an error; later seqs then differ from the expected
+        self.refused = 0  # sends rejected with an error; later seqs then no longer match
 
     def count_violations(self) -> dict[str, int]:
         """Return the number of violations by kind.

@@ -67,7 +67,7 @@ class Tally:
 
 @dataclasses.dataclass(slots=True)
 class _Cursor:
-    """Progress of an audit in a chat: the next seq, and the ts of the previous entry."""
+    """Progress of a chat's audit: the next seq, and the ts of the previous entry."""
 
     chat: ChatId
     log_first: int  # first seq in the chat's log in Redis
@@ -295,7 +295,7 @@ def _page_window(
     """
     body = page[:PAGE]
     seqs = [0 if item.message is None else item.message.seq for item in page]
-    # Items before the current position are not part of this order.
+    # Ignore items with a seq before the current position.
     numbers = [number for number, seq in enumerate(seqs) if seq >= cursor.seq]
     rising = [
         numbers[position]

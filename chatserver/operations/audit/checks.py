@@ -106,7 +106,7 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
 
 
 def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
-    """Check that copies of an entry have the same identity, and the same content per `rev`."""
+    """Check that copies of an entry are the same message, and equal if they have the same `rev`."""
     items = {
         item.message.seq: item.message
         for item in entries.items
@@ -129,13 +129,13 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
 
 def _are_equivalent(first: Message, other: Message) -> bool:
     if LOST_KIND in (first.kind, other.kind):
-        return True  # one is the placeholder for a lost entry, the other the entry, arrived later
+        return True  # one is the placeholder for an entry that seemed lost and arrived later
     if first.ts != other.ts:
         return False
     if "-" not in (first.mid, other.mid) and first.mid != other.mid:
         return False
     if first.shredded or other.shredded:
-        return True  # one body can no longer be decrypted, but Redis may still have it readable
+        return True  # one body can no longer be decrypted; Redis may still have it in plain text
     return first.rev != other.rev or _to_comparable(first) == _to_comparable(other)
 
 

@@ -53,9 +53,9 @@ class AuditFinding(msgspec.Struct, frozen=True):
 class AuditReport(msgspec.Struct, frozen=True):
     """The last pass of the continuous audit over each partition, and the latest findings.
 
-    `oldest_ms` and `newest_ms` are the earliest and latest end of these passes, null if there are
-    none. `failed` counts the chats that could not be checked in these passes, and `findings` their
-    findings; `latest` may include findings from earlier passes.
+    `oldest_ms` and `newest_ms` are the earliest and latest end times of these passes, null if there
+    are none. `failed` counts the chats that could not be checked, and `findings` the findings, in
+    these passes; `latest` may include findings from earlier passes.
     """
 
     partitions: int
@@ -176,7 +176,7 @@ def _make_finding(finding: DatedFinding) -> AuditFinding:
 def make_cost_report(
     spent: dict[str, Spending], prices: Prices, billing: costs.Billing
 ) -> CostReport:
-    """Return the cost report of the given days, in their order."""
+    """Return the cost report for the given days, in the same order."""
     rates = costs.on_demand_rates(prices)
     has_usd = billing == "on_demand"
     total_spending = costs.sum_days(spent.values())

@@ -102,7 +102,7 @@ class DynamodbChecks:
         await asyncio.gather(*(add(number) for number in range(AT_ONCE)))
         item = await self._find("counter")
         count = 0 if item is None else int(item["members"]["N"])
-        require(count == AT_ONCE, f"the item counts {count} of {AT_ONCE} transactions")
+        require(count == AT_ONCE, f"the counter is {count} after {AT_ONCE} transactions")
         return f"{AT_ONCE} at once, each applied once"
 
     async def _check_expiry(self) -> str:

@@ -14,7 +14,7 @@ PINGS: Final = 50
 
 
 class RedisChecks:
-    """The checks of a connected Redis."""
+    """Checks for a connected Redis."""
 
     def __init__(self, hot: HotClient, names: Names) -> None:
         self._hot = hot

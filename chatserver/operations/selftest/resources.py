@@ -19,7 +19,7 @@ from chatserver.warm.schema.tables import TABLES
 
 DELETE_S_MAX: Final = 120.0
 POLL_S: Final = 0.5
-KEYS_MAX: Final = 20_000  # one run makes a few keys for each partition
+KEYS_MAX: Final = 20_000  # one run creates a few keys per partition
 CLAIM_S: Final = 3600
 
 log = structlog.get_logger()
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one run: every table and object begins with `prefix`."""
+    """Names used by one run: those of all its tables and objects begin with `prefix`."""
 
     prefix: str
 
@@ -121,7 +121,7 @@ async def claim_redis(hot: HotClient, names: Names) -> bool:
 
 
 async def delete_keys(hot: HotClient, names: Names) -> list[str]:
-    """Delete all keys of a claimed Redis; return an error, if any."""
+    """Delete all keys in a claimed Redis; return an error, if any."""
     claim = hot.keys.lease(0, "selftest")
     try:
         async with asyncio.timeout(DELETE_S_MAX):

@@ -16,7 +16,7 @@ SIZE: Final = 300_000
 
 
 class S3Checks:
-    """The checks of a bucket."""
+    """Checks for a bucket."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class S3Checks:
             await self._store.call("put_object", Key=key, Body=b"x")
         page = await self._store.call("list_objects_v2", Prefix="checks/list/")
         listed = [s3_object["Key"] for s3_object in page.get("Contents", [])]
-        require(listed == keys, f"the list has {listed}")
+        require(listed == keys, f"the listing returned {listed}")
         return f"{len(keys)} objects, in order"
 
     async def _check_conditional_put(self) -> str:
@@ -57,4 +57,4 @@ class S3Checks:
         except Conflict:
             require(await self._store.read(KEY, size_max=100) == b"first", "it was overwritten")
             return "a second put is refused"
-        raise Failed("an object was overwritten in spite of If-None-Match")
+        raise Failed("an object was overwritten despite If-None-Match")

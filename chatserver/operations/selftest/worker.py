@@ -38,7 +38,7 @@ IN_USE: Final = (
 
 
 class ChatChecks:
-    """The checks of one direct chat, in order."""
+    """Checks on one direct chat, in order."""
 
     def __init__(self, container: StorageContainer, names: Names, *, is_claimed: bool) -> None:
         self._container = container

@@ -121,7 +121,9 @@ async def _require_tenant(work: OpenTenant) -> None:
 
 @tenants.command()
 @tenant_argument
-@click.option("--confirm", help="The tenant's name, to confirm. In a terminal, you are asked for it.")
+@click.option(
+    "--confirm", help="The tenant's name, to confirm. In a terminal, you are asked for it."
+)
 @click.option("--force", is_flag=True, help="Delete even if the tenant seems to have no data.")
 @click.option("--again", is_flag=True, help="Delete again, even if the tenant has a receipt.")
 @click.option(

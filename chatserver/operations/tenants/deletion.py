@@ -39,7 +39,7 @@ Report = Callable[[str, int], None]  # store, and the number deleted since the l
 
 
 class Deletion:
-    """The deletion of one tenant."""
+    """Deletes one tenant."""
 
     def __init__(self, work: OpenTenant, report: Report) -> None:
         self._work = work
@@ -108,7 +108,7 @@ class Deletion:
         return total
 
     async def _check(self) -> dict[str, int]:
-        """Delete data from late writes until all stores are empty; return what each check read."""
+        """Delete data from late writes until all stores are empty; return the counts checked."""
         for _ in range(CHECKS_MAX):
             checked: dict[str, int] = {}
             remaining_places: list[str] = []
@@ -123,7 +123,7 @@ class Deletion:
                 return checked
         shown = "; ".join(remaining_places[:LEFT_SHOWN_MAX])
         raise Unavailable(
-            f"tenant {self._work.tenant}: late writes ({shown}); "
+            f"tenant {self._work.tenant}: late writes were found ({shown}); "
             "stop all processes of the tenant and run the command again"
         )
 

@@ -55,7 +55,7 @@ class _State(msgspec.Struct):
 
 
 class Export:
-    """An export of one tenant to one target."""
+    """Exports one tenant to one target."""
 
     def __init__(self, work: OpenTenant, target: Target, report: Report) -> None:
         self._work = work
@@ -115,7 +115,7 @@ class Export:
                 now = format_time(self._work.clock.time())
                 self._state = _State(self._work.tenant, now)
                 return
-            raise Conflict("the target already has an export; choose another one") from None
+            raise Conflict("the target already has an export; choose another target") from None
         if self._state.tenant != self._work.tenant:
             raise Conflict(f"the target has an unfinished export of tenant {self._state.tenant}")
 

@@ -41,7 +41,7 @@ Report = Callable[[str, int], None]
 
 
 class Restoration:
-    """The restore of one tenant from one export."""
+    """Restores one tenant from one export."""
 
     def __init__(self, work: OpenTenant, target: Target, report: Report) -> None:
         self._work = work
@@ -59,7 +59,7 @@ class Restoration:
         """
         manifest = await read_manifest(self._target)
         if manifest.tenant != self._work.tenant:
-            raise Conflict(f"the export is of tenant {manifest.tenant}, not of {self._work.tenant}")
+            raise Conflict(f"the export is from tenant {manifest.tenant}, not {self._work.tenant}")
         record = await self._begin()
         progress: dict[str, Any] = json.loads(record.progress)
         self._reason = await block(self._work, "it is being restored")

@@ -37,7 +37,7 @@ Report = Callable[[str, int], None]
 
 
 class StoreAudit(msgspec.Struct):
-    """Result for one store: the number of items checked, and those left (about `LEFT_MAX`)."""
+    """Result for one store: the number of items checked, and what is left (about `LEFT_MAX`)."""
 
     store: str
     checked: int

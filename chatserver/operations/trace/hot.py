@@ -40,7 +40,7 @@ class HotTrace:
     async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[LocatedMessage, Waiting] | None:
         """Return the message if it is in a backlog or is a dead letter.
 
-        Searches only entries created at or after `from_ms`.
+        Searches only entries added at or after `from_ms`.
 
         Raises:
             Unavailable: Redis does not respond.

@@ -30,8 +30,8 @@ class InHot:
     """State of a message and its chat in Redis."""
 
     is_open: bool  # the chat is loaded in Redis, in the current epoch
-    head: int  # newest seq of the chat
-    stored: int  # newest persisted seq of the chat
+    head: int  # newest seq in the chat
+    stored: int  # newest persisted seq in the chat
     served: int  # newest seq delivered to every inbox
     is_large: bool  # no inboxes: members read the chat's log
     is_in_log: bool
@@ -56,9 +56,9 @@ class Recipient:
     joined: int
     is_sender: bool
     inbox: int | None  # position in the inbox; None: not in the inbox, or trimmed
-    has_received: bool | None  # acknowledged by a device of the member
+    has_received: bool | None  # acknowledged by one of the member's devices
     has_read: bool | None
-    gateways: int | None  # gateways with an open session of the member
+    gateways: int | None  # number of gateways where the member has a session
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ class _Search:
 
 
 def _merge(now: Recipient, stored: Recipient | None) -> Recipient:
-    """Merge a member's delivery state in Redis with the stored one."""
+    """Merge a member's delivery state in Redis with the one stored in DynamoDB."""
     if stored is None:
         return now
     return Recipient(

@@ -215,7 +215,7 @@ async def test_load_stopped_before_its_start_reports_that() -> None:
     await eventually(lambda: len(run._workers) == 1)
     run.stop()
 
-    with pytest.raises(LoadFailed, match="stopped before the start"):
+    with pytest.raises(LoadFailed, match="stopped before the load started"):
         await asyncio.wait_for(loading, 60)
 
 

@@ -137,7 +137,9 @@ async def test_deletion_with_endless_writes_fails_and_names_the_store(settings: 
                 await put(MESSAGES, [message_item(1, "again")])
                 return deleted
 
-        with pytest.raises(Unavailable, match=r"tenant acme: late writes \(dynamodb:messages: d-1"):
+        with pytest.raises(
+            Unavailable, match=r"tenant acme: late writes were found \(dynamodb:messages: d-1"
+        ):
             await DeletionWithLateWrites(acme, ignore).run()
         record = await acme.records.find("acme")
         assert record is not None

@@ -201,7 +201,7 @@ async def test_restore_into_a_tenant_with_data_is_refused(
 
         with pytest.raises(Conflict, match="tenant acme has data"):
             await Restoration(work, target, ignore).run()
-        with pytest.raises(Conflict, match="the export is of tenant acme, not of globex"):
+        with pytest.raises(Conflict, match="the export is from tenant acme, not globex"):
             await Restoration(other, target, ignore).run()
 
 
