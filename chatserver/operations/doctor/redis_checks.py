@@ -171,7 +171,7 @@ async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[Finding
             STORE,
             f"each partition has fewer than {most * WAITING_MAX:,.0f} unpersisted messages",
             is_met=not full,
-            fix=f"{_join(full)}: check the log of `worker persist`; at {most:,} sends are refused",
+            fix=f"{_join(full)}: check the log of `worker persist`; at {most:,}, sends are refused",
         )
     )
     return findings
