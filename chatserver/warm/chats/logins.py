@@ -5,7 +5,7 @@
 | `Login` | `u#<user>` | `device#<login>` | `name? created seen seed generation rotated ended?    |
 |         |            |                  | expires_at`                                           |
 
-A login is a device that logged in, with its chain of refresh tokens, which are not stored
+A login is a device that has logged in, with its chain of refresh tokens, which are not stored
 (`chatserver.auth.refresh_tokens`). The item of an ended login is kept, without its seed, until the
 last of its tokens expires: if Redis loses the revocation marks, they are restored from these items.
 
@@ -85,7 +85,7 @@ class LoginRows:
     async def restrict_user(
         self, user: str, *, before: int | None = None, banned_ms: int | None = None
     ) -> None:
-        """Ban a user, or revoke the tokens without a login that were issued up to `before` (s).
+        """Ban a user, or revoke the tokens issued up to `before` (s) that belong to no login.
 
         Raises:
             NotFound: the user does not exist.
@@ -146,9 +146,10 @@ class LoginRows:
         return logins
 
     async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool:
-        """Record that the next refresh token was issued; return False if another request issued it.
+        """Record that the next refresh token is issued.
 
-        A retry after a lost response also returns False; read the login again.
+        Return False if another request has already issued it, or if the login has ended. A retry
+        after a lost response also returns False; read the login again.
         """
         request = {
             "TableName": self._table,
@@ -178,7 +179,7 @@ class LoginRows:
         logins.
 
         Raises:
-            Unavailable: some logins may not be ended.
+            Unavailable: some logins may not have been ended.
         """
         names = sorted(logins)
         if names:
@@ -234,7 +235,7 @@ class LoginRows:
 def make_update(
     table: str, partition: str, sort: str, changes: Mapping[str, Value | None]
 ) -> dict[str, Any]:
-    """Return an UpdateItem request, with the condition that the user exists and is not erased."""
+    """Return an UpdateItem request, conditional on the item existing and not being erased."""
     sets = {name: value for name, value in changes.items() if value is not None}
     removed = [name for name, value in changes.items() if value is None]
     parts = []

@@ -1,4 +1,4 @@
-"""Read markers and hidden messages of chat members, in the `Member` items of table `directory`."""
+"""Chat members' read markers and hidden messages, in the `Member` items of table `directory`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MemberState:
         self._directory = directory
 
     async def put_marks(self, marks: Sequence[Mark | tuple[str, str, int, int]]) -> None:
-        """Advance the read and received markers of members.
+        """Advance members' read and received markers.
 
         Guarantees:
             A marker never moves back, even with concurrent writers; repeats have no effect.
@@ -105,9 +105,9 @@ class MemberState:
         }
 
     async def add_hidden(self, chat: str, user: str, seqs: Collection[int]) -> None:
-        """Hide messages that a current or former member deleted for themselves.
+        """Hide messages that a current or former member has deleted for themselves.
 
-        The call has no effect for a user who was never a member.
+        The call has no effect for a user who has never been a member.
 
         Guarantees:
             Idempotent; calls may run in any order.
@@ -122,7 +122,7 @@ class MemberState:
             if await self._directory.add_to_chat_list(chat, user):
                 await self._add_hidden(member, seqs)
         elif await self._add_hidden(records.left_key(chat, user), seqs):
-            # The user may have rejoined in the meantime, without these seqs.
+            # The user may have rejoined in the meantime; the new item lacks these seqs.
             await self._add_hidden(member, seqs)
 
     async def _add_hidden(self, row: Item, seqs: Collection[int]) -> bool:

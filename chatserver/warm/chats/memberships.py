@@ -54,7 +54,7 @@ class Memberships:
         return await self._directory.get_chat(chat)
 
     async def read(self, chat: str, users: Collection[str]) -> tuple[Chat, dict[str, Member]]:
-        """Return `(chat, members)`; `members` maps the members among `users` to their items.
+        """Return `(chat, members)`; `members` maps each of `users` who is a member to their item.
 
         Guarantees:
             The members are read after the chat. If `commit` then succeeds for the returned chat,
@@ -121,7 +121,7 @@ class Memberships:
         return {moderation.Ban.decode(item).user for item in items}
 
     async def list_former(self, chat: str, users: Collection[str]) -> dict[str, FormerMember]:
-        """Return the former membership of each of `users` who left. Strongly consistent."""
+        """Return the former membership of each of `users` who has left. Strongly consistent."""
         keys = [records.left_key(chat, user) for user in users]
         items = await get_items(self._client, self._table, keys)
         return dict(map(records.decode_former, items))
@@ -182,19 +182,19 @@ class Memberships:
         """Write a change to `chat`; return None if the chat has changed since it was read.
 
         `added` maps new members to their role and the lowest chat seq at which they join. `roles`
-        maps members to new roles. `settings` may have name, topic, picture, joining, history,
+        maps members to new roles. `settings` may contain name, topic, picture, joining, history,
         slow_s and retention_s. `muted` maps members to the end of their mute, or None to unmute.
         `banned` maps banned users to the user who bans them. `former` maps removed members to the
         former memberships to store, and rejoining members to those to restore. `large` is the
-        version at which the chat became large, or 0. `unstored` has the changes, including this
-        one, that are not stored as entries yet.
+        version at which the chat became large, or 0. `unstored` contains the changes, including
+        this one, that have not been stored as entries yet.
 
         Guarantees:
             Atomic. A retry after a lost response is detected and returns the same result.
-            Cancellation: the change may be written.
+            Cancellation: the change may have been written.
 
         Raises:
-            Unavailable: the change may be written.
+            Unavailable: the change may have been written.
         """
         after = dataclasses.replace(
             chat,
@@ -438,13 +438,13 @@ class Memberships:
         return [{"ConditionCheck": check}, {"Update": update}]
 
     async def put_unstored(self, chat: str, version: int, unstored: str) -> None:
-        """Replace `unstored` of a chat, unless the chat has a newer version."""
+        """Replace a chat's `unstored`, unless the chat has a newer version."""
         await self._set_unless_changed(
             chat, version, "SET #name = :text", Field.UNSTORED, {":text": {"S": unstored}}
         )
 
     async def clear_change(self, chat: str, version: int) -> None:
-        """Record that a change is applied in Redis, unless the chat has a newer version."""
+        """Record that a change has been applied in Redis, unless the chat has a newer version."""
         await self._set_unless_changed(chat, version, "REMOVE #name", Field.CHANGE, {})
 
     async def _set_unless_changed(
@@ -464,7 +464,7 @@ class Memberships:
 
 
 def _make_hidden_condition(hidden: Sequence[int]) -> dict[str, Any]:
-    """Return the condition that a member's `hidden` is unchanged."""
+    """Return a write condition: the member's `hidden` is unchanged."""
     names = {"#hidden": Field.HIDDEN}
     if not hidden:
         return {

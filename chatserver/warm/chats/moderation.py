@@ -41,11 +41,11 @@ OPEN_REPORTS: Final = "reports"
 OPEN: Final = "open"
 RESOLVED: Final = "resolved"
 KEEP_RESOLVED_S: Final = 90 * 86_400
-BLOCKED_BY_MAX: Final = 5_000  # blockers of a user that are loaded into Redis
+BLOCKED_BY_MAX: Final = 5_000  # blockers per user that are loaded into Redis
 
 
 def block_key(other: str) -> str:
-    """Return the sort key of a user's block of `other`."""
+    """Return the sort key of the item that records that a user blocks `other`."""
     return f"{BLOCK_PREFIX}{other}"
 
 
@@ -175,14 +175,14 @@ class Moderation:
             await self._client.call("put_item", request)
 
     async def delete_block(self, user: str, other: str) -> None:
-        """Remove the block of `other` by `user`."""
+        """Unblock `other` for `user`. Idempotent."""
         request = {"TableName": self._table, "Key": self._block_row(user, other)}
         await self._client.call("delete_item", request)
 
     async def mark_chat(self, chat: str, blocker: str, *, is_blocked: bool) -> bool:
         """Record in a direct chat's item whether `blocker` blocks the other user.
 
-        Return False if the chat does not exist or this is already recorded.
+        Return False if the chat does not exist or its item already records this.
         """
         condition = "contains(#blocked, :who)"
         request = {
@@ -327,7 +327,7 @@ class Moderation:
             Strongly consistent. A page is short only if reports were resolved while it was read.
             Cost: one Query for the keys and one BatchGetItem for the reports.
         """
-        low, high = "0", ":"  # all: a cursor begins with a digit
+        low, high = "0", ":"  # all items: their sort keys begin with a digit, and ':' follows '9'
         if after is not None:
             low, high = ("0", after) if is_newest_first else (f"{after}!", ":")
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))

@@ -23,14 +23,14 @@ FOR_EVER_MS: Final = 2**53  # muted until changed
 
 
 class MutedChats:
-    """Reads which chats a user has muted. Feature `chat_preferences` writes the attribute."""
+    """Reads which chats a user has muted. The `chat_preferences` feature writes the attribute."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
         self._table = DIRECTORY.name_in(settings)
 
     async def get_until(self, chat: ChatId, user: UserId) -> int:
-        """Return the end of the user's mute of a chat (ms since 1970); 0 if it is not muted.
+        """Return when the user's mute of a chat ends (ms since 1970), or 0 if it is not muted.
 
         Raises:
             NotFound: there is no such chat, or the user is not a member.
@@ -48,7 +48,7 @@ class MutedChats:
         """Return which of `users` are members and have not muted the chat. Strongly consistent.
 
         In a direct chat all `users` count as members, because a new direct chat may have no items
-        yet. `now` is in seconds since 1970. Cost: one BatchGetItem for each 100 users.
+        yet. `now` is in seconds since 1970. Cost: one BatchGetItem per 100 users.
         """
         key = records.chat_key(chat)
         keys = [records.row_key(key, records.member_key(user)) for user in users]

@@ -1,4 +1,4 @@
-"""Records of table `directory` and their item formats.
+"""Records in table `directory` and their item formats.
 
 | record   | `PK`        | `SK`         | attributes                                    |
 |----------|-------------|--------------|-----------------------------------------------|
@@ -36,11 +36,11 @@ from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.row_fields import find_texts
 from chatserver.warm.schema.tables import DirectoryField as Field
 
-FORMING = "forming"  # the member items are being written; for readers, the chat does not exist
+FORMING = "forming"  # the member items are being written; to readers, the chat does not exist yet
 READY = "ready"
 
 MEMBER_PREFIX = "m#"
-LEFT_PREFIX = "left#"  # a user's item for a chat that they left
+LEFT_PREFIX = "left#"  # a user's item for a chat that they have left
 AFTER_MEMBERS = "m$"  # '$' follows '#': greater than all member keys, and not itself a key
 
 
@@ -71,10 +71,10 @@ class User:
     created_ms: int
     about: str | None = None
     banned_ms: int | None = None
-    before: int = 0  # tokens without a login issued up to this time (s) are invalid
+    before: int = 0  # tokens that belong to no login are invalid if issued up to this time (s)
     erased_ms: int | None = None  # the user is erased; the item reserves the id
     is_restricted: bool = False  # there may be ended logins or blocks; see `restriction_flag`
-    words: tuple[str, ...] = ()  # by which the user may be found; see feature `accounts`
+    words: tuple[str, ...] = ()  # words that find the user in a search; see feature `accounts`
 
     def encode(self) -> Item:
         """Encode a new user as an item."""
@@ -103,14 +103,14 @@ class User:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chat:
-    """A chat. `version` counts the changes of its membership and settings, from 1.
+    """A chat. `version` counts the changes to its membership and settings, starting at 1.
 
     `change` is the last change, until it is applied in Redis; see
-    `chatserver.service.membership.service`. `unstored` has the latest changes whose entries may not
-    be stored yet. `count` is the number of members; items of the first releases lack it. `large` is
-    the version at which the chat became a large chat (without inboxes), or 0. `users` are the two
-    users of a direct chat. A user who has not opened the chat has no `Member` item until the first
-    message.
+    `chatserver.service.membership.service`. `unstored` contains the latest changes whose entries
+    may not have been stored yet. `count` is the number of members; items written by the first
+    releases lack it. `large` is the version at which the chat became a large chat (without
+    inboxes), or 0. `users` are the two users of a direct chat. A user who has not opened the chat
+    has no `Member` item until the first message.
     """
 
     chat: str
@@ -126,7 +126,7 @@ class Chat:
     count: int | None = dataclasses.field(default=None, compare=False)
     slow_s: int = 0
     retention_s: int = 0  # lifetime of its messages; 0: unlimited
-    blockers: frozenset[str] = frozenset()  # direct chats: the users who block the other one
+    blockers: frozenset[str] = frozenset()  # direct chats: which of the users block the other
     ended_ms: int | None = None  # companion chats: read-only since then
     topic: str | None = None
     picture: str | None = None  # id of a file
@@ -191,7 +191,7 @@ def get_origin(item: Item) -> str:
 
 
 def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role]) -> str:
-    """Return the digest of a creation request, by which retries of it are recognized."""
+    """Return a digest of a chat's creation request, by which its retries are recognized."""
     parts = [kind, "-" if name is None else f"={name}"]
     parts += [f"{user}#{roles[user]}" for user in sorted(roles)]
     # A name may contain any character, so each part is preceded by its length.
@@ -203,8 +203,8 @@ def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role])
 class Member:
     """A member of a chat. `joined`, `read` and `received` are chat seqs.
 
-    `hidden` has the seqs of messages that the user deleted for themselves; `periods` has earlier
-    memberships.
+    `hidden` contains the seqs of messages that the user has deleted for themselves, and `periods`
+    the earlier memberships.
     """
 
     chat: str

@@ -1,8 +1,8 @@
-"""Mark of users who may have restrictions: an ended login, or a block in either direction.
+"""Flag on users who may have restrictions: ended logins, or blocks in either direction.
 
-In a new user's item, `restricted` is false. It becomes true, forever, before the first restriction
-of the user is written. While it is false, loading the user needs no Queries for restrictions. Items
-of older releases lack the attribute, and need the Queries.
+In a new user's item, `restricted` is false. It becomes true, forever, before the user's first
+restriction is written. While it is false, loading the user needs no Queries for restrictions. Items
+written by older releases lack the attribute; loading their users always needs the Queries.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 
 
 async def mark_restricted(client: DynamoClient, table: str, *users: str) -> None:
-    """Mark users. Call this before writing a restriction. Idempotent; ignores unknown users.
+    """Set the flag of users. Call this before writing a restriction.
+
+    Idempotent; ignores unknown users.
 
     Raises:
-        Unavailable: some users may not be marked.
+        Unavailable: the flag of some users may not have been set.
     """
     # Await all before raising the first error, so that no task is left running.
     marks = [_mark(client, table, user) for user in users]

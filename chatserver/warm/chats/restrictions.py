@@ -1,4 +1,4 @@
-"""Restrictions of a user, which Redis needs before a session starts: ended logins and blocks.
+"""A user's restrictions, which Redis needs before a session starts: ended logins and blocks.
 
 Owns no rows; `chatserver.warm.chats.logins` and `chatserver.warm.chats.moderation` define them.
 """
@@ -32,7 +32,7 @@ class Restrictions(NamedTuple):
 
 
 class RestrictionRows:
-    """Reader of restrictions."""
+    """Reads users' restrictions."""
 
     def __init__(self, client: DynamoClient, settings: Warm, moderation: Moderation) -> None:
         self._client = client

@@ -1,7 +1,7 @@
-"""Reads of items by key, where concurrent callers share BatchGetItem calls.
+"""Item reads by key in which concurrent callers share BatchGetItem calls.
 
 Keys that are requested in the same event loop iteration share a call. While a call is in flight,
-new keys wait for its response, at most `WAIT_S_MAX`.
+new keys wait for its response, for up to `WAIT_S_MAX` seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Key = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Read:
-    """The keys of one caller; `left` of them have no result yet."""
+    """The keys requested by one caller; those in `left` have no result yet."""
 
     keys: Sequence[Item]
     left: set[_Key]
@@ -29,7 +29,7 @@ class _Read:
     found: list[Item] = dataclasses.field(default_factory=list)
 
     def set_item(self, key: _Key, item: Item | None) -> None:
-        """Set the item of one key, None if it does not exist; the last key ends the read."""
+        """Set the item for a key, or None if it does not exist. The last key completes the read."""
         if item is not None:
             self.found.append(item)
         self.left.discard(key)
@@ -46,26 +46,26 @@ _Batch = dict[_Key, tuple[Item, list[_Read]]]
 
 
 class BatchedReads:
-    """Reads items of one table, at most `READS_MAX` per call. Callers must bound their reads."""
+    """Reads items of one table, up to `READS_MAX` per call. Callers must limit concurrent reads."""
 
     def __init__(self, client: DynamoClient, table: str) -> None:
         self._client = client
         self._table = table
         self._waiting: _Batch = {}
         self._timer: asyncio.Handle | None = None
-        self._in_flight = 0  # calls without a first response
+        self._in_flight = 0  # calls whose first attempt has not finished
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def get(self, keys: Sequence[Item]) -> list[Item]:
         """Return the existing items of `keys`, in any order. Strongly consistent.
 
         Guarantees:
-            Isolation: throttled or invalid keys of one caller do not fail or delay other callers.
+            Isolation: one caller's throttled or invalid keys do not fail or delay other callers.
             Order: the items are not read before this is called.
             Cancellation: safe; other callers are not affected.
 
         Raises:
-            Unavailable, CorruptData: as `get_items`.
+            Unavailable, CorruptData: as in `get_items`.
         """
         if not keys:
             return []
@@ -103,7 +103,7 @@ class BatchedReads:
             try:
                 await self._call(batch)
             finally:
-                if is_first:  # a throttled batch delays no other keys
+                if is_first:  # retries of this batch must not delay other keys
                     is_first = False
                     self._release()
 

@@ -1,6 +1,6 @@
-"""BatchWriteItem and BatchGetItem with retries of unprocessed items.
+"""BatchWriteItem and BatchGetItem, with retries for unprocessed items.
 
-DynamoDB may process a part of a batch and return the rest. Only the rest is retried, with backoff.
+DynamoDB may process part of a batch and return the rest. Only the rest is retried, with backoff.
 """
 
 from __future__ import annotations

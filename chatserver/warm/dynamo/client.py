@@ -4,7 +4,7 @@ Item operations are sent by `http_transport`, all others by the SDK, whose own r
 validation are off. `translate` maps every botocore exception to `chatserver.errors`, so no SDK
 exception leaves the package.
 
-Each call requests its consumed capacity, which is metered under the client's feature
+Each call asks DynamoDB for its consumed capacity, which is metered under the client's feature
 (`for_feature`, `chatserver.warm.dynamo.metering`). With a tenant, keys are prefixed here
 (`chatserver.warm.dynamo.tenancy`). With client-side encryption, attributes are encrypted and
 decrypted here (`chatserver.warm.encryption.encrypted_fields`).
@@ -50,8 +50,8 @@ from chatserver.warm.encryption.encrypted_fields import EncryptedFields
 if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
 
-CONNECTIONS_MAX = 32  # of one process
-ATTEMPTS_MAX = 5  # of one call; `Throttled` and `Contended` calls are retried until the deadline
+CONNECTIONS_MAX = 32  # per process
+ATTEMPTS_MAX = 5  # per call; `Throttled` and `Contended` calls are retried until the deadline
 
 T = TypeVar("T")
 Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}
@@ -104,7 +104,7 @@ class TableMissing(ConfigError):
 class ConditionFailed(Conflict):
     """The condition of a write failed.
 
-    `stored` has one entry for each action of the request: the existing item if the request asked
+    `stored` has one entry per action in the request: the existing item if the request asked
     for it with ``ReturnValuesOnConditionCheckFailure``, else None.
     """
 
@@ -144,7 +144,7 @@ class DynamoClient:
         return client
 
     def with_cipher(self, cipher: BodyCipher | None) -> Self:
-        """Return a copy of this client that encrypts and decrypts; None: it does neither."""
+        """Return a copy of this client that encrypts with `cipher`, or not at all if it is None."""
         client = copy.copy(self)
         client._encryption = EncryptedFields(cipher, self._settings) if cipher else None
         return client
@@ -174,7 +174,7 @@ class DynamoClient:
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Call one operation without retries, for callers inside `retry`. See `call` for errors."""
         sent = request
-        # Reads of the schema item continue, because they detect the end of the block.
+        # The schema item is still read: it shows when the tenant is no longer blocked.
         if self.fence.reason and self.feature != "schema":
             raise Unavailable(self.fence.reason)
         if self._encryption is not None:
@@ -209,10 +209,10 @@ class DynamoClient:
         return response
 
     async def decrypt(self, table: str, items: Sequence[Item]) -> list[Item]:
-        """Return items that came from another source than a call, such as a Stream, decrypted.
+        """Decrypt items that were not returned by `call`, such as items from a Stream.
 
         Raises:
-            Unavailable: a data key is not available now.
+            Unavailable: a data key is currently unavailable.
         """
         if self._encryption is None:
             return list(items)
@@ -221,8 +221,8 @@ class DynamoClient:
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
         """Run `attempt`, and retry it while it raises `Unavailable`. This is the only retry layer.
 
-        `Throttled` and `Contended` mean that DynamoDB works, so they are retried until the
-        deadline; other errors at most `ATTEMPTS_MAX` times.
+        `Throttled` and `Contended` mean that DynamoDB works, so `attempt` is retried until the
+        deadline. With other errors, it runs at most `ATTEMPTS_MAX` times.
 
         Raises:
             Unavailable: attempts or time are exhausted.
@@ -381,7 +381,7 @@ def _translate_response(exc: ClientError, server: str) -> ChatError:
 
 
 def _translate_reasons(reasons: list[dict[str, Any]], server: str) -> ChatError:
-    """Return the `ChatError` for a cancelled transaction from the reasons of its actions."""
+    """Return the `ChatError` for a cancelled transaction, given its cancellation reasons."""
     codes = {str(reason.get("Code")) for reason in reasons}
     text = f"{server}: transaction cancelled: {', '.join(sorted(codes - {'None'}))}"
     if "ConditionalCheckFailed" in codes:

@@ -1,6 +1,6 @@
 """Expression scanner: finds the values that key attributes are compared with or set to.
 
-This is not a parser of DynamoDB's expression language. It supports the forms that this program uses
+This is not a parser for DynamoDB's expression language. It supports the forms that this program uses
 and rejects any other form that contains a key attribute. So a new form fails in the first test that
 uses it, and must be added here.
 """
@@ -45,7 +45,8 @@ def find_comparisons(
     """Return all uses of `attributes` in the expressions of a request or transaction action.
 
     Raises:
-        UnknownForm: a form is not supported, or a key's value (``:name``) has another use.
+        UnknownForm: a form is not supported, or the value (``:name``) of one of `attributes` is
+            also used elsewhere.
     """
     texts = tuple(request.get(name, "") for name in EXPRESSIONS)
     if texts == ("", "", "", ""):

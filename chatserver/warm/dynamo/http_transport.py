@@ -1,9 +1,9 @@
-"""Item operations of DynamoDB over pooled HTTP connections.
+"""DynamoDB item operations over pooled HTTP connections.
 
-The SDK builds and parses every request by its service model. That costs two to three times as much
-CPU as a request here (`docs/performance.md`). Our requests already have the structure of DynamoDB's
-JSON, so they are encoded as they are, and signed with the SDK's credentials. Binary attributes in
-responses are base64 text.
+The SDK builds requests and parses responses according to its service model, which takes two to
+three times as much CPU as a request here (`docs/performance.md`). Our requests already have the
+structure of DynamoDB's JSON, so they are encoded as they are, and signed with the SDK's
+credentials. Binary attributes in responses are base64 text.
 
 Operations on tables, and DynamoDB Streams, use the SDK.
 """
@@ -51,7 +51,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class HttpTransport:
-    """Sends signed requests to one endpoint. Returns responses as the SDK's methods do."""
+    """Sends signed requests to one endpoint. Returns responses in the format of the SDK."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class HttpTransport:
                     f"DynamoDB at {self._text_url}: the response has a wrong checksum"
                 )
             response: dict[str, Any] = _decode(payload)
-        except ValueError as exc:  # of `int` or the decoder
+        except ValueError as exc:  # raised by `int` or the decoder
             raise Unavailable(f"DynamoDB at {self._text_url}: the response is malformed") from exc
         request_id = metadata.get("x-amzn-requestid")
         response["ResponseMetadata"] = {} if request_id is None else {"RequestId": request_id}
@@ -125,7 +125,7 @@ def _to_client_error(name: str, status: int, payload: bytes) -> ClientError:
 
 
 def find_proxy(endpoint: str) -> str | None:
-    """Return the proxy that the environment variables set for an endpoint, as in the SDK."""
+    """Return the proxy that the environment variables set for an endpoint, as the SDK does."""
     url = URL(endpoint)
     if url.host is None or urllib.request.proxy_bypass(url.host):
         return None
@@ -143,7 +143,7 @@ async def open_http_transport(
     read_timeout_s: float,
 ) -> AsyncIterator[HttpTransport]:
     """Open a connection pool with the SDK session's credentials. It connects on the first call."""
-    core = session._session  # aioboto3 has no public access to the settings of its session
+    core = session._session  # aioboto3 has no public API for its session's settings
     tls: ssl.SSLContext | bool = True
     if endpoint.startswith("https:"):
         import ssl

@@ -1,4 +1,4 @@
-"""Reads of an item or of all pages of a query or scan; conditional writes."""
+"""Reads of one item or of all pages of a query or scan; conditional writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 
 
 async def find_item(client: DynamoClient, table: str, key: Item) -> Item | None:
-    """Return the item with a key, or None. Strongly consistent."""
+    """Return the item with this key, or None. Strongly consistent."""
     request = {"TableName": table, "Key": key, "ConsistentRead": True}
     return (await client.call("get_item", request)).get("Item")
 
@@ -17,7 +17,7 @@ async def find_item(client: DynamoClient, table: str, key: Item) -> Item | None:
 async def iter_pages(
     client: DynamoClient, operation: Literal["query", "scan"], request: dict[str, Any]
 ) -> AsyncIterator[list[Item]]:
-    """Yield the items of all pages, page by page; a page may be empty."""
+    """Yield the items of each page as a list, which may be empty."""
     start: dict[str, Any] = {}
     while True:
         response = await client.call(operation, {**request, **start})
