@@ -1,8 +1,8 @@
 """Expression scanner: finds the values that key attributes are compared with or set to.
 
-This is not a parser for DynamoDB's expression language. It supports the forms that this program uses
-and rejects any other form that contains a key attribute. So a new form fails in the first test that
-uses it, and must be added here.
+This is not a parser for DynamoDB's expression language. It supports the forms that this program
+uses and rejects any other form that contains a key attribute. So a new form fails in the first test
+that uses it, and must be added here.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """DynamoDB metering: capacity units, calls and failures by feature, table and chat.
 
-Each call requests its consumed capacity. The units are counted in metrics by `Feature`, and in the
-process's `UsageAccumulator`, which `chatserver cost` reads.
+Each call asks DynamoDB for its consumed capacity. The units are counted in metrics by `Feature`,
+and in the process's `UsageAccumulator`, which `chatserver cost` reads.
 
 The units are the exact values that DynamoDB returns. A write whose condition fails costs one or two
 units, but DynamoDB does not return them, so such calls are counted without units. A call is
-attributed to the chat of its items. The units of a batch are divided among its chats by the number
-and size of their items.
+attributed to the chat whose items it accesses. The units of a batch are divided among its chats by
+the number and size of their items.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ WRITES: Final = frozenset(
 )
 Failure = Literal["condition", "failed", "refused", "throttled"]
 _METERED: Final = READS | WRITES
-# Sum of a table and its indexes. INDEXES would list them separately; see docs/cost.md for its cost.
+# One sum for a table and its indexes. INDEXES, which lists them separately, takes more CPU
+# (docs/decisions/0029-cost-and-capacity.md).
 LEVEL: Final = "TOTAL"
 # Partition prefixes of chats in `directory`; see `chatserver.warm.chats.records` and
 # `chatserver.warm.archive.manifests`.
 CHAT_PREFIXES: Final = ("c#", "a#")
 _NO_CHATS: Final = frozenset({"a#late"})
-_ITEM_UNITS: Final = 4  # of a short message with its indexes; each further kilobyte adds one
+_ITEM_UNITS: Final = 4  # for a short message and its index entries; each further KB adds one
 _KEYS_OF_CHATS: Final = frozenset({MessageField.CHAT, MessageField.FILES_OF})
 
 
 def request_consumed_capacity(operation: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the request with ReturnConsumedCapacity, unless it is already set."""
+    """Return the request with ReturnConsumedCapacity added, unless it is already set."""
     if operation not in _METERED or "ReturnConsumedCapacity" in request:
         return request
     return {**request, "ReturnConsumedCapacity": LEVEL}
@@ -63,7 +64,7 @@ class Meter:
         metrics.DYNAMODB_CALLS.labels(feature, operation, "partial" if unprocessed else "ok").inc()
         consumed = response.get("ConsumedCapacity")
         if not consumed:
-            return  # the server does not report capacity, or the call is about a whole table
+            return  # the server does not report capacity, or the call concerns a whole table
         kind: Kind = "read" if operation in READS else "write"
         units = metrics.DYNAMODB_UNITS[kind]
         for usage in consumed if isinstance(consumed, list) else (consumed,):
@@ -97,7 +98,7 @@ class Meter:
         request: Mapping[str, Any],
         response: Mapping[str, Any],
     ) -> Mapping[str, float]:
-        """Return the share of each chat in a call's units; key "" is for items without a chat."""
+        """Return each chat's relative share of a call's units; key "" is for other items."""
         if operation in ("query", "scan"):
             chat = _get_query_chat(table, request)
             return {chat: 1.0} if chat else {}
@@ -112,7 +113,7 @@ class Meter:
 
     def _count_messages(self, request: Mapping[str, Any], response: Mapping[str, Any]) -> None:
         items = _list_items("batch_write_item", self._messages, request, response)
-        # Markers are stored in the same table and have no status.
+        # Expiry markers are stored in the same table; they have no status.
         self.usage.record_messages(sum(MessageField.STATUS in item for item in items))
 
 

@@ -18,28 +18,28 @@ from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.schema.tables import Index, Table
 
 T = TypeVar("T")
-# A key as plain values: {"chatid": "d-x", "ts": 17}. Sign or encrypt it for clients.
+# A key as plain values: {"chatid": "d-x", "ts": 17}. Sign or encrypt it before clients get it.
 Token = Mapping[str, str | int]
 
-# Maximum Limit of one Query while most rows are filtered out; 1 MB ends a Query anyway.
+# Maximum `Limit` of one Query when most rows are filtered out; a Query ends after 1 MB in any case.
 EVALUATED_MAX = 4096
-# Work limits of a page: rows evaluated, and rows whose items are loaded. So a page with hardly any
-# match reads at most about 2 MB of an index and 2,000 items.
+# Work limits per page: rows evaluated, and rows whose items are loaded. So a page with hardly any
+# matches reads at most about 2 MB of an index and 2,000 items.
 SCANNED_MAX = 10_000
 LOADED_MAX = 2_000
-CHUNK_MIN = 100  # rows loaded at once: the size of one BatchGetItem
+CHUNK_MIN = 100  # minimum number of rows loaded at once: the size of one BatchGetItem
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """A page of items and the token of the next page."""
+    """A page of items, and the token for the next page."""
 
     items: list[T]
     next: Token | None
 
 
 class Chunk(NamedTuple):
-    """Result of one `Rows.read`: rows, the number evaluated, and the token of the next page."""
+    """Result of one `Rows.read`: rows, the number evaluated, and the token for the next page."""
 
     rows: list[Item]
     scanned: int
@@ -50,10 +50,10 @@ class Rows(Protocol):
     """A Query in progress."""
 
     async def read(self, limit: int) -> Chunk:
-        """Evaluate about `limit` rows; return those that match. Do not call it after the end."""
+        """Evaluate about `limit` rows; return those that match. Stop once `after` is None."""
 
     def build_token(self, row: Item) -> Token:
-        """Return the token of the page that begins after `row`."""
+        """Return the token for the page that begins after `row`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Span:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The key attributes that identify the position of an item in the span."""
+        """The key attributes that identify an item's position in the span."""
         keys = (self.index.key.names if self.index else ()) + self.table.key.names
         return tuple(dict.fromkeys(keys))
 
     def query(self, settings: Warm) -> dict[str, Any]:
-        """Return the Query for the span, without limit, filter, direction and start key."""
+        """Return a Query request for the span, without limit, filter, direction and start key."""
         key = self.index.key if self.index else self.table.key
         condition = "#partition = :partition"
         names = {"#partition": key.partition}
@@ -104,7 +104,7 @@ class Span:
         return request
 
     def build_token(self, row: Item) -> Token:
-        """Return the token of the page that begins after `row`."""
+        """Return the token for the page that begins after `row`."""
         return {
             name: int(row[name]["N"]) if self.table.get_type(name) == "N" else row[name]["S"]
             for name in self.names
@@ -175,7 +175,7 @@ async def read_page(
 ) -> Page[T]:
     """Return the next `limit` results of `query`, with as many Queries as needed.
 
-    `source` runs the query from `start` on; the default is a Query of one partition. `choose`
+    `source` runs the query from `start` on; the default is a Query on one partition. `choose`
     returns the rows that are worth loading. `load` converts rows to results in the same order, with
     None for a row without a result.
 

@@ -1,4 +1,4 @@
-"""Signatures of DynamoDB requests: AWS Signature Version 4 with a fixed set of headers.
+"""Request signing for DynamoDB: AWS Signature Version 4 with a fixed set of headers.
 
 The SDK's signer took a tenth of the persist worker's CPU: for each request it derives the key and
 builds the canonical form of every header. Here the key is derived once a day, and the parts that

@@ -1,7 +1,7 @@
-"""Reads whose result concurrent callers share, such as the newest posts of a popular author.
+"""Reads whose result concurrent callers share, such as a popular author's newest posts.
 
-A caller gets the result of a read that begins after its call. So a caller that has just written
-something, and must see everything that was written before, can use a shared read.
+A caller gets the result of a read that begins after its call. So even a caller that must see
+everything written before its call can use a shared read.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-WAIT_S_MAX: Final = 0.01  # for the read in flight; then the next one of the same key begins
+WAIT_S_MAX: Final = 0.01  # longest wait for a read in flight before another read of the key begins
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
 class SharedReads(Generic[K, T]):
-    """Reads by key. `read` must have a deadline. Callers must bound their number."""
+    """Shares reads by key. `read` must have a deadline. Callers must limit concurrent keys."""
 
     def __init__(self, read: Callable[[K], Awaitable[T]]) -> None:
         self._read = read

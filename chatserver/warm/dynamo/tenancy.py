@@ -2,7 +2,7 @@
 
 With `warm.tenant` set, every partition key value, of a table or an index, is stored with the prefix
 ``<tenant>/``. `prefix_request` adds the prefix to requests, and `strip_response` removes it from
-responses, so no repository can forget it. IAM's ``dynamodb:LeadingKeys`` can then limit a role to
+responses, so repositories cannot forget it. IAM's ``dynamodb:LeadingKeys`` can then limit a role to
 the partitions of one tenant. Ids and our own keys contain no ``/``, so no unprefixed key looks like
 a tenant's.
 
@@ -107,7 +107,7 @@ class Tenancy:
     def _prefix_one(
         self, request: Mapping[str, Any], *, is_start_prefixed: bool = False
     ) -> dict[str, Any]:
-        """Prefix the keys, items and compared values of a request on one table."""
+        """Prefix the keys, items and compared values in a request on one table."""
         name = request["TableName"]
         if old := request.keys() & _OLD_FORMS:
             raise UnknownForm(f"{', '.join(old)}: use an expression")
@@ -203,7 +203,10 @@ class Tenancy:
     def strip_stored(
         self, operation: str, request: Mapping[str, Any], stored: list[Item | None]
     ) -> list[Item | None]:
-        """Return the existing items of a failed write, one per action, without prefixes."""
+        """Return the existing items that a failed write returned, without prefixes.
+
+        `stored` has one entry per action.
+        """
         if operation in _ONE_ITEM:
             tables = [request["TableName"]]
         elif operation not in _ACTIONS:
@@ -215,7 +218,7 @@ class Tenancy:
         ]
 
     def strip(self, table: str, item: Mapping[str, Any]) -> Item:
-        """Return an item, or a part of one, without the prefix. Raises CorruptData."""
+        """Return an item, or some attributes of an item, without the prefix. Raises CorruptData."""
         own = self.find_own(table, item)
         if own is None:
             raise CorruptData(f"{table}: returned an item of another tenant")

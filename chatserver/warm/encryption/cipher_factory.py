@@ -16,7 +16,7 @@ from chatserver.warm.encryption.key_rows import Caller, KeyRows
 def make_key_ring(
     client: Caller, settings: Warm, stack: contextlib.AsyncExitStack
 ) -> KeyRing | None:
-    """Return the tenant's key ring; None if encryption is off. Works while KMS is unavailable.
+    """Return the tenant's key ring, or None if encryption is off. Does not call KMS.
 
     Raises:
         ConfigError: the key file cannot be read.

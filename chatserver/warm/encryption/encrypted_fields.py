@@ -1,17 +1,17 @@
 """Encrypted attributes: encrypted in every request to DynamoDB, decrypted in every response.
 
-Repositories therefore work with plain items, and none can forget to encrypt. An encrypted attribute
+Repositories therefore work with plain items, and cannot forget to encrypt. An encrypted attribute
 has type B instead of S (`chatserver.encryption.body_cipher`). It is bound to its place: table,
-partition key, sort key and attribute. Empty texts are not encrypted, and neither are items that
+partition key, sort key and attribute. Empty strings are not encrypted, and neither are items that
 were written before encryption was turned on.
 
 An item with a value that cannot be decrypted is returned with its encrypted attributes, which every
-repository rejects. If the data key of a message's body was deleted, the item is returned as that of
-a deleted message with attribute `shredded`; attributes of other tables are returned as empty texts.
+repository rejects. If the data key for a message's body has been deleted, the item is returned as a
+deleted message with attribute `shredded`; attributes in other tables are returned as empty strings.
 
-Values that a condition compares with an encrypted attribute are encrypted too. Equal texts have
-equal values, unless the data key was rotated in between. Filters by encrypted attributes are not
-supported.
+Values that a condition compares with an encrypted attribute are encrypted too. In the same place,
+equal strings have equal encrypted values, unless the data key was rotated in between. Filters on
+encrypted attributes are not supported.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from chatserver.warm.schema.tables import (
 
 log = structlog.get_logger()
 
-# Digests of a body are encrypted too: otherwise an attacker could verify a guess of a short text.
+# Digests of a body are encrypted too: otherwise an attacker could confirm a guess at a short body.
 FIELDS: Final[dict[Table, frozenset[str]]] = {
     MESSAGES: frozenset(
         {
@@ -69,7 +69,7 @@ _OF_BODY: Final = frozenset(
 )
 _ONE_ITEM: Final = frozenset({"delete_item", "put_item", "update_item"})
 _READS: Final = frozenset({"get_item", "query", "scan"})
-_YIELD_ITEMS: Final = 64  # values of one response that are decrypted without a pause
+_YIELD_ITEMS: Final = 64  # items decrypted before other tasks may run
 
 
 class EncryptedFields:
@@ -85,7 +85,7 @@ class EncryptedFields:
         """Return the request with encrypted attributes. Keys have no tenant prefix yet.
 
         Raises:
-            Unavailable: the data key is not available now.
+            Unavailable: the data key is currently unavailable.
         """
         if operation == "batch_write_item":
             return await self._encrypt_batch(request)
@@ -144,7 +144,7 @@ class EncryptedFields:
         )
 
     def _encrypt(self, action_request: Mapping[str, Any], key: DataKey) -> dict[str, Any]:
-        """Encrypt the item and the values of a request on one item, or of an action."""
+        """Encrypt the item and the values in a request on one item, or in a transaction action."""
         table = self._tables.get(action_request["TableName"])
         if table is None:
             return dict(action_request)
@@ -178,10 +178,10 @@ class EncryptedFields:
     async def decrypt_response(
         self, operation: str, request: Mapping[str, Any], aws_response: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the response with decrypted attributes. Keys have no tenant prefix any more.
+        """Return the response with decrypted attributes. The tenant prefix has been removed.
 
         Raises:
-            Unavailable: a data key is not available now.
+            Unavailable: a data key is currently unavailable.
         """
         if operation == "batch_get_item":
             items_by_table = {
@@ -216,7 +216,7 @@ class EncryptedFields:
     async def decrypt_stored(
         self, operation: str, request: Mapping[str, Any], stored: list[Item | None]
     ) -> list[Item | None]:
-        """Return the existing items of a failed write, one per action, decrypted."""
+        """Decrypt the existing items that a failed write returned, one per action."""
         if operation in _ONE_ITEM:
             names = [request["TableName"]]
         elif operation == "transact_write_items":
@@ -234,7 +234,7 @@ class EncryptedFields:
         ]
 
     async def decrypt(self, name: str, items: Sequence[Item]) -> list[Item]:
-        """Return items of a table, decrypted; see `decrypt_response`."""
+        """Decrypt items of a table; see `decrypt_response`."""
         table = self._tables.get(name)
         if table is None:
             return list(items)
@@ -272,14 +272,14 @@ class EncryptedFields:
 
 
 async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item:
-    """Return new values for the item's attributes that the current key did not encrypt.
+    """Return new values for the item's attributes that were not encrypted with the current key.
 
-    `item` has the stored values, without a tenant prefix. Attributes whose key was deleted are
-    left as they are.
+    `item` has the stored values, without a tenant prefix. Attributes whose key has been deleted
+    are omitted.
 
     Raises:
         CorruptData: a value cannot be decrypted.
-        Unavailable: a data key is not available now.
+        Unavailable: a data key is currently unavailable.
     """
     key = await cipher.get_current()
     place, changed = get_place(table, item), Item()
@@ -300,7 +300,7 @@ async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item
 
 
 def get_place(table: Table, item: Mapping[str, Any]) -> Place:
-    """Return the place of an item: table and key. It does not depend on the chat's shard."""
+    """Return the table and key that an item's values are bound to, independent of the shard."""
     try:
         partition = item[table.key.partition]["S"]
         if table is MESSAGES:
@@ -314,7 +314,7 @@ def get_place(table: Table, item: Mapping[str, Any]) -> Place:
 
 
 def _is_plain(item: Mapping[str, Any], fields: frozenset[str]) -> bool:
-    for name in fields:  # on the path of every write: a generator is slower
+    for name in fields:  # runs on every write, where a generator would be slower
         value = item.get(name)
         if value is not None and value.get("S"):
             return True
@@ -327,7 +327,7 @@ def _encrypt_value(value: Mapping[str, Any], place: Place, key: DataKey) -> dict
 
 
 def _shredded(item: Item) -> Item:
-    """Return the item of a message whose body is lost."""
+    """Return `item` as a deleted message, because its body can no longer be decrypted."""
     remaining = {name: value for name, value in item.items() if name not in _OF_BODY}
     return remaining | {
         MessageField.BODY: {"S": ""},

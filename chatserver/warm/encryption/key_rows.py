@@ -3,8 +3,8 @@
     PK "encryption"  SK "key#<version, 10 digits>"  created N (ms)
     wrapped B  wrapped_by S      or, after the key was deleted: shredded N (ms)
 
-Versions are 1, 2, 3 …; the newest one encrypts. A row is never deleted: a missing row is an error,
-a deleted key is not (`chatserver.encryption.key_ring`).
+Versions are 1, 2, 3 …; new values are encrypted with the newest. A row is never deleted: a missing
+row is an error, a deleted key is not (`chatserver.encryption.key_ring`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Item = dict[str, dict[str, Any]]
 
 
 class Caller(Protocol):
-    """A DynamoDB client; its own module depends on this package."""
+    """A DynamoDB client; not `DynamoClient`, because its module imports this package."""
 
     async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]: ...
 
@@ -44,7 +44,7 @@ class KeyRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def find(self, version: int) -> StoredKey | None:
-        """Return a version, or None."""
+        """Return a version of the data key, or None."""
         request = {"TableName": self._table, "Key": _key(version), "ConsistentRead": True}
         item: Item | None = (await self._client.call("get_item", request)).get("Item")
         return None if item is None else decode_key(item)
@@ -76,7 +76,7 @@ class KeyRows:
         }
 
     async def create(self, key: StoredKey) -> bool:
-        """Store a new version; return False if the number has another key."""
+        """Store a new version; return False if another key already has this version."""
         assert key.wrapped is not None
         item = encode_key(key)
         request = {
@@ -93,7 +93,7 @@ class KeyRows:
         return True
 
     async def replace(self, version: int, before: WrappedKey, after: WrappedKey) -> bool:
-        """Replace the wrapped key of a version; return False if it is not `before` any more."""
+        """Replace the wrapped key of a version; return False if it is no longer `before`."""
         request = {
             "TableName": self._table,
             "Key": _key(version),
@@ -113,14 +113,14 @@ class KeyRows:
         return True
 
     async def shred(self, now_ms: int) -> int:
-        """Delete all data keys of the tenant; return how many were deleted by this call.
+        """Delete all of the tenant's data keys; return how many this call deleted.
 
         Everything that they encrypted can never be decrypted again, except from a backup of the
         table (point-in-time recovery) together with the KMS key or key file.
 
         Guarantees:
-            Idempotent; repeat it after an error. A key created during the call is deleted too, or
-            is created after this returns.
+            Idempotent; repeat it after an error. A key created during the call is deleted too,
+            unless it is created after the last check.
         """
         count = 0
         while unshredded := [key for key in await self.list_all() if key.wrapped is not None]:
@@ -147,9 +147,9 @@ class KeyRows:
 
 
 async def require_provider(client: Caller, settings: Warm) -> None:
-    """Check that encryption was not turned off: new bodies would be stored as plain text.
+    """Check that encryption has not been turned off: new bodies would be stored as plain text.
 
-    If DynamoDB is down, nothing is checked.
+    If DynamoDB cannot be read, nothing is checked.
 
     Raises:
         ConfigError: the tenant has data keys, and `encryption.provider` is not set.
@@ -175,7 +175,7 @@ def _key(version: int) -> Item:
 
 
 def encode_key(key: StoredKey) -> Item:
-    """Return the item of a version of the data key."""
+    """Return the item for a version of the data key."""
     item: Item = _key(key.version) | {Field.CREATED: {"N": str(key.created_ms)}}
     if key.wrapped is None:
         return item | {Field.SHREDDED: {"N": str(key.deleted_ms)}}

@@ -8,12 +8,13 @@
 |             |            |                        | (optional): the chat also has messages of   |
 |             |            |                        | unknown earlier days                        |
 
-A list of all messages of a user reads them from the user's chats
-(`chatserver.service.history.merged_messages`). It skips the chats that have no message on the days
-it reads. One item per chat serves all members, so its cost does not grow with the group.
+Listing all of a user's messages means reading the user's chats
+(`chatserver.service.history.merged_messages`). Chats that have no message on the days in question
+are skipped. One item per chat serves all members, so the cost does not grow with the group.
 
-Invariant: a day is in the item before a message of that day is in table `messages`. Days are never
-removed, so a day may have no message left. Chats without an item may have messages on any day.
+Invariant: a day is added to the item before a message from that day is written to table `messages`.
+Days are never removed, so a day may have no messages left. Chats without an item may have messages
+on any day.
 
 Only the persist worker that holds the lease of the chat's partition writes the item. It replaces
 the whole item: 20 years take less than 1 KB, which is one write unit.
@@ -40,13 +41,13 @@ from chatserver.warm.schema.tables import DIRECTORY
 log = structlog.get_logger()
 
 DAY_US: Final = 86_400_000_000
-DAYS_MAX: Final = 65_536  # until 2149; a message of a later day is not recorded
-PREFIX: Final = "recorded_days#"  # after the members, who are read with the chat
+DAYS_MAX: Final = 65_536  # until 2149; later days are not recorded
+PREFIX: Final = "recorded_days#"  # sorts after the members, who are read together with the chat
 _CALLS_IN_FLIGHT_MAX: Final = 4
 
 
 def get_day(ts: int) -> int:
-    """Return the day (since 1970, UTC) of a ts in microseconds."""
+    """Return the day (days since 1970, UTC) of a ts in microseconds."""
     return ts // DAY_US
 
 
@@ -72,7 +73,7 @@ class ActiveDays:
         return ActiveDays(day, self.bits << (self.first - day) | 1)
 
     def find_before(self, day: int) -> int | None:
-        """Return the last day of the set up to and including `day`."""
+        """Return the last day in the set up to and including `day`, or None."""
         if day >= self.first:
             count = day - self.first + 1
             is_all = count >= self.bits.bit_length()
@@ -83,7 +84,7 @@ class ActiveDays:
         return day if self.has_earlier else None
 
     def find_after(self, day: int) -> int | None:
-        """Return the first day of the set from `day` on."""
+        """Return the first day in the set from `day` on, or None."""
         if day < self.first:
             if self.has_earlier:
                 return day
@@ -92,7 +93,7 @@ class ActiveDays:
         return day + (later_bits & -later_bits).bit_length() - 1 if later_bits else None
 
 
-ANY_DAY: Final = ActiveDays(DAYS_MAX, has_earlier=True)  # of a chat without an item
+ANY_DAY: Final = ActiveDays(DAYS_MAX, has_earlier=True)  # for a chat without an item
 
 
 class ActiveDaysRepository:
@@ -107,7 +108,7 @@ class ActiveDaysRepository:
 
         Guarantees:
             Strongly consistent: includes the day of each message stored before the call.
-            Cost: one BatchGetItem per 100 chats; a read unit per chat.
+            Cost: one BatchGetItem per 100 chats; one read unit per chat.
         """
         keys = [_build_key(chat) for chat in chats]
         parts = [keys[start : start + READS_MAX] for start in range(0, len(keys), READS_MAX)]
@@ -128,7 +129,7 @@ class ActiveDaysRepository:
 
         Guarantees:
             Idempotent; all are stored when this returns.
-            Cost: one BatchWriteItem per 25 chats; a write unit per chat, two for a new item.
+            Cost: one BatchWriteItem per 25 chats; one write unit per chat, two for a new item.
         """
         items = [encode_days(chat, day_set) for chat, day_set in days.items()]
         for start in range(0, len(items), WRITES_MAX):
@@ -140,7 +141,7 @@ def _build_key(chat: str) -> Item:
 
 
 def encode_days(chat: str, days: ActiveDays) -> Item:
-    """Return the item of a chat's active days."""
+    """Return the item for a chat's active days."""
     size = (days.bits.bit_length() + 7) // 8
     item = _build_key(chat)
     item[Field.FIRST] = {"N": str(days.first)}

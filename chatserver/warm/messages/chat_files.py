@@ -1,4 +1,4 @@
-"""Messages of a chat with attachments, newest first.
+"""Queries for a chat's messages with attachments.
 
 Owns attribute `files_of` of table `messages`: the chat id, set only on messages with attachments,
 so that index `files` (`files_of`, `ts`) contains only these messages.

@@ -1,8 +1,8 @@
 """Reads of a chat's items across its partitions. All reads of a chat use this module.
 
-`chatserver.domain.write_sharding` maps entries to partitions. A chat that was never sharded is read
-with the given Query. A sharded chat is read by time ranges with a constant number of shards; the
-partitions of a range are read in parallel and merged by ts. A page token contains a ts, so it
+`chatserver.domain.write_sharding` maps entries to partitions. A chat that has never been sharded is
+read with the given Query. A sharded chat is read by time ranges with a constant number of shards;
+the partitions of a range are read in parallel and merged by ts. A page token contains a ts, so it
 remains valid after partitions are added.
 """
 
@@ -54,15 +54,15 @@ class ChatRows:
         return await self._shards.get_for_writing(upto_ts)
 
     async def build_key(self, chat: str, ts: int) -> Item:
-        """Return the key of an entry that was written."""
+        """Return the key of an entry that has already been written."""
         return build_key(await self._shards.get_for_keys(ts), chat, ts)
 
     async def add_partition_key(self, item: Item) -> Item:
-        """Return an entry's item with the partition key of its shard."""
+        """Return an entry's item with its shard's partition key."""
         return add_partition_key(await self._shards.get_for_writing(int(item[Field.TS]["N"])), item)
 
     async def list_keys(self, places: Collection[tuple[str, int]]) -> list[Item]:
-        """Return the keys of entries that were written, given their ``(chat, ts)``."""
+        """Return the keys of entries already written, given their ``(chat, ts)``."""
         if not places:
             return []
         layouts = await self._shards.get_for_keys(max(ts for _, ts in places))
@@ -71,8 +71,8 @@ class ChatRows:
     async def open(self, span: Span, query: Mapping[str, Any], start: Token | None = None) -> Rows:
         """Start reading a key range of a chat, in the table or in an index partitioned by chat.
 
-        `query` is the Query of the span plus options such as filter and direction; `start` is a
-        page token.
+        `query` is the span's Query plus options such as filter and direction; `start` is a page
+        token.
 
         Raises:
             BadRequest: the token belongs to another query.
@@ -84,7 +84,7 @@ class ChatRows:
         return _MergedRows(self._client, self._settings, span, query, layout, start)
 
     async def list(self, span: Span, query: Mapping[str, Any], count: int | None) -> list[Item]:
-        """Return the first `count` items of a key range (None: all). May take several Queries.
+        """Return the first `count` items in a key range (None: all). May take several Queries.
 
         Raises Unavailable.
         """
@@ -98,7 +98,7 @@ class ChatRows:
                 return items
 
 
-ALL_AT_ONCE = 4096  # rows; 1 MB ends a Query anyway
+ALL_AT_ONCE = 4096  # rows; a Query ends after 1 MB in any case
 
 
 def build_key(layouts: Layouts, chat: str, ts: int) -> Item:
@@ -106,7 +106,7 @@ def build_key(layouts: Layouts, chat: str, ts: int) -> Item:
 
 
 def add_partition_key(layouts: Layouts, item: Item) -> Item:
-    """Return an entry's item with the partition key of its shard."""
+    """Return an entry's item with its shard's partition key."""
     chat = item[Field.CHAT]["S"]
     if layouts.of(chat):
         return {**item, Field.CHAT: {"S": layouts.get_partition(chat, int(item[Field.TS]["N"]))}}
@@ -119,7 +119,7 @@ def get_row_chat(row: Item) -> str:
 
 
 class _MergedRows:
-    """Rows of a chat with write sharding, merged by ts."""
+    """Rows of a sharded chat, merged by ts."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class _MergedRows:
         self._settings = settings
         own = span.query(settings)
         self._span = span = _with_bounds(span)
-        # Options added by the caller. The bounds and their names are set for each piece.
+        # Options added by the caller. `_query_one` adds the bounds and the partition.
         self._query = dict(query)
         for name in _NAMED:
             self._query[name] = {
@@ -143,7 +143,7 @@ class _MergedRows:
         self._is_ascending = bool(query.get("ScanIndexForward", True))
         low, high = _get_ts_range(span)
         if start is not None:
-            span.build_start_key(start)  # raises BadRequest for a foreign token
+            span.build_start_key(start)  # raises BadRequest if the token is from another query
             ts = int(start[Field.TS])
             low, high = (max(low, ts + 1), high) if self._is_ascending else (low, min(high, ts - 1))
         self._pieces = layout.split_by_period(
@@ -154,7 +154,7 @@ class _MergedRows:
         self._starts: dict[int, Item] = {}
 
     def build_token(self, row: Item) -> Token:
-        """Return the token of the page that begins after `row`."""
+        """Return the token for the page that begins after `row`."""
         return self._build_token_at(int(row[Field.TS]["N"]))
 
     def _build_token_at(self, ts: int) -> Token:
@@ -162,7 +162,7 @@ class _MergedRows:
         return {**sort, Field.CHAT: self._span.partition, Field.TS: ts}
 
     async def read(self, limit: int) -> Chunk:
-        """Return the next rows by ts. Queries each partition that has no buffered rows."""
+        """Return the next rows by ts. If none are buffered, query the partitions first."""
         if self._merge is None:
             if not self._pieces:
                 return Chunk([], 0, None)
@@ -230,19 +230,19 @@ def _with_bounds(span: Span) -> Span:
 
 
 def _get_ts_range(span: Span) -> tuple[int, int]:
-    """Return the first and the last ts of a chat's key range."""
+    """Return the first and the last ts in a chat's key range."""
     assert span.table is MESSAGES and span.between is not None
     low, high = span.between
     return (int(str(low)[-_DIGITS:]), int(str(high)[-_DIGITS:]))
 
 
 def _get_last_ts(span: Span) -> int:
-    """Return the last ts of a chat's key range."""
+    """Return the last ts in a chat's key range."""
     return TS_MAX if span.between is None else int(str(span.between[1])[-_DIGITS:])
 
 
 def _sort_at(span: Span, ts: int) -> int | str:
-    """Return the sort key of an entry at `ts` in the table or index of `span`."""
+    """Return the sort key of an entry at `ts` in the table or index that `span` covers."""
     assert span.between is not None
     low = span.between[0]
     return ts if isinstance(low, int) else f"{low[:-_DIGITS]}{ts:0{_DIGITS}d}"

@@ -1,11 +1,11 @@
 """Checksums of items in table `messages`, computed from the message only.
 
 Owns attribute `sum` S, ``<form>.<rev>.<CRC-32, 8 hexadecimal digits>``. Equal messages have equal
-checksums in any item; the receiver, index keys and TTL are not included. Checksums detect
+checksums; the item's receiver, index keys and TTL are not included. Checksums detect
 accidental changes, not malicious ones: a writer of the item can also write its checksum.
 
-`rev` is the item's revision when the checksum was computed. A release without checksums changes an
-item but not its `sum`. Such an item counts as unverified, not as wrong.
+`rev` is the item's revision when the checksum was computed. A release without checksums may change
+an item but not its `sum`. Such an item counts as unverified, not as wrong.
 
 Invariant: `FORM` changes when messages get another field, so that a release without that field
 treats the item as unverified.
@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 def compute_checksum(message: Message) -> str:
     """Return the checksum of a message."""
-    if message.rev == 1:  # unchanged since it was sent; decoding an item yields 0
+    if message.rev == 1:  # unchanged since it was sent; `decode_item` sets 0 in this case
         message = msgspec.structs.replace(message, rev=0)
     if message.shredded:  # not part of the checksum
         message = msgspec.structs.replace(message, shredded=False)
@@ -40,7 +40,7 @@ def compute_checksum(message: Message) -> str:
 
 
 def verify(item: Item, message: Message) -> Verdict:
-    """Check an item against its checksum. `message` is the message decoded from the item."""
+    """Verify an item's checksum. `message` is the message decoded from the item."""
     stored = item.get(Field.SUM, {}).get("S", "")
     if not stored.startswith(f"{FORM}.{message.rev or 1}."):
         return "unverified"

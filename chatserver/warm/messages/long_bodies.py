@@ -1,17 +1,17 @@
 """Long message bodies: stored as S3 objects so that items in table `messages` stay small.
 
-A body of more than `warm.body_inline_bytes_max` bytes is an object; its item has an empty `body`
-and the SHA-256 and length of the text:
+A body of more than `warm.body_inline_bytes_max` bytes is stored as an object; its item has an empty
+`body`, and the SHA-256 and length of the actual body:
 
     body S ""   body_sha256 S (hex)   body_bytes N
 
 The object key is ``bodies/<chat>/<ts, 20 digits>-<mid>-<edit>``. `edit` is the seq of the edit that
-set the body, 0 for the original. An object never changes and a key is never reused for another
-text, so writes are idempotent.
+set the body, or 0 for the original body. An object never changes and a key is never reused for
+another body, so writes are idempotent.
 
-The object is written before the item that points to it, and removed when no item points to it any
-more. A crash in between leaves an orphaned object, which `workers.archive.body_sweep` removes. A
-crash never leaves an item without its object.
+The object is written before the item that points to it, and removed once no item points to it. A
+crash in between leaves an orphaned object, which `workers.archive.body_sweep` removes. A crash
+never leaves an item without its object.
 
 While S3 is unavailable, bodies are stored in their items, which have room for the longest allowed
 body.
@@ -46,8 +46,8 @@ log = structlog.get_logger()
 BODY_PUT_TIMEOUT_S = 1.5  # after this time, S3 counts as unavailable
 
 PREFIX: Final = "bodies/"
-S3_PAUSE_S: Final = 30.0  # pause before the next request after S3 was unavailable
-TRANSFERS_MAX: Final = 8  # concurrent transfers of one process
+S3_PAUSE_S: Final = 30.0  # pause before the next request if S3 is unavailable
+TRANSFERS_MAX: Final = 8  # concurrent transfers per process
 
 Decode = Callable[[Item], Message]
 
@@ -79,7 +79,7 @@ def get_object_key(item: Item) -> str | None:
 
 
 def build_pointer(data: bytes) -> Item:
-    """Return the item attributes that replace a body stored as an object."""
+    """Return the attributes that replace the body in an item, given the body's bytes."""
     return {
         Field.BODY: {"S": ""},
         Field.BODY_SHA256: {"S": hashlib.sha256(data).hexdigest()},
@@ -88,7 +88,7 @@ def build_pointer(data: bytes) -> Item:
 
 
 def parse_object_key(key: str) -> tuple[str, int] | None:
-    """Return `(chat, ts)` of the message whose body is the object; None for other keys."""
+    """Return `(chat, ts)` of the message whose body the object holds; None for other keys."""
     chat, _, name = key.removeprefix(PREFIX).partition("/")
     ts = name.partition("-")[0]
     return (chat, int(ts)) if chat and len(ts) == 20 and ts.isdigit() else None
@@ -122,8 +122,8 @@ class LongBodies:
 
         Guarantees:
             Idempotent. The objects are stored when this returns.
-            Bounded: `BODY_PUT_TIMEOUT_S`. If S3 does not respond, bodies stay in their items, in
-            this call and in calls during the next `S3_PAUSE_S`.
+            Bounded: takes at most `BODY_PUT_TIMEOUT_S`. If S3 does not respond, bodies stay in
+            their items, in this call and in calls during the next `S3_PAUSE_S`.
         """
         is_down = self._clock.monotonic() < self._down_until
         if is_down or not any(self._is_long(item) for item in items):
@@ -134,7 +134,7 @@ class LongBodies:
 
     def _is_long(self, item: Item) -> bool:
         body: str = item.get(Field.BODY, {"S": ""})["S"]
-        # Count bytes only if the text may be too long.
+        # Encode the body only if it may be too long: a character takes at most 4 bytes.
         return len(body) * 4 > self._inline_max and len(body.encode()) > self._inline_max
 
     async def _offload(self, item: Item) -> Item:
@@ -171,7 +171,7 @@ class LongBodies:
             metrics.LONG_BODIES.labels("removed").inc()
 
     async def drop_all(self, chat: str, ts: int) -> None:
-        """Remove all body objects of a deleted message; see `drop`."""
+        """Remove all of a deleted message's body objects; see `drop`."""
         if self._clock.monotonic() < self._down_until:
             return
         try:
@@ -209,7 +209,7 @@ class LongBodies:
             return message
         body = await self._read(key, item)
         if body is None:
-            # The item may have changed, and its object may have been removed, since it was read.
+            # Since the item was read, it may have changed, and its object may have been removed.
             named = {name: item[name] for name in MESSAGES.key.names}
             items = await get_items(self._client, self._table, [named])
             if not items:
@@ -268,7 +268,7 @@ class NoBodies:
     async def load(
         self, items: Sequence[Item], messages: list[Message], decode: Decode
     ) -> list[Message | None]:
-        """Raise Unavailable, because an empty text must not be returned as the body."""
+        """Raise Unavailable, because an empty string must not be returned as the body."""
         raise Unavailable("long bodies: this process has no S3 bucket to read them from")
 
 

@@ -6,8 +6,8 @@ changes have no effect, so every order of changes yields the same item.
 
 If an archived entry changes, its item is created again. For readers, the item takes precedence over
 the archive segment, until the archive worker writes the change into the segment. The item has no
-`ttl`, so that TTL does not delete it before that. The same applies to restored entries, which have
-items already.
+`ttl`, so that TTL does not delete it before then. The same applies to restored entries, which
+already have items.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chatserver.warm.schema.tables import MessageField as Field
 
 TRIES_MAX = 8
 
-_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # metadata of the item, not of its message
+_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # they describe the item, not its message
 _KNOWN = {name for constant, name in vars(Field).items() if constant.isupper()} - _ITEM_ONLY
 
 
@@ -57,7 +57,7 @@ ReleasePin = Callable[[str, int, int], Awaitable[None]]
 
 
 class MessageChanges:
-    """Changes items of table `messages`."""
+    """Changes items in table `messages`."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class MessageChanges:
     ) -> None:
         """Create the writer.
 
-        `release` is called with a message's seq and its removed attachments, perhaps repeatedly.
-        `release_pin` is called with chat, seq and ts of a deleted pinned message.
+        `release` is called with a message's seq and its removed attachments, possibly more than
+        once. `release_pin` is called with the chat, seq and ts of a deleted pinned message.
         """
         self._release_pin = release_pin
         self._holds = holds
@@ -98,7 +98,7 @@ class MessageChanges:
             one archive read and two writes.
 
         Raises:
-            Unavailable: the entries may or may not be applied.
+            Unavailable: the entries may or may not have been applied.
         """
 
         def change(message: Message) -> Message:
@@ -111,7 +111,7 @@ class MessageChanges:
     async def replay(self, item: PersistItem) -> bool:
         """Store an entry that could not be persisted, in place of its tombstone.
 
-        Return False if the tombstone has changed or may be archived.
+        Return False if the tombstone has changed or may have been archived.
 
         Guarantees:
             Idempotent: a repeated call also returns True. Later changes are never overwritten.
@@ -146,7 +146,7 @@ class MessageChanges:
         return await write_conditionally(self._client, "put_item", request)
 
     async def clear_edit(self, chat: str, ts: int, rev: int) -> None:
-        """Remove the body of the edit at `ts`, because entry `rev` replaced it. See `apply`."""
+        """Remove the body of the edit entry at `ts`, which entry `rev` replaced. See `apply`."""
 
         def change(entry: Message) -> Message:
             return build_tombstone(entry, rev) if entry.rev < rev else entry
@@ -221,7 +221,7 @@ class MessageChanges:
             await self._bodies.drop(old)
 
     async def _copy_if_held(self, version: Message, item: Item | None) -> bool:
-        """Copy a version if its chat is under a legal hold; return whether it was copied."""
+        """Copy a message version if its chat is under a legal hold; return whether it was."""
         if self._holds is None or not await self._holds.is_held(version.chat):
             return False
         whole = [version] if item is None else await decode_items([item], self._bodies)
@@ -232,7 +232,7 @@ class MessageChanges:
         return None if self._archived is None else await self._archived.find_at(chat, ts)
 
     async def _put_late(self, changed: Message) -> None:
-        """Store a changed archived entry. Raises ConditionFailed if its item exists."""
+        """Store the changed form of an archived entry. Raises ConditionFailed if an item exists."""
         if self._archived is not None:
             await self._archived.record_late(changed.chat)
         (short,) = await self._bodies.offload([encode_item(PersistItem(changed, None))])
@@ -246,12 +246,12 @@ class MessageChanges:
 
 
 def _make_update(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Any]:
-    """Return the update from `item` to `wanted`, on the condition that `rev` is unchanged.
+    """Return the update from `item` to `wanted`, conditional on `rev` being unchanged.
 
     Attributes unknown to this release are kept, because a newer release added them. `ttl` is kept
-    too, unless the entry may be archived (`is_late`).
+    too, unless the entry may have been archived (`is_late`).
     """
-    wanted = {**wanted, Field.CHAT: item[Field.CHAT]}  # keep its current shard
+    wanted = {**wanted, Field.CHAT: item[Field.CHAT]}  # the item stays in its shard
     wanted.pop(Field.TTL, None)
     new = {name: value for name, value in wanted.items() if item.get(name) != value}
     attributes = _KNOWN if is_late else _KNOWN - {Field.TTL}

@@ -1,4 +1,4 @@
-"""Queries of table `messages`: by chat, sender, receiver and status, in a time range.
+"""Queries on the `messages` table: by chat, sender, receiver, or status, within a time range.
 
 | query                             | on               | condition                                |
 |-----------------------------------|------------------|------------------------------------------|
@@ -50,11 +50,11 @@ class ReaderView(Protocol):
         """Return which of `chats` the viewer may see. Called before items are read."""
 
     async def filter_messages(self, messages: Sequence[Message]) -> Sequence[Message | None]:
-        """Return messages as the viewer sees them, None for each hidden one."""
+        """Return messages as the viewer sees them, with None in place of hidden messages."""
 
 
 class Paging(TypedDict):
-    """Page options of a query. Without `view`, no message is hidden."""
+    """Page options for a query. Without `view`, no message is hidden."""
 
     limit: int
     start: NotRequired[Token | None]
@@ -63,7 +63,7 @@ class Paging(TypedDict):
 
 
 class MessageIndexes:
-    """Queries of table `messages` and its indexes."""
+    """Queries on the `messages` table and its indexes."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class MessageIndexes:
         now_s = int(self._clock.time())
         query = span.query(self._settings)
         query["ScanIndexForward"] = not newest_first
-        # A viewer must not see a stale copy. For index reads, the items are read later.
+        # A viewer must not see stale items. For an index, `_load` reads the current items later.
         query["ConsistentRead"] = view is not None and span.index is None
         query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
         query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
@@ -162,10 +162,10 @@ class MessageIndexes:
         )
 
     async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
-        """Return the current messages for index rows; None for an outdated or expired row.
+        """Return the current messages for index rows, with None for outdated or expired rows.
 
-        A row is outdated if its item is no longer in that partition of the index. Strongly
-        consistent, because an eventually consistent read may miss an item that has an index row.
+        A row is outdated if its item's index key has changed since. The items are read with strong
+        consistency, because another read may miss an item that already has an index row.
         """
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
         items = await get_items(self._client, self._table, keys)

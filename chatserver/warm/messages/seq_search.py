@@ -1,8 +1,8 @@
 """Search for a message by seq in a table sorted by timestamp. No I/O: the caller reads.
 
-An index on seq would cost one write per message, and clients normally know the ts of the message
-that they scroll from. Within a chat, ts increases with seq (promise P3), so a search finds the ts
-of a seq. Each probe is one short Query in one of two directions::
+An index on seq would cost another write per message, and clients normally know the ts of the
+message that they scroll from. Within a chat, ts increases with seq (promise P3), so a search can
+find the ts of a seq. Each probe is one short Query in one of two directions::
 
     oldest first   the first items at or after a ts
     newest first   the last items at or before a ts
@@ -11,7 +11,8 @@ There are three kinds of probes, used in turn:
 
 1. An oldest-first probe at the ts that linear interpolation yields. It suits a steady message rate.
 2. If that returns a later seq, a newest-first probe just before its ts. It skips an idle period.
-3. A newest-first probe in the middle of the remaining range. It bounds the cost for other rates.
+3. A newest-first probe in the middle of the remaining range. It limits the cost if the message rate
+   varies in other ways.
 
 Once the target is within `WINDOW` seqs of a message whose ts is known, one read from there finds
 the target or proves that it is not stored.
@@ -29,7 +30,8 @@ from chatserver.errors import CorruptData
 
 TS_MAX = 2**53 - 1
 WINDOW = 64
-# Two ends and a window; then at least every third probe halves the 53 bits of a timestamp.
+# Three probes for the two ends and the window; then at least every third probe halves the range of
+# the 53-bit timestamp.
 PROBES_MAX = 3 + 3 * 53
 
 
@@ -45,7 +47,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Probe:
-    """Read of the seq and ts of at most `count` messages, from `ts` (inclusive) on."""
+    """A read of the seq and ts of at most `count` messages, starting at `ts` (inclusive)."""
 
     ts: int
     is_newest_first: bool
@@ -120,7 +122,7 @@ class SeqSearch:
             case "ends":
                 pass
         if probe.count > 1:
-            # From a position `count` seqs away, `count` items reach or pass the target.
+            # The probe began `count` seqs from the target, so `count` items reach or pass it.
             self._is_over = True
 
     def _is_done(self) -> bool:

@@ -8,19 +8,19 @@ Owns two items of `directory`:
 
 The layout of a chat is a list of periods (`ShardingPeriod`), each with a first ts and a number of
 shards. All processes must compute the same partition for an entry, without coordination. The
-*horizon* ensures this: no period is ever added that starts at or before ts `upto`.
+*horizon* ensures this: a period that starts at or before ts `upto` is never added.
 
 - A copy of the layouts is therefore final for all ts up to the horizon that was read before it.
 - A process writes an entry only if its copy is final for the entry's ts. If the ts is beyond the
   horizon, the process first moves the horizon to `EXTENSION_US` after the ts.
-- Each write of the horizon increments `rev`, and is conditional on the `rev` that was read. The
+- Each write to the horizon increments `rev`, and is conditional on the `rev` that was read. The
   transaction that adds a period contains such a write. So it fails if another process has moved
   the horizon in the meantime.
 
 So the partition of an entry does not depend on any process's clock. For reads beyond the horizon, a
 copy is used for at most `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's
-newest entry, so that readers know it before it has entries. If Redis's clock jumps forward at that
-moment, a reader may miss the newest entries for `SHARD_REFRESH_S`.
+newest entry, so that readers know the period before it has entries. If Redis's clock jumps forward
+at that moment, a reader may miss the newest entries for `SHARD_REFRESH_S`.
 
 `changed` is the `rev` of the last change to a layout. The layouts, which may be large, are read
 again only if `changed` differs.
@@ -61,7 +61,7 @@ SHARD_REFRESH_S = 0.2  # how long a copy is used for reads beyond its horizon
 EXTENSION_US: Final = 500_000  # how far beyond an entry's ts the horizon moves
 READ_LEAD_US: Final = 300_000  # above `SHARD_REFRESH_S`
 TEXT_MAX: Final = 200_000  # characters of all layouts and chat ids; the DynamoDB limit is 400 KB
-_TRIES_MAX: Final = 20  # to change the horizon, while other processes change it
+_TRIES_MAX: Final = 20  # attempts to change the horizon while other processes also change it
 _LEVELS: Final = [2**n for n in range(SHARDS_MAX.bit_length())]
 
 Outcome = Literal["moved", "waiting", "full", "raced"]
@@ -85,7 +85,7 @@ class _Copy(NamedTuple):
     read_at_s: float
     changed: int
     rev: int
-    number: int  # number of this read
+    number: int  # `_reads_begun` when this read began: 1 for the first read
 
 
 _NO_COPY: Final = _Copy(Layouts(), -1, float("-inf"), 0, 0, 0)
@@ -100,7 +100,7 @@ class ShardList:
         self._table = DIRECTORY.name_in(settings)
         self._copy = _NO_COPY
         self._reading = asyncio.Lock()
-        self._reads_begun = 0  # reads
+        self._reads_begun = 0
 
     async def get_for_reading(self, upto_ts: int) -> Layouts:
         """Return the layouts for reading a range of entries with a ts up to `upto_ts`.
@@ -129,7 +129,7 @@ class ShardList:
         if upto_ts <= self._copy.upto:
             return self._copy.layouts
         async with self._reading:
-            # A read that began after the call is shared.
+            # Another caller may have begun a read after this call; its result is used.
             if upto_ts > self._copy.upto and self._copy.number <= arrived:
                 await self._read()
         return self._copy.layouts
@@ -161,7 +161,7 @@ class ShardList:
                     await self._move_horizon(upto_ts + EXTENSION_US)
         if upto_ts <= self._copy.upto:
             return self._copy.layouts
-        raise Unavailable("directory: the horizon of write sharding changes too often; try again")
+        raise Unavailable("directory: the write sharding horizon changes too often; try again")
 
     async def _read(self) -> None:
         started_s = self._clock.monotonic()
@@ -169,7 +169,7 @@ class ShardList:
         horizon = await self._get_horizon()
         layouts, changed = self._copy.layouts, self._copy.changed
         if changed < horizon.changed:
-            # Read after the horizon: it has every period of its time, and maybe later ones.
+            # Layouts read after the horizon include all periods that existed when it was read.
             layouts, changed = await self._get_layouts()
             if changed < horizon.changed:
                 raise Unavailable("directory: the layouts of sharded chats are outdated; try again")
@@ -208,7 +208,7 @@ class ShardList:
     def _make_horizon_update(
         self, rev: int, upto: int, *, is_layout_change: bool = False
     ) -> dict[str, Any]:
-        """Return the update of the horizon, on the condition that its `rev` is unchanged."""
+        """Return an update of the horizon, conditional on its `rev` being unchanged."""
         changed = (
             "#changed = :next"
             if is_layout_change
@@ -245,19 +245,19 @@ class ShardList:
         it is unknown. `floor` is stored as the chat's minimum number of shards.
 
         Guarantees:
-            The periods that exist are not changed, even by concurrent calls.
-            No entry of the new period was or can be written with an older copy of the layouts.
+            Existing periods are not changed, even by concurrent calls.
+            No entry in the new period has been or can be written with an older copy of the layouts.
             Bounded: `PERIODS_MAX` periods per chat and `TEXT_MAX` in total. Beyond these limits,
             nothing is changed and the result is "full".
-            Cancellation: safe; the period is added, or not.
+            Cancellation: safe; the period may or may not have been added.
 
         Raises:
-            Unavailable: DynamoDB or `find_newest_ts` failed; the period may be added.
+            Unavailable: DynamoDB or `find_newest_ts` failed; the period may have been added.
         """
         async with self._client.deadline():
             for _ in range(_TRIES_MAX):
                 outcome = await self._try_reshard(chat, shards, find_newest_ts, floor)
-                # The write of an entry often moves the horizon at the same moment.
+                # Writers of entries often move the horizon at the same moment.
                 if outcome != "raced":
                     break
             return outcome

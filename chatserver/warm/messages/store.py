@@ -21,8 +21,8 @@ item fits into DynamoDB's 400 KB; long bodies are normally stored in S3
 (`chatserver.warm.messages.long_bodies`).
 
 `chatid` is the partition: ``<chat>``, or ``<chat>#<n>`` if the chat had write sharding when the
-entry was sent (`chatserver.domain.write_sharding`). `encode_item` sets it to ``<chat>``, and the
-writer to the shard's partition.
+entry was sent (`chatserver.domain.write_sharding`). `encode_item` sets it to ``<chat>``; the writer
+then replaces it with the shard's partition.
 
 There are two ways to read. `chatserver.warm.messages.message_queries` reads by time, page by page.
 `find_head`, `list_before` and `list_after` read by seq, with strong consistency, and return
@@ -74,7 +74,7 @@ class PersistItem(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
-    """Return the item of a message. Deterministic: equal messages have equal items.
+    """Return the item for a message. Deterministic: equal messages have equal items.
 
     `removed_at` (s) is when TTL removes the item by age. It is ignored for an expiring message,
     because the body has no other copy.
@@ -128,7 +128,7 @@ def _check_unicode(message: Message) -> None:
 
 
 def get_status_ts(status: str, ts: int) -> str:
-    """Return the sort key of index `status`, which sorts by time."""
+    """Return the sort key for index `status`: within a status, it sorts by time."""
     return f"{status}#{str(ts).zfill(20)}"
 
 
@@ -277,15 +277,15 @@ class MessageRepository:
 
         Guarantees:
             All messages are stored when this returns. Idempotent.
-            Cancellation: safe; some may be stored.
+            Cancellation: safe; some may have been stored.
             Cost: one BatchWriteItem per 25 messages. A direct message of 1 KB takes 4 write units,
             a group message 3: one for the item and the others for indexes. Attachments and an
             expiry take one more unit each.
 
         Raises:
             Unavailable: not all were stored within `ATTEMPTS_MAX` attempts per call and `timeout_s`
-                in total. Some may be stored.
-            CorruptData: an item is invalid; some of the others may not be stored.
+                in total. Some may have been stored.
+            CorruptData: an item is invalid; some of the others may not have been stored.
         """
         if not items:
             return
@@ -312,7 +312,7 @@ class MessageRepository:
             await put_items(self._client, self._table, unique[start : start + WRITES_MAX], left_s)
 
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
-        """Store a marker for a lost message; return False if nothing older is stored.
+        """Store a marker for a lost message; return False if no older entry is stored.
 
         `ts` must be between those of the neighboring entries. If the message is stored later, it
         takes precedence over the marker.
@@ -429,7 +429,7 @@ class MessageRepository:
         by_seq = {message.seq: message_expiry.apply_expiry(message, now_s) for message in messages}
         run = _run(by_seq, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
-            # A message is missing. If it has expired, a marker exists.
+            # A message is missing. If it has expired or was lost, it has a marker.
             removed = await self._read(expired_markers.get_partition(chat), probe)
             by_seq = {
                 _get_place(item).seq: expired_markers.decode_marker(item) for item in removed

@@ -55,7 +55,7 @@ class ItemRetention:
     def may_be_archived(self, item: Item, now_s: float) -> bool:
         """Return whether the archive may contain an item that has a `ttl` by age.
 
-        Checks the item's age and its `ttl`. The `ttl` may result from another retention setting.
+        Checks both the item's age and its `ttl`, which may be based on another retention setting.
         """
         if Field.TTL not in item or Field.EXPIRES_AT in item:
             return False

@@ -1,4 +1,4 @@
-"""Undo of TTL removals: restores items of table `messages` that were removed too early.
+"""Undoes TTL removals: restores items in table `messages` that were removed too early.
 
 Also removes expired items on servers without TTL.
 """
@@ -23,7 +23,7 @@ PAGE_ITEMS: Final = 500
 
 
 class RemovedItems:
-    """Items of table `messages` that TTL removed or may remove."""
+    """Items of table `messages` that TTL has removed or may remove."""
 
     def __init__(self, client: DynamoClient, settings: Warm, bodies: Bodies | None = None) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class RemovedItems:
         self._table = MESSAGES.name_in(settings)
 
     async def decrypt(self, removed: Sequence[Item]) -> list[Item]:
-        """Return items from the Stream, decrypted. Raises Unavailable."""
+        """Decrypt items from the Stream. Raises Unavailable."""
         return await self._client.decrypt(self._table, removed)
 
     async def restore(self, item: Item, message: Message) -> bool:
@@ -72,7 +72,7 @@ class RemovedItems:
         return (await decode_items([item], self._bodies))[0]
 
     async def _make_item(self, item: Item, message: Message) -> Item:
-        wanted = dict(item)  # keep attributes of newer releases
+        wanted = dict(item)  # keep attributes that a newer release added
         was = decode_item(item)
         has_its_text = get_object_key(item) is not None and was.edited_seq == message.edited_seq
         if has_its_text and not message.deleted:
@@ -88,7 +88,7 @@ class RemovedItems:
                 wanted.pop(Field.SUM, None)
             else:
                 (wanted,) = await self._bodies.offload([wanted])
-            wanted[Field.CHAT] = item[Field.CHAT]  # keep its shard
+            wanted[Field.CHAT] = item[Field.CHAT]  # the item stays in its shard
         if Field.EXPIRES_AT not in wanted:
             wanted.pop(Field.TTL, None)
         return wanted
@@ -107,7 +107,7 @@ class RemovedItems:
         return iter_pages(self._client, "scan", request)
 
     async def remove(self, item: Item) -> bool:
-        """Remove an item if it is unchanged; return False if it was changed or deleted."""
+        """Remove an item if it is unchanged; return False if it has been changed or deleted."""
         request = {
             "TableName": self._table,
             "Key": {name: item[name] for name in MESSAGES.key.names},

@@ -54,7 +54,7 @@ PROCESSES_MAX: Final = 10_000
 HEARTBEATS_MISSED_MAX: Final = 3
 KEPT_S: Final = 86_400
 CHECK_TIMEOUT_S: Final = 2.0
-RETRY_S: Final = 2.0  # while the schema is unknown
+RETRY_S: Final = 2.0  # how often it tries while the version is unknown
 
 
 class SchemaState(NamedTuple):
@@ -129,7 +129,7 @@ class SchemaRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def get_state(self) -> SchemaState:
-        """Return the recorded schema, or the first version if none. Strongly consistent."""
+        """Return the recorded state; without one, the first version. Strongly consistent."""
         item = await find_item(self._client, self._table, build_key(SCHEMA_KEY))
         if item is None:
             return SchemaState()
@@ -140,7 +140,7 @@ class SchemaRows:
         return SchemaState(version, oldest, item.get(Field.BLOCKED, {"S": ""})["S"])
 
     async def is_used(self) -> bool:
-        """Return whether the schema item or an item of a process exists."""
+        """Return whether the schema item or the item of any process exists."""
         request = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk",
@@ -252,7 +252,7 @@ class SchemaVersionCache:
 async def watch_schema(
     client: DynamoClient, settings: Warm, process_name: str, clock: Clock
 ) -> AsyncIterator[None]:
-    """Check that this process may use the tables, and send heartbeats while the block runs.
+    """Check that this process may use the tables, and send heartbeats until the context exits.
 
     Guarantees:
         A process that may no longer use the tables receives SIGTERM within `SCHEMA_CHECK_S`.

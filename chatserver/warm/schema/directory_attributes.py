@@ -1,4 +1,4 @@
-"""Attributes of features, migrations and Streams in table `directory`.
+"""Attributes that features, migrations and Streams store in table `directory`.
 
 `chatserver.warm.schema.tables` defines its other attributes.
 """
@@ -20,7 +20,7 @@ class SummaryField:
 
 
 class EncryptionField:
-    """Attributes of wrapped data keys and of the re-encryption, in `directory`."""
+    """Attributes of wrapped data keys and of re-encryption, in `directory`."""
 
     PK: Final = "PK"
     SK: Final = "SK"
@@ -28,7 +28,7 @@ class EncryptionField:
     WRAPPED_BY: Final = "wrapped_by"  # "file:<fingerprint>" or "kms:<ARN>"
     CREATED: Final = "created"  # milliseconds since 1970
     SHREDDED: Final = "shredded"  # when the key was deleted, milliseconds since 1970
-    PROGRESS: Final = "progress"  # re-encryption, JSON: position of its scan
+    PROGRESS: Final = "progress"  # re-encryption, JSON: position of the table scan
 
 
 class ActiveDaysField:
@@ -53,7 +53,7 @@ class PinField:
 
 
 class ChatPreferencesField:
-    """Attributes of users' preferences of chats, and of their pinned chats, in `directory`."""
+    """Attributes of users' chat preferences and pinned chats, in `directory`."""
 
     PK: Final = "PK"
     SK: Final = "SK"
@@ -69,15 +69,15 @@ class ChatPreferencesField:
 
 
 class ExportField:
-    """Attributes of the analytics export, in `directory`."""
+    """Attributes of the analytics export's units and archive segments, in `directory`."""
 
     PK: Final = "PK"
     SK: Final = "SK"
     FIRST: Final = "first"  # units: chat seq
     LAST: Final = "last"  # units: chat seq
-    BATCH: Final = "batch"  # units: suffix of the keys of their files
-    SHA256: Final = "sha256"  # units: hex, of the files' rows; absent until they are written
-    VERSION: Final = "version"  # units: digest of the source of these rows
+    BATCH: Final = "batch"  # units: suffix of their file keys
+    SHA256: Final = "sha256"  # units: of the rows in their files, hex; absent until these exist
+    VERSION: Final = "version"  # units: digest of the data that the rows were made from
     EXPORTED: Final = "exported"  # archive segments: the export files contain this segment
     TAG: Final = "tag"  # archive segments, see `SegmentField`
 
@@ -122,8 +122,8 @@ class ShardField:
     CHATS: Final = "chats"  # map of chat to layout, "<ts>:<shards>,…"
     FLOORS: Final = "floors"  # map of chat to minimum number of shards, "<until ts>:<shards>"
     UPTO: Final = "upto"  # ts up to which all layouts are final
-    REV: Final = "rev"  # number of writes of `upto` and of layouts
-    CHANGED: Final = "changed"  # `rev` of the last change of a layout
+    REV: Final = "rev"  # number of writes to `upto` or a layout
+    CHANGED: Final = "changed"  # `rev` of the last change to a layout
 
 
 class StreamField:
@@ -134,7 +134,7 @@ class StreamField:
     PARENT: Final = "parent"  # shards: parent shard
     PLACE: Final = "place"  # shards: last processed sequence number
     DONE: Final = "done"  # shards: completely read
-    READ_TO: Final = "read_to"  # shards: records up to this time (ms since 1970) are processed
+    READ_TO: Final = "read_to"  # shards: time (ms since 1970) up to which records are processed
     HOLDER: Final = "holder"  # shards: the reader that holds the lease
     TURN: Final = "turn"  # shards: fencing token, rises with each holder
     HELD_UNTIL: Final = "held_until"  # shards: lease expiry, milliseconds since 1970

@@ -62,8 +62,8 @@ LIST_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "list_multipart_uploads": ("ListBucketMultipartUploads",),
     "list_objects_v2": ("ListBucket",),
 }
-# For the deletion of a tenant, including old versions of its objects. Processes have no permission
-# for old versions.
+# For deleting a tenant, including old versions of its objects. Only `chatserver tenants` may delete
+# old versions.
 VERSION_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "delete_objects": ("DeleteObject", "DeleteObjectVersion"),
 }
@@ -183,7 +183,7 @@ def _build_key_statement() -> dict[str, Any]:
         "Effect": "Allow",
         "Action": _list_actions("kms", KEY_ACTIONS),
         "Resource": ["arn:aws:kms:*:*:key/*"],
-        # The encryption context of `chatserver.encryption.key_ring`.
+        # The encryption context that `chatserver.encryption.key_ring` sets.
         "Condition": {
             "StringEquals": {"kms:EncryptionContext:tenant": TENANT},
             "Null": {"aws:PrincipalTag/tenant": "false"},
@@ -224,5 +224,5 @@ def make_policy(name: str) -> dict[str, Any]:
 
 # `processes`: for API and worker processes. `archive`: in addition, for archive workers.
 # `operator`: for the command line. `tenants`: for `chatserver tenants`, which accesses all tenants.
-# `encryption`: in addition to each of these, with `encryption.provider = kms`.
+# `encryption`: in addition to any of these, if `encryption.provider` is kms.
 POLICIES: Final = ("processes", "archive", "operator", "tenants", "encryption")
