@@ -1,12 +1,12 @@
 """Repair worker: completes message deliveries that a gateway did not complete.
 
-A commit adds the chat to ``{pN}:undelivered``. The process that completes the delivery, to every
-inbox and every gateway, removes the chat. If a chat stays listed for longer than `REPAIR_AFTER_MS`,
-this worker appends the entries to every inbox and notifies every gateway with a member. Repeating
-these steps does no harm.
+A commit adds the chat to ``{pN}:undelivered``. The process that completes the delivery to every
+inbox and gateway removes the chat from this list. If a chat stays listed for longer than
+`REPAIR_AFTER_MS`, this worker appends the entries to every inbox and notifies every gateway with a
+member. Repeating these steps does no harm.
 
-The worker also completes membership changes of dead processes
-(`chatserver.service.membership.service`) and evicts idle chats from the hot tier, a few per pass
+The worker also completes membership changes that dead processes left incomplete
+(`chatserver.service.membership.service`), and evicts idle chats from the hot tier, a few per pass
 (`chatserver.hot.chats.eviction`).
 """
 
@@ -30,15 +30,15 @@ from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 
-REPAIR_AFTER_MS = 1000  # a fan-out that takes longer is completed here
+REPAIR_AFTER_MS = 1000  # this worker completes a fan-out that takes longer
 INTERVAL_MS = 500
-EVICTION_INTERVAL_S = 5.0  # while no chat is evicted
+EVICTION_INTERVAL_S = 5.0  # pause after a pass that evicted no chat
 
 CHATS_MAX = 200  # per read
 READS_MAX = 50  # per pass
 CHATS_AT_ONCE = 16
-CHAT_S_MAX = 2.0  # a chat that cannot be loaded must not delay others for longer
-LEASE_S = 2.0  # then another worker takes over; two concurrent ones are harmless
+CHAT_S_MAX = 2.0  # longest delay that a chat that cannot be loaded causes for others
+LEASE_S = 2.0  # if a worker dies, another takes over after this time; two at once do no harm
 
 
 class RepairWorker:
@@ -64,14 +64,14 @@ class RepairWorker:
         async with self._lease.release_on_exit():
             while True:
                 self._has_pending = False
-                # Renewed before each step: with high latency to Redis, all steps together may take
-                # longer than the lease.
+                # The lease is renewed before each step: with high latency to Redis, all steps
+                # together may take longer than the lease.
                 for step in (self.repair_once, self.finish_changes, self._evict_if_due):
                     if not await self._lease.hold():
-                        self._has_pending = True  # check again soon: its holder may have died
+                        self._has_pending = True  # check again soon: the holder may have died
                         break
                     await step()
-                # A chat that is not listed yet does not become overdue before REPAIR_AFTER_MS.
+                # A chat that is not listed yet cannot become overdue within REPAIR_AFTER_MS.
                 wait_ms = INTERVAL_MS if self._has_pending else max(INTERVAL_MS, REPAIR_AFTER_MS)
                 await sleep_aligned(wait_ms / 1000)
 
@@ -87,7 +87,7 @@ class RepairWorker:
         return evicted
 
     async def repair_once(self) -> int:
-        """Complete overdue deliveries; return the number of completed chats.
+        """Complete overdue deliveries; return how many chats were completed.
 
         Guarantees:
             Idempotent, and safe while a gateway delivers the same entries.
@@ -108,7 +108,7 @@ class RepairWorker:
     async def _list_overdue(self, start: int) -> list[ChatId]:
         hot = self._container.hot
         listed = hot.keys.undelivered(self._partition)
-        # Read atomically, so that the time is that of the node that recorded the scores.
+        # Read atomically, so that the time comes from the node that recorded the scores.
         (seconds, micros), items = await hot.snapshot(
             ("TIME",), ("ZRANGE", listed, start, start + CHATS_MAX - 1, "WITHSCORES")
         )
@@ -131,7 +131,7 @@ class RepairWorker:
         return False
 
     async def finish_changes(self) -> int:
-        """Complete membership changes of dead processes; return the number of changes.
+        """Complete membership changes that dead processes left incomplete; return how many.
 
         Guarantees:
             Idempotent, and safe while another process works on the change.
@@ -158,7 +158,8 @@ class RepairWorker:
 
     async def _repair(self, chat: ChatId) -> None:
         try:
-            # `top` and `done` are from one snapshot; the entries in between are pending.
+            # `audience.top` and `audience.done` are from one snapshot: the entries in between are
+            # pending.
             audience, notices = await self._container.audiences.get_with_notices(chat)
         except NotFound:
             await self._container.undelivered_chats.finish([(chat, Seq(2**53))])
@@ -182,7 +183,7 @@ class RepairWorker:
         await self._record_delivered(chat, audience.top)
 
     async def _record_delivered(self, chat: ChatId, upto: Seq) -> None:
-        # After the notifications, which are sent in this loop iteration.
+        # Let the notifications be sent first, in this event loop iteration.
         await asyncio.sleep(0)
         await self._container.undelivered_chats.finish([(chat, upto)])
         metrics.REPAIRED.inc()

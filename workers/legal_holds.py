@@ -1,8 +1,8 @@
-"""Legal hold worker: puts new holds in force, and deletes their copies when they end.
+"""Legal hold worker: puts new holds in force, and deletes message copies when holds end.
 
 New messages are protected as soon as the hold is written (`chatserver.warm.chats.legal_holds`). For
 a hold in state `starting`, this worker copies the older messages that will expire. For a hold in
-state `ending`, it deletes the copies. After a crash, the next pass starts again.
+state `ending`, it deletes the copies. After a crash, the next pass starts over.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ async def run_periodically(
 
     Raises:
         Unavailable: Redis does not respond.
-        Exception: any error of `run_pass`; the caller restarts the loop.
+        Exception: any error from `run_pass`; the caller restarts the loop.
     """
     async with lease.release_on_exit():
         while True:

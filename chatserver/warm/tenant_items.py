@@ -23,12 +23,12 @@ from chatserver.warm.schema.tables import DIRECTORY, Index, Table
 SCAN_ITEMS_MAX: Final = 10_000  # per page; a page also ends at 1 MB
 BATCHES_AT_ONCE: Final = 16
 INDEX_ROW_BYTES: Final = 100  # AWS: overhead of an index entry
-PAGE_TIMEOUT_S: Final = 60.0  # for a batch, including retries while capacity is exceeded
+PAGE_TIMEOUT_S: Final = 60.0  # for a batch, including retries when capacity is exceeded
 BATCH_BYTES_MAX: Final = 2_000_000  # AWS accepts 16 MB; other servers accept less
 
 
 class ScanPage(NamedTuple):
-    """Items of one page, how many items were read for it, and where the next page begins."""
+    """The items of a page, how many items were read for it, and the start key of the next page."""
 
     items: list[Item]
     scanned: int
@@ -52,7 +52,7 @@ class TenantItems:
         is_keys_only: bool = False,
         is_consistent: bool = True,
     ) -> AsyncIterator[ScanPage]:
-        """Yield all items of the table in pages of at most 1 MB read."""
+        """Yield all items of the table in pages. At most 1 MB is read for each page."""
         request: dict[str, Any] = {
             "TableName": table.name_in(self._settings),
             "ConsistentRead": is_consistent,
@@ -77,13 +77,13 @@ class TenantItems:
                 return
 
     async def delete(self, table: Table, items: Sequence[Item]) -> int:
-        """Delete items by their keys. Idempotent; return their number."""
+        """Delete items by their keys, and return how many. Idempotent."""
         keys = [{name: item[name] for name in table.key.names} for item in items]
         await self._write(table, [{"DeleteRequest": {"Key": key}} for key in keys])
         return len(keys)
 
     async def put(self, table: Table, items: Sequence[Item]) -> int:
-        """Put items. Idempotent; return their number."""
+        """Put items, and return how many. Idempotent."""
         await self._write(table, [{"PutRequest": {"Item": item}} for item in items])
         return len(items)
 
@@ -129,7 +129,7 @@ class TenantItems:
 
 
 def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return batches of bounded number and size."""
+    """Split `writes` into batches that are limited in length and size."""
     batches: list[list[dict[str, Any]]] = []
     size = 0
     for write in writes:
@@ -144,7 +144,7 @@ def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def is_block(table: Table, item: Item) -> bool:
-    """Return whether an item (without tenant prefix) only blocks a deleted tenant."""
+    """Return whether an item (no tenant prefix) exists only to keep a deleted tenant blocked."""
     if table is not DIRECTORY or any(item[name]["S"] != SCHEMA_KEY for name in table.key.names):
         return False
     return item.keys() <= {*table.key.names, SchemaField.BLOCKED}
@@ -153,7 +153,7 @@ def is_block(table: Table, item: Item) -> bool:
 def compute_item_bytes(item: Item) -> int:
     """Return an item's size as DynamoDB counts it for storage, without the overhead of 100 bytes.
 
-    Names and texts count their UTF-8 bytes, numbers about half of their digits.
+    Names and strings count as their UTF-8 bytes, numbers as about half a byte per digit.
     """
     return sum(len(name.encode()) + _compute_value_bytes(value) for name, value in item.items())
 
@@ -183,7 +183,7 @@ def _compute_value_bytes(value: dict[str, Any]) -> int:
 
 
 def index_bytes(table: Table, index: Index, item: Item) -> int:
-    """Return the size of an item's index entry with overhead; 0 if it has none."""
+    """Return the size of an item's index entry, including overhead; 0 if it has no entry."""
     if any(name not in item for name in index.key.names):
         return 0
     names = {*index.key.names, *table.key.names, *index.includes}

@@ -1,7 +1,7 @@
-"""Records of tenants that were blocked, deleted or restored, and the receipts of deletions.
+"""Records of tenants that have been blocked, deleted or restored, with the deletion receipts.
 
-The keys of these records have no tenant prefix. So the deletion of a tenant does not delete them,
-and the role of a tenant's processes cannot read them. They contain no personal data.
+The keys of these records have no tenant prefix. So deleting a tenant does not delete its record,
+and the IAM role of a tenant's processes cannot read it. Records contain no personal data.
 
 Owns, in table `directory`, without a tenant:
 

@@ -6,4 +6,4 @@ servers. `restorer` copies archived entries back to DynamoDB, and `body_sweep` d
 objects. Start with `archiver`.
 """
 
-LEASE_S = 60.0  # another worker replaces a dead one after this time
+LEASE_S = 60.0  # if a worker dies, another takes over after this time

@@ -3,7 +3,7 @@
 ::
 
     read ─► orphan ─► object ─► trails ─► segment row and top, one transaction ─► remove items
-              │                              │ conditional: nothing else was archived
+              │                              │ conditional: nothing else has been archived
               └── left after a crash: the next run uses the object, or removes it
 
 `chatserver.warm.archive.manifests` explains these records.
@@ -57,7 +57,7 @@ from chatserver.warm.messages.ttl import ItemRetention
 log = structlog.get_logger()
 
 
-SEGMENT_BYTES_MAX = 4_194_304  # of one segment, uncompressed
+SEGMENT_BYTES_MAX = 4_194_304  # per segment, uncompressed
 DELETES_IN_FLIGHT_MAX = 16
 
 LATE_PAGE: Final = 1000
@@ -69,8 +69,8 @@ class ArchiveResult(NamedTuple):
     """Result of `Archiver.archive_chat`."""
 
     moved: int  # entries
-    due_ts: int  # the next archiving is due when messages of this time are old enough
-    stuck_ts: int | None  # the oldest message that should have moved but could not
+    due_ts: int  # the next archiving is due when messages with this ts are old enough
+    stuck_ts: int | None  # ts of the oldest entry that should have been archived but could not be
 
 
 def build_archived_form(entry: Message) -> Message:
@@ -131,7 +131,7 @@ class Archiver:
     async def merge_changes(self, chat: ChatId) -> None:
         """Merge changes to archived entries into their segments, and remove the changed items.
 
-        For guarantees and errors, see `archive_chat`. When this returns, no segment contains a
+        For guarantees and errors, see `archive_chat`. When this returns, no segment contains any
         text that was deleted in the warm tier before the call.
         """
         top = await self._manifests.get_top(chat)
@@ -139,7 +139,7 @@ class Archiver:
         await self._delete_orphans(chat)
 
     async def reencrypt(self, chat: ChatId) -> int:
-        """Rewrite the segments that the current data key did not encrypt; return their number.
+        """Rewrite segments that are not encrypted with the current data key; return how many.
 
         For guarantees and errors, see `archive_chat`.
         """
@@ -176,7 +176,7 @@ class Archiver:
     # entries that are old enough
 
     async def _archive_segment(self, chat: ChatId, cutoff: int, *, is_by_ttl: bool) -> int:
-        """Archive one segment; return its number of new entries, 0 if there are too few."""
+        """Write one segment; return how many entries it adds to the archive, 0 if too few wait."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
         archivable = await self._archivable.list_consecutive(
@@ -193,7 +193,7 @@ class Archiver:
             return 0
         removed = [entry for entry in run if not is_by_ttl or self._is_ours(entry, ttls)]
         if is_by_ttl and removed:
-            # In case of a crash before the removal.
+            # A crash may prevent the removal below; a later pass then handles the items.
             await self._manifests.record_late(chat, int(self._clock.time() * 1000))
         entries, from_ns = [*archived, *map(build_archived_form, run)], time.time_ns()
         await self._record_positions(run, archivable.receivers)
@@ -214,13 +214,13 @@ class Archiver:
             for entry in map(build_archived_form, run)
             if is_message(entry) and not entry.deleted
         ]
-        # In order of ts: the last value of a key is the newest.
+        # `moving` is sorted by ts, so the last value for a key is the newest.
         await self._users.record("sent", {entry.sender: entry.ts for entry in moving})
         received = {receivers[entry.seq]: entry.ts for entry in moving if entry.seq in receivers}
         await self._users.record("received", received)
 
     def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:
-        """Return whether the archiver removes an entry's item, because TTL will not do so soon."""
+        """Return whether the archiver must remove an entry's item: TTL will not do so soon."""
         if entry.seq not in ttls:
             return False
         ttl = ttls[entry.seq]
@@ -256,7 +256,7 @@ class Archiver:
         retention_us = self._settings.retention_s * US
         for from_ts, to_ts in [] if is_by_ttl else self._list_spans(top):
             for late_entry in await self._archivable.list_between(chat, from_ts, to_ts, LATE_PAGE):
-                # Not expired yet, or changed while it was archived.
+                # The entry has not expired yet, or it changed while it was being archived.
                 ends = late_entry.expires_at
                 due = min(due, late_entry.ts if ends is None else ends * US - retention_us)
         following = await self._archivable.list_between(chat, top.ts + 1, TS_MAX, 1)
@@ -270,7 +270,7 @@ class Archiver:
                 log.error("archive.gap_found", chat=chat, archived=top.seq, oldest=oldest.seq)
         return due, stuck
 
-    # changes of archived entries
+    # changes to archived entries
 
     def _list_spans(self, top: ArchiveTop) -> list[tuple[int, int]]:
         """Return the ts ranges of the archive that are not currently restored."""

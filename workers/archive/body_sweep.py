@@ -1,7 +1,7 @@
 """Deletes body objects of long messages that no item references.
 
-Such objects result from crashes, and from items that TTL removed. A pass lists all objects and
-checks those that are older than the oldest backlog entry. The items of newer objects may not be
+Such objects are left by crashes, and by items that TTL removed. A pass lists all objects and checks
+those that are older than the oldest backlog entry. The items of newer objects may not have been
 written yet.
 """
 
@@ -39,7 +39,7 @@ class BodySweeper:
         self._lease = container.make_lease("bodies", owner, LEASE_S)
 
     async def run(self) -> None:
-        """Make passes until cancelled.
+        """Run passes until cancelled.
 
         Raises:
             Unavailable: a store is unavailable; restart the worker.
@@ -56,8 +56,8 @@ class BodySweeper:
         """Delete orphaned objects; return the number deleted.
 
         Guarantees:
-            Idempotent, and safe to run concurrently. An object stays if an item references it, or
-            if that item may not be written yet.
+            Idempotent, and safe to run concurrently. An object is kept if an item references it, or
+            if its item may not have been written yet.
         """
         before, count = await self._find_horizon(), 0
         async for page in self._files.iter_pages(prefix):
@@ -88,7 +88,7 @@ class BodySweeper:
         return await self._container.manifests.find_at(chat, ts) is not None
 
     async def _find_horizon(self) -> float:
-        """Return a time (s): the items of all objects older than this have been written."""
+        """Return a time (s) such that the items of all older objects have been written."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

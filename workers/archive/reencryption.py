@@ -4,13 +4,13 @@
 
     tables, page by page ─► objects of long bodies ─► archive segments, chat by chat
 
-It encrypts what was stored before encryption was turned on, and replaces values of older key
-versions. Values whose key was deleted are left.
+It encrypts what was stored before encryption was turned on, and replaces values encrypted with
+older key versions. Values whose key has been deleted are left unchanged.
 
-Resumable: the place of the scan is stored in table `directory` (``PK "encryption" SK
+Resumable: the position of the table scan is stored in table `directory` (``PK "encryption" SK
 "reencryption"``). A restarted run reads all objects and segments again, and skips those that are
-done. Safe while all processes run: an item is written on the condition that its encrypted
-attributes are unchanged, and if they changed, their writer encrypted them.
+done. Other processes may run: an item is written only if its encrypted attributes are unchanged; if
+they have changed, their writer has encrypted them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ BODY_BYTES_MAX: Final = 1 << 20
 
 @dataclasses.dataclass(slots=True)
 class Counts:
-    """Numbers of items and objects that a run has read and written."""
+    """How many items and objects a run has read and written."""
 
     items_read: int = 0
     items: int = 0
@@ -72,7 +72,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def decode_progress(item: Item) -> Progress:
-    """Return the place of the scan that an item describes."""
+    """Decode the position of the table scan from its item."""
     return msgspec.json.decode(item[Field.PROGRESS]["S"], type=Progress)
 
 
@@ -80,7 +80,7 @@ OnProgress = Callable[[Counts], None]
 
 
 class Reencryption:
-    """Re-encrypts the stored bodies of a tenant."""
+    """Re-encrypts a tenant's stored bodies."""
 
     def __init__(self, container: StorageContainer, writes: RateLimiter) -> None:
         cipher = container.dynamodb.cipher
@@ -97,11 +97,11 @@ class Reencryption:
         """Re-encrypt everything.
 
         Guarantees:
-            Idempotent and resumable. When it returns, the current key has encrypted every body that
-            was stored before the call, except refused ones.
+            Idempotent and resumable. When it returns, every body that was stored before the call is
+            encrypted with the current key, except refused ones.
 
         Raises:
-            Unavailable: a store or a key is not available; run it again.
+            Unavailable: a store or a key is unavailable; run it again.
         """
         version = (await self._cipher.get_current()).version
         progress = await self._find_progress(version)
@@ -212,7 +212,7 @@ class Reencryption:
             try:
                 self._counts.segments += await archiver.reencrypt(chat)
             except Conflict:
-                continue  # the archive worker was faster
+                continue  # the archive worker has changed the archive in the meantime
             except CorruptData as exc:
                 self._counts.refused += 1
                 log.error("reencryption.refused", chat=chat, error=exc.message)
@@ -241,9 +241,9 @@ _ROW_KEY: Final[Item] = {Field.PK: {"S": PARTITION}, Field.SK: {"S": ROW}}
 
 
 def _split_copy(item: Item) -> tuple[Item, Item]:
-    """Return `(item, stored)`: a copy under a legal hold, with its body in an attribute.
+    """Return `(item, stored)`; in `item`, the body of a legal-hold copy is in its own attribute.
 
-    Copies of earlier releases have a short body in their JSON.
+    In copies written by earlier releases, a short body is part of the JSON.
     """
     if MessageField.COPY not in item or MessageField.BODY in item:
         return item, item

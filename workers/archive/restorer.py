@@ -8,8 +8,8 @@
          └── from here on the archiver keeps the items of the range; the archive worker removes
              them after `until`
 
-Resumable: items are written only if there is no newer item, and the row stores the progress. The
-row tells readers which part is in the warm tier; they read the rest from the archive.
+Resumable: items are written only if there is no newer item, and the row stores the progress. From
+the row, readers know which part is in the warm tier; they read the rest from the archive.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from chatserver.warm.messages.store import PersistItem
 PAGE: Final = 100
 ROWS_PAGE: Final = 100
 PUTS_IN_FLIGHT_MAX: Final = 16
-UNITS_ESTIMATE: Final = 4.0  # write units of an entry's item and index rows, until the first write
+UNITS_ESTIMATE: Final = 4.0  # estimated write units per entry: its item and its index rows
 
 
 class Bound(NamedTuple):
@@ -97,7 +97,7 @@ class Restorer:
     ) -> Restored:
         """Return the archived range between two inclusive bounds.
 
-        The restored copy will expire at `until`, a Unix time in seconds.
+        The restored items will be kept until `until`, a Unix time in seconds.
 
         Raises:
             NotFound: the range is empty.
@@ -108,7 +108,7 @@ class Restorer:
         if start is not None:
             first = await self._find_at_or_after(chat, start) if start.is_time else start.value
         if end is not None and end.is_time:
-            # The entry before the first one after the bound.
+            # The entry just before the first entry after the bound.
             last = await self._find_at_or_after(chat, Bound(end.value + 1, is_time=True)) - 1
         elif end is not None:
             last = end.value
@@ -138,7 +138,7 @@ class Restorer:
             first = rows[-1].last + 1
 
     async def estimate(self, chat: ChatId, restored: Restored) -> Estimate:
-        """Estimate the remaining work of a range."""
+        """Estimate the cost of restoring the rest of a range."""
         size, units = 0.0, 0.0
         chat_kind = await self._find_kind(chat)
         indexes = 3 if chat_kind == "direct" else 2
@@ -204,7 +204,8 @@ class Restorer:
             )
             if rows == await self._manifests.list_covering(chat, first, last):
                 return units
-            # Since the read, a change was merged into the segment and its item was removed.
+            # Since the read, a change has been merged into a segment, and its item has been
+            # removed. Read the page again.
 
     async def _find_kind(self, chat: ChatId) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Reader of the Stream of table `messages`, for TTL removals (`workers.archive.ttl_removals`).
+"""Reads the Stream of table `messages` to check TTL removals (`workers.archive.ttl_removals`).
 
 ::
 
@@ -43,8 +43,8 @@ log = structlog.get_logger()
 STREAM_POLL_S = 5.0
 
 PAGES_AT_ONCE_MAX: Final = 8  # per process
-CHECKPOINT_S: Final = 5.0  # interval of checkpoints, while there is much to read
-READ_S: Final = 0.2  # AWS limit: five reads per second and shard
+CHECKPOINT_S: Final = 5.0  # checkpoint interval while there are records to read
+READ_S: Final = 0.2  # AWS limit: five reads per second per shard
 
 
 class StreamReader:
@@ -90,14 +90,15 @@ class StreamReader:
 
         Raises:
             Unavailable: DynamoDB does not respond.
-            ConfigError: the table has no stream, or permission is missing.
+            ConfigError: the table has no Stream, or permission is missing.
         """
         self._tasks = {name: task for name, task in self._tasks.items() if not task.done()}
         now = self._clock.time()
         if now - self._seen_s >= self._lease_s / 3:
             await self._rows.put_reader(self._name, now)
             self._seen_s = now
-        # The order matters: if the end of a parent is recorded, the later list has its children.
+        # The order matters: a list of shards that is read after a parent's end was recorded
+        # includes the children.
         state = await self._rows.get_state(now)
         listed = await self._streams.list_shards()
         wanted = plan(listed, state.progress, state.readers, self._name, int(now * 1000))
@@ -168,7 +169,7 @@ class _ShardReader:
         self._shard = shard
         self._hold = hold
         self._is_done = False
-        self._has_more = False  # records beyond the checkpoint
+        self._has_more = False  # records have been read since the last checkpoint
         self._saved_at = reader._clock.monotonic()
 
     async def run(self) -> None:
@@ -247,7 +248,7 @@ async def run_stream(container: StorageContainer, owner: str) -> None:
     """Read the Stream until cancelled.
 
     Raises:
-        ConfigError: the endpoint of Streams is not a URL.
+        ConfigError: the Streams endpoint is not a URL.
     """
     settings = container.settings
     async with open_dynamodb_streams(settings.warm) as client:

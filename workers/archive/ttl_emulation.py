@@ -2,7 +2,7 @@
 
 An item whose `ttl` has passed is removed if its message has expired, or if the archive contains its
 current revision. Any other item stays until it is archived. Each pass reads the whole table, so
-this is for small tables. An item is removed only if it is unchanged.
+this is for small tables. An item is removed only if it has not changed since it was read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ExpirySweeper:
         self._lease = container.make_lease("expiry", owner, LEASE_S)
 
     async def run(self) -> None:
-        """Make passes until cancelled.
+        """Run passes until cancelled.
 
         Raises:
             Unavailable: a store is unavailable; restart the worker.
@@ -41,7 +41,7 @@ class ExpirySweeper:
         """Remove items as TTL would; return the number removed.
 
         Guarantees:
-            Idempotent. An item that changed since it was read stays.
+            Idempotent. An item that has changed since it was read is kept.
         """
         removals, count = self._container.get(ArchiveContainer).removals, 0
         async for page in removals.items.iter_expired(self._container.clock.time()):
@@ -62,5 +62,5 @@ class ExpirySweeper:
 
 
 async def run_expiry(container: StorageContainer, owner: str) -> None:
-    """Make passes until cancelled. Raises Unavailable if a store is down."""
+    """Run passes until cancelled. Raises Unavailable if a store is down."""
     await ExpirySweeper(container, owner).run()

@@ -1,4 +1,4 @@
-"""Check of TTL removals from table `messages`; wrongly removed items are restored.
+"""Checks TTL removals from table `messages`, and restores items that were removed too early.
 
 ::
 
@@ -88,7 +88,7 @@ class RemovalClassifier:
             try:
                 entries = await self._objects.read(rows[0])
             except (CorruptData, IndexError):
-                continue  # the object was replaced since the lookup, or is lost
+                continue  # the object has been replaced since the lookup, or is lost
             return entries[message.seq - rows[0].first].rev >= message.rev
         return False
 
@@ -121,7 +121,7 @@ class RemovalHandler:
     settle_s: float
 
     async def handle(self, removed: Sequence[Item]) -> None:
-        """Restore the removed items that must still exist.
+        """Restore the removed items that should not have been removed.
 
         Guarantees:
             Idempotent: an equal or newer item is kept.
@@ -141,12 +141,12 @@ class RemovalHandler:
             outcome = await self.classifier.classify(message)
             if outcome == "missing":
                 if message.kind in MESSAGE_CHANGE_KINDS:
-                    message = await self.items.load(item)  # its text changes another message
+                    message = await self.items.load(item)  # its body changes another message
                 missing.setdefault(message.chat, []).append((item, message))
             else:
                 metrics.STREAM_REMOVALS.labels(outcome).inc()
         for chat, removals in missing.items():
-            # Record the chat first, because the archive worker visits recorded chats.
+            # Record the chat first: the archive worker must find the restored items after a crash.
             await self.manifests.record_late(chat, int(self.clock.time() * 1000))
             failpoint("stream.before_put_back")
             await self._restore(chat, removals)

@@ -2,8 +2,8 @@
 
 For each partition, one process holds the lease and scans its part of table `directory` for chats
 that are due. The lease only prevents duplicate work; conditional writes prevent loss and duplicates
-(`workers.archive.archiver`). Each pass also processes chats whose archived entries changed. The
-same processes check TTL removals, with the Stream reader, or replace TTL where it does not exist.
+(`workers.archive.archiver`). Each pass also processes chats whose archived entries have changed.
+The same processes check TTL removals by reading the Stream, or emulate TTL on servers without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
-# A change is written within `persist.write_timeout_s` after its record; clocks may differ.
+# A change is written within `persist.write_timeout_s` after its late record. Allows for clock
+# differences.
 LATE_SETTLE_S: Final = 60.0
 
 
@@ -114,7 +115,7 @@ class ArchiveWorker:
 
 @contextlib.contextmanager
 def _skip_failed_chat(chat: str) -> Iterator[None]:
-    """Suppress and log the error of a chat that cannot be archived: other chats must not wait."""
+    """Log the error if a chat cannot be archived, and continue, so that other chats do not wait."""
     try:
         yield
     except Conflict:
@@ -145,7 +146,7 @@ async def run_archive(container: StorageContainer, owner: str) -> None:
             )
             group.create_task(sweep, name="expiry")
         elif settings.archive.removal == "ttl" or settings.warm.stream:
-            # Also if TTL removal was disabled, because older items still have a `ttl`.
+            # Needed even after TTL removal has been disabled: older items still have a `ttl`.
             read = run_with_restarts(
                 container.hot, "stream", 0, lambda _: run_stream(container, owner)
             )

@@ -85,7 +85,7 @@ class _Copy(NamedTuple):
     read_at_s: float
     changed: int
     rev: int
-    number: int  # `_reads_begun` when this read began: 1 for the first read
+    number: int  # ordinal number of this read: 1, 2, 3 …
 
 
 _NO_COPY: Final = _Copy(Layouts(), -1, float("-inf"), 0, 0, 0)

@@ -1,7 +1,7 @@
 """Table provisioning: creates the tables and checks existing ones against the definitions.
 
-New tables get the newest schema version, which is recorded in `directory`. Missing indexes of older
-tables are only added by `chatserver migrate`.
+New tables get the newest schema version, which is recorded in `directory`. Only `chatserver
+migrate` adds missing indexes to older tables.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def apply_tables(
     timeout_s: float = APPLY_TIMEOUT_S,
     poll_s: float = POLL_S,
 ) -> list[Change]:
-    """Create the four tables as defined by the settings, and report each of them.
+    """Create the four tables as defined by the settings, and return what was done for each.
 
     Guarantees:
         Idempotent: a second call changes nothing. Concurrent calls are safe.
@@ -77,7 +77,7 @@ async def apply_tables(
 async def find_problems(
     client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
 ) -> list[str]:
-    """Return a table's differences from the definition that `apply_tables` does not fix."""
+    """Return how a table differs from its definition, except for what `apply_tables` fixes."""
     name = table.name_in(settings)
     return [
         *_find_differences(table, name, description),
@@ -95,7 +95,7 @@ async def _find_table(client: DynamoClient, name: str) -> dict[str, Any] | None:
 
 
 def _find_differences(table: Table, name: str, description: dict[str, Any]) -> list[str]:
-    """Return the differences from the definition that cannot be changed in an existing table."""
+    """Return differences from the definition that cannot be fixed in an existing table."""
     types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
     problems: list[str] = []
 
@@ -204,7 +204,7 @@ def build_projection(index: Index) -> dict[str, Any]:
     return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.includes)}
 
 
-# Handlers of TTL removals only need the old image.
+# The Stream is read only to handle TTL removals, which need only the old image.
 _STREAM: Final = {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
 
 

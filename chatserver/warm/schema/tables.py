@@ -12,7 +12,7 @@ Attribute names are defined only here and in `chatserver.warm.schema.directory_a
 
 Indexes contain only keys, and `expires_at`, by which expired messages are filtered. A write then
 costs one unit per index, whatever the body size. Readers get keys from the index and items from the
-table, so they never return an outdated copy. `by_member` contains only keys, so updating a read
+table, so they never return outdated items. `by_member` contains only keys, so updating a read
 marker does not write to it.
 
 `status` has the same partition key as the table, but is a global index: a local one would limit a
@@ -56,16 +56,16 @@ class MessageField:
     REACTIONS: Final = "reactions"  # user to emoji
     DELETED: Final = "deleted"  # the body is deleted, the item is kept
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970: when the message expires
-    TTL: Final = "ttl"  # seconds since 1970: DynamoDB may remove the item
+    TTL: Final = "ttl"  # seconds since 1970: when DynamoDB may remove the item
     ATTACHMENTS: Final = "attachments"  # JSON, as sent to clients
     FILES_OF: Final = "files_of"  # the chat id, on messages with attachments
     AI: Final = "ai"  # JSON: the model, the outcome and the token counts of an AI response
-    AUTHOR: Final = "author"  # markers: the message's sender, not in any index
+    AUTHOR: Final = "author"  # expiry markers: the message's sender, not in any index
     COPY: Final = "copy"  # legal hold copies: the message as JSON
-    ENDS: Final = "ends"  # markers: the message's `expires_at`, not read by TTL
+    ENDS: Final = "ends"  # expiry markers: the message's `expires_at`, not read by TTL
     SUM: Final = "sum"  # checksum of the message, see `chatserver.warm.messages.checksums`
     RESTORED: Final = "restored"  # restored items: end of the restore, seconds since 1970
-    SHREDDED: Final = "shredded"  # the body is lost: its encryption key was deleted
+    SHREDDED: Final = "shredded"  # the body cannot be decrypted: its data key was deleted
     PINNED: Final = "pinned"  # the message is pinned; see `chatserver.features.pins.warm`
 
 
@@ -81,9 +81,9 @@ class SessionField:
     DELETED: Final = "delete_time"  # milliseconds since 1970; absent while the session is active
     # Memory items
     ENTRIES: Final = "entries"  # JSON: what the companion remembers
-    CURSORS: Final = "cursors"  # JSON: the last message read of each session
+    CURSORS: Final = "cursors"  # JSON: the last message read from each session
     SINCE: Final = "since"  # milliseconds since 1970: earlier messages are not remembered
-    OFF: Final = "off"  # true: the user switched remembering off
+    OFF: Final = "off"  # true: the user has turned memory off
     REV: Final = "rev"  # 1, 2, 3 …: each write requires the previous revision
     TTL: Final = "expires_at"  # seconds since 1970
 
@@ -103,7 +103,7 @@ class SocialField:
     CONTENT: Final = "content"
     IMAGE: Final = "image"  # key of an attachment
     CREATED: Final = "created"  # milliseconds since 1970
-    EDITED: Final = "edited"  # milliseconds since 1970; absent if the post was never edited
+    EDITED: Final = "edited"  # milliseconds since 1970; absent if the post has not been edited
     AT: Final = "at"  # likes: milliseconds since 1970
     N: Final = "n"  # posts: number of likes
     BATCH: Final = "batch"  # counts: the newest queue entry included in them
@@ -130,14 +130,14 @@ class DirectoryField:
     MEMBERS: Final = "members"  # chats: number of members
     USERS: Final = "users"  # direct chats: both users
     CHANGE: Final = "change"  # chats: the last change, until it is applied in Redis
-    UNSTORED: Final = "unstored"  # chats: changes whose entries may not be stored yet
-    DUE_TS: Final = "due_ts"  # chats: archiving is due when messages of this ts are old
+    UNSTORED: Final = "unstored"  # chats: changes whose entries may not have been stored yet
+    DUE_TS: Final = "due_ts"  # chats: archiving is due when messages with this ts are old enough
     LARGE: Final = "large"  # chats: the version at which it became a large chat, or 0
     ROLE: Final = "role"
     JOINED: Final = "joined"  # chat seq
     READ: Final = "read"  # chat seq
     RECEIVED: Final = "received"  # chat seq
-    HIDDEN: Final = "hidden"  # seqs that the member deleted for themselves
+    HIDDEN: Final = "hidden"  # seqs of messages that the member has deleted for themselves
     MUTED_UNTIL: Final = "muted_until"  # members: seconds since 1970, 0 means forever
     PERIODS: Final = "periods"  # members: earlier periods of membership, "3-10,20-31"
     LEFT: Final = "left"  # former members: chat seq of the entry that ended the membership
@@ -145,7 +145,7 @@ class DirectoryField:
     STORED: Final = "stored"  # former members: the chat's stored seq at that time
     SLOW_S: Final = "slow_s"  # chats: slow mode
     RETENTION_S: Final = "retention_s"  # chats: message lifetime
-    BLOCKED: Final = "blocked"  # direct chats: the users who block the other one
+    BLOCKED: Final = "blocked"  # direct chats: which of the users block the other
     REASON: Final = "reason"  # reports
     AUTHOR: Final = "author"  # bans: the user who banned
     RESOLVED_BY: Final = "resolved_by"  # reports
@@ -153,7 +153,8 @@ class DirectoryField:
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970, of items with TTL
     ABOUT: Final = "about"  # users: their own description
     BANNED: Final = "banned"  # users: milliseconds since 1970; absent if not banned
-    BEFORE: Final = "before"  # users: tokens issued up to this time (s since 1970) are invalid
+    # Users: tokens that belong to no login are invalid if issued up to this time (s since 1970).
+    BEFORE: Final = "before"
     HASH: Final = "hash"  # passwords: argon2id with its parameters
     CHANGED: Final = "changed"  # passwords: milliseconds since 1970
     SEED: Final = "seed"  # logins: seed of the refresh tokens, base64url
@@ -168,7 +169,7 @@ class DirectoryField:
     SCOPES: Final = "scopes"  # keys
     ERASED: Final = "erased"  # erased users: milliseconds since 1970
     RECEIPT: Final = "receipt"  # erased users: the erasure job
-    # Users: false until a login ends or a block is made, in either direction. Missing: unknown.
+    # Users: false until a login ends or a block in either direction is added. Missing: unknown.
     RESTRICTED: Final = "restricted"
     WORDS: Final = "words"  # users who can be found by name: their search words
 
@@ -248,14 +249,14 @@ class FileField:
     WIDTH: Final = "width"
     HEIGHT: Final = "height"
     THUMB: Final = "thumb"  # a thumbnail exists
-    LOOKED_AT: Final = "looked_at"  # the file was inspected; no thumbnail will be added later
+    LOOKED_AT: Final = "looked_at"  # the file has been inspected; no thumbnail will be added later
     REV: Final = "rev"  # number of writes
     UPLOADS: Final = "uploads"  # users: number of files not yet in a message
     BYTES: Final = "bytes"  # users: total size of these files
 
 
 class CompanionField:
-    """Attributes of companions' versions, in `directory`."""
+    """Attributes of companion versions, in `directory`."""
 
     NAME: Final = "name"
     VERSION: Final = "version"
@@ -270,7 +271,7 @@ class CompanionField:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """Key attributes of a table or index. `sort` is None if there is no sort key."""
+    """The key attributes of a table or index. `sort` is None if there is no sort key."""
 
     partition: str
     sort: str | None
@@ -285,7 +286,7 @@ class Key:
 class Index:
     """A global secondary index. It projects its key, the table's key and `includes`.
 
-    `since` is the number of the migration that adds the index; 0: it is in the first schema.
+    `since` is the number of the migration that adds the index, or 0 if the first schema has it.
     """
 
     name: str
@@ -303,7 +304,7 @@ class Table:
     indexes: tuple[Index, ...] = ()
     numbers: frozenset[str] = frozenset()
     expiry: str | None = None
-    expiry_before: str | None = None  # TTL attribute before a migration
+    expiry_before: str | None = None  # previous TTL attribute, if a migration changes it
     is_streamed: bool = False
 
     def get_type(self, attribute: str) -> Literal["S", "N"]:

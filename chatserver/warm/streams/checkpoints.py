@@ -1,4 +1,4 @@
-"""Stream checkpoints and shard leases, for the Stream of table `messages`.
+"""Checkpoints and shard leases for the Stream of table `messages`.
 
 Owns, in table `directory`:
 
@@ -8,8 +8,8 @@ Owns, in table `directory`:
 
 A reader holds the lease of a shard while it reads the shard. Each holder gets a higher fencing
 token (`turn`). A checkpoint with a lower token is rejected, so a reader that was paused for longer
-than its lease cannot write one. The next holder handles the same records again, so handling must be
-idempotent.
+than its lease cannot write one. The next holder processes the same records again, so processing
+must be idempotent.
 
 The item of a completed shard is kept for a week, longer than DynamoDB lists the shard. The item of
 an incomplete shard is kept forever, so that the loss of unread records is detected.
@@ -114,8 +114,8 @@ class StreamRows:
     ) -> ShardLease | None:
         """Claim a shard; return None if another reader holds it, or if the shard is complete.
 
-        `read_to_ms` is the time up to which the parent was read (None: `now`). It becomes the
-        progress of a shard that has none.
+        `read_to_ms` is the time up to which the parent has been read (None: `now`). A shard without
+        progress starts with this time.
         """
         now_ms = int(now * 1000)
         sets = "#holder = :holder, #until = :until, #read = if_not_exists(#read, :from)"
@@ -204,7 +204,7 @@ class StreamRows:
             raise LeaseLost(f"shard {hold.name}: claimed by another reader") from exc
 
     async def close(self, progress: ShardProgress, now: float) -> bool:
-        """Mark a shard that no longer exists as complete; return False if it already was."""
+        """Mark a shard that no longer exists as complete; return False if it was already."""
         request = {
             "TableName": self._table,
             "Key": _key(_SHARD + progress.name),

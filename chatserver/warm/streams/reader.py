@@ -1,8 +1,8 @@
 """Reader of the Stream of table `messages`: shards and records.
 
-DynamoDB keeps a record for 24 hours. It may replace a shard by child shards at any time, and does
-so at least every few hours. If a table's stream was disabled and enabled again, the table has two
-streams for a day.
+DynamoDB keeps a record for 24 hours. It may replace a shard with child shards at any time, and does
+so at least every few hours. If a table's Stream is disabled and then enabled again, the table has
+two Streams for a day.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chatserver.warm.dynamo.tenancy import Tenancy
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.streams.shard_lineage import Shard
 
-STREAMS_MAX: Final = 100  # per page; a table has one stream, and old ones for a day
+STREAMS_MAX: Final = 100  # per page; a table has one Stream, and disabled Streams for a day
 SHARDS_MAX: Final = 100_000
 RECORDS_MAX: Final = 1000  # per page; the AWS limit is 1000 and 1 MB
 _TTL: Final = {"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}
@@ -39,7 +39,7 @@ class RecordPage(NamedTuple):
 
 
 class Streams:
-    """Client of the table's Stream."""
+    """Reads the shards and records of the table's Stream."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -47,10 +47,10 @@ class Streams:
         self._tenancy = Tenancy(settings) if settings.tenant else None
 
     async def list_shards(self) -> list[Shard]:
-        """Return the shards that may still have records, from all streams of the table.
+        """Return the shards that may still have records, from all of the table's Streams.
 
         Raises:
-            TableMissing: the table has no stream.
+            TableMissing: the table has no Stream.
         """
         arns: list[str] = []
         request: dict[str, Any] = {"TableName": self._table, "Limit": STREAMS_MAX}
@@ -71,7 +71,7 @@ class Streams:
             try:
                 response = await self._client.call("describe_stream", request)
             except TableMissing:
-                return []  # an old stream that was just deleted
+                return []  # a disabled Stream that has just been deleted
             description = response["StreamDescription"]
             shards += [
                 Shard(shard["ShardId"], shard.get("ParentShardId"), arn)
@@ -87,7 +87,7 @@ class Streams:
         """Return an iterator after sequence number `after` (None: at the start of the shard).
 
         Raises:
-            StreamTrimmed: records after `after` were trimmed.
+            StreamTrimmed: records after `after` have been trimmed.
             TableMissing: the shard no longer exists.
         """
         request = {
@@ -108,7 +108,7 @@ class Streams:
 
         Raises:
             IteratorExpired: open a new iterator.
-            StreamTrimmed: the records were trimmed.
+            StreamTrimmed: the records have been trimmed.
         """
         response = await self._client.call(
             "get_records", {"ShardIterator": iterator, "Limit": RECORDS_MAX}
@@ -119,7 +119,7 @@ class Streams:
         return RecordPage(records, response.get("NextShardIterator"))
 
     def _remove_foreign_item(self, record: Record) -> Record:
-        """Return `record`, without the removed item if that belongs to another tenant."""
+        """Return `record`, without its removed item if the item belongs to another tenant."""
         if self._tenancy is None or record.removed is None:
             return record
         return record._replace(removed=self._tenancy.find_own(self._table, record.removed))
@@ -128,8 +128,8 @@ class Streams:
 def _decode_record(raw: dict[str, Any]) -> Record:
     change = raw["dynamodb"]
     created: datetime | None = change.get("ApproximateCreationDateTime")
-    # Only TTL removals have an identity. One without attributes is treated as a TTL removal too,
-    # because an unnecessary check of a record costs little.
+    # Only TTL removals have a user identity. An identity that lacks attributes also counts as TTL's,
+    # because checking an item unnecessarily costs little.
     identity: dict[str, str] | None = raw.get("userIdentity")
     is_by_ttl = (
         raw["eventName"] == "REMOVE"

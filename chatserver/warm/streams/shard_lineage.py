@@ -1,8 +1,8 @@
-"""Shard lineage: the reading order of a Stream's shards, and their distribution over readers. No
-I/O.
+"""Shard lineage: the order in which a Stream's shards are read, and their distribution over
+readers. No I/O.
 
 When a shard ends, its child shards continue it. Changes to an item in the parent precede those in a
-child, so a shard may only be read when its parent is completely read or no longer exists.
+child, so a shard may only be read once its parent has been read completely or no longer exists.
 
 Only leases assign shards to readers (`chatserver.warm.streams.checkpoints`). `plan` returns the
 next actions of one reader, so that shards are balanced over the live readers.
@@ -14,7 +14,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-# DynamoDB keeps records for 24 hours. If a shard is missing before that, the list is incomplete.
+# DynamoDB keeps records for 24 hours. If a shard is missing earlier, the list of shards is
+# incomplete.
 KEPT_MS: Final = 24 * 3_600_000
 SLACK_MS: Final = 3_600_000
 
@@ -46,7 +47,7 @@ class ShardProgress(NamedTuple):
     """Progress of a shard.
 
     `place` is the sequence number of the last processed record, and `read_to_ms` the time up to
-    which the shard was read. `holder` is the reader that holds the shard's lease, or None.
+    which the shard has been read. `holder` is the reader that holds the shard's lease, or None.
     """
 
     name: str
@@ -79,8 +80,9 @@ def plan(
     """Return the next actions of reader `me`. `readers` are the live readers.
 
     Guarantees:
-        A shard is claimed only if its parent is complete, is lost, or does not exist any more.
-        While the set of readers is stable, readable shards are distributed evenly among them.
+        A shard is claimed only if its parent is complete, is lost, or no longer exists.
+        While the set of readers is stable, readable shards are distributed evenly among the
+        readers.
     """
     names = {shard.name for shard in listed}
     missing = [shard for name, shard in progress.items() if name not in names and not shard.is_done]

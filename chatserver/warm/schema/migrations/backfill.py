@@ -2,12 +2,12 @@
 
 A segment is read page by page. The items of a page are repaired concurrently, then a checkpoint is
 written. Resumable: after a crash, the next run continues from the last checkpoint and skips items
-that are already repaired. Reads are strongly consistent, so only items that are written after their
-page was read are missed.
+that are already repaired. Reads are strongly consistent, so a run misses only items that are
+written after their page was read.
 
 A repair is written on the condition that the item exists and that its `rev` and the attributes to
-change are unchanged. If the condition fails, the item is read and evaluated again. So no newer
-write is overwritten, and an item is repaired once, even if the response to the write is lost.
+change are unchanged. If the condition fails, the current item is evaluated again. So no newer write
+is overwritten, and an item is repaired only once, even if the response to the write is lost.
 """
 
 from __future__ import annotations
@@ -170,10 +170,10 @@ async def repair_item(
 
     Guarantees:
         Idempotent. A newer write is never overwritten, and a deleted item is not created again.
-        Cancellation: safe; the item may or may not be repaired.
+        Cancellation: safe; the item may or may not have been repaired.
 
     Raises:
-        Unavailable: the item may or may not be repaired.
+        Unavailable: the item may or may not have been repaired.
     """
     key = {name: item[name] for name in table.key.names}
     for _ in range(TRIES_MAX):
@@ -193,7 +193,7 @@ async def repair_item(
 
 
 def build_update(item: Item, repair: Repair) -> dict[str, Any]:
-    """Return the update for a repair, on the condition that `item` is still up to date."""
+    """Return the update for a repair, conditional on `item` still being up to date."""
     names: dict[str, str] = {"#rev": MessageField.REV}
     values: Item = {":rev": item[MessageField.REV]}
     conditions, sets, removes = ["#rev = :rev"], [], []

@@ -22,7 +22,7 @@ SAMPLE_SEGMENTS: Final = 32
 SAMPLE_ITEMS: Final = 32
 WRITE_UNIT_BYTES: Final = 1024
 READ_UNIT_BYTES: Final = 4096
-INDEX_WRITE_UNITS: Final = 1.0  # indexes project little more than keys: an entry is below 1 KB
+INDEX_WRITE_UNITS: Final = 1.0  # index entries contain little more than keys: less than 1 KB
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Estimate:
 async def estimate(
     client: DynamoClient, settings: Warm, migrations: Sequence[Migration]
 ) -> list[Estimate]:
-    """Estimate the costs of migrations.
+    """Estimate the cost of each migration.
 
     Guarantees:
         Cost: one DescribeTable per migration. For a migration that scans a table, also 32 reads of
@@ -53,7 +53,7 @@ async def estimate(
     for migration in migrations:
         result = await _estimate(client, settings, migration)
         if migration.repair in repairs:
-            # This is a second pass; the first one will have repaired the items.
+            # This is the second pass of a repair; the first pass will have repaired the items.
             result = dataclasses.replace(result, share=0.0, write_units=0.0)
         if migration.repair is not None:
             repairs.add(migration.repair)
@@ -93,7 +93,7 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
 
 
 async def _sample(client: DynamoClient, name: str, segment: int) -> tuple[list[Item], bool]:
-    """Return `(items, is_complete)`: the first items of a segment, and whether these are all."""
+    """Return the first items of a segment, and whether the segment has no more items."""
     request = {
         "TableName": name,
         "Segment": segment,
@@ -105,7 +105,7 @@ async def _sample(client: DynamoClient, name: str, segment: int) -> tuple[list[I
 
 
 def compute_item_size(item: Item) -> int:
-    """Return the approximate size of an item in bytes as DynamoDB counts it: names and values."""
+    """Return an item's approximate size in bytes, as DynamoDB counts it: names and values."""
     return sum(len(name.encode()) + _compute_value_size(value) for name, value in item.items())
 
 

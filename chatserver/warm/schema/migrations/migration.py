@@ -22,9 +22,10 @@ class Repair:
 class Migration:
     """One step of the schema change `change`.
 
-    `repair` takes an item with the attributes `reads` and returns the changes that it needs. Fills
-    have a `repair`, and so do contracts, which make a second pass. `expiry` is the new TTL
-    attribute, if it changes. `oldest` is the minimum schema version of processes afterwards.
+    `repair` takes an item with the attributes in `reads`, and returns the changes that the item
+    needs, if any. Fills have a `repair`, and so do contracts, which make a second pass. `expiry` is
+    the new TTL attribute, if it changes. `oldest` is the minimum schema version of processes after
+    the migration.
     """
 
     number: int

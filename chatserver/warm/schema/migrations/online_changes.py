@@ -1,12 +1,12 @@
-"""Online changes of a table: creation of an index, and change of the TTL attribute.
+"""Online table changes: creating an index and changing the TTL attribute.
 
 DynamoDB backfills a new index while the table remains in use. On AWS, this takes minutes, or hours
 for a large table. A table can only get one index at a time.
 
 The TTL attribute cannot be changed in one call: TTL is disabled, then enabled with the new
 attribute. AWS takes up to an hour for each step and rejects the second step until the first is
-done. No item expires in between. Both changes poll the table's state and continue from it, so a
-restarted run is safe.
+done. In between, TTL deletes no items. Both functions poll the table's state and continue from it,
+so it is safe to restart a run.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ async def start_index(client: DynamoClient, table: Table, index: Index, settings
     try:
         await client.call("update_table", request)
     except Conflict:
-        # Another process, or an attempt whose response was lost, may have started the index.
-        # Otherwise, `wait_for_index` times out.
+        # Another process, or an earlier attempt whose response was lost, may already be creating
+        # the index. Otherwise, `wait_for_index` times out.
         return
 
 
@@ -124,7 +124,7 @@ async def change_ttl_attribute(
     report: Callable[[str], None],
     subject: str,
 ) -> None:
-    """Change the TTL attribute to `attribute`, and wait until it is active.
+    """Change the TTL attribute to `attribute`, and wait until TTL uses it.
 
     The caller sets a deadline.
 

@@ -8,9 +8,9 @@
               ─► wait until none is left ─► scan the table
               ─► switch the TTL attribute, if it changes             ─► version = number
 
-A contract runs only if the run names its number, and never together with other migrations. Runs are
-resumable after a crash at any point: each step continues from the current state. A restarted run
-whose contract is complete does not continue with the next contract.
+A contract runs only if it is requested by number, and never together with other migrations. After a
+crash at any point, a run can be restarted: each step continues from the current state. If the
+requested contract is already complete, a run does not continue with the next one.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ class MigrationRunner:
         """Run the pending migrations and return the resulting schema.
 
         Guarantees:
-            Idempotent and resumable. A run waits for a concurrent one, and fails if that does not
-            end in time.
+            Idempotent and resumable. A run waits for a concurrent run, and fails if that run does
+            not end in time.
 
         Raises:
-            Conflict: a contract was requested, but there is none of that number, processes of
-                older releases are running, or another migration must run first.
+            Conflict: a contract was requested, but no contract has this number, processes of older
+                releases are running, or another migration must run first.
             Unavailable: DynamoDB does not respond, an index is not ready in time, or another run is
                 in progress; run it again.
         """
@@ -126,7 +126,7 @@ class MigrationRunner:
         if migration is None or migration.kind != "contract":
             contracts = [str(key) for key in numbered if numbered[key].kind == "contract"]
             raise Conflict(
-                f"contract: {number} is not one; the contracts are {', '.join(contracts) or 'none'}"
+                f"migration {number} is not a contract; contracts: {', '.join(contracts) or 'none'}"
             )
         if number <= state.version:
             self._report.print_line(f"{migration.title}: done already")
@@ -210,7 +210,7 @@ class MigrationRunner:
                 )
             await self._schema.raise_state(SchemaState(state.version, migration.oldest))
             failpoint("migrate.after_older_rejected")
-        # A process that is starting now detects the change at its next check and stops.
+        # A process that is starting right now detects the change at its next check, and stops.
         timeout_s = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
         subject = f"{migration.title}: older processes to end"
         async with self._client.deadline(timeout_s, subject):

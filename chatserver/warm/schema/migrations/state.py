@@ -1,4 +1,4 @@
-"""Migration state: progress of migrations and the lock of the running one.
+"""Migration state: each migration's progress, and the lock of the current run.
 
 Owns, in table `directory`, in addition to `chatserver.warm.schema.active_version`:
 
@@ -31,7 +31,7 @@ from chatserver.warm.schema.active_version import build_key
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
-MIGRATE_LEASE_S = 30.0  # another run replaces a dead one after this time
+MIGRATE_LEASE_S = 30.0  # if a run dies, another run can take the lock after this time
 
 LOCK: Final = "lock"
 POLL_S: Final = 0.2
@@ -77,7 +77,7 @@ class MigrationRows:
     async def claim(self, holder: str, now: float) -> int | None:
         """Acquire the lock and return its fencing token, or None while another process holds it."""
         request = self._make_lock_update(holder, now)
-        # We may hold it already: an earlier attempt whose response was lost.
+        # This holder may already have the lock: the response to an earlier attempt may be lost.
         request["ConditionExpression"] = (
             "attribute_not_exists(#until) OR #until <= :now OR #holder = :holder"
         )
@@ -184,7 +184,7 @@ class MigrationRows:
     # Segments.
 
     async def get_segment(self, migration: int, number: int) -> Segment:
-        """Return the progress of a segment, zero if it has not started. Strongly consistent."""
+        """Return the progress of a segment, even if it has not started. Strongly consistent."""
         item = await self._find(segment_key(migration, number))
         if item is None:
             return Segment(number)
@@ -251,7 +251,7 @@ async def run_locked(
             finally:
                 renewal.cancel()
     finally:
-        with contextlib.suppress(Unavailable):  # the lease then expires by itself
+        with contextlib.suppress(Unavailable):  # if this fails, the lock expires by itself
             await rows.release(holder)
 
 

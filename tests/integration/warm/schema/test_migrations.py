@@ -191,7 +191,7 @@ async def test_contract_is_refused_while_older_processes_run_and_without_its_opt
     clock, settings, client = JumpClock(), tables.settings, tables.client
     with pytest.raises(Conflict, match="2 thread-index must run first"):
         await migrate_up(tables, CONTRACT_4)
-    with pytest.raises(Conflict, match="contract: 3 is not one; the contracts are 4, 5"):
+    with pytest.raises(Conflict, match="migration 3 is not a contract; contracts: 4, 5"):
         await migrate_up(tables, Options(contract=3))
     version, lines = await migrate_up(tables)
     assert version == 3
