@@ -183,7 +183,7 @@ class RepairWorker:
         await self._record_delivered(chat, audience.top)
 
     async def _record_delivered(self, chat: ChatId, upto: Seq) -> None:
-        # Let the notifications be sent first, in this event loop iteration.
+        # Yield once, so that the notifications are sent first.
         await asyncio.sleep(0)
         await self._container.undelivered_chats.finish([(chat, upto)])
         metrics.REPAIRED.inc()

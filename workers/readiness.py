@@ -1,4 +1,4 @@
-"""Readiness of workers for ``/readyz``: periodic checks of Redis and DynamoDB."""
+"""Worker readiness for ``/readyz``: periodic checks of Redis and DynamoDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry of the background workers, including those of features."""
+"""Registry of background workers, including those that features add."""
 
 from __future__ import annotations
 

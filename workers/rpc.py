@@ -2,12 +2,12 @@
 
 At most `CALLS_IN_FLIGHT_MAX` calls run at once, and at most `CALLS_OF_USER_MAX` for one user. Other
 calls wait in this process. Users are served round-robin, and a call whose caller has timed out is
-skipped. At most `WAITING_OF_USER_MAX` calls of a user wait; further ones are `rate_limited`. This
-process takes at most `TAKEN_MAX` calls from the stream at a time.
+skipped. At most `WAITING_OF_USER_MAX` calls per user wait; further calls fail with `rate_limited`.
+This process takes at most `TAKEN_MAX` calls from the stream at a time.
 
-Bulk calls (more than `FEW_USERS` users) run one at a time, with a pause of the same duration after
-each, so they use at most half of the capacity. At most `BULK_WAITING_MAX` of them wait; further
-ones are `rate_limited`.
+Bulk calls (more than `FEW_USERS` users) run one at a time, with a pause of up to
+`BULK_PAUSE_S_MAX` after each, as long as the call took. At most `BULK_WAITING_MAX` bulk calls wait;
+further calls fail with `rate_limited`.
 
 Operations are idempotent, so a call that is lost with this process can be retried. On shutdown,
 calls that have not started are rejected.
@@ -84,7 +84,7 @@ class RpcWorker:
         self._queued: set[asyncio.Task[None]] = set()  # tasks without a slot
 
     async def run(self) -> None:
-        """Serve calls until cancelled; then wait up to 2 s for the calls that are running.
+        """Serve calls until cancelled; then wait up to 2 s for running calls.
 
         Raises:
             Unavailable: Redis is unavailable.
@@ -185,7 +185,7 @@ class RpcWorker:
                     is_host=operation.is_host,
                 )
                 if info.large:
-                    # No inbox gets its entries, so members must be notified of the chat.
+                    # Entries of a large chat go to no inbox, so members must be notified of it.
                     await self._container.membership_propagation.finish(ChatId(info.chat))
                 return _encode(info)
             case rpc.ChangeChat():

@@ -42,8 +42,9 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     """Run the named workers until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: a setting or a name is wrong, or credentials or tables are missing.
-        Unavailable: Redis is unavailable at the start.
+        ConfigError: a setting is invalid, a worker is unknown, or credentials or tables are
+            missing.
+        Unavailable: Redis is unavailable at startup.
     """
     workers = list_workers()
     unknown = [name for name in names if name not in workers]

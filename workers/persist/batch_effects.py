@@ -3,7 +3,7 @@
 If a change and its message are written in the same call, the change is applied to the message in
 memory, so the message is written once. Other changes are grouped by message and applied after all
 entries are stored, because until then Redis may lose a change and assign its seq to another entry.
-Exception: a text that was deleted or replaced before it was stored is never written.
+Exception: text that was deleted or replaced before it was stored is never written.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchEffects:
-    """Writes of a batch: first the entries, then changes to entries that are stored."""
+    """The writes for a batch: first the entries, then changes to stored entries."""
 
     writes: list[EntryWrite]
     changes: dict[Place, list[Message]]
     cleared: dict[Place, int]  # edit whose text was removed → seq of the entry that replaced it
-    lost: list[tuple[int, list[Attachment]]]  # seq of a deleted message of the batch, its files
+    lost: list[tuple[int, list[Attachment]]]  # deleted messages in the batch: seq and files
 
 
 def coalesce(writes: Sequence[EntryWrite], batch_size: int) -> BatchEffects:
-    """Apply the changes in `writes`, sorted in commit order and written `batch_size` at a time.
+    """Apply the changes in `writes`, which are in commit order, written `batch_size` at a time.
 
     Guarantees:
         The stored messages do not depend on how the backlog is divided into batches.
@@ -107,7 +107,7 @@ _NAMES = {
 def build_replacement_tombstone(raw: CommittedMessage) -> Message | None:
     """Return the tombstone to store for an entry that cannot be persisted.
 
-    None if not even the chat id can be decoded.
+    Return None if not even the chat id can be decoded.
     """
     head = raw.tail.partition(b'"body":')[0]
     fields = {

@@ -2,15 +2,15 @@
 
 A `Piece` contains the writes for one chat. The days of new messages are recorded first
 (`workers.persist.day_recorder`). Then the entries of all pieces are written, 25 per call, one call
-after the other. So if this process and Redis die together, a chat lacks at most its
-last `WRITE_MAX` entries. After the entries, changes (edits, deletes, reactions) are applied to
-earlier messages, so no message has the effect of an entry that is not stored. If the process dies
-before that, the changes are applied when the chat is loaded
+after the other. So if this process and Redis die together, a chat lacks at most its last
+`WRITE_MAX` entries. After the entries, changes (edits, deletes, reactions) are applied to earlier
+messages, so no message reflects an entry that is not stored. If the process dies before that, the
+changes are applied when the chat is loaded
 (`chatserver.service.messaging.message_change_recovery`).
 
 A writer without retries fails on the first failed write; the caller then writes the pieces one by
 one to find the slow chat. A writer with retries waits with growing, jittered pauses while the lease
-is held. Writing a piece again is idempotent: entries that became dead letters are skipped.
+is held. Writing a piece again is idempotent: entries that have become dead letters are skipped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from workers.persist.day_recorder import DayRecorder
 
 log = structlog.get_logger()
 
-WRITE_MAX = 25  # items of a BatchWriteItem, an AWS limit
+WRITE_MAX = 25  # items per BatchWriteItem: an AWS limit
 BACKOFF_S = 0.05  # doubles with each retry
 BACKOFF_S_MAX = 5.0
 
@@ -70,7 +70,7 @@ class Piece:
 
 
 class Writer:
-    """Writes pieces while the lease is held. `slots` bounds concurrent writes."""
+    """Writes pieces while the lease is held. `slots` limits concurrent writes."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class Writer:
         """Write pieces; return the stored entries: all except dead letters.
 
         Guarantees:
-            Idempotent. Everything is written when this returns; a part may be written if it raises.
+            Idempotent. Everything is written when this returns; some may be written if it raises.
 
         Raises:
-            NotWritten: a write failed; only writers without retries.
+            NotWritten: a write failed, and this writer has no retries.
             LeaseLost: the lease was lost before everything was written.
             ConfigError: a table does not exist or access is denied.
         """
@@ -122,7 +122,7 @@ class Writer:
         return written.result()
 
     async def _copy_held(self, writes: Sequence[EntryWrite]) -> None:
-        """Copy messages of chats under a legal hold that expire or that this batch changes."""
+        """Copy messages of chats under a legal hold, if any expires, or is an edit or a delete."""
         entries = [write.item.message for write in writes]
         risky = {
             entry.chat
@@ -158,7 +158,7 @@ class Writer:
     async def _add_direct_chats(
         self, writes: Sequence[EntryWrite], dead_lettered: Set[tuple[ChatId, int]]
     ) -> None:
-        """Add direct chats to the chat lists of both users when the first message is stored."""
+        """Add each direct chat whose first message is in `writes` to both users' chat lists."""
         directory, notifier = self._container.directory, self._container.device_notifier
         for write in writes:
             message, receiver = write.item.message, write.item.receiver
@@ -179,7 +179,7 @@ class Writer:
             await self._container.directory.add_to_chat_list(chat, user)
 
     def _write_references(self, group: asyncio.TaskGroup, coalesced: BatchEffects) -> None:
-        """Record which files the batch's messages reference, and release those they lost."""
+        """Record which files the batch references, and release the files of deleted messages."""
         for write in coalesced.writes:
             if write.item.message.attachments:
                 keep = functools.partial(self._container.record_files, write.item.message)
@@ -279,7 +279,7 @@ class Writer:
     # retries
 
     async def _write_with_retries(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Call `write`; if it fails, retry with growing pauses if `has_retries`, else raise."""
+        """Call `write`. On failure, retry with growing pauses if `has_retries`; otherwise raise."""
         wait_s = BACKOFF_S
         while True:
             async with self._slots:

@@ -1,19 +1,19 @@
-"""Queues of chats that wait to be persisted: one per chat, served round-robin. No I/O.
+"""Queues of entries that wait to be persisted: one per chat, served round-robin. No I/O.
 
 Theory of operation:
 
 - The persist worker reads the backlog in batches and adds the entries of each chat to the chat's
-  queue. Writers take chunks of at most `CHUNK_MAX` entries of a chat, or of several small chats.
+  queue. Writers take chunks of at most `CHUNK_MAX` entries from one chat or several small chats.
 - At most one writer holds a chat at a time, so the chat's entries are written in order. After a
   chunk, a chat with more entries goes to the end of the line.
 - Chats with a sender that waits for a message to be stored are in a separate priority line.
   Every `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
-- Bound: `bytes_max` of entries in memory, and one batch. The reader waits while the queues are
-  full (`is_full`). Entries that are added beyond the bound stay in the backlog (`Queued.works` is
+- Memory is limited to `bytes_max` of entries plus one batch. The reader waits while the queues are
+  full (`is_full`). Entries added beyond the limit stay only in the backlog (`Queued.writes` is
   None), and the writer loads them.
 
 Invariant: a chunk is the longest prefix of a chat's queue that fits. So if a restarted worker has
-read as far as its predecessor, its first chunk of a chat contains the predecessor's last one.
+read as far as its predecessor, its first chunk of a chat contains the predecessor's last chunk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workers.persist.batch_effects import EntryWrite
 from workers.persist.batch_writer import WRITE_MAX, Piece
 
 CHUNK_MAX = 4 * WRITE_MAX  # entries per chunk
-MARKS_MAX = 64  # read marks of a chat in one chunk
+MARKS_MAX = 64  # read markers of a chat in one chunk
 ORDINARY_EVERY = 4
 WORK_BYTES = 1_000  # overhead of an entry, excluding its text
 
@@ -55,8 +55,8 @@ class Batch:
 class Queued:
     """The entries of one chat in a batch.
 
-    `writes` are the entries that are left, None if they are only in the backlog. `count` is their
-    number, `from_seq` the first seq, and `bytes` the approximate memory size.
+    `writes` are the remaining entries, or None if they are only in the backlog. `count` is how many
+    remain, `from_seq` the first seq, and `bytes` the approximate memory size.
     """
 
     batch: Batch
@@ -75,14 +75,14 @@ class ChatQueue:
     chat: ChatId
     items: deque[Queued] = dataclasses.field(default_factory=deque)
     count: int = 0
-    awaited: int = 0  # items with a send that waits to be stored
+    awaited: int = 0  # items with a message whose sender waits until it is stored
 
 
 class Chunk(NamedTuple):
     """Entries of one chat to be written now.
 
-    `source` is the batch of the first entry. `batches` are the batches that have no entries of the
-    chat left after this chunk.
+    `source` is the batch of the first entry. `batches` are the batches that have no more entries
+    from the chat after this chunk.
     """
 
     queue: ChatQueue
@@ -102,7 +102,7 @@ class ChatQueues:
     def __init__(self, writers: int, bytes_max: int) -> None:
         self._writers = writers
         self._bytes_max = bytes_max
-        self._queues: dict[ChatId, ChatQueue] = {}  # includes chats that a writer has
+        self._queues: dict[ChatId, ChatQueue] = {}  # includes chats that a writer has claimed
         self._awaited: OrderedDict[ChatId, ChatQueue] = OrderedDict()
         self._ordinary: OrderedDict[ChatId, ChatQueue] = OrderedDict()
         self._waiting = 0  # entries of the chats in both lines
@@ -128,7 +128,7 @@ class ChatQueues:
         writes: list[EntryWrite] | None = piece.writes
         count, first = len(piece.writes), piece.writes[0].committed.seq if piece.writes else 0
         is_awaited = any(write.committed.is_awaited for write in piece.writes)
-        if batch is not self._newest:  # a batch is kept as a whole, or not at all
+        if batch is not self._newest:  # a batch is kept in memory as a whole, or not at all
             self._newest, self._is_over_limit = batch, self.bytes >= self._bytes_max
         size = 0
         if count and self._is_over_limit:

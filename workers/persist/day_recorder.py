@@ -1,9 +1,9 @@
 """Records the days on which chats have messages, before the messages are written.
 
 The recorder caches the active days of the chats that it has seen since the worker acquired its
-lease. So a chat's first batch takes a read unit, the first message of each day a write unit, and
-all others nothing. Only the holder of the lease writes, and it writes a chat's batches one after
-the other, so replacing the item loses no day.
+lease. So a chat's first batch costs one read unit, the first message of each day costs one write
+unit, and all others cost nothing. Only the holder of the lease writes, and it writes a chat's
+batches one after the other, so replacing the item loses no day.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DayRecorder:
         self._recorded: collections.OrderedDict[str, ActiveDays] = collections.OrderedDict()
 
     def clear(self) -> None:
-        """Clear the cache, because another worker may have written since."""
+        """Clear the cache. Call this after acquiring the lease: another worker may have written."""
         self._recorded.clear()
 
     async def record(self, writes: Sequence[EntryWrite]) -> None:
@@ -67,7 +67,7 @@ class DayRecorder:
             self._recorded.popitem(last=False)
 
     def _list_new_days(self, writes: Iterable[EntryWrite]) -> dict[str, dict[int, int]]:
-        """Return the days that are not known, each with its first seq, by chat."""
+        """Return, by chat, the days that are not in the cache, each with its lowest seq."""
         days: dict[str, dict[int, int]] = {}
         for write in writes:
             message = write.item.message

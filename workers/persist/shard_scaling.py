@@ -1,7 +1,7 @@
 """Write sharding of busy chats: adapts the number of shards of each chat to its load.
 
-The load is measured in write units per second, by the ts of the entries and not by the time of the
-writes. So neither throttling nor a backlog distorts it.
+The load is measured in write units per second, based on the ts of the entries, not on the time of
+the writes. So neither throttling nor a backlog distorts it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from workers.persist.batch_effects import EntryWrite
 
 log = structlog.get_logger()
 
-SHARD_WINDOW_S = 0.5  # over which the write rate is measured
+SHARD_WINDOW_S = 0.5  # minimum time over which the write rate is measured
 SHARD_CALM_S = 600.0  # after this time with a low write rate, a chat gets fewer shards
 
-METERED_MAX: Final = 2_000  # chats of a partition; the least recently active one is dropped
+METERED_MAX: Final = 2_000  # chats per partition; then the least recently active chat is dropped
 UNIT_BYTES: Final = 1024
 ITEM_BYTES: Final = 150  # item size beyond the committed tail: attribute names, keys
 US: Final = 1_000_000
@@ -101,8 +101,8 @@ def compute_shards(rate: float, shards: int, writes_max: int, shards_max: int) -
     """Return the target number of shards for a chat with `shards` and `rate` units per second.
 
     The number increases if a shard gets more than `writes_max` units per second, and decreases if
-    each shard gets less than a quarter of that. In between it is unchanged, so a varying rate
-    causes no repeated changes.
+    each shard gets less than a quarter of that. In between, it is unchanged, so that a fluctuating
+    rate does not cause repeated changes.
     """
     if rate > shards * writes_max:
         return _round_up(rate / writes_max, shards_max)
@@ -128,7 +128,7 @@ class WriteSharding:
         self._settings = settings
         self._meter = LoadMeter(SHARD_WINDOW_S)
         self._windows: list[Window] = []
-        self._calm_from: dict[ChatId, int] = {}  # sharded chats only: start (ts) of the low load
+        self._calm_from: dict[ChatId, int] = {}  # sharded chats: ts since which the load is low
 
     def record(self, writes: Iterable[EntryWrite]) -> None:
         """Add the entries of a batch when they are queued. Call `reshard` before the next batch."""

@@ -12,11 +12,11 @@ lease. Two values in Redis describe writes past the checkpoint: `ahead` is the n
 be stored already, and `progress` contains the last stored seq of each chat.
 
 Crash recovery: a new worker reads up to `ahead` before it writes, skips the entries in `progress`,
-and writes the rest in chunks that contain the last chunks of its predecessor. So a text that was
+and writes the rest in chunks that contain the last chunks of its predecessor. So text that has been
 changed or deleted by then is never stored again in its old form.
 
-Memory: a batch, `AHEAD_BYTES_MAX` and `CACHE_BYTES_MAX`. Reading waits while the queues are full
-and a chat waits for a writer. If no chat waits, slow chats have filled the queues, and reading
+Memory: one batch, plus `AHEAD_BYTES_MAX` and `CACHE_BYTES_MAX`. Reading waits while the queues are
+full and a chat waits for a writer. If no chat waits, slow chats have filled the queues, and reading
 continues for the other chats. It stops `AHEAD_MAX` messages past the checkpoint.
 """
 
@@ -69,7 +69,7 @@ WRITES_IN_FLIGHT_MAX = 8  # concurrent batches
 IDLE_MS = 3000  # longest sleep without new entries
 SLOW_CHATS_MAX = 16  # chats with failing writes that other chats do not wait for
 AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
-AHEAD_BYTES_MAX = 67_108_864  # memory for them; others are read again later
+AHEAD_BYTES_MAX = 67_108_864  # memory for these messages; any others are read again later
 CACHE_BYTES_MAX = 33_554_432  # memory for batches that are read again
 
 SLOW_WRITES_MAX = 4  # concurrent writes of slow chats
@@ -95,11 +95,11 @@ class PersistWorker:
         shared = (container, self._lease, self._backlog, self._days)
         self._writer = Writer(*shared, slots, has_retries=False)
         self._retrying_writer = Writer(*shared, slots, has_retries=True)
-        # Calls of slow chats may hang, so they have their own slots.
+        # Writes for slow chats may hang, so they have their own slots.
         self._slow_writer = Writer(*shared, SLOW_WRITES_MAX, has_retries=True)
-        self._slow: set[ChatId] = set()  # their writes fail while others succeed
-        self._open: deque[Batch] = deque()  # read, and not before the checkpoint yet
-        self._open_count = 0  # messages and marks in them
+        self._slow: set[ChatId] = set()  # chats whose writes fail while other writes succeed
+        self._open: deque[Batch] = deque()  # batches read, but not yet covered by the checkpoint
+        self._open_count = 0  # messages and marks in `_open`
         self._recording = asyncio.Lock()
         self._moved = asyncio.Event()
         self._cache = BatchCache(CACHE_BYTES_MAX)
@@ -175,7 +175,7 @@ class PersistWorker:
         while await self._lease.hold():
             if self._container.hot.get_epoch(self._partition) != epoch:
                 raise LeaseLost(
-                    "the Redis data epoch has changed; entries already read may be lost"
+                    "Redis may have lost data (new epoch); entries already read may no longer exist"
                 )
             if self._open_count >= AHEAD_MAX and not queues.is_held:
                 await self._wait_for(self._moved)
@@ -204,7 +204,7 @@ class PersistWorker:
         batch = Batch(
             entries[0].id, entries[-1].id, count, since_ms=since_ms, read_ns=time.time_ns()
         )
-        # Must precede any write past the checkpoint.
+        # This must be recorded before any write past the checkpoint.
         is_past = bool(self._open) or count > CHUNK_MAX
         if is_past and not await self._backlog.record_persisting_id(self._lease, batch.last):
             raise LeaseLost("another worker holds the lease")
@@ -214,7 +214,7 @@ class PersistWorker:
         for raw in unreadable:
             log.error("persist.gap_left", seq=raw.seq, ts=raw.ts, reason=CHAT_UNREADABLE)
             await dead_letter(self._backlog, raw, CHAT_UNREADABLE)
-        # Counts requested writes, not completed ones: a throttled chat is the one to shard.
+        # The load counts requested writes, not completed ones: a throttled chat needs more shards.
         self._sharding.record([write for piece in pieces for write in piece.writes])
         # Record questions to companions that no worker has recorded yet; trimming would lose them.
         await self._container.record_pending(self._partition, entries)
@@ -289,7 +289,7 @@ class PersistWorker:
     async def _write_alone(
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
     ) -> None:
-        """Write one chunk; if that fails, or has failed (`is_known`), start `_write_slow`."""
+        """Write one chunk; if that fails, or already has (`is_known`), start `_write_slow`."""
         if not is_known:
             try:
                 writes = await self._writer.write([chunk.piece])
@@ -341,7 +341,8 @@ class PersistWorker:
         metrics.PERSISTED.inc(len(stored))
         self._container.busy_chats.add([message.chat for message in stored])
         async with self._recording:
-            # Publish first: after the checkpoint or the progress, these entries are not read again.
+            # Publish first: once the checkpoint or the progress is recorded, these entries are not
+            # read again.
             await self._container.publish_entries(self._partition, stored)
             for batch in batches:
                 batch.left -= 1

@@ -128,8 +128,8 @@ class Streams:
 def _decode_record(raw: dict[str, Any]) -> Record:
     change = raw["dynamodb"]
     created: datetime | None = change.get("ApproximateCreationDateTime")
-    # Only TTL removals have a user identity. An identity that lacks attributes also counts as TTL's,
-    # because checking an item unnecessarily costs little.
+    # Only TTL removals have a user identity. One that lacks attributes also counts as a TTL
+    # removal's, because checking an item unnecessarily costs little.
     identity: dict[str, str] | None = raw.get("userIdentity")
     is_by_ttl = (
         raw["eventName"] == "REMOVE"
