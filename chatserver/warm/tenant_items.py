@@ -115,7 +115,7 @@ class TenantItems:
             if unprocessed:
                 raise Unavailable(
                     f"DynamoDB at {self._client.endpoint}: {len(unprocessed[name])} of "
-                    f"{len(writes)} writes of {name} not done: capacity exceeded"
+                    f"{len(writes)} writes to {name} not done: capacity exceeded"
                 )
 
         await self._client.retry(attempt, PAGE_TIMEOUT_S)

@@ -95,7 +95,7 @@ class Writer:
         """Write pieces; return the stored entries: all except dead letters.
 
         Guarantees:
-            Idempotent. Everything is written when this returns; some may be written if it raises.
+            Idempotent. When this returns, everything is written; if it raises, some may be.
 
         Raises:
             NotWritten: a write failed, and this writer has no retries.

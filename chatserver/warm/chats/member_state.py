@@ -113,7 +113,7 @@ class MemberState:
             Idempotent; calls may run in any order.
 
         Raises:
-            Unavailable: the messages may or may not be hidden.
+            Unavailable: the messages may or may not have been hidden.
         """
         member = records.row_key(records.chat_key(chat), records.member_key(user))
         if await self._add_hidden(member, seqs):

@@ -16,7 +16,7 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 
 
 async def mark_restricted(client: DynamoClient, table: str, *users: str) -> None:
-    """Set the flag of users. Call this before writing a restriction.
+    """Set the flag on users. Call this before writing a restriction.
 
     Idempotent; ignores unknown users.
 

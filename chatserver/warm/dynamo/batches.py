@@ -20,7 +20,7 @@ async def put_items(
     """Put at most `WRITES_MAX` items with distinct keys.
 
     Guarantees:
-        All items are stored when this returns; some may be stored when it raises.
+        All items are stored when this returns; some may have been stored if it raises.
 
     Raises:
         Unavailable: unprocessed items remain after `timeout_s`.

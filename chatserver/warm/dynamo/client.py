@@ -279,7 +279,7 @@ async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
     """Create a DynamoDB client, which connects on its first call.
 
     Raises:
-        ConfigError: the endpoint is not a URL, or only one of the two keys is set.
+        ConfigError: the endpoint is not a URL, or only one of access key and secret key is set.
     """
     async with contextlib.AsyncExitStack() as stack:
         opening = _open(settings, "dynamodb", settings.endpoint)
@@ -301,7 +301,7 @@ async def open_dynamodb_streams(settings: Warm) -> AsyncIterator[DynamoClient]:
     """Create a client for DynamoDB Streams, which has its own endpoint on AWS.
 
     Raises:
-        ConfigError: the endpoint is not a URL, or only one of the two keys is set.
+        ConfigError: the endpoint is not a URL, or only one of access key and secret key is set.
     """
     endpoint = settings.streams_endpoint or settings.endpoint
     async with _open(settings, "dynamodbstreams", endpoint) as (_, sdk):

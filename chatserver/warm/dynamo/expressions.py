@@ -70,7 +70,7 @@ def _find(
         comparisons += _find_in(tokens, of_name, attributes)
     for value in {comparison.value for comparison in comparisons}:
         if uses[value] != sum(comparison.value == value for comparison in comparisons):
-            raise UnknownForm(f"{value} is used for a key and for another value: {texts}")
+            raise UnknownForm(f"{value} is used both for a key and elsewhere: {texts}")
     return tuple(comparisons)
 
 

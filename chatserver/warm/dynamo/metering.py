@@ -98,7 +98,7 @@ class Meter:
         request: Mapping[str, Any],
         response: Mapping[str, Any],
     ) -> Mapping[str, float]:
-        """Return each chat's relative share of a call's units; key "" is for other items."""
+        """Return each chat's relative share of a call's units; "" stands for items of no chat."""
         if operation in ("query", "scan"):
             chat = _get_query_chat(table, request)
             return {chat: 1.0} if chat else {}

@@ -221,7 +221,7 @@ class Tenancy:
         """Return an item, or some attributes of an item, without the prefix. Raises CorruptData."""
         own = self.find_own(table, item)
         if own is None:
-            raise CorruptData(f"{table}: returned an item of another tenant")
+            raise CorruptData(f"table {table} returned an item that belongs to another tenant")
         return own
 
     def find_own(self, table: str, item: Mapping[str, Any]) -> Item | None:

@@ -165,7 +165,7 @@ async def require_provider(client: Caller, settings: Warm) -> None:
         raise ConfigError(
             [
                 "encryption.provider (CHAT_ENCRYPTION_PROVIDER): is none, but bodies in DynamoDB "
-                "are encrypted; use the settings of the other processes"
+                "are encrypted; use the same settings as the other processes"
             ]
         )
 

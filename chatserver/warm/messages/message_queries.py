@@ -164,8 +164,8 @@ class MessageIndexes:
     async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
         """Return the current messages for index rows, with None for outdated or expired rows.
 
-        A row is outdated if its item's index key has changed since. The items are read with strong
-        consistency, because another read may miss an item that already has an index row.
+        A row is outdated if its item no longer has the same index key. The items are read with
+        strong consistency, because other reads may miss an item that already has an index row.
         """
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
         items = await get_items(self._client, self._table, keys)

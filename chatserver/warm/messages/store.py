@@ -30,7 +30,7 @@ consecutive entries; `chatserver.service.history` adds the entries in Redis.
 
 Once a message has expired, even before TTL deletes its item, queries by time skip it, and reads by
 seq return a tombstone. So readers can distinguish expired messages from missing ones. After the
-item is deleted, its marker (`chatserver.warm.archive.expired_markers`) has the same effect.
+item is deleted, an expiry marker (`chatserver.warm.archive.expired_markers`) has the same effect.
 """
 
 from __future__ import annotations
@@ -332,7 +332,7 @@ class MessageRepository:
     # Reads by seq.
 
     async def find_head(self, chat: str) -> Message | None:
-        """Return the newest stored message of a chat; new ones must have a higher seq and ts.
+        """Return a chat's newest stored message; new messages must have a higher seq and ts.
 
         An expired message is returned as a tombstone, even after its item was removed. A long body
         is left empty, so callers do not wait for S3.

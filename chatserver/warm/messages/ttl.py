@@ -10,7 +10,7 @@ The archive worker copies old items within the margin, so TTL removes only archi
 restores it (`workers.archive.ttl_removals`).
 
 Invariant: if the item of an archived entry has a `ttl`, the archive contains the same entry, or the
-message expires. A change to an item that may be archived therefore removes its `ttl`.
+message expires. A change to an item that may have been archived therefore removes its `ttl`.
 """
 
 from __future__ import annotations

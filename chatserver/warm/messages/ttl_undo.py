@@ -35,7 +35,7 @@ class RemovedItems:
         return await self._client.decrypt(self._table, removed)
 
     async def restore(self, item: Item, message: Message) -> bool:
-        """Restore a removed item with the content of `message`; return False if a newer one exists.
+        """Restore a removed item, with `message` as content; return False if a newer item exists.
 
         Unless the message expires, the item gets no `ttl`, so it remains until it is archived.
 

@@ -40,7 +40,7 @@ from chatserver.warm.schema.tables import DIRECTORY
 
 log = structlog.get_logger()
 
-FIRST: Final = 1  # tables without a recorded version have this one
+FIRST: Final = 1  # the version of tables for which none is recorded
 NEWEST = 1
 OLDEST = 1  # minimum version of processes that use newly created tables
 SCHEMA_KEY: Final = "schema"  # partition of all schema items in `directory`

@@ -204,7 +204,7 @@ def build_projection(index: Index) -> dict[str, Any]:
     return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.includes)}
 
 
-# The Stream is read only to handle TTL removals, which need only the old image.
+# The Stream is used only to check TTL removals, which requires only the old image.
 _STREAM: Final = {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
 
 

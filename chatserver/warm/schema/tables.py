@@ -109,7 +109,7 @@ class SocialField:
     BATCH: Final = "batch"  # counts: the newest queue entry included in them
     TTL: Final = "ttl"  # timeline entries: seconds since 1970
     REF: Final = "ref"  # favorites: the saved post or message
-    PLACE: Final = "place"  # references of favorites: sort key of the favorite
+    PLACE: Final = "place"  # favorite references: sort key of the favorite
 
 
 class DirectoryField:
