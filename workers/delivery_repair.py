@@ -37,7 +37,7 @@ EVICTION_INTERVAL_S = 5.0  # pause after a pass that evicted no chat
 CHATS_MAX = 200  # per read
 READS_MAX = 50  # per pass
 CHATS_AT_ONCE = 16
-CHAT_S_MAX = 2.0  # longest delay that a chat that cannot be loaded causes for others
+CHAT_S_MAX = 2.0  # timeout per chat: one that cannot be loaded must not delay others for longer
 LEASE_S = 2.0  # if a worker dies, another takes over after this time; two at once do no harm
 
 

@@ -5,9 +5,9 @@ calls wait in this process. Users are served round-robin, and a call whose calle
 skipped. At most `WAITING_OF_USER_MAX` calls per user wait; further calls fail with `rate_limited`.
 This process takes at most `TAKEN_MAX` calls from the stream at a time.
 
-Bulk calls (more than `FEW_USERS` users) run one at a time, with a pause of up to
-`BULK_PAUSE_S_MAX` after each, as long as the call took. At most `BULK_WAITING_MAX` bulk calls wait;
-further calls fail with `rate_limited`.
+Bulk calls (more than `FEW_USERS` users) run one at a time. After each, they pause for as long as it
+took, but at most `BULK_PAUSE_S_MAX`. At most `BULK_WAITING_MAX` bulk calls wait; further bulk calls
+fail with `rate_limited`.
 
 Operations are idempotent, so a call that is lost with this process can be retried. On shutdown,
 calls that have not started are rejected.

@@ -3,7 +3,7 @@
 `worker` processes the chats that are due, and `archiver` archives one chat. `stream_reader`
 and `ttl_removals` restore items that TTL removed too early; `ttl_emulation` replaces TTL for local
 servers. `restorer` copies archived entries back to DynamoDB, and `body_sweep` deletes orphaned body
-objects. Start with `archiver`.
+objects. To read the code, start with `archiver`.
 """
 
 LEASE_S = 60.0  # if a worker dies, another takes over after this time

@@ -2,5 +2,5 @@
 
 `worker` reads the backlog of a partition, `chat_queues` schedules the chats, `batch_effects`
 applies edits and deletes in memory, `batch_writer` writes to DynamoDB, and `shard_scaling` shards
-busy chats. Start with the diagram in `worker`.
+busy chats. To read the code, start with the diagram in `worker`.
 """

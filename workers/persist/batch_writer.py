@@ -122,7 +122,11 @@ class Writer:
         return written.result()
 
     async def _copy_held(self, writes: Sequence[EntryWrite]) -> None:
-        """Copy messages of chats under a legal hold, if any expires, or is an edit or a delete."""
+        """Copy messages of chats under a legal hold before they can be lost.
+
+        A chat's messages are copied if the batch has an expiring message, an edit or a delete in
+        the chat.
+        """
         entries = [write.item.message for write in writes]
         risky = {
             entry.chat

@@ -31,7 +31,7 @@ from workers.persist.batch_writer import WRITE_MAX, Piece
 CHUNK_MAX = 4 * WRITE_MAX  # entries per chunk
 MARKS_MAX = 64  # read markers of a chat in one chunk
 ORDINARY_EVERY = 4
-WORK_BYTES = 1_000  # overhead of an entry, excluding its text
+WORK_BYTES = 1_000  # memory overhead per entry, in addition to its content
 
 
 @dataclasses.dataclass(slots=True)

@@ -72,7 +72,7 @@ AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
 AHEAD_BYTES_MAX = 67_108_864  # memory for these messages; any others are read again later
 CACHE_BYTES_MAX = 33_554_432  # memory for batches that are read again
 
-SLOW_WRITES_MAX = 4  # concurrent writes of slow chats
+SLOW_WRITES_MAX = 4  # concurrent writes for slow chats
 CHAT_UNREADABLE = "its chat is not readable"
 
 

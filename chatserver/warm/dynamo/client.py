@@ -80,7 +80,7 @@ _REJECTED_CREDENTIALS = {
     "MissingAuthenticationTokenException",
     "UnrecognizedClientException",
 }
-# Cancellation reasons of a transaction: a concurrent writer or throttling.
+# Transaction cancellation reasons: a concurrent writer, or throttling.
 _CONTENDED_REASONS = {"TransactionConflict"}
 _THROTTLED_REASONS = {
     "ProvisionedThroughputExceeded",

@@ -28,7 +28,7 @@ _NO_MORE = ("",) * 5
 
 
 class Comparison(NamedTuple):
-    """Use of an attribute in an expression, with the operator and the value (``:name``)."""
+    """One use of an attribute in an expression: the operator and the value (``:name``)."""
 
     attribute: str
     operator: str

@@ -54,7 +54,7 @@ PROCESSES_MAX: Final = 10_000
 HEARTBEATS_MISSED_MAX: Final = 3
 KEPT_S: Final = 86_400
 CHECK_TIMEOUT_S: Final = 2.0
-RETRY_S: Final = 2.0  # how often it tries while the version is unknown
+RETRY_S: Final = 2.0  # interval of attempts while the schema version cannot be read
 
 
 class SchemaState(NamedTuple):

@@ -49,7 +49,7 @@ class PinField:
     TS: Final = "ts"  # of the message, microseconds since 1970
     PINNED_AT: Final = "pinned_at"  # milliseconds since 1970
     PINS: Final = "pins"  # chats: number of pinned messages
-    REQUEST: Final = "request"  # chats: digest of the last change's request
+    REQUEST: Final = "request"  # chats: digest of the request that made the last change
 
 
 class ChatPreferencesField:
@@ -76,7 +76,7 @@ class ExportField:
     FIRST: Final = "first"  # units: chat seq
     LAST: Final = "last"  # units: chat seq
     BATCH: Final = "batch"  # units: suffix of their file keys
-    SHA256: Final = "sha256"  # units: of the rows in their files, hex; absent until these exist
+    SHA256: Final = "sha256"  # units: hex, of the rows in their files; absent until files exist
     VERSION: Final = "version"  # units: digest of the data that the rows were made from
     EXPORTED: Final = "exported"  # archive segments: the export files contain this segment
     TAG: Final = "tag"  # archive segments, see `SegmentField`
@@ -127,7 +127,7 @@ class ShardField:
 
 
 class StreamField:
-    """Attributes of Stream readers and checkpoints of `messages`, in `directory`."""
+    """Attributes of readers and checkpoints of the `messages` Stream, in `directory`."""
 
     PK: Final = "PK"
     SK: Final = "SK"
@@ -143,7 +143,7 @@ class StreamField:
 
 
 class TenantField:
-    """Attributes of tenants' records, in `directory`."""
+    """Attributes of tenant records, in `directory`."""
 
     PK: Final = "PK"
     SK: Final = "SK"

@@ -2,7 +2,7 @@
 
 One set of policies serves all tenants: the role tag ``tenant`` names the tenant, and
 ``dynamodb:LeadingKeys`` allows only partitions with that prefix, in tables and indexes. AWS checks
-the partition key of a Query, and of each item of a batch or transaction. A Scan has no partition
+the partition key of a Query, and of each item in a batch or transaction. A Scan has no partition
 key and cannot be limited to a tenant, so separate policies allow it.
 
 The ``Null`` condition is needed because ``ForAllValues`` is also true for an empty set.

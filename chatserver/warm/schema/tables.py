@@ -142,15 +142,15 @@ class DirectoryField:
     PERIODS: Final = "periods"  # members: earlier periods of membership, "3-10,20-31"
     LEFT: Final = "left"  # former members: chat seq of the entry that ended the membership
     MID: Final = "mid"  # mid of that entry
-    STORED: Final = "stored"  # former members: the chat's stored seq at that time
+    STORED: Final = "stored"  # former members: the chat's stored seq when they left
     SLOW_S: Final = "slow_s"  # chats: slow mode
     RETENTION_S: Final = "retention_s"  # chats: message lifetime
     BLOCKED: Final = "blocked"  # direct chats: which of the users block the other
     REASON: Final = "reason"  # reports
-    AUTHOR: Final = "author"  # bans: the user who banned
+    AUTHOR: Final = "author"  # bans: the user who added the ban
     RESOLVED_BY: Final = "resolved_by"  # reports
     QUIET: Final = "quiet"  # members: push notifications are muted until this time (ms)
-    EXPIRES_AT: Final = "expires_at"  # seconds since 1970, of items with TTL
+    EXPIRES_AT: Final = "expires_at"  # items with TTL: seconds since 1970
     ABOUT: Final = "about"  # users: their own description
     BANNED: Final = "banned"  # users: milliseconds since 1970; absent if not banned
     # Users: tokens that belong to no login are invalid if issued up to this time (s since 1970).
@@ -204,7 +204,7 @@ class JobField:
     HELD_UNTIL: Final = "held_until"  # lease expiry, milliseconds since 1970
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970
     JOB: Final = "job"  # users: the newest export
-    DAY: Final = "day"  # days since 1970, of the request
+    DAY: Final = "day"  # day of the request, in days since 1970
     EXPORTS: Final = "exports"  # number of exports requested on that day
 
 
@@ -238,7 +238,7 @@ class FileField:
 
     OWNER: Final = "owner"
     CHAT: Final = "chat"
-    NAME: Final = "file_name"  # encrypted, unlike other names of the table
+    NAME: Final = "file_name"  # encrypted, unlike other names in the table
     TYPE: Final = "type"
     SIZE: Final = "size"  # bytes
     SHA256: Final = "sha256"  # hex

@@ -77,7 +77,7 @@ class MigrationRows:
     async def claim(self, holder: str, now: float) -> int | None:
         """Acquire the lock and return its fencing token, or None while another process holds it."""
         request = self._make_lock_update(holder, now)
-        # This holder may already have the lock: the response to an earlier attempt may be lost.
+        # `holder` may already have the lock, if the response to an earlier attempt was lost.
         request["ConditionExpression"] = (
             "attribute_not_exists(#until) OR #until <= :now OR #holder = :holder"
         )
