@@ -1,7 +1,7 @@
-"""Encoding of Parquet files. CPU-bound: do not call it on an event loop.
+"""Encoding and decoding of Parquet files. CPU-bound: do not call it on an event loop.
 
-A file contains the rows of one batch and date, or of several batches after compaction, ordered by
-chat and seq. `date` and `tenant` are in its key, not in columns. The key-value metadata
+A file contains the rows of one batch for one date, or of several batches after compaction, ordered
+by chat and seq. `date` and `tenant` are in the object key, not in columns. The file's metadata keys
 `chatserver.contains`, `chatserver.moves_to` and `chatserver.is_moved` store `model.FileFacts`.
 """
 
@@ -43,11 +43,11 @@ NO_FACTS: Final = FileFacts()
 NO_ROWS: Final = FILE_SCHEMA.empty_table()
 TABLE_SCHEMA: Final = pa.schema([*FILE_SCHEMA, *PARTITION_SCHEMA])
 _ORDER: Final = [("chat", "ascending"), ("seq", "ascending")]
-_CONTAINS: Final = b"chatserver.contains"  # ids, separated by commas
+_CONTAINS: Final = b"chatserver.contains"  # file ids, separated by commas
 _MOVES_TO: Final = b"chatserver.moves_to"
 _IS_MOVED: Final = b"chatserver.is_moved"  # `1`
 _MAGIC: Final = b"PAR1"
-_END_BYTES: Final = 8  # length of the footer, magic
+_END_BYTES: Final = 8  # the last bytes of a file: the footer length, then the magic number
 
 
 def build_table(rows: Sequence[Row]) -> pa.Table:
@@ -60,7 +60,7 @@ def build_table(rows: Sequence[Row]) -> pa.Table:
 
 
 def list_dates(rows: Iterable[Row]) -> list[str]:
-    """Return the dates of rows, ascending."""
+    """Return the distinct dates of the rows, ascending."""
     return sorted({get_date(row.ts) for row in rows})
 
 
@@ -81,12 +81,13 @@ def split_by_date(tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
 
 
 def replace_rows(data: bytes | None, units: Iterable[Unit], rows: pa.Table) -> bytes | None:
-    """Replace the rows of units in a file; return the new file, or None if nothing changes.
+    """Replace the rows of these units in a file; return the new file, or None if nothing changes.
 
-    The new file has the same `contains`, but no `moves_to`.
+    `data` is None if the file does not exist yet. The new file keeps `contains`, but has no
+    `moves_to`.
 
     Raises:
-        CorruptData: `data` is not a file of this table.
+        CorruptData: `data` is not a Parquet file with the columns of this table.
     """
     if data is None:
         return encode(rows)
@@ -120,7 +121,9 @@ def encode(table: pa.Table, facts: FileFacts = NO_FACTS) -> bytes:
 
 
 def get_footer_bytes(tail: bytes) -> int:
-    """Return the number of bytes at the end of the file that `decode_facts` needs.
+    """Return how many bytes from the end of the file `decode_facts` needs.
+
+    `tail` is the end of the file: at least its last 8 bytes.
 
     Raises:
         CorruptData: the file is not a Parquet file.
@@ -131,7 +134,9 @@ def get_footer_bytes(tail: bytes) -> int:
 
 
 def decode_facts(tail: bytes) -> FileFacts:
-    """Decode the metadata of a file. `tail`: at least its last `get_footer_bytes`.
+    """Decode a file's metadata.
+
+    `tail` is the end of the file: at least the `get_footer_bytes` last bytes.
 
     Raises:
         CorruptData: the file is not a Parquet file.
@@ -151,10 +156,10 @@ def decode_facts(tail: bytes) -> FileFacts:
 
 
 def decode(data: bytes) -> pa.Table:
-    """Decode a file. Columns that are missing in the file are null.
+    """Decode a file. Columns that the file does not have are filled with nulls.
 
     Raises:
-        CorruptData: the file is not a file of this table.
+        CorruptData: the data is not a Parquet file with the columns of this table.
     """
     try:
         table = pq.read_table(pa.BufferReader(data))

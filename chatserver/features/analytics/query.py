@@ -1,12 +1,12 @@
 """SQL queries over the Parquet files with DuckDB, in this process.
 
-View `messages` reads an Arrow dataset of the files, so DuckDB loads only the columns and dates that
-a query needs. Each file is read with one GET, so a query reads either the old or the new version of
-a file that is replaced. Files whose rows were moved into a compacted file are ignored. If rows move
-during a query, the query is repeated (`Snapshot`).
+The view `messages` reads the files as an Arrow dataset, so DuckDB loads only the columns and dates
+that a query needs. Each file is read with one GET: if a file is replaced during a query, the query
+sees either its old or its new version. Files whose rows have moved into a compacted file are
+ignored. If rows move during a query, the query must be repeated (`Snapshot.is_outdated`).
 
-Read-only: DuckDB accepts only one SELECT or EXPLAIN statement. It has no access to files, to the
-network, to extensions or to objects of this process.
+Read-only: only a single SELECT or EXPLAIN statement is accepted. DuckDB has no access to files, the
+network, extensions, or Python objects of this process.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from chatserver.features.analytics.parquet import (
     decode_facts,
 )
 
-MEMORY_BYTES_MAX: Final = 2_147_483_648  # for DuckDB; Arrow also holds a few files
+MEMORY_BYTES_MAX: Final = 2_147_483_648  # limit of DuckDB; Arrow holds a few files in addition
 _READING: Final = ("SELECT", "EXPLAIN")
 _FILES: Final = "parquet_files"
-# Timestamps are in UTC without a time zone, as in Athena.
+# As in Athena, the view returns UTC timestamps without a time zone.
 _TIMES: Final = [column.name for column in COLUMNS if column.type == "timestamp"]
 _REPLACED: Final = ", ".join(f"timezone('UTC', {name}) AS {name}" for name in _TIMES)
 _VIEW: Final = f"CREATE VIEW {TABLE} AS SELECT * REPLACE ({_REPLACED}) FROM {_FILES}"  # noqa: S608  # constants
@@ -52,7 +52,7 @@ ReadFile = Callable[[str], bytes]
 
 
 class Result(NamedTuple):
-    """The result of a query. `is_cut`: there are more rows."""
+    """The result of a query. `is_cut`: the query has more rows than these."""
 
     columns: Sequence[str]
     rows: Sequence[tuple[Any, ...]]
@@ -60,10 +60,10 @@ class Result(NamedTuple):
 
 
 def open_folder(folder: Path) -> ds.Dataset:
-    """Return the dataset of a local copy of the files.
+    """Open a local copy of the files as a dataset.
 
     Raises:
-        NotFound: there are no files, or a compacted file is missing.
+        NotFound: the folder has no files, or a compacted file is missing.
         CorruptData: a file is corrupt.
     """
     paths = [str(path) for path in folder.rglob("date=*/tenant=*/*.parquet")]
@@ -79,28 +79,28 @@ def open_folder(folder: Path) -> ds.Dataset:
 
 
 def select_files(keys: Iterable[str], compacted: Mapping[str, FileFacts]) -> list[str]:
-    """Return the files with current rows. `compacted`: metadata of all compacted files."""
+    """Return the files with current rows. `compacted`: all compacted files with their metadata."""
     moved = list_moved(compacted.values())
     return sorted(key for key in keys if get_file_id(key) not in moved)
 
 
 class Snapshot:
-    """The files of one listing."""
+    """The files that existed at the time of one listing."""
 
     def __init__(
         self, keys: Sequence[str], compacted: Mapping[str, FileFacts], read: ReadFile
     ) -> None:
-        """`read` is called in other threads. For `compacted`, see `select_files`."""
+        """`read` is called from other threads. For `compacted`, see `select_files`."""
         self._keys = select_files(keys, compacted)
         self._read = read
         self._has_moved = any(compacted[key].is_moved for key in self._keys if key in compacted)
 
     def is_outdated(self) -> bool:
-        """Return whether rows have moved since the listing. The query must then be repeated."""
+        """Return whether rows have moved since the listing; if so, repeat the query."""
         return self._has_moved
 
     def open(self) -> ds.Dataset:
-        """Return the dataset. Raises NotFound if there are no files."""
+        """Open the files as a dataset. Raises NotFound if there are no files."""
         if not self._keys:
             raise NotFound(NOTHING_EXPORTED)
         return _open(self._keys, "", pafs.PyFileSystem(_Objects(self._read_current)))
@@ -129,10 +129,10 @@ def _open(files: list[str], base: str, filesystem: pafs.FileSystem) -> ds.Datase
 
 
 def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
-    """Run a statement and return its first `rows_max` rows.
+    """Run a statement and return up to `rows_max` rows.
 
     Raises:
-        BadRequest: the statement is invalid, is not a SELECT, or needs too much memory.
+        BadRequest: `sql` is invalid, is not one SELECT or EXPLAIN, or needs too much memory.
     """
     settings: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": f"{MEMORY_BYTES_MAX // 1_048_576}MiB",

@@ -1,7 +1,7 @@
-"""Table definitions for Athena and AWS Glue, generated from the columns.
+"""Table definitions for Athena and AWS Glue, generated from `model.COLUMNS`.
 
 Both use partition projection: Athena computes the partitions from the table properties. So no
-crawler is needed, and a new date is readable as soon as its first file exists.
+crawler is needed, and a new date can be queried as soon as its first file exists.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _get_comment(column: Column) -> str:
 
 
 def _build_location(settings: Cold, tenants: Sequence[str]) -> str:
-    # The template below locates the files. With several tenants, their common prefix is the bucket.
+    # `storage.location.template` locates the files. Several tenants share only the bucket itself.
     own = f"{tenants[0]}/{PREFIX}" if len(tenants) == 1 else "" if tenants else PREFIX
     return f"s3://{settings.bucket}/{own}"
 

@@ -1,4 +1,4 @@
-"""Export state of analytics in table `directory`.
+"""State of the analytics export in the `directory` table.
 
 | record  | `PK`       | `SK`                          | attributes                               |
 |---------|------------|-------------------------------|------------------------------------------|
@@ -7,12 +7,12 @@
 | segment | `a#<chat>` | `s#<last, 20 digits>#<chat>`  | `exported` (BOOL)                        |
 
 `chatserver.warm.archive.manifests` owns the segments. Writing a segment replaces its item, so a new
-or changed segment has no `exported`. A scan for segments without it finds everything that must be
-exported, even after a crash.
+or changed segment has no `exported`. A scan for segments without this attribute finds everything
+that must be exported, even after a crash.
 
-Invariants: the units of a chat cover ``1..last`` without overlap or gap, because a new unit starts
-after the last one, and `claim` fails if a unit with the same `first` exists. The range and batch of
-a unit never change.
+Invariants: the units of a chat cover seqs 1 to `last` of the newest unit, without overlap or gap: a
+new unit starts after the newest one, and `claim` fails if a unit with the same `first` exists. The
+range and batch of a unit never change.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PAGE: Final = 32  # units per Query
 
 
 class NewSegment(NamedTuple):
-    """An archive segment that is not exported."""
+    """An archive segment that must be exported."""
 
     chat: ChatId
     first: int
@@ -60,9 +60,10 @@ class ExportRows:
     async def list_segments(
         self, start: Item | None, *, is_all: bool
     ) -> tuple[list[NewSegment], Item | None]:
-        """Return archive segments that are not exported, or all segments, and the next start key.
+        """Return one page of archive segments, and the start key of the next page.
 
-        Segments of a chat are in ascending order. A scan costs 128 read units per 8,000 items.
+        Without `is_all`, segments that have already been exported are left out. The segments of
+        each chat are in ascending order. A scan costs 128 read units per 8,000 items.
         """
         condition = "begins_with(#pk, :archive) AND begins_with(#sk, :segment)"
         names = {"#pk": Field.PK, "#sk": Field.SK}
@@ -85,7 +86,7 @@ class ExportRows:
         return [_decode_segment(row) for row in response["Items"]], response.get("LastEvaluatedKey")
 
     async def mark_exported(self, segment: NewSegment) -> bool:
-        """Mark a segment as exported; return False if the segment has been replaced."""
+        """Mark a segment as exported; return False if it has been replaced in the meantime."""
         request = {
             "TableName": self._table,
             "Key": row_key(
@@ -99,13 +100,13 @@ class ExportRows:
         }
         return await write_conditionally(self._client, "update_item", request)
 
-    # Units; all reads are strongly consistent.
+    # Units. All reads are strongly consistent.
 
     async def claim(self, unit: Unit) -> None:
-        """Create a unit. Call this before you read its entries. Idempotent.
+        """Create a unit. Call this before reading its entries. Idempotent.
 
         Raises:
-            LostRace: another process created the unit.
+            LostRace: another process has created a unit that starts at the same seq.
         """
         request = {
             "TableName": self._table,
@@ -120,7 +121,7 @@ class ExportRows:
             raise LostRace(f"analytics: another process exports chat {unit.chat}") from exc
 
     async def record(self, unit: Unit, sha256: str, version: str) -> None:
-        """Record the digest and source version of a unit's exported rows. Idempotent."""
+        """Record the SHA-256 and the source version of a unit's exported rows. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": _unit_key(unit.chat, unit.first),
@@ -139,7 +140,7 @@ class ExportRows:
         await self._client.call("update_item", request)
 
     async def iter_units_down(self, chat: str, seq: int | None = None) -> AsyncIterator[list[Unit]]:
-        """Yield pages of units, newest first: all, or those that start at `seq` or earlier."""
+        """Yield pages of a chat's units, newest first. With `seq`, skip units that start later."""
         to = f"{_UNIT_PREFIX}{seq + 1:020d}" if seq is not None else "p$"  # '$' follows '#'
         span = Span(DIRECTORY, f"x#{chat}", between=(_UNIT_PREFIX, to))
         request: dict[str, Any] = {
@@ -152,7 +153,7 @@ class ExportRows:
             yield [_decode_unit(row) for row in rows]
 
     async def list_units(self, chat: str, first: int, last: int) -> list[Unit]:
-        """Return the units that overlap with the range ``[first, last]``, ascending."""
+        """Return the units that contain a seq from `first` to `last`, ascending."""
         units: list[Unit] = []
         async for page in self.iter_units_down(chat, last):
             units += [unit for unit in page if unit.last >= first]
@@ -161,7 +162,7 @@ class ExportRows:
         return units[::-1]
 
     async def find_last(self, chat: str) -> int:
-        """Return the last seq covered by a unit; 0 if there are no units."""
+        """Return the last seq that a unit of the chat covers; 0 if there are no units."""
         async for page in self.iter_units_down(chat):
             return page[0].last if page else 0
         return 0
@@ -169,7 +170,7 @@ class ExportRows:
     # Users
 
     async def find_erased(self, users: Collection[str]) -> set[str]:
-        """Return the users in `users` who are erased."""
+        """Return those of `users` who have been erased."""
         keys = [row_key(user_key(user), user_key(user)) for user in sorted(set(users))]
         rows = await get_items(self._client, self._table, keys)
         return {
@@ -180,12 +181,12 @@ class ExportRows:
 
 
 def _unit_key(chat: str, first: int) -> Item:
-    # The sort key ends with the chat, because index `by_member` inverts the keys.
+    # The sort key ends with the chat because the `by_member` index swaps PK and SK.
     return row_key(f"x#{chat}", f"{_UNIT_PREFIX}{first:020d}#{chat}")
 
 
 def encode_unit(unit: Unit) -> Item:
-    """Return the item of a unit whose files are not written yet."""
+    """Return the item of a unit whose files have not been written yet."""
     return _unit_key(unit.chat, unit.first) | {
         Field.FIRST: {"N": str(unit.first)},
         Field.LAST: {"N": str(unit.last)},

@@ -1,10 +1,10 @@
-"""S3 objects of files.
+"""S3 objects for file attachments.
 
-    uploads/<id>             an upload before validation; not readable, expires automatically
+    uploads/<id>             an upload before validation; users cannot read it; expires
     attachments/<chat>/<id>  the validated content
     thumbs/<chat>/<id>       the thumbnail, encoded by the server
 
-The server generates all keys. Clients can write only to ``uploads/``, so a second upload with the
+The server generates all keys. Clients can write only to `uploads/`, so a second upload with the
 same form does not change the validated file.
 """
 
@@ -33,7 +33,7 @@ _CHECKSUM_FIELD = "x-amz-checksum-sha256"
 
 
 class UploadForm(NamedTuple):
-    """The URL for the POST of a file, and the form fields to send before the file."""
+    """The URL to POST a file to, and the form fields to send before the file."""
 
     url: str
     fields: dict[str, str]
@@ -52,13 +52,13 @@ def thumb_key(file: File) -> str:
 
 
 class Files:
-    """Reads and writes the objects of files."""
+    """Reads and writes the S3 objects of files."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     async def sign_upload(self, file: File, lifetime_s: int) -> UploadForm:
-        """Return a form for an upload. S3 rejects content of another size, type or checksum."""
+        """Return an upload form. S3 rejects content with another size, type or checksum."""
         fields = {
             "Content-Type": file.type,
             "x-amz-checksum-algorithm": "SHA256",
@@ -72,12 +72,12 @@ class Files:
         """Validate an upload and copy it to the key for downloads.
 
         Guarantees:
-            The validated content is copied, even if the client uploads again in the meantime.
+            Only validated content is copied, even if the client uploads again in the meantime.
             Idempotent.
 
         Raises:
             Conflict: there is no upload yet, or it changed during validation.
-            BadRequest: the size, checksum or type differs from the announced one.
+            BadRequest: the content does not have the size, checksum and type of `file`.
         """
         key = upload_key(file)
         try:
@@ -99,11 +99,11 @@ class Files:
         )
 
     async def delete_upload(self, file: File) -> None:
-        """Delete an upload after it was copied. Idempotent."""
+        """Delete an upload that has been copied. Idempotent."""
         await self._store.call("delete_object", Key=upload_key(file))
 
     async def _check_checksum(self, file: File, key: str, reported: str | None) -> None:
-        # AWS verifies the checksum on upload and reports it. Other implementations may not.
+        # AWS verifies the checksum on upload and returns it. Other S3 implementations may not.
         if reported is None:
             digest = hashlib.sha256()
             async with contextlib.aclosing(self._store.iter_content(key)) as pieces:
@@ -122,7 +122,7 @@ class Files:
         return await self._store.read(thumb_key(file), size_max=size_max)
 
     def iter_pieces(self, file: File) -> AsyncIterator[bytes]:
-        """Yield the file's content in pieces. Raises ObjectMissing."""
+        """Yield the file's content in chunks. Raises ObjectMissing."""
         return self._store.iter_content(content_key(file))
 
     async def put_thumb(self, file: File, content: bytes) -> None:
@@ -136,7 +136,7 @@ class Files:
             await self._store.call("delete_object", Key=key)
 
     async def sign_link(self, file: File, lifetime_s: int) -> str:
-        """Return a download URL. A browser saves the content under the name of the file."""
+        """Return a download URL. A browser saves the content under the file's name."""
         headers = {
             "content-type": get_served_type(file.type),
             "content-disposition": build_content_disposition(file.name),
@@ -145,7 +145,7 @@ class Files:
         return await self._store.sign_link(content_key(file), headers, lifetime_s)
 
     async def sign_thumb_link(self, file: File, lifetime_s: int) -> str:
-        """Return a URL of the thumbnail. A browser shows the thumbnail inline."""
+        """Return a URL for the thumbnail. A browser shows it inline."""
         headers = {
             "content-type": THUMB_TYPE,
             "content-disposition": "inline",

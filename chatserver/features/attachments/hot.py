@@ -1,12 +1,12 @@
-"""Redis data of attachments: copies of sendable files, and the queue of the media worker.
+"""Redis data of attachments: copies of sendable files, and the media worker's queues.
 
 Keys:
 
-- ``{pN}:file:<file>`` (string, msgpack): a copy of the file's item in table `directory`. It exists
-  while the file may be sent and no message references it. If it is missing, the item is read.
-- ``{media}:jobs`` and ``{media}:slow-jobs`` (bounded streams): ids of images to process. All
-  `media` workers are in one consumer group. Slow images are moved to the second stream. An entry is
-  deleted when its job is finished.
+- `{pN}:file:<file>` (string, msgpack): a copy of the file's item in the `directory` table. It
+  exists while the file may be sent and no message references it. Without it, the item is read.
+- `{media}:jobs` and `{media}:slow-jobs` (bounded streams): ids of images to process. All `media`
+  workers are in one consumer group. Slow images are moved to the second stream. An entry is deleted
+  when its job has finished.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class SendableFiles:
         self._hot = hot
 
     async def find(self, files: Sequence[str]) -> list[File | None]:
-        """Return the copy of each file, or None. Cost: one Redis round trip."""
+        """Return the Redis copy of each file, or None if there is none. Cost: one round trip."""
         keys = [self._hot.keys.file(file) for file in files]
         values = await asyncio.gather(*(self._hot.call("GET", key) for key in keys))
         return [None if data is None else decode_file(data) for data in values]
 
     async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
-        """Store a copy of a file, if the file may be sent.
+        """Store a copy of `file` if it may be sent and no message references it.
 
-        With `is_update`, replace an existing copy, or delete it if the file may no longer be sent.
+        With `is_update`, replace an existing copy, or delete it if the condition no longer holds.
         Otherwise keep an existing copy, because it may be newer than `file`.
         """
         if file.phase != "ready" or file.seqs or file.due is None or file.due <= now_s:
@@ -66,13 +66,13 @@ class SendableFiles:
         await self._hot.write("SET", key, encode_file(file), "EXAT", file.due, *mode)
 
     async def drop(self, files: Iterable[str]) -> None:
-        """Delete copies, so that gateways read table `directory` instead. Idempotent."""
+        """Delete the copies of files; gateways then read the `directory` table. Idempotent."""
         keys = [self._hot.keys.file(file) for file in files]
         await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
 
 
 class RemoteFiles:
-    """Files in table `directory`, read through an RPC worker."""
+    """Reads files in the `directory` table through an RPC worker."""
 
     def __init__(self, calls: WarmCalls) -> None:
         self._calls = calls
@@ -84,7 +84,10 @@ class RemoteFiles:
 
 
 class Job(NamedTuple):
-    """An image to process. `tries` includes the current attempt; `key` is the stream."""
+    """An image to process.
+
+    `entry` is the stream entry's id, `key` the stream. `tries` includes the current attempt.
+    """
 
     entry: str
     file: str
@@ -99,11 +102,11 @@ class MediaJobs:
         self._hot = hot
 
     async def add(self, file: str) -> None:
-        """Queue an image. If its job is trimmed from the stream, the image gets no thumbnail."""
+        """Queue an image. If the stream is full, the oldest images are dropped without a result."""
         await self._add(self._hot.keys.media_jobs(), file)
 
     async def move_to_slow_queue(self, job: Job) -> None:
-        """Move a job to the slow queue. After a crash it may be in both queues, without harm."""
+        """Move a job to the slow queue. A crash may leave it in both queues, which is harmless."""
         await self._add(self._hot.keys.slow_media_jobs(), job.file)
         await self.finish(job)
 
@@ -145,10 +148,10 @@ class JobReader:
         await self._client.aclose()
 
     async def claim(self, wait_ms: int) -> Job | None:
-        """Claim a job; wait up to `wait_ms` for it. Return None if there is none.
+        """Claim a job, waiting up to `wait_ms` for one. Return None if there is none.
 
         Guarantees:
-            Another worker can claim the job only after `lease_s`.
+            Other workers cannot claim the job until `lease_s` has passed.
 
         Raises:
             Unavailable: Redis is unavailable; open a new reader.

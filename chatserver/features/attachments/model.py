@@ -1,12 +1,12 @@
 """Attachment rules: file names, media types, sizes and permission to send. No I/O.
 
-A file has one owner and one chat. It is `waiting` until its upload is validated, then `ready`, and
-its owner may send it to its chat. `seqs` are the messages that reference it. `due` is its
-deletion time. It is set if no message references the file, or if all messages that reference it
-expire.
+A file has one owner and one chat. It is `waiting` until its upload has been validated. Then it is
+`ready`, and its owner may send it to its chat. `seqs` are the seqs of the messages that reference
+it. `due` is the file's deletion time. It is set if no message references the file, or if all
+messages that reference it expire.
 
 The declared type is not trusted. It only determines the content type of downloads. Only images that
-the server has encoded are shown inline.
+the server has encoded (thumbnails) are shown inline.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_SUCH_FILE = "attachment: you have no such file in this chat"
 
 _TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
-# Path separators and characters that Windows does not allow in file names.
+# Path separators, and other characters that Windows does not allow in file names.
 _NOT_IN_NAMES = re.compile(r'[/\\:*?"<>|]')
 _HIDDEN_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 _JOINER = "\u200d"  # zero-width joiner, used in emoji
@@ -69,7 +69,7 @@ _SIGNED_TYPES = RASTER_TYPES | {"application/pdf"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class File:
-    """An announced or uploaded file."""
+    """A file that has been announced for upload, or uploaded."""
 
     id: str
     owner: UserId
@@ -85,12 +85,12 @@ class File:
     width: int | None = None
     height: int | None = None
     has_thumb: bool = False
-    is_processed: bool = False  # media processing is finished
+    is_processed: bool = False  # the media worker has finished, with or without a thumbnail
     rev: int = 1
 
     @property
     def is_unreferenced(self) -> bool:
-        """True if no message references the file. Such files count toward the owner's limits."""
+        """Whether no message references the file. Such files count toward the owner's limits."""
         return not self.seqs
 
     def is_same_request(self, other: File) -> bool:
@@ -135,7 +135,7 @@ def parse_file_name(text: str) -> str:
 
 
 def parse_type(text: str) -> str:
-    """Return a media type in lower case, without parameters.
+    """Normalize a media type: lowercase, without parameters.
 
     Raises:
         BadRequest: `text` is not a media type.
@@ -187,7 +187,7 @@ def check_content(type_: str, head: bytes) -> None:
 
 
 def get_served_type(type_: str) -> str:
-    """Return the media type for downloads. Browsers do not execute content of this type."""
+    """Return the media type for downloads: one whose content browsers do not execute."""
     return type_ if type_ in _PLAIN_TYPES else OCTETS
 
 
@@ -203,7 +203,7 @@ def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float
 
     Raises:
         NotFound: the file no longer exists, or belongs to another user or chat.
-        Conflict: the file is not uploaded yet.
+        Conflict: the file has not been uploaded yet.
     """
     if file is None or file.owner != sender or file.chat != chat:
         raise NotFound(NO_SUCH_FILE)
@@ -217,9 +217,9 @@ def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float
 def with_message(file: File, seq: int, expires_at: int | None) -> File:
     """Return the file with a reference from message `seq`.
 
-    `expires_at`: expiry time of the message; None if it does not expire. If all messages with the
-    file expire, the file is deleted after the last one. A file with more than `SEQS_MAX` references
-    is kept even if its messages are deleted.
+    `expires_at`: when the message expires; None if it does not. If all messages with the file
+    expire, the file is due for deletion when the last one does. A file with more than `SEQS_MAX`
+    references is kept even if its messages are deleted.
     """
     if seq in file.seqs:
         return file

@@ -1,11 +1,11 @@
 """Attachment routes: upload to S3 in three steps, and download.
 
-1. ``POST /v1/chats/{chat}/attachments`` announces a file and returns a form for S3.
+1. `POST /v1/chats/{chat}/attachments` announces a file and returns an S3 upload form.
 2. The client posts the form with the file directly to S3.
-3. ``POST /v1/attachments/{id}/complete`` validates the upload. Messages may then include it.
+3. `POST /v1/attachments/{id}/complete` validates the upload. Messages may then include the file.
 
 File content does not pass through the API. Downloads are redirected to a presigned S3 URL, which is
-valid for minutes and issued only to users who may see the message.
+valid for minutes and issued only to users who may see a message with the file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WaitMs = Annotated[
 
 
 class NewAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file to upload. `sha256` is the checksum of its content in hexadecimal."""
+    """A file to upload. `sha256` is the SHA-256 checksum of its content, in hexadecimal."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
     size: Annotated[int, msgspec.Meta(ge=1, le=frames.INT_MAX)]
@@ -60,7 +60,7 @@ class NewAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """A form for S3. Send `fields`, followed by the content as ``file``, in a POST to `url`.
+    """An S3 upload form. POST `fields`, followed by the content as field `file`, to `url`.
 
     If `url` is null, the upload is already complete.
     """
@@ -72,7 +72,10 @@ class Upload(msgspec.Struct, frozen=True):
 
 
 class UploadedFile(msgspec.Struct, frozen=True):
-    """A file that may be sent. `looked_at`: processing is finished, with or without a thumbnail."""
+    """A file that may be sent.
+
+    `looked_at`: the file has been processed, with or without a thumbnail as result.
+    """
 
     attachment: frames.Attachment
     looked_at: bool
@@ -81,8 +84,8 @@ class UploadedFile(msgspec.Struct, frozen=True):
 class FileLink(msgspec.Struct, frozen=True):
     """The download URL of a file, and its current metadata.
 
-    `looked_at`: processing is finished. `attachment` then has the dimensions of an image. A message
-    that was sent before that does not have them.
+    `looked_at`: the file has been processed. `attachment` then has an image's dimensions, which are
+    missing in messages that were sent earlier.
     """
 
     url: str
@@ -96,14 +99,15 @@ def build_attachments_routes(container: StorageContainer) -> list[HTTPRouteHandl
 
 
 def _build_upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    # The idempotent response is not stored, because a retry needs a form that is still valid.
+    # The response is not stored for retries with the same key: a retry needs a form that is still
+    # valid.
     @post("/v1/chats/{chat:str}/attachments", opt={"rule": WRITE, "accepts_key": True})
     async def begin_upload(
         chat: PathId, data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
     ) -> Upload:
-        """Start the upload of a file to a chat.
+        """Start uploading a file to a chat.
 
-        The same `Idempotency-Key` returns the same file.
+        A retry with the same `Idempotency-Key` returns the same file.
         """
         upload = await container.get(AttachmentContainer).uploads.begin(
             actor, ChatId(chat), data.name, data.type, data.size, data.sha256, read_key(request)
@@ -140,7 +144,7 @@ def _build_download_routes(container: StorageContainer) -> list[HTTPRouteHandler
         seq: Seq = None,
         thumb: Thumb = 0,
     ) -> Response[None]:
-        """Redirect to a file, or its thumbnail, in a message that the user may see."""
+        """Redirect to the download URL of a file or its thumbnail."""
         link = await find_link(actor, file, seq, thumb)
         return Response(None, status_code=302, headers={"Location": link.url})
 
@@ -151,7 +155,7 @@ def _build_download_routes(container: StorageContainer) -> list[HTTPRouteHandler
         seq: Seq = None,
         thumb: Thumb = 0,
     ) -> FileLink:
-        """Return the download URL of a file, for clients that cannot read a redirect."""
+        """Return a file's download URL, for clients that cannot read a redirect."""
         link = await find_link(actor, file, seq, thumb)
         return FileLink(
             link.url, link.expires_s, build_attachment(link.file), link.file.is_processed

@@ -26,7 +26,7 @@ _WAITING: Final = File(
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return a sent file, an unsent file, and the items that refer to them."""
+    """Return a sent and an unsent file, and the items that belong to them."""
     if table is not DIRECTORY:
         return []
     counts = {Field.UPLOADS: {"N": "1"}, Field.BYTES: {"N": str(_WAITING.size)}}

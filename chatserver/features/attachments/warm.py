@@ -1,6 +1,6 @@
 """DynamoDB items of files: owners, references from messages and deletion times.
 
-Owns these items of table `directory`:
+Owns these items in the `directory` table:
 
 | item    | `PK`          | `SK`              | attributes                                         |
 |---------|---------------|-------------------|----------------------------------------------------|
@@ -12,9 +12,9 @@ Owns these items of table `directory`:
 | uploads | `u#<user>`    | `uploads#<user>`  | `uploads bytes`: count and size of the user's      |
 |         |               |                   | unreferenced files                                 |
 
-One transaction changes a file, its due item and its owner's `uploads` item. It fails if the file
-has changed since it was read. So a file with a deletion time always has a due item, even after a
-crash, and the `uploads` item is always exact.
+A file, its due item and its owner's `uploads` item are changed in one transaction, which fails if
+the file has changed since it was read. So a file with a deletion time always has a due item, even
+after a crash, and the `uploads` item is always exact.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 from chatserver.warm.schema.tables import FileField as Field
 
-SHARDS: Final = 16  # DynamoDB partitions of the due items
+SHARDS: Final = 16  # the due items are spread over this many partition keys
 TRIES_MAX = 8
 _DUE_DIGITS = 12
 
 
 class DueFile(NamedTuple):
-    """A due item: `file` is deleted at time `at`, if its `due` is still `at`."""
+    """A due item: `file` must be deleted at time `at`, unless its `due` has changed."""
 
     file: str
     at: int
@@ -55,7 +55,7 @@ class Attachments:
         self._table = DIRECTORY.name_in(settings)
 
     async def create_file(self, file: File, bounds: Bounds) -> File:
-        """Store an announced file and return it.
+        """Store a file that is announced for upload, and return it.
 
         Guarantees:
             Idempotent: a repeated request returns the stored file.
@@ -64,7 +64,7 @@ class Attachments:
         Raises:
             TooLarge: the file exceeds the maximum size.
             RateLimited: the owner has too many unreferenced files.
-            Conflict: the id belongs to another file.
+            Conflict: the id has been used for a file with other values.
         """
         check_size(file.size, bounds)
         actions = [
@@ -101,7 +101,7 @@ class Attachments:
         return file
 
     async def find_file(self, file: str) -> File | None:
-        """Return a file. Strongly consistent."""
+        """Return a file, or None if it does not exist. Strongly consistent."""
         item = await find_item(self._client, self._table, file_key(file))
         return None if item is None else decode_file(item)
 
@@ -141,7 +141,7 @@ class Attachments:
             return wanted
         raise Unavailable(f"file {file}: too many concurrent changes; try again")
 
-    # removal
+    # Deletion
 
     async def list_due(self, shard: int, before: int, limit: int) -> list[DueFile]:
         """Return up to `limit` files of a shard that are due before `before`, oldest first."""
@@ -164,7 +164,7 @@ class Attachments:
         return due
 
     async def remove_file(self, file: File) -> bool:
-        """Delete the items of a file; return False if the file has changed. Idempotent."""
+        """Delete a file's items; return False if the file has changed. Idempotent."""
         delete = {"TableName": self._table, "Key": file_key(file.id), **_require_rev(file.rev)}
         actions: list[dict[str, Any]] = [{"Delete": delete}]
         actions.append({"Delete": {"TableName": self._table, "Key": owned_key(file)}})
@@ -176,11 +176,11 @@ class Attachments:
         )
 
     async def delete_due(self, due: DueFile) -> None:
-        """Delete a due item whose file is deleted or has another `due`. Idempotent."""
+        """Delete an outdated due item: its file is deleted, or has another `due`. Idempotent."""
         key = due_key(due.file, due.at)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
-    # parts of transactions
+    # Transaction parts
 
     def _build_due_actions(
         self, file: str, old: int | None, new: int | None

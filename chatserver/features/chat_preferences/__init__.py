@@ -1,8 +1,8 @@
 """Chat preferences: a user's own settings for each chat, shared by all of the user's devices.
 
-They are pinned chats, archived chats, muted notifications, chats marked as unread, drafts and
-cleared chats. Start with `model.py`. `warm.py` holds the DynamoDB items. Changes are sent to the
-user's devices as signals.
+These are pinned chats, archived chats, muted notifications, chats marked as unread, drafts and
+cleared history. Start with `model.py`. `warm.py` reads and writes the DynamoDB items. Changes are
+sent to the user's devices as signals.
 """
 
 from chatserver.features.registry import Feature

@@ -1,4 +1,4 @@
-"""Rules of chat preferences. No I/O.
+"""Chat preference rules. No I/O.
 
 The values are frames (`ChatPreferences`, `Draft`, `PinnedChats`), because devices receive them in
 signals. `rev` increases with each change, so a device can ignore a signal that arrives late.
@@ -15,14 +15,14 @@ import msgspec
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 
-# The version of a deleted draft is kept for this time, so that an older draft that arrives late is
-# ignored.
+# How long the version of a deleted draft is kept, so that an older draft is ignored if it arrives
+# late.
 DEFAULTS_KEPT_S: Final = 7 * 86_400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreferencesChange:
-    """Preferences to change; None keeps a value. `muted_until`: -1 unmutes, 0 mutes forever."""
+    """Preferences to change. None: no change. `muted_until`: -1 unmutes, 0 mutes forever."""
 
     is_archived: bool | None = None
     muted_until: int | None = None
@@ -39,7 +39,7 @@ def apply_change(
 ) -> ChatPreferences:
     """Return the preferences after a change, or `before` itself if nothing changes.
 
-    A draft only replaces a draft with a lower version. `cleared_upto` never decreases.
+    A draft replaces only a draft with a lower version. `cleared_upto` never decreases.
     """
     after = msgspec.structs.replace(
         before,
@@ -57,7 +57,7 @@ def apply_change(
 
 
 def next_rev(before: int, now_s: float) -> int:
-    """Return the `rev` after `before`. It increases even if the item was deleted in between."""
+    """Return the next `rev`: always higher, even if the item has been deleted in the meantime."""
     return max(before + 1, int(now_s * 1000))
 
 
@@ -69,7 +69,7 @@ def without_ended_mute(preferences: ChatPreferences, now_s: float) -> ChatPrefer
 
 
 def has_defaults(preferences: ChatPreferences) -> bool:
-    """Return whether all preferences have their default values. The draft's version may differ."""
+    """Return whether all preferences have their default values. An empty draft counts as none."""
     empty = ChatPreferences(preferences.chat, preferences.rev)
     draft = preferences.draft
     own_draft = None if draft is not None and not draft.text else draft
@@ -83,7 +83,7 @@ def check_pinned(chats: Sequence[str]) -> None:
 
 
 def replace_pinned(before: PinnedChats, chats: Sequence[str], now_s: float) -> PinnedChats:
-    """Return `chats` as the pinned chats that replace `before`."""
+    """Return the new list of pinned chats, with a higher `rev` than `before`."""
     return PinnedChats(list(chats), next_rev(before.rev, now_s))
 
 

@@ -1,4 +1,4 @@
-"""HTTP routes of chat preferences, pinned chats and muted chats."""
+"""HTTP routes for chat preferences, pinned chats and muted chats."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ CHANGE = {"rule": USER, "memory": 0}  # stores nothing in Redis
 
 
 class PreferenceChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Preferences of a chat to change.
+    """Changes to a chat's preferences.
 
-    `muted_until` is in seconds since 1970: 0 mutes without an end, null unmutes. A `draft` replaces
-    one with a lower `version`; an empty `text` deletes it.
+    `muted_until` is in seconds since 1970: 0 mutes forever, null unmutes. A `draft` replaces only a
+    draft with a lower `version`; an empty `text` deletes it.
     """
 
     archived: bool | UnsetType = UNSET
@@ -47,14 +47,14 @@ class PreferenceChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class NewPinnedChats(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Pinned chats, top first. `if_rev`: the change is refused if the current `rev` differs."""
+    """Pinned chats, top first. `if_rev`: reject the change if the current `rev` differs."""
 
     chats: Annotated[list[Id], Meta(max_length=PINNED_CHATS_MAX)]
     if_rev: SeqField | None = None
 
 
 class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mute state of a chat. `until`: end of the mute (s since 1970); null if it has no end."""
+    """A chat's mute state. `until`: when the mute ends (s since 1970); null if it has no end."""
 
     quiet: bool
     until: int | None = None
@@ -73,9 +73,9 @@ def _build_preference_routes(container: StorageContainer) -> list[HTTPRouteHandl
     async def list_chat_preferences(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[ChatPreferences]:
-        """List the user's preferences of chats, sorted by chat id.
+        """List the user's chat preferences, sorted by chat id.
 
-        Chats with default preferences are left out. The user may have left some of the chats.
+        Chats with default preferences are left out. Chats that the user has left may be included.
         """
         place = f"chat preferences of {actor}"
         after = container.cursors.open(place, cursor, str)
@@ -85,14 +85,14 @@ def _build_preference_routes(container: StorageContainer) -> list[HTTPRouteHandl
 
     @get("/v1/chats/{chat:str}/preferences", opt={"rule": USER})
     async def get_chat_preferences(chat: PathId, actor: Actor) -> ChatPreferences:
-        """Get the user's preferences of a chat."""
+        """Get the user's preferences for a chat."""
         return await container.get(PreferencesContainer).preferences.get(actor, ChatId(chat))
 
     @patch("/v1/chats/{chat:str}/preferences", opt=CHANGE)
     async def change_chat_preferences(
         chat: PathId, data: JSONBody[PreferenceChanges], actor: Actor
     ) -> ChatPreferences:
-        """Change the user's preferences of a chat; the user's devices get a signal."""
+        """Change the user's preferences for a chat; the user's devices get a signal."""
         return await container.get(PreferencesContainer).preferences.change(
             actor, ChatId(chat), _parse_change(data)
         )
@@ -103,7 +103,7 @@ def _build_preference_routes(container: StorageContainer) -> list[HTTPRouteHandl
 def _build_pinned_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/pinned-chats", opt={"rule": USER})
     async def get_pinned_chats(actor: Actor) -> PinnedChats:
-        """Get the chats that the user pinned to the top of the chat list, in order."""
+        """Get the chats that the user has pinned to the top of the chat list, in order."""
         return await container.get(PreferencesContainer).preferences.get_pinned(actor)
 
     @put("/v1/me/pinned-chats", opt=CHANGE)
@@ -131,9 +131,9 @@ def _build_notification_routes(container: StorageContainer) -> list[HTTPRouteHan
     async def set_notifications(
         chat: PathId, data: JSONBody[ChatNotifications], actor: Actor
     ) -> ChatNotifications:
-        """Mute a chat until a given time or indefinitely, or unmute it.
+        """Mute a chat until a given time or forever, or unmute it.
 
-        The same as `muted_until` of the chat's preferences.
+        This changes `muted_until` in the chat's preferences.
         """
         if data.until is not None and not 0 < data.until <= TIME_MAX_S:
             raise BadRequest("until: must be a time in seconds since 1970")

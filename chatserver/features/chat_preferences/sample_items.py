@@ -1,4 +1,4 @@
-"""Example items of chat preferences, for the generated documents of the tables."""
+"""Example items of chat preferences, for the generated table documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REV: Final = 1_795_000_000_000
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return the preferences of a group, and the pinned chats of its member."""
+    """Return a member's preferences for a group, and their pinned chats."""
     if table is not DIRECTORY:
         return []
     preferences = ChatPreferences(

@@ -32,7 +32,7 @@ TOO_MANY_CHANGES: Final = "too many concurrent changes; try again"
 
 
 class Preferences:
-    """The preferences of users."""
+    """Reads and changes users' chat preferences."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Preferences:
         self._clock = clock
 
     async def get(self, user: UserId, chat: ChatId) -> ChatPreferences:
-        """Return the user's preferences of a chat.
+        """Return the user's preferences for a chat.
 
         Raises:
             NotFound: there is no such chat, or the user is not a member.
@@ -67,9 +67,9 @@ class Preferences:
     async def list_page(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[ChatPreferences], str | None]:
-        """Return preferences that differ from the defaults, and the next page's `after`.
+        """Return one page of preferences that differ from the defaults, and the next `after`.
 
-        They are sorted by chat id. The user may have left some of the chats.
+        They are sorted by chat id. Chats that the user has left may be included.
         """
         page, following = await self._rows.list(user, after, limit)
         now_s = self._clock.time()
@@ -79,13 +79,13 @@ class Preferences:
     async def change(
         self, user: UserId, chat: ChatId, change: PreferencesChange
     ) -> ChatPreferences:
-        """Change the user's preferences of a chat, and return all of them.
+        """Change some of the user's preferences for a chat, and return all of them.
 
         Guarantees:
-            Idempotent. Concurrent changes of different preferences are all kept.
-            Cost: a read and a write of one item; a transaction of two items for `muted_until` and
-                `cleared_upto`.
-            After `cleared_upto` changes, the texts of the messages up to it are hidden from the
+            Idempotent. Concurrent changes to different preferences are all kept.
+            Cost: one item is read and written. A change to `muted_until` or `cleared_upto` is a
+                transaction on two items.
+            After `cleared_upto` changes, the bodies of messages up to this seq are hidden from the
                 user.
 
         Raises:
@@ -103,7 +103,7 @@ class Preferences:
             if is_changed and not await self._put(user, before, after, now_s):
                 continue
             if change.cleared_upto and after.cleared_upto:
-                # Repeated on a retry, because the first request may have failed before this call.
+                # Also done if nothing changed: an earlier attempt may have failed before this call.
                 await self._hidden.open_hidden(user, {chat: [-after.cleared_upto]})
             if is_changed:
                 signal = frames.ChatPreferencesSignal("chat_preferences", user, after)
@@ -114,7 +114,7 @@ class Preferences:
     async def _put(
         self, user: UserId, before: ChatPreferences, after: ChatPreferences, now_s: float
     ) -> bool:
-        """Store the change; return False if it must be retried."""
+        """Replace the stored preferences; return False if the caller must read and apply again."""
         chat = ChatId(after.chat)
         expires_s = int(now_s) + DEFAULTS_KEPT_S if has_defaults(after) else None
         try:
@@ -131,7 +131,7 @@ class Preferences:
         return True
 
     async def get_pinned(self, user: UserId) -> PinnedChats:
-        """Return the user's pinned chats, in their order."""
+        """Return the user's pinned chats, in display order."""
         return await self._rows.get_pinned(user)
 
     async def set_pinned(
@@ -141,7 +141,7 @@ class Preferences:
 
         Raises:
             BadRequest: a chat is listed twice.
-            Conflict: `if_rev` is given, and the pinned chats have changed since.
+            Conflict: the current `rev` is not `if_rev`.
             LostRace: too many concurrent changes.
         """
         check_pinned(chats)

@@ -1,4 +1,4 @@
-"""Chat preferences in table `directory`, in the partition of their user.
+"""Chat preferences in the `directory` table, in the user's partition.
 
 | record       | `PK`       | `SK`                  | attributes                                   |
 |--------------|------------|-----------------------|----------------------------------------------|
@@ -6,12 +6,13 @@
 |              |            |                       | draft? cleared? expires_at?`                 |
 | pinned chats | `u#<user>` | `pinned_chats#<user>` | `rev pinned_chats`                           |
 
-One Query thus returns the preferences of many chats. They are not part of the `Member` item: it is
-written with each read mark and read with all members of a chat, so a draft would make it expensive.
+So one Query returns the preferences for many chats. They are not stored in the `Member` item: that
+item is written for each read marker and read with all members of a chat, so a draft in it would be
+expensive.
 
 Pushes need `quiet` in the `Member` item (`chatserver.warm.chats.muted_chats`), and reads need
-`hidden` (`HiddenSeqs`). These two are written in one transaction with
-`muted_until` and `cleared`. The pinned chats are one item, so their order and number are exact.
+`hidden` (`HiddenSeqs`). These two are written in one transaction with `muted_until` and `cleared`.
+All of a user's pinned chats are in one item, so their order and number are exact.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ AFTER: Final = "preferences$"  # '$' follows '#'
 
 
 class PreferenceRows:
-    """Repository of chat preferences and pinned chats."""
+    """Reads and writes chat preferences and pinned chats."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -45,7 +46,7 @@ class PreferenceRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def get(self, user: UserId, chat: ChatId) -> ChatPreferences:
-        """Return the stored preferences of a chat, or the defaults. Strongly consistent."""
+        """Return the stored preferences for a chat, or the defaults. Strongly consistent."""
         item = await self._get(user, PREFIX + chat)
         return decode_preferences(item) if item else ChatPreferences(chat)
 
@@ -55,7 +56,7 @@ class PreferenceRows:
         """Replace preferences; return False if they are no longer `before`.
 
         Guarantees:
-            Atomic: the `Member` item is written with the preferences, or nothing is.
+            Atomic: either both the preferences and the `Member` item are written, or neither.
 
         Raises:
             NotFound: `muted_until` or `cleared_upto` changes, and there is no `Member` item.
@@ -76,7 +77,7 @@ class PreferenceRows:
         return True
 
     async def drop_cleared(self, user: UserId, chat: ChatId, upto: int) -> None:
-        """Remove a replaced `cleared_upto` from the `Member` item. Idempotent."""
+        """Remove an earlier `cleared_upto` from the `Member` item. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), member_key(user)),
@@ -90,7 +91,7 @@ class PreferenceRows:
     async def list(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[ChatPreferences], str | None]:
-        """Return preferences, sorted by chat id, and the next page's `after`.
+        """Return one page of preferences, sorted by chat id, and the next page's `after`.
 
         A page may have fewer than `limit` items. Strongly consistent. Cost: one Query.
         """
@@ -186,7 +187,7 @@ def encode_preferences(
 
 
 def decode_preferences(item: Item) -> ChatPreferences:
-    """Decode the preferences of a chat. Raises CorruptData."""
+    """Decode the preferences for a chat. Raises CorruptData."""
     version = find_number(item, Field.DRAFT)
     return ChatPreferences(
         chat=item[Field.SK]["S"].removeprefix(PREFIX),

@@ -1,8 +1,8 @@
-"""AI companions: chat members whose messages a language model writes.
+"""AI companions: chat members whose messages are written by a language model.
 
-Start with `model.py` (companions, versions, sessions) and `worker/assistant.py` (the background job
-that responds). `service/` holds the use cases, `providers/` the model providers, `hot/` the Redis
-data and `warm/` the DynamoDB items.
+Start with `model.py` (companions, versions, sessions) and `worker/assistant.py` (the worker that
+responds). `service/` holds the use cases, `providers/` the model providers, `hot/` the Redis data
+and `warm/` the DynamoDB items.
 """
 
 from chatserver.features.registry import Feature, Worker

@@ -29,7 +29,7 @@ def companion() -> None:
 
 
 def _add_version_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for the fields of a companion version."""
+    """Add an option for each field of a companion version."""
     for option in reversed(
         (
             click.option("--name", help="Display name."),

@@ -1,4 +1,4 @@
-"""User requests about AI responses: budget check before `send`, stop, and join.
+"""User requests about companions: the budget check before `send`, stop, join, and session requests.
 
 A message to a companion is an ordinary message. The sender's token budget is checked before the
 message is accepted, so the reply to `send` reports an exhausted budget. Responses are created in
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class CompanionRequests:
-    """Use cases for messages to companions."""
+    """Checks the budget for messages to companions; stops responses and lets devices join them."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class CompanionRequests:
         """Check that the user may send a message to a companion now.
 
         Guarantees:
-            A retry of a committed message is accepted.
+            If the message has already been committed, a retry is accepted.
             If the budget cannot be read, the check passes. If Redis is down, the commit then fails.
 
         Raises:
-            RateLimited: too many responses are in progress, or the day's tokens are used up; the
-            error's `retry_after_ms` is the time until the limit resets.
+            RateLimited: too many responses are in progress, or the day's tokens are used up.
+                `retry_after_ms` says when to try again.
         """
         chat = ChatId(frame.chat)
         try:
@@ -63,7 +63,7 @@ class CompanionRequests:
         """Stop the response in progress, if any.
 
         Guarantees:
-            Idempotent. The request remains in effect if the worker crashes.
+            Idempotent. The request remains in effect even if the worker crashes.
 
         Raises:
             NotFound: no such chat, or the user is not a member.
@@ -78,9 +78,9 @@ class CompanionRequests:
         """Return the current text of the response in progress, or the text of the last response.
 
         Guarantees:
-            The text, followed by the deltas with a higher `index`, is the whole response.
+            The text and the deltas with a higher `index` together are the whole response.
 
-        Raises: as `stop`.
+        Raises: the same as `stop`.
         """
         chat = ChatId(frame.chat)
         await self._members.get_reader(chat, user)
@@ -96,10 +96,10 @@ class CompanionRequests:
 async def handle_session_request(
     warm: WarmCalls, user: UserId, frame: frames.AnySessionRequest
 ) -> msgspec.Struct:
-    """Return the response to a companion request.
+    """Execute a request about companions or sessions, and return the reply.
 
     Raises:
-        ChatError: the request failed; the error is the response.
+        ChatError: the request failed; send this error as the reply.
     """
     operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession
     match frame:

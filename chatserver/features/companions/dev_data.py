@@ -1,4 +1,4 @@
-"""Example companion, created at the first start of `chatserver dev`."""
+"""Example companion, created when `chatserver dev` starts for the first time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.warm.dynamo.client import DynamoClient
 
-# Needs no AI model or account: it repeats each message word for word.
+# It needs no AI model and no account with a provider: it repeats each message word for word.
 COMPANION: Final = (
     "ai-echo",
     Changes(
@@ -26,6 +26,6 @@ COMPANION: Final = (
 
 
 async def create_echo(client: DynamoClient, settings: Warm, clock: Clock) -> None:
-    """Create the example companion, unless it exists or was deleted."""
+    """Create the example companion, unless it exists or has been deleted."""
     with contextlib.suppress(Conflict):
         await Companions(CompanionRows(client, settings), clock).create(*COMPANION)

@@ -1,4 +1,4 @@
-"""Dependencies of companion requests, in every process that accepts messages."""
+"""Dependencies of companion requests, for every process that accepts messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP routes with which users manage what companions remember about them."""
+"""HTTP routes for users to manage what companions remember about them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PathEntry = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{16}(?![\s\S])")]
 
 
 class MemoryEntry(msgspec.Struct, frozen=True):
-    """Something that a companion remembers, and the chats of the sessions it comes from.
+    """Something that a companion remembers, and the session chats that it comes from.
 
     Times are in milliseconds since 1970.
     """
@@ -45,13 +45,13 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class MemorySwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Setting: the companion remembers the user across sessions."""
+    """Whether the companion remembers the user across sessions."""
 
     enabled: bool
 
 
 def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of companions' memories."""
+    """Return the routes for companions' memories."""
     memories = container.get(CompanionContainer).memories
 
     def show(memory: UserMemory) -> Memory:
@@ -78,7 +78,7 @@ def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRoute
     async def switch_companion_memory(
         companion: PathCompanion, data: JSONBody[MemorySwitch], actor: Actor
     ) -> Memory:
-        """Turn a companion's memory on or off.
+        """Turn a companion's memory of you on or off.
 
         While it is off, entries are kept, but the companion neither uses nor changes them.
         """
@@ -89,7 +89,7 @@ def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRoute
     async def delete_companion_memory(
         companion: PathCompanion, actor: Actor, chat: ChatQuery = None
     ) -> None:
-        """Delete everything that a companion remembers; with `chat`, only from this session."""
+        """Delete what a companion remembers about you; with `chat`, only from this session."""
         companion_id = parse_companion_id(companion)
         if chat is None:
             await memories.delete_all(actor, companion_id)
@@ -104,7 +104,7 @@ def build_companion_memory_routes(container: StorageContainer) -> list[HTTPRoute
     async def delete_companion_memory_entry(
         companion: PathCompanion, entry: PathEntry, actor: Actor
     ) -> None:
-        """Delete one entry."""
+        """Delete one entry of a companion's memory."""
         await memories.delete_entry(actor, parse_companion_id(companion), entry)
 
     return [

@@ -1,10 +1,10 @@
 """AI companions and the sessions that users have with them. No I/O.
 
-A companion is a chat member like a user: its id is a user id with a reserved prefix (`PREFIX`) that
+A companion is a chat member like a user: its id is a user id with the reserved prefix `ai-`, which
 no account can have. Companions are versioned: a version is immutable, and an update creates the
 next one. A session is one conversation between a user and a companion. It is an ordinary chat
-between the two, with a ULID as its id. Each session records the companion version that responds in
-it.
+between the two, with a ULID as its id. Each session records which version of the companion responds
+in it.
 
 Invariant: a user has at most one active (not deleted) session with a companion.
 """
@@ -25,7 +25,7 @@ Provider = Literal["bedrock", "openai", "scripted"]
 
 NAME_CHARS_MAX: Final = 64
 PROMPT_CHARS_MAX: Final = 16_000
-MODEL_CHARS_MAX: Final = 256  # the ARN of an inference profile has about 150
+MODEL_CHARS_MAX: Final = 256  # an inference profile's ARN has about 150
 CONTEXT_TOKENS_MIN: Final = 256
 CONTEXT_TOKENS_MAX: Final = 1_000_000
 ANSWER_TOKENS_MAX: Final = 64_000
@@ -45,8 +45,8 @@ class Companion:
     """A version of a companion. Every field except `is_deleted` is immutable.
 
     `context_tokens_max` limits a model request together with its response. `answer_tokens_max`
-    limits the response. `is_deleted` belongs to the companion and is therefore the same in all its
-    versions.
+    limits the response. `is_deleted` is a property of the companion and therefore the same in all
+    of its versions.
     """
 
     id: CompanionId
@@ -88,7 +88,7 @@ class Changes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CompanionSession:
-    """A session of a user with a companion. Times are milliseconds since 1970."""
+    """A user's session with a companion. Times are in milliseconds since 1970."""
 
     user: UserId
     companion: CompanionId
@@ -99,25 +99,25 @@ class CompanionSession:
 
     @property
     def is_active(self) -> bool:
-        """True while the user may write and the companion responds."""
+        """Whether the user may write and the companion responds."""
         return self.delete_time is None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """Stored summary of a session's messages from seq `first` to seq `upto`."""
+    """A stored summary of a session's messages from seq `first` to seq `upto`."""
 
     first: Seq
     upto: Seq
     text: str
-    rev: int  # 1, 2, 3 …: incremented with each summary
+    rev: int  # 1, 2, 3 …: each new summary increments it
 
 
 def session_chat_id(user: UserId, companion: CompanionId, ref: Ref, now: float) -> ChatId:
-    """Return the chat id, a ULID, of a session that starts at `now` (s).
+    """Return the chat id (a ULID) of a session that starts at `now` (s).
 
-    The random part of the ULID is a digest of the user, the companion and `ref`, by which
-    `is_same_request` detects a retry.
+    In place of the ULID's random part, it has a digest of the user, the companion and `ref`.
+    `is_same_request` uses it to detect a retry.
     """
     seed = f"{user}#{companion}#{ref}".encode()  # no id contains '#'
     digest = hashlib.blake2b(seed, digest_size=10, person=b"session").digest()

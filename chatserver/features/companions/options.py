@@ -1,6 +1,6 @@
-"""Options of a companion version: sampling, guardrails, images, tools and memory. No I/O.
+"""A companion version's options: sampling, guardrails, images, tools and memory. No I/O.
 
-The options are one JSON object. An update replaces the object as a whole.
+The options are one JSON object, which an update replaces as a whole.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ TOOLS_MAX: Final = 16
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_000
 SCHEMA_BYTES_MAX: Final = 8_192
 OPTIONS_BYTES_MAX: Final = 65_536
-IMAGES_MAX: Final = 20  # Converse: 20 images in a message
+IMAGES_MAX: Final = 20  # limit of the Converse API, per message
 TEMPERATURE_MAX: Final = 2.0
-# Converse and OpenAI both accept at most 64 letters, digits, `_` and `-`.
+# The Converse API and OpenAI both accept up to 64 letters, digits, `_` and `-`.
 TOOL_NAME_PATTERN: Final = r"^[a-zA-Z0-9_-]{1,64}(?![\s\S])"
-# GuardrailIdentifier and GuardrailVersion of the Bedrock API, as an id or an ARN.
+# Formats of GuardrailIdentifier (an id or an ARN) and GuardrailVersion in the Bedrock API.
 _GUARDRAIL = re.compile(
     r"[a-z0-9]+|arn:aws(-[^:]+)?:bedrock:[a-z0-9-]{1,20}:[0-9]{12}[:]guardrail/[a-z0-9]+"
 )
@@ -42,11 +42,11 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Options of a companion version.
+    """The options of a companion version.
 
     `memory`: the companion remembers facts about a user across sessions. `guardrail` and
-    `guardrail_version` are for `bedrock`, `moderation_model` is for `openai`. `images_max`: images
-    per model request; 0 if the model accepts none.
+    `guardrail_version` require provider `bedrock`, `moderation_model` requires `openai`.
+    `images_max`: maximum images per model request; 0 if the model accepts no images.
     """
 
     memory: bool = True
@@ -75,10 +75,10 @@ def encode_options(options: Options) -> str:
 
 
 def check_options(options: Options) -> Options:
-    """Validate options, and return them.
+    """Validate options and return them.
 
     Raises:
-        BadRequest, TooLarge: a field is invalid; the error names it and the limit.
+        BadRequest, TooLarge: a field is invalid; the error names the field and its limit.
     """
     if len(encode_options(options).encode()) > OPTIONS_BYTES_MAX:
         raise TooLarge(f"options: must be at most {OPTIONS_BYTES_MAX} bytes of JSON")

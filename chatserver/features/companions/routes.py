@@ -1,4 +1,4 @@
-"""HTTP routes of AI companions and of their sessions with users."""
+"""HTTP routes for AI companions and their sessions with users."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ AnswerTokens = Annotated[int, Meta(ge=1, le=ANSWER_TOKENS_MAX)]
 
 
 class NewCompanion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new companion; an omitted `id` is generated."""
+    """A new companion. If `id` is omitted, the server generates one."""
 
     name: Name
     provider: Provider
@@ -64,9 +64,9 @@ class NewCompanion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CompanionChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields to change in the next version; `version` must be the newest one if given.
+    """Fields to change in the next version. `options` replaces all options.
 
-    `options` replaces all options.
+    With `version`, the change is rejected if this is not the newest version.
     """
 
     name: Name | None = None
@@ -80,7 +80,7 @@ class CompanionChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Persona(msgspec.Struct, frozen=True):
-    """A version of a companion, for administrators. `created` in milliseconds since 1970."""
+    """A version of a companion, for administrators. `created` is in milliseconds since 1970."""
 
     id: str
     version: int
@@ -140,7 +140,7 @@ def _build_admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/companions/{companion:str}/versions/{version:int}", opt={"rule": READ})
     async def get_companion_version(companion: PathCompanion, version: PathVersion) -> Persona:
-        """Get all fields of a companion version, even if the companion was deleted."""
+        """Get all fields of a companion version, even if the companion has been deleted."""
         return _show(await companions.get(parse_companion_id(companion), version))
 
     @patch("/v1/companions/{companion:str}", opt={"rule": WRITE, "creates": True})
@@ -188,7 +188,7 @@ CompanionQuery = Annotated[str | None, QueryParameter(pattern=COMPANION_PATTERN,
 ForgetQuery = Annotated[bool, QueryParameter(required=False)]
 ChatQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
 
-if TYPE_CHECKING:  # the fields are the same as in the frames
+if TYPE_CHECKING:  # the body types are built from the frames at runtime
     NewSession: TypeAlias = msgspec.Struct
     NewVersion: TypeAlias = msgspec.Struct
 else:
@@ -218,7 +218,7 @@ def _build_active_session_routes(container: StorageContainer) -> list[HTTPRouteH
         actor: Actor,
         request: Request[Any, Any, Any],
     ) -> OpenSession:
-        """Start a session; a 409 response contains the chat of the active session."""
+        """Start a session. If one is already active, the error (409) contains its chat."""
         ref = _get_ref(data, request)
         return _show_session(await sessions.create(actor, parse_companion_id(companion), ref))
 
@@ -244,9 +244,9 @@ def _build_active_session_routes(container: StorageContainer) -> list[HTTPRouteH
     async def delete_session(
         companion: PathCompanion, actor: Actor, chat: ChatQuery = None, forget: ForgetQuery = False
     ) -> frames.SessionInfo:
-        """End the active session; with `chat`, only the session in this chat. Messages remain.
+        """End the active session; with `chat`, only if it is in this chat. Messages remain.
 
-        With `forget`, the companion also forgets what it remembers from this session.
+        With `forget`, the companion also deletes its memories from this session.
         """
         selected = None if chat is None else ChatId(chat)
         old = await sessions.delete(actor, parse_companion_id(companion), selected)
@@ -264,10 +264,10 @@ def _build_session_list_routes(container: StorageContainer) -> list[HTTPRouteHan
     async def list_sessions_with_companions(
         actor: Actor, companion: CompanionQuery = None, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.SessionInfo]:
-        """List sessions: active ones first, then ended ones, sorted by companion and time.
+        """List sessions: first active ones, then ended ones, sorted by companion and time.
 
-        With `companion`, list only sessions with this companion: the active one, then ended ones,
-        newest first.
+        With `companion`, list only sessions with this companion: first the active one, then ended
+        ones, newest first.
         """
         companion_id = None if companion is None else parse_companion_id(companion)
         what = list_name(actor, companion_id)
@@ -280,7 +280,7 @@ def _build_session_list_routes(container: StorageContainer) -> list[HTTPRouteHan
     async def update_session(
         chat: PathId, data: JSONBody[NewVersion], actor: Actor
     ) -> frames.SessionInfo:
-        """Set the companion version of a session to `version`, or by default to the newest."""
+        """Switch a session to another version of its companion; default: the newest."""
         version: int | None = getattr(data, "version", None)
         return describe_session(await sessions.update_version(actor, ChatId(chat), version))
 

@@ -1,4 +1,4 @@
-"""Example items of companions and sessions, for the generated documents of the tables."""
+"""Example items of companions and sessions, for the generated table documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADA: Final = Companion(
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return an example of each kind of companion item in a table."""
+    """Return an example of each kind of companion item in `table`."""
     user, old, active = UserId("alice"), "01KAJ4Q7R8M2E5S9T0B3C6D8FH", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
     if table is DIRECTORY:
         summary = SessionSummary(Seq(1), Seq(2), "Alice asked for the tide.", 1)

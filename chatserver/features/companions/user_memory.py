@@ -1,12 +1,13 @@
 """A companion's memory of one user, across sessions. No I/O.
 
-An entry is a fact, or the summary of one session. It records its sources: the ranges of messages
-that the model read when it wrote the entry. If one of these messages is edited or deleted, the
-entry is deleted. `cursors` has the last message read of each session, so a repeated
-extraction reads nothing twice.
+After some messages, or at the end of a session, a model reads the new messages and changes the
+memory; this is an extraction. An entry is a fact, or the summary of one session. It records its
+sources: the ranges of messages that the model read when it wrote the entry. If one of these
+messages is edited or deleted, the entry is deleted. `cursors` has the last message that was read in
+each session, so no message is read twice.
 
-Invariants: at most `ENTRIES_MAX` entries, `SUMMARIES_MAX` of them summaries; no two facts with the
-same words; at most one summary per session.
+Invariants: at most `ENTRIES_MAX` entries, of which at most `SUMMARIES_MAX` are summaries; no two
+facts with the same words; at most one summary per session.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from chatserver.features.companions.providers.token_estimates import estimate_to
 ENTRIES_MAX: Final = 64
 ENTRY_CHARS_MAX: Final = 500
 SUMMARIES_MAX: Final = 8
-SOURCES_MAX: Final = 16  # sessions of one entry
-CURSORS_MAX: Final = 16  # sessions; older ones count as read
-FORGOTTEN_MAX: Final = 64  # digests of entries that the user deleted
-CHANGES_MAX: Final = 24  # per response of the model
-FINISHED: Final = 2**53 - 1  # cursor of a session that was read to its end
+SOURCES_MAX: Final = 16  # sessions per entry
+CURSORS_MAX: Final = 16  # newest sessions with a cursor; older sessions count as read
+FORGOTTEN_MAX: Final = 64  # digests of entries that the user has deleted
+CHANGES_MAX: Final = 24  # per model response
+FINISHED: Final = 2**53 - 1  # cursor of a session that has been read to its end
 
 Kind = Literal["fact", "summary"]
 
@@ -52,10 +53,10 @@ class Source(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A fact or the summary of a session. Times are milliseconds since 1970.
+    """A fact or the summary of a session. Times are in milliseconds since 1970.
 
-    `bound` is the earliest expiry of a source message, 0 if none expires. The entry expires at that
-    time, or earlier if it is not updated within the retention time.
+    `bound` is when the first source message expires, or 0 if none expires. The entry expires at
+    that time, or earlier if it is not updated within the retention period.
     """
 
     id: str
@@ -68,7 +69,7 @@ class Entry:
     bound: int = 0
 
     def renew(self, text: str, source: Source, times: ExtractionTimes) -> Entry | None:
-        """Return the entry with a new text and source; None if it has too many sources."""
+        """Return the entry with new text and another source; None if it has too many sources."""
         sources = _join_sources(self.sources, source)
         if sources is None:
             return None
@@ -86,9 +87,9 @@ class Entry:
 
 
 class ExtractionTimes(NamedTuple):
-    """Times of an extraction: the current time and the retention time.
+    """Times that determine when the entries from one extraction expire.
 
-    `bound_ms` is the earliest expiry of the messages that the model read; 0 if none expires.
+    `bound_ms` is when the first message that the model has read expires, or 0 if none expires.
     """
 
     now_ms: int
@@ -96,13 +97,13 @@ class ExtractionTimes(NamedTuple):
     bound_ms: int = 0
 
     def compute_expiry(self, bound: int) -> int:
-        """Return the expiry of an entry whose first source message expires at `bound`."""
+        """Return when an entry expires. `bound`: see `Entry`."""
         expires = self.now_ms + self.retention_ms
         return min(expires, bound) if bound else expires
 
 
 class Change(NamedTuple):
-    """A change that the model requests; `id` is the entry to update or delete."""
+    """A change that the model requests. `id` is that of the entry to update or delete."""
 
     what: Literal["add", "update", "delete", "summary"]
     text: str = ""
@@ -111,33 +112,33 @@ class Change(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UserMemory:
-    """A companion's memories of a user. `rev` is 0 if nothing is stored."""
+    """A companion's memory of a user. `rev` is 0 if nothing has been stored."""
 
     user: UserId
     companion: CompanionId
     entries: tuple[Entry, ...] = ()
     cursors: Mapping[ChatId, int] = dataclasses.field(default_factory=dict)
     forgotten: tuple[str, ...] = ()
-    since: int = 0  # milliseconds since 1970: earlier messages are not remembered
+    since: int = 0  # messages sent before this time (ms since 1970) are not read
     is_on: bool = True
     rev: int = 0
 
     def get_cursor(self, chat: ChatId) -> int:
-        """Return the seq of the last message that was read in a session."""
+        """Return the seq of the last message that has been read in a session."""
         if len(self.cursors) >= CURSORS_MAX and chat < min(self.cursors):
-            return FINISHED  # chat ids sort by time
+            return FINISHED  # chat ids sort by time, so this session is older than all in `cursors`
         return self.cursors.get(chat, 0)
 
     def list_current(self, now_ms: int) -> list[Entry]:
-        """Return the entries that have not expired: the newest first."""
+        """Return the entries that have not expired, newest first."""
         current = [entry for entry in self.entries if entry.expires > now_ms]
         return sorted(current, key=lambda entry: (entry.updated, entry.id), reverse=True)
 
 
 def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
-    """Parse the model's response: one change per line. Other lines are ignored.
+    """Parse the model's response, which has one change per line. Other lines are ignored.
 
-    A number in a line is the position of an entry in `numbered`, from 1.
+    A number in a line is an entry's position in `numbered`, starting at 1.
     """
     changes: list[Change] = []
     for line in text.splitlines():
@@ -162,7 +163,7 @@ def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
 
 
 def clean_entry(text: str) -> str:
-    """Return the text on one line, at most `ENTRY_CHARS_MAX` long, without `<` and `>`."""
+    """Return `text` as one line of at most `ENTRY_CHARS_MAX` characters, without `<` and `>`."""
     visible = "".join(
         " " if unicodedata.category(char) in ("Cc", "Zl", "Zp") else char
         for char in text
@@ -179,11 +180,11 @@ def apply_changes(
     *,
     is_finished: bool = False,
 ) -> UserMemory:
-    """Return the memory after the model read `source`.
+    """Return the memory with the changes that the model requested after reading `source`.
 
     Guarantees:
-        Idempotent: if `source` was read already, nothing changes.
-        An entry that was deleted since the model read it stays deleted.
+        Idempotent: if `source` has already been read, nothing changes.
+        An entry that has been deleted since the model read it stays deleted.
     """
     cursor = memory.get_cursor(source.chat)
     if cursor >= source.upto and (cursor == FINISHED or not is_finished):
@@ -233,9 +234,9 @@ def _apply(
 
 
 def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
-    """Delete the entries whose sources include message `changed` or a later one of a session.
+    """Delete the entries that have message `changed` of a session, or a later one, as a source.
 
-    The session is read again from the first message of these sources.
+    The session will be read again, starting with the first message of the deleted sources.
     """
     dropped = [
         source
@@ -251,7 +252,7 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
         if not any(source.chat == chat and source.upto >= changed for source in entry.sources)
     ]
     cursor = min(source.first for source in dropped) - 1
-    # The messages after `cursor` are read again, so the other entries from them are dropped, too.
+    # The messages after `cursor` will be read again, so drop all other entries from them, too.
     remaining = [
         entry
         for entry in remaining
@@ -263,7 +264,7 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
 
 
 def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
-    """Delete the entries from a session, and do not read the session again."""
+    """Delete the entries from a session, and never read the session again."""
     remaining = [
         entry for entry in memory.entries if all(source.chat != chat for source in entry.sources)
     ]
@@ -271,7 +272,7 @@ def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
 
 
 def drop_entry(memory: UserMemory, id_: str) -> UserMemory:
-    """Delete an entry on the user's request; an equal entry is not added again."""
+    """Delete an entry at the user's request. An entry with the same words is not added again."""
     remaining = tuple(entry for entry in memory.entries if entry.id != id_)
     removed = [digest(entry.text) for entry in memory.entries if entry.id == id_]
     if not removed:
@@ -282,12 +283,12 @@ def drop_entry(memory: UserMemory, id_: str) -> UserMemory:
 
 
 def drop_all(memory: UserMemory, now_ms: int) -> UserMemory:
-    """Delete all entries on the user's request; messages up to now are not read again."""
+    """Delete all entries at the user's request. Messages sent until now are never read again."""
     return dataclasses.replace(memory, entries=(), forgotten=(), since=now_ms)
 
 
 def set_enabled(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
-    """Turn memory on or off; messages sent while it was off are never read."""
+    """Turn memory on or off. Messages sent while it is off are never read."""
     if memory.is_on == is_on:
         return memory
     return dataclasses.replace(memory, is_on=is_on, since=now_ms if is_on else memory.since)
@@ -299,9 +300,9 @@ def finish(memory: UserMemory, chat: ChatId) -> UserMemory:
 
 
 def render_notes(entries: list[Entry], tokens_max: int) -> str:
-    """Return the entries for the system prompt, or an empty string if there are none.
+    """Return entries as notes for the system prompt, or an empty string if there are none.
 
-    `entries` are sorted newest first; entries that do not fit into `tokens_max` are omitted.
+    `entries` must be sorted newest first. The oldest are left out if they exceed `tokens_max`.
     """
     room = tokens_max - estimate_tokens(NOTES_HEAD + NOTES_END)
     lines: list[str] = []
@@ -316,20 +317,20 @@ def render_notes(entries: list[Entry], tokens_max: int) -> str:
 
 
 def digest(text: str) -> str:
-    """Return a digest of the words of a text, regardless of case and punctuation."""
+    """Return a digest of the words in `text`, regardless of case and punctuation."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     words = "".join(char if char.isalnum() else " " for char in folded).split()
     return hashlib.blake2b(" ".join(words).encode(), digest_size=8).hexdigest()
 
 
 def _make_entry_id(source: Source, number: int) -> str:
-    """Return an id that is the same if the extraction is repeated."""
+    """Return an entry id that does not change if the extraction is repeated."""
     entry_name = f"{source.chat}#{source.upto}#{number}".encode()
     return hashlib.blake2b(entry_name, digest_size=8, person=b"memory").hexdigest()
 
 
 def _join_sources(sources: tuple[Source, ...], new: Source) -> tuple[Source, ...] | None:
-    """Return `sources` with `new` added; None if there would be too many sessions."""
+    """Return `sources` with `new` added, or None if that would be too many sessions."""
     by_chat = {source.chat: source for source in sources}
     same = by_chat.get(new.chat)
     if same is not None:
@@ -339,7 +340,7 @@ def _join_sources(sources: tuple[Source, ...], new: Source) -> tuple[Source, ...
 
 
 def _replace_entries(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory:
-    """Replace the entries; keep the newest ones, up to the limits."""
+    """Replace the entries with the newest of these, up to the limits."""
     newest = sorted(entries, key=lambda entry: (entry.updated, entry.id), reverse=True)
     summaries = [entry for entry in newest if entry.kind == "summary"][:SUMMARIES_MAX]
     facts = [entry for entry in newest if entry.kind == "fact"][: ENTRIES_MAX - len(summaries)]

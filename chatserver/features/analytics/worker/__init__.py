@@ -1,4 +1,4 @@
-"""Worker of analytics. Start with `exporter`.
+"""The analytics worker. Start with `exporter`.
 
 `passes` finds the entries to export. `unit_source` reads the entries of a unit, and `exporter`
 writes its files. `erasure` rewrites files after an erasure. `compaction` merges small files, and

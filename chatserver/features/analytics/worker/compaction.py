@@ -3,24 +3,24 @@
 ::
 
     small files ─► freeze each ─► create the compacted file ─► delete the rows ─► delete the files
-                   │              │ names what it `contains`;   (empty files     a day later
-                   │              │ readers ignore these         remain)
+                   │              │ lists the ids it `contains`; (empty files    a day later
+                   │              │ readers ignore these files    remain)
                    │              └── in one PUT, only if it does not exist
-                   └── the same rows, with `moves_to`: earlier ETags become invalid
+                   └── rewritten with the same rows and `moves_to`: earlier ETags become invalid
 
 Readers see each row exactly once. They read the small files until the compacted file exists, and
-then only the compacted file. If a reader finds a file whose rows were deleted after its listing, it
-lists the files again.
+then only the compacted file. If the rows of a file have been deleted since a reader listed the
+files, the reader lists the files again.
 
-Writers (an export, an erasure) find the file with `file_locations`. If a writer finds a frozen file
-whose compacted file does not exist, it cancels the move: it creates an empty compacted file. The
-compaction then cannot create the file, and the small files keep their rows.
+Writers (an export, an erasure) use `file_locations` to find the file to write. If a writer finds a
+frozen file whose compacted file does not exist, it cancels the move: it creates the compacted file
+without rows. The compaction then cannot create it, and the small files keep their rows.
 
 Crash safety: a later pass finds frozen files and completes the move. A later pass or a writer
 deletes rows that have moved. A file without rows is kept for `KEEP_S`, so that a process that was
 paused cannot create it again with outdated rows.
 
-Memory: the files of one move, at most `MOVE_BYTES_MAX` compressed.
+Memory: the files of one move, which have at most `MOVE_BYTES_MAX` (compressed).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-FILES_MIN = 16  # per move; with fewer small files, a date is not compacted
+FILES_MIN = 16  # per move; a date with fewer small files is not compacted
 FILES_MAX: Final = 200  # per move
 SMALL_BYTES: Final = 8_388_608
 MOVE_BYTES_MAX: Final = 33_554_432
@@ -64,7 +64,7 @@ KEEP_S = 86_400.0
 
 @dataclasses.dataclass
 class CompactionTally:
-    """Counts of a compaction pass."""
+    """What a compaction pass has done."""
 
     moved: int = 0  # files whose rows were moved
     created: int = 0
@@ -73,7 +73,7 @@ class CompactionTally:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Move:
-    """A move of the rows of `files` to the compacted file `id`."""
+    """Moves the rows of `files` to the compacted file `id`."""
 
     prefix: str
     id: str
@@ -106,8 +106,8 @@ class Compactor:
 
         Guarantees:
             Idempotent and resumable. Readers see each row exactly once at any time.
-            Cost: a LIST per 1,000 files, and a GET of 64 KB per compacted file. A file that is
-                moved costs two GETs, two PUTs and a DELETE.
+            Cost: a LIST per 1,000 files, and a GET of 64 KB per compacted file. Each file whose
+                rows move costs two GETs, two PUTs and a DELETE.
 
         Raises:
             Unavailable: S3 does not respond, or another process holds the lease.
@@ -134,7 +134,7 @@ class Compactor:
             )
 
     async def _iter_dates(self) -> AsyncIterator[tuple[str, list[StoredFile]]]:
-        """Yield the files of each date, with their prefix."""
+        """Yield the key prefix and the files of each date."""
         files: list[StoredFile] = []
         async for page in self._files.iter_files():
             for file in page:
@@ -162,7 +162,7 @@ class Compactor:
             return None
         facts = await self._files.list_facts(file.key for file in small)
         if any(fact.is_moved for fact in facts.values()):
-            return None  # a compacted file was created after the listing
+            return None  # another process has created a compacted file since the listing
         small = [file for file in small if file.key in facts]
         ids = {get_file_id(file.key) for file in compacted}
         target_ids = sorted({fact.moves_to for fact in facts.values()} - ids - {""})
@@ -173,7 +173,7 @@ class Compactor:
         return _Move(prefix, new_id().lower(), move_files) if len(move_files) >= FILES_MIN else None
 
     async def _clean_up(self, files: Sequence[StoredFile]) -> None:
-        """Delete the rows of files that have moved; after `KEEP_S`, delete the files."""
+        """Empty these files, whose rows have moved; delete those emptied at least `KEEP_S` ago."""
         now_s = self._clock.time()
         for file in files:
             facts = await self._files.find_facts(file.key)
@@ -190,11 +190,11 @@ class Compactor:
         try:
             await delete_rows(self._files, key, etag)
         except Conflict:
-            return  # changed after the listing; the next pass retries
+            return  # the file has changed since it was listed; the next pass retries
         failpoint("analytics.after_compacted_rows")
 
     async def _run_move(self, move: _Move) -> bool:
-        """Move the rows of files into one file; return False if the move was cancelled."""
+        """Move the rows into the compacted file; return False if the move was cancelled."""
         from chatserver.features.analytics.parquet import encode
 
         frozen = []
@@ -212,7 +212,7 @@ class Compactor:
         try:
             await self._files.put(move.key, data, None)
         except Conflict:
-            # A writer cancelled the move, or an earlier attempt of this call created the file.
+            # Either a writer cancelled the move, or the PUT succeeded but was retried by the client.
             new_facts = await self._files.find_facts(move.key)
             if new_facts is None or not contains <= new_facts.contains:
                 log.info("analytics.compaction_given_up", key=move.key)
@@ -248,7 +248,7 @@ class Compactor:
 
 
 def _choose(small: Sequence[StoredFile], facts: dict[str, FileFacts]) -> list[StoredFile]:
-    """Return the files of the next move, within its limits."""
+    """Choose the files of the next move, up to the limits of a move."""
     files: list[StoredFile] = []
     size = contained = 0
     for file in small[:FILES_MAX]:

@@ -1,8 +1,9 @@
 """Rewriting of Parquet files after the erasure of a user.
 
-Before this, the erasure has deleted the user's messages in all tiers and rewritten the archive.
-This module compares the units of the user's chats with the tiers, and rewrites the files of units
-that differ. This removes the user's texts, and the user id as sender and receiver.
+The erasure has already deleted the user's messages in all tiers and rewritten the archive. This
+module compares the exported units of the user's chats with the tiers, and rewrites the files of
+units that differ. The files then no longer contain the user's message text, nor the user ID as
+sender or receiver.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ RETRY_S: Final = 0.1
 
 
 def make_rewriter(container: StorageContainer) -> RewriteExported:
-    """Return a function that rewrites the files of chats and returns the number of files."""
+    """Return a function that calls `rewrite_chat` for each chat and returns the total."""
 
     async def rewrite(chats: Collection[ChatId]) -> int:
         return sum([await rewrite_chat(container, chat) for chat in sorted(chats)])
@@ -34,10 +35,10 @@ def make_rewriter(container: StorageContainer) -> RewriteExported:
 
 
 async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
-    """Rewrite the files of a chat that differ from the tiers; return the number of files.
+    """Rewrite the files of a chat that differ from the tiers; return how many were rewritten.
 
     Guarantees:
-        Idempotent. On return, no file has a text that was deleted before the call.
+        Idempotent. On return, no file contains text that was deleted before the call.
         Cost: one or two small reads per unit. Units that are not archived are read completely.
 
     Raises:
@@ -54,7 +55,7 @@ async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
 
 
 async def _rewrite_once(container: StorageContainer, chat: ChatId) -> tuple[int, bool]:
-    """Return the number of files written, and whether a unit was postponed."""
+    """Return how many files were written, and whether a unit was postponed."""
     state, source = container.get(AnalyticsContainer).state, make_source(container)
     exporter = make_exporter(container, source)
     is_postponed = False

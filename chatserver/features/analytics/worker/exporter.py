@@ -4,11 +4,11 @@
 
     claim ─► read entries ─► ETags of the files ─► source unchanged? ─► files ─► state ─► segments
       │                                                                   │ one conditional PUT each
-      └── left after a crash: the next pass reads the unit again and replaces its rows
+      └── remains after a crash: the next pass reads the unit again and replaces its rows
 
-Crash safety: a unit is claimed before its files are written, together with its batch, which
-determines the files. A repeated export replaces the rows of the unit in the same files, or in the
-files to which compaction moved them (`file_locations`). So each message is exported exactly once.
+Crash safety: before its files are written, a unit is claimed for a batch, and the batch determines
+the files. A repeated export replaces the rows of the unit in the same files, or in the files to
+which compaction has moved them (`file_locations`). So each message is exported exactly once.
 Segments are marked as exported last.
 
 Concurrent changes: another process (an erasure, or a second exporter) may rewrite the same files.
@@ -16,7 +16,8 @@ The exporter reads the ETags of the files first, then checks that the source is 
 replaces a file only if its ETag is unchanged. So a process that was paused cannot overwrite newer
 rows.
 
-Memory: at most `ROWS_MAX` rows or `BYTES_MAX` of texts, plus one unit. Files are not larger.
+Memory: at most `ROWS_MAX` rows and `BYTES_MAX` of message text, plus one unit. This also limits the
+size of a new file.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class ExportTally:
-    """Counts of an export pass."""
+    """What an export pass has done."""
 
     units: int = 0
-    rows: int = 0  # includes unchanged rows of written units
+    rows: int = 0  # all rows of the exported units, including unchanged ones
     files: int = 0
     bytes: int = 0
     postponed: int = 0  # units that changed while they were exported
@@ -82,7 +83,7 @@ class Exporter:
         self._rows = self._bytes = 0
 
     async def claim(self, chat: ChatId, first: int, last: int) -> Unit:
-        """Claim a new unit for the current batch. Raises LostRace."""
+        """Claim a new unit for the current batch. Raises LostRace (see `ExportRows.claim`)."""
         self._batch = self._batch or new_id().lower()
         unit = Unit(chat, first, last, self._batch)
         await self._state.claim(unit)
@@ -90,7 +91,10 @@ class Exporter:
         return unit
 
     async def add(self, unit: Unit, changes: Changes = NO_CHANGES) -> None:
-        """Read a unit, to be written by `flush`. Do nothing if it was already added.
+        """Read a unit, to be written by `flush`.
+
+        `changes`: entries of other units that change messages of this unit. Without them, a unit
+        that has already been added is ignored.
 
         Raises:
             Unavailable: a store does not respond, or some entries cannot be read now.
@@ -113,15 +117,15 @@ class Exporter:
 
     @property
     def is_full(self) -> bool:
-        """True if the added units have reached the maximum size of a batch."""
+        """Whether the units that wait for `flush` have reached the maximum batch size."""
         return self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX or len(self._pending) >= UNITS_MAX
 
     async def flush(self) -> set[ChatId]:
         """Write all added units; return the chats with postponed units.
 
-        A unit is postponed if it changed during the export, or if another process changed a file.
-        New units of the same chat are then not recorded, so that the next pass reads them again and
-        applies the changes in them.
+        A unit is postponed if it changed during the export, or if one of its files cannot be
+        written now. New units of the same chat are then not recorded, so that the next pass reads
+        them again and applies their changes to the postponed unit.
         """
         pending, segments = self._pending, self._segments
         self._pending, self._segments, self._batch = {}, [], ""
@@ -191,7 +195,7 @@ class Exporter:
         try:
             await _for_each(list(parts), write, FILES_IN_FLIGHT_MAX)
         except (Conflict, CorruptData, TooLarge) as exc:
-            # A corrupt file must not block other batches.
+            # A file that cannot be read or written must not block other batches.
             log.warning("analytics.batch_postponed", batch=batch, reason=exc.message)
             return set()
         return {(unit_result.unit.chat, unit_result.unit.first) for unit_result in current}
@@ -205,7 +209,7 @@ class Exporter:
     ) -> None:
         from chatserver.features.analytics.parquet import replace_rows
 
-        # If the file changed since its ETag was read, the conditional write fails.
+        # If the file has changed since its ETag was read, the conditional write fails.
         existing = await self._files.read(key) if etag is not None else None
         data = await asyncio.to_thread(replace_rows, existing, [unit.unit for unit in units], rows)
         if data is None:
@@ -223,7 +227,7 @@ def _is_changed(loaded: UnitRows) -> bool:
 
 
 def _merge(earlier: Changes, added: Changes) -> Changes:
-    """Merge changes without duplicates, in seq order."""
+    """Merge two sets of changes. The entries for each message are unique and in seq order."""
     merged = {}
     for seq in {*earlier, *added}:
         by_seq = {entry.seq: entry for entry in (*earlier.get(seq, ()), *added.get(seq, ()))}

@@ -1,7 +1,7 @@
 """Finds the file that contains the rows of a batch: its own file, or a compacted file.
 
-The ETag of a file is read before its metadata. Compaction changes the ETag of a file before it
-moves the rows, so a conditional write with the old ETag fails if the rows have moved since.
+A file's ETag is read before its metadata. Compaction changes the ETag before it moves the rows, so
+a conditional write with the old ETag fails if the rows have moved in the meantime.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class _Compacted(NamedTuple):
 
 
 class FileLocations:
-    """Finds the files of batches of one tenant."""
+    """Finds the files of a tenant's batches."""
 
     def __init__(self, files: ParquetFiles, tenant: str) -> None:
         self._files = files
         self._tenant = tenant
 
     async def locate(self, date: str, batch: str) -> Location:
-        """Return the file to which the rows of a batch for one date must be written.
+        """Return the file to which a batch's rows for one date must be written.
 
-        Cancels an unfinished move. Deletes rows that have moved from their old files, so that after
-        an erasure no file contains the erased texts.
+        Cancels an unfinished move of this file. If the rows have moved, deletes them from their old
+        files, so that no file contains erased text after an erasure.
 
         Guarantees:
             Cost: a HEAD, a LIST, and a GET of 64 KB per compacted file of the date.
@@ -94,7 +94,7 @@ class FileLocations:
         return Location(key, etag)
 
     async def _cancel_move(self, target: str, key: str, compacted: list[_Compacted]) -> None:
-        """Cancel an unfinished move, by creating its target as an empty file."""
+        """Cancel an unfinished move by creating its target as an empty file."""
         if not target or any(get_file_id(file.key) == target for file in compacted):
             return
         from chatserver.features.analytics.parquet import NO_ROWS, encode

@@ -1,11 +1,11 @@
-"""Export passes: find the entries that are not exported, and export them.
+"""Export passes: find the entries that have not been exported, and export them.
 
-A pass scans table `directory` for archive segments that are new or have changed. Units that already
-cover parts of a segment are read again; the rest becomes a new unit. On request, the pass also
-exports the newer entries of each chat in DynamoDB. If these include edits, deletions or reactions,
-the units of the changed messages are read again.
+A pass scans the `directory` table for archive segments that are new or have changed. Units that
+already cover parts of a segment are read again; the rest becomes a new unit. On request, the pass
+also exports the entries of each chat that are not archived yet. If these include edits, deletions
+or reactions, the units of the changed messages are read again.
 
-A lease ensures that one process exports at a time, but correctness does not depend on it
+A lease ensures that only one process exports at a time, but correctness does not depend on it
 (`chatserver.features.analytics.worker.exporter`).
 """
 
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 LEASE_S: Final = 60.0
 INTERVAL_S: Final = 3600.0  # between passes of the worker
 FAILURES_MAX: Final = 10  # consecutive failures after which a pass fails
-UNIT_ENTRIES_MAX = 500  # for units that are not archived; segments have their own limit
+UNIT_ENTRIES_MAX = 500  # per unit of entries that are not archived; segments have their own limit
 
 OnProgress = Callable[[ExportTally], Awaitable[None]]
 
@@ -51,7 +51,7 @@ async def ignore_progress(_: ExportTally) -> None:
 
 
 def make_lease(container: StorageContainer, owner: str) -> Lease:
-    """Return the lease of the exporter."""
+    """Return the exporter's lease."""
     return container.make_lease("analytics", owner, LEASE_S)
 
 
@@ -75,13 +75,13 @@ def make_exporter(container: StorageContainer, source: UnitSource) -> Exporter:
 
 
 def make_compactor(container: StorageContainer, lease: Lease) -> Compactor:
-    """Return a compactor that uses the lease of the exporter."""
+    """Return a compactor that uses the exporter's lease."""
     files = container.get(AnalyticsContainer).files
     return Compactor(files=files, lease=lease, clock=container.clock)
 
 
 class ExportPass:
-    """One pass over all entries that are not exported."""
+    """One pass over all entries that have not been exported."""
 
     def __init__(
         self,
@@ -98,8 +98,9 @@ class ExportPass:
         self._failures = 0  # consecutive
 
     async def run(self, *, with_warm: bool, is_all: bool = False) -> ExportTally:
-        """Export new and changed entries.
+        """Export new and changed archive segments.
 
+        `with_warm`: also export entries that are not archived yet.
         `is_all`: compare all archived entries with the files, and repair the files.
 
         Guarantees:
@@ -108,7 +109,7 @@ class ExportPass:
 
         Raises:
             Unavailable: a store does not respond, or another process holds the lease.
-            CorruptData, LostRace: `FAILURES_MAX` consecutive parts failed.
+            CorruptData, LostRace: `FAILURES_MAX` segments or chats have failed in a row.
         """
         start: Item | None = None
         while True:
@@ -130,7 +131,7 @@ class ExportPass:
         return tally
 
     async def _run_part(self, chat: ChatId, work: Callable[[], Awaitable[None]]) -> None:
-        """Export a part of a chat. Postpone it if it fails, so that it does not block others."""
+        """Export a segment or the new entries of a chat; on failure, postpone them and continue."""
         if not await self._lease.hold():
             raise Unavailable(
                 "analytics: another process is exporting; try again when it has finished"
@@ -160,16 +161,16 @@ class ExportPass:
         units = await self._state.list_units(chat, first, last)
         end = units[-1].last if units else await self._state.find_last(chat)
         if end < first - 1:
-            raise Unavailable(f"entries {end + 1} to {first - 1} are not exported yet")
+            raise Unavailable(f"entries {end + 1} to {first - 1} have not been exported yet")
         if end < last:
             units.append(await self._exporter.claim(chat, end + 1, last))
         for unit in units:
-            # Without the digest, `flush` compares the rows with the files.
+            # A unit without a digest makes `flush` compare its rows with the files.
             await self._exporter.add(dataclasses.replace(unit, sha256="") if is_all else unit)
         self._exporter.mark(segment, units)
 
     async def _add_stored(self, chat: ChatId) -> None:
-        """Export the entries of a chat after its last unit, from any tier."""
+        """Export all entries after the chat's last unit, from any tier."""
         for unit in await self._list_unwritten(chat):
             await self._add_with_targets(unit, await self._source.read(unit))
         after = await self._state.find_last(chat)
@@ -181,7 +182,7 @@ class ExportPass:
                 return  # the next pass starts with the postponed units
 
     async def _list_unwritten(self, chat: ChatId) -> list[Unit]:
-        """Return the newest units that an interrupted pass claimed but did not write."""
+        """Return the newest units that were claimed, but not recorded as written."""
         units: list[Unit] = []
         async for page in self._state.iter_units_down(chat):
             unwritten = [unit for unit in page if not unit.sha256]
@@ -191,7 +192,7 @@ class ExportPass:
         return units[::-1]
 
     async def _add_with_targets(self, unit: Unit, entries: Sequence[Message]) -> None:
-        """Add a unit, and the earlier units with messages that its entries change."""
+        """Add a unit, and the earlier units whose messages are changed by its entries."""
         await self._exporter.add(unit)
         changed = {seq: change for seq, change in list_changes(entries).items() if seq < unit.first}
         while changed:

@@ -1,8 +1,8 @@
 """Source of exported rows: reads the entries of a unit from the archive or the warm tier.
 
 The *version* of a unit is a digest of its archive segments' tags, the chat's properties and the
-setting for bodies. If some entries are not archived, it is a digest of the rows. If the version has
-not changed, the rows have not changed.
+setting that includes message bodies. If some entries are not archived, the version is a digest of
+the rows. If the version has not changed, the rows have not changed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class UnitSource:
         """Return the current rows of a unit.
 
         Raises:
-            Unavailable: some of its entries cannot be read now.
+            Unavailable: some of the unit's entries cannot be read now.
         """
         facts = await self._read_facts(unit)
         version = await self._find_archived_version(unit, facts)
@@ -74,7 +74,8 @@ class UnitSource:
             entries = await self._cold.read(unit.chat, unit.first, unit.last)
         else:
             entries = await self.read(unit)
-        # The warm tier stores an edit or deletion shortly before it changes the message.
+        # Apply the unit's own edits and deletions: the warm tier stores these entries shortly
+        # before it changes the messages.
         own = list_changes(entries)
         merged = {seq: [*own.get(seq, ()), *changes.get(seq, ())] for seq in {*own, *changes}}
         rows = make_rows(entries, facts, merged, with_bodies=self._with_bodies)
@@ -82,7 +83,7 @@ class UnitSource:
         return UnitRows(unit, rows, sha256, version or sha256, changes)
 
     async def find_version(self, unit: Unit, changes: Changes = NO_CHANGES) -> str:
-        """Return the current version of a unit. Cost: if it is not archived, the same as `load`."""
+        """Return the current version of a unit. For an unarchived unit, this costs a `load`."""
         archived = await self._find_archived_version(unit, await self._read_facts(unit))
         return archived or (await self.load(unit, changes)).version
 
@@ -97,7 +98,7 @@ class UnitSource:
         return ChatFacts(chat.kind, users, sorted(await self._state.find_erased(users)))
 
     async def _find_archived_version(self, unit: Unit, facts: ChatFacts) -> str:
-        """Return the version of an archived unit; empty if some entries are not archived."""
+        """Return the version of an archived unit, or "" if some of its entries are not archived."""
         segments = await self._manifests.list_covering(unit.chat, unit.first, unit.last)
         if not segments or segments[-1].last < unit.last or segments[0].first > unit.first:
             return ""
@@ -105,7 +106,7 @@ class UnitSource:
         return compute_digest((places, facts, self._with_bodies))
 
     async def read(self, unit: Unit) -> list[Message]:
-        """Return the entries of a unit. Raises Unavailable if some cannot be read."""
+        """Return the entries of a unit. Raises Unavailable if some of them cannot be read."""
         entries = await self.list_new(unit.chat, unit.first - 1, unit.last - unit.first + 1)
         if len(entries) < unit.last - unit.first + 1:
             missing = unit.first + len(entries)
@@ -115,7 +116,7 @@ class UnitSource:
         return entries
 
     async def list_new(self, chat: str, after: int, limit: int) -> list[Message]:
-        """Return at most `limit` stored entries after seq `after`, from any tier."""
+        """Return up to `limit` stored entries with a seq above `after`, from any tier."""
         entries: list[Message] = []
         ts: int | None = None
         while len(entries) < limit:

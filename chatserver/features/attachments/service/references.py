@@ -1,7 +1,7 @@
 """References from messages to files, recorded by the persist worker.
 
-A file without references is due for deletion. The worker adds and removes references before it
-advances the backlog checkpoint, so no change is lost.
+A file without references is due for deletion. The persist worker adds and removes references before
+it advances its backlog checkpoint, so no change is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class References:
             Idempotent. A deleted file is not restored.
 
         Raises:
-            Unavailable: some references may have been recorded.
+            Unavailable: some of the references may have been recorded; retry.
         """
         for attachment in message.attachments:
             await self._rows.update_file(

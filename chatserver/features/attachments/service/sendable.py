@@ -1,4 +1,4 @@
-"""Resolution of attachments in messages. Gateways import it, so it imports no AWS libraries."""
+"""Resolves file ids in messages. Gateways import this module, so it imports no AWS libraries."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PER_MESSAGE_MAX = 10
 
 
 def build_attachment(file: File) -> frames.Attachment:
-    """Return the fields of a file that are sent to the recipients of a message."""
+    """Return the part of a file's data that message recipients get."""
     return frames.Attachment(
         file.id, file.name, file.type, file.size, file.width, file.height, file.has_thumb
     )
 
 
 class AttachmentResolver:
-    """Resolves the file ids in a message to attachments. Used by gateways and the API."""
+    """Turns the file ids in a message into attachments. Used by gateways and the API."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class AttachmentResolver:
         """Return the attachments of a message that `sender` sends to `chat`.
 
         Guarantees:
-            Cost: one Redis round trip, and one DynamoDB read per file that is not in Redis.
+            Cost: one Redis round trip, plus one DynamoDB read per file that is not in Redis.
 
         Raises:
             NotFound: a file does not exist, or belongs to another user or chat.
-            Conflict: a file is not uploaded yet.
-            BadRequest: there are too many files, or a file is repeated.
+            Conflict: a file has not been uploaded yet.
+            BadRequest: there are too many files, or the same file appears twice.
         """
         if len(ids) > PER_MESSAGE_MAX:
             raise BadRequest(f"attachments: must be at most {PER_MESSAGE_MAX} per message")

@@ -7,8 +7,9 @@
     send with ids ──► resolve (gateway, API): owned by the sender, same chat ◄─┘
     read ──► link: the message with the file must be visible to the reader ──► a short-lived URL
 
-A user can download a file only while they can see a message with the file (guarantee P7). They
-lose access, for example, when they leave the chat or when the message is deleted.
+Users can download a file only while they can see a message with the file (guarantee P7). They lose
+access, for example, when they leave the chat or when the message is deleted. Before a file is sent,
+only its owner can download it.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.service import History
 
 WAITING_MAX = 20  # unreferenced uploads per user
-UNREFERENCED_S = 86_400  # after this time, an unreferenced upload is deleted
-UPLOAD_S = 300  # an upload must start within this time
+UNREFERENCED_S = 86_400  # an upload that no message references is deleted after this time
+UPLOAD_S = 300  # lifetime of an upload form; the upload must start within this time
 IMAGE_BYTES_MAX = 20_971_520  # larger images get no thumbnail
 LINK_S = 300  # lifetime of a download URL
 
-CHECKS_MAX = 4  # concurrent validations per process; one at a time per owner
+CHECKS_MAX = 4  # concurrent validations per process; at most one per owner
 CHECKS_WAITING_MAX = 64  # waiting validations per owner
 SEQS_TRIED_MAX = 3
 POLL_S = 0.05
@@ -54,7 +55,7 @@ NOT_READABLE = "attachment: does not exist, or you do not have access to it"
 
 
 class ReadAccess(Protocol):
-    """Checks read access to chats, and to the private storage of users' pictures."""
+    """Checks whether a user may read a chat, or a user's private picture storage."""
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
         """Return the range of messages that a user may read.
@@ -118,17 +119,17 @@ class Uploads:
         sha256: str,
         key: str | None = None,
     ) -> StartedUpload:
-        """Record an announced upload and return its form.
+        """Record an announced upload and return the form to upload it with.
 
         Guarantees:
             Idempotent by `key`: a repeated request returns the same file, with a new form unless
-            the upload is finished.
+            the upload is already complete.
 
         Raises:
             NotFound: the chat does not exist, or the owner is not a member.
             BadRequest, TooLarge: a field is invalid.
             RateLimited: the owner has too many unsent uploads.
-            Conflict: `key` was used for another upload.
+            Conflict: `key` has been used for another upload.
         """
         now = int(self._clock.time())
         file = File(
@@ -154,9 +155,10 @@ class Uploads:
     async def finish(self, owner: UserId, id_: str, wait_s: float = 0.0) -> File:
         """Validate an upload and make it ready to be sent.
 
-        The thumbnail and dimensions of an image are created afterward. The call waits up to
-        `wait_s` for them. If `is_processed` of the returned file is false, repeat the call to wait
-        longer. A message that is sent before that lacks these fields; `get_link` returns them.
+        The media worker then creates the thumbnail of an image and determines its dimensions. The
+        call waits up to `wait_s` for this. If the returned file is not `is_processed`, repeat the
+        call to wait longer. A message that is sent earlier lacks these fields; `get_link` returns
+        them.
 
         Guarantees:
             Idempotent.
@@ -164,7 +166,7 @@ class Uploads:
 
         Raises:
             NotFound: the owner has no such file.
-            Conflict: the file is not uploaded yet.
+            Conflict: the file has not been uploaded yet.
             BadRequest: the upload differs from the announced file.
             RateLimited: too many of the owner's uploads are waiting for validation.
         """
@@ -180,9 +182,10 @@ class Uploads:
         return file if file.is_processed else await self._wait_until_processed(file, wait_s)
 
     async def _publish(self, file: File) -> File:
-        """Queue the media job of a ready file, then store the file in Redis for gateways.
+        """Queue a media job for a ready file, then store the file in Redis for gateways.
 
-        In this order, a retry after a crash queues the job again.
+        A file in Redis counts as queued, so this order repeats the job after a crash, and never
+        loses it.
         """
         (published,) = await self._files.find([file.id])
         if published is not None:
@@ -207,7 +210,7 @@ class Uploads:
 
     async def _wait_until_processed(self, file: File, wait_s: float) -> File:
         deadline = self._clock.monotonic() + wait_s
-        is_in_redis = True  # until a message references the file
+        is_in_redis = True  # the copy is deleted when a message references the file
         while not file.is_processed and self._clock.monotonic() < deadline:
             await asyncio.sleep(POLL_S if is_in_redis else ROW_POLL_S)
             (processed,) = await self._files.find([file.id])
@@ -224,8 +227,9 @@ class Uploads:
     async def get_link(self, reader: UserId, id_: str, *, seq: int | None, is_thumb: bool) -> Link:
         """Return a download URL for a file or its thumbnail.
 
-        `seq` is a message with the file. Without it, the newest `SEQS_TRIED_MAX` messages are
-        tried. The owner can load an unreferenced file while they are a member of the chat.
+        `seq` is the seq of a message with the file. Without it, the `SEQS_TRIED_MAX` newest
+        messages that reference the file are tried. If there are none, the file's owner can load it
+        while they are a member of the chat.
 
         Raises:
             NotFound: the file or thumbnail does not exist, or the reader may not see it.
@@ -267,6 +271,6 @@ class Uploads:
 
 
 def _derive_id(owner: UserId, chat: ChatId, key: str) -> str:
-    """Derive a file id from an idempotency key, so that a retry gets the same id."""
+    """Derive a file id from an idempotency key, so that a retry produces the same id."""
     text = f"{owner}#{chat}#{key}"  # ids contain no '#'
     return "f-" + hashlib.blake2b(text.encode(), digest_size=20).hexdigest()

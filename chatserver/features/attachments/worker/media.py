@@ -8,11 +8,11 @@
     {media}:slow-jobs: images that need more than `FAST_CPU_S`, and images of heavy users
 
 Fairness: an image that needs more CPU time than `FAST_CPU_S` is moved to the slow queue, which has
-its own worker. So are the images of a user whose recent images took `USER_CPU_S`. No image waits
-more than a few seconds for the images of another user.
+its own worker. So are the images of a user whose recent images took `USER_CPU_S` or more. In the
+normal queue, an image does not wait more than a few seconds for the images of one other user.
 
-Crash-safe: jobs are idempotent, and another worker claims the job when the lease expires. After
-`TRIES_MAX` attempts, the file remains without a thumbnail.
+Crash-safe: jobs are idempotent, and another worker claims the job of a crashed worker when the
+lease expires. After `TRIES_MAX` attempts, the file remains without a thumbnail.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ log = structlog.get_logger()
 IMAGE_PIXELS_MAX = 40_000_000  # larger images get no thumbnail
 THUMB_PX = 480  # longer side of a thumbnail
 THUMB_TIMEOUT_S = 10.0  # CPU time
-THUMB_MEMORY_BYTES_MAX = 1_073_741_824  # images that need more get no thumbnail
+THUMB_MEMORY_BYTES_MAX = 1_073_741_824  # an image that needs more memory gets no thumbnail
 THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails per worker
 
 TRIES_MAX = 3
-LEASE_MARGIN_S = 20.0  # additional lease time, for S3 and DynamoDB calls
+LEASE_MARGIN_S = 20.0  # added to the lease time for S3 and DynamoDB calls
 MESSAGE_BYTES_MAX = 300
 FAST_CPU_S = 2
-WAIT_FACTOR = 3  # wall time limit divided by CPU time limit; the child has low priority
+WAIT_FACTOR = 3  # wall time limit / CPU time limit; a child with low priority may have to wait
 USER_CPU_S = 5.0
 USER_WINDOW_S = 60.0
 USERS_MAX = 10_000
@@ -60,7 +60,7 @@ _LIMIT_EXIT_CODES = (-signal.SIGXCPU, -signal.SIGKILL)  # exit codes after the C
 
 
 class Thumb(NamedTuple):
-    """Dimensions of an image, and its thumbnail."""
+    """The dimensions of an image (not of the thumbnail), and the content of its thumbnail."""
 
     width: int
     height: int
@@ -72,7 +72,7 @@ class TooSlow(Exception):
 
 
 class UsageByUser:
-    """Time that this process spent on each user's images, halved every `USER_WINDOW_S`."""
+    """How long this process has worked on each user's images; halved every `USER_WINDOW_S`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -135,7 +135,7 @@ class MediaWorker:
     async def _process(self, job: Job) -> None:
         file = await self._container.get(AttachmentContainer).rows.find_file(job.file)
         if file is None or file.is_processed or file.phase != "ready":
-            if file is not None:  # a crashed worker may not have published its result
+            if file is not None:  # a worker may have crashed after storing the result
                 await self._publish(file)
             await self._jobs.finish(job)
             return
@@ -173,7 +173,7 @@ class MediaWorker:
         return await make_thumb(content, file.id, cpu_s)
 
     async def _store_result(self, job: Job, thumb: Thumb | None) -> bool:
-        """Store and publish the result of a job; return False if the file is deleted."""
+        """Store and publish a job's result; return False if the file has been deleted."""
 
         def with_result(file: File) -> File:
             if thumb is None:
@@ -204,14 +204,14 @@ async def make_thumb(content: bytes, name: str, cpu_s: int | None = None) -> Thu
     """Create a thumbnail in a child process; return None if the image cannot be decoded.
 
     Guarantees:
-        Bounded: CPU time by `cpu_s` or `THUMB_TIMEOUT_S`, wall time by `WAIT_FACTOR` times as much,
-            memory by `THUMB_MEMORY_BYTES_MAX`.
+        Bounded: CPU time to `cpu_s` (default: `THUMB_TIMEOUT_S`), wall time to `WAIT_FACTOR` times
+            as much, memory to `THUMB_MEMORY_BYTES_MAX`.
         Isolated: the child has the lowest priority and no environment, and exits with this process.
         Cancellation: the child is killed.
 
     Raises:
         TooSlow: the child exceeded its time limit.
-        Unavailable: the child exited before it read the image.
+        Unavailable: the child exited before it had read the image.
     """
     limits = (IMAGE_PIXELS_MAX, THUMB_PX, THUMB_MEMORY_BYTES_MAX)
     cpu_s = cpu_s or max(1, round(THUMB_TIMEOUT_S))
@@ -266,7 +266,7 @@ def _parse(out: bytes) -> Thumb | None:
 
 
 async def run_media(container: StorageContainer, owner: str) -> None:
-    """Process images until cancelled: `THUMBS_IN_FLIGHT_MAX` at a time, plus one slow image.
+    """Process images until cancelled: up to `THUMBS_IN_FLIGHT_MAX` at once, plus one slow image.
 
     Raises:
         Unavailable: a data store is unavailable; restart the worker.

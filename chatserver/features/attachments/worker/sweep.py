@@ -1,11 +1,12 @@
-"""Sweep worker: deletes unsent uploads, and files whose messages are deleted.
+"""Sweep worker: deletes unsent uploads, and files whose messages have been deleted.
 
 Each of these files has a due item (`chatserver.features.attachments.warm`). The worker deletes the
 copy in Redis, the objects in S3, and then the DynamoDB items. After a crash the due item still
 exists, and the next pass repeats the deletion, so no S3 object is orphaned.
 
-A message that references the file may be committed but not yet persisted. A file with due time t is
-therefore deleted only when all messages committed before t + `SETTLE_S` are persisted.
+A message that references the file may have been committed, but not persisted yet. A file with due
+time t is therefore deleted only when all messages committed before t + `SETTLE_S` have been
+persisted.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
-SETTLE_S = 60.0  # time for sends in progress, which may reference the file
+SETTLE_S = 60.0  # more than a send takes that is in progress and may reference the file
 SWEEP_INTERVAL_S = 60.0
 
 PAGE_MAX = 100
@@ -31,7 +32,7 @@ LEASE_S = 60.0
 
 
 class Sweeper:
-    """Processes the due items periodically, in the process that holds the lease."""
+    """Processes the due items periodically while this process holds the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
@@ -47,7 +48,7 @@ class Sweeper:
         await run_periodically(self._lease, SWEEP_INTERVAL_S, self.sweep)
 
     async def sweep(self) -> int:
-        """Delete all files that are due; return their number.
+        """Delete all files that are due; return how many were deleted.
 
         Guarantees:
             Idempotent, and safe to run concurrently.
@@ -67,7 +68,7 @@ class Sweeper:
         return count
 
     async def _find_cutoff(self) -> int:
-        """Return the cutoff time. Files that are due before it can be deleted."""
+        """Return the cutoff time: files whose due time is earlier can be deleted."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

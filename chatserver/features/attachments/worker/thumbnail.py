@@ -1,9 +1,9 @@
 """Thumbnail generation for one image, in an isolated process.
 
-Usage: ``python -m chatserver.features.attachments.worker.thumbnail PIXELS_MAX THUMB_PX MEMORY_BYTES
-CPU_S``. Standard input is an image. Standard output is a line of JSON (``width`` and ``height`` of
-the image in its display orientation), followed by the thumbnail. The exit code is 0 if a thumbnail
-was created.
+Usage: `python -m chatserver.features.attachments.worker.thumbnail PIXELS_MAX THUMB_PX MEMORY_BYTES
+CPU_S`. Standard input is an image. Standard output is a line of JSON (`width` and `height` of the
+image in its display orientation), followed by the thumbnail. The exit code is 0 if a thumbnail was
+created.
 
 The image is untrusted, and decoders have vulnerabilities. The process therefore has no secrets in
 its environment, cannot open files or sockets, has limits on memory and CPU time, and has the lowest
@@ -23,7 +23,8 @@ from pathlib import Path
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 SIDE_MAX = 65_536
-# A progressive JPEG is decoded once per scan. Ten scans are usual, but it can have hundreds.
+# Decoding a progressive JPEG takes one pass per scan. About ten scans are usual, but a file can
+# have hundreds.
 SCANS_MAX = 20
 START_OF_SCAN = b"\xff\xda"
 QUALITY = 80
@@ -79,7 +80,8 @@ def lower_priority() -> None:
     os.nice(19)
     with contextlib.suppress(AttributeError, OSError):  # Linux only
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    # With autogroup scheduling, Linux applies these settings only within the session.
+    # With autogroup scheduling, Linux compares the nice values of processes only within a session,
+    # so the session itself must also get the lowest priority.
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text("19")
@@ -94,7 +96,7 @@ def limit_resources(memory_bytes: int, cpu_s: int) -> None:
 
 
 def preload_plugins() -> None:
-    """Load the plugins of the image library, by creating a thumbnail in each format."""
+    """Make the image library load its plugins by creating a thumbnail from each format."""
     from PIL import Image
 
     for name in FORMATS:

@@ -1,12 +1,12 @@
-"""Queue of companion sessions with a pending response, filled from the backlog.
+"""Queue of companion sessions with pending work (a message to answer, or a changed message).
 
-Data, in the partition of the session's chat: ``{pN}:asked`` (zset) holds the pending sessions,
-scored by due time; ``{pN}:asking:<chat>`` (hash) holds the pending work of one session. Both
-entries are removed after the response. ``heard`` in ``{pN}:checkpoint`` is the last backlog entry
-that was scanned.
+Data, in the partition of the session's chat: `{pN}:asked` (zset) holds the pending sessions, scored
+by due time; `{pN}:asking:<chat>` (hash) holds the pending work of one session. Both are removed
+when the work is done. `heard` in `{pN}:checkpoint` (hash) is the id of the last scanned entry of
+the backlog, from which the queue is filled.
 
-Invariant: the pending work of every backlog entry up to `heard`, and of every trimmed entry, has
-been recorded. The assistant worker records it as entries arrive. The persist worker records the
+Invariant: the pending work from every backlog entry up to `heard`, and from every trimmed entry,
+has been recorded. The assistant worker records it as entries arrive. The persist worker records the
 rest before it trims the backlog, so trimming loses no message, even if no assistant worker runs.
 """
 
@@ -25,17 +25,20 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-RECORDED_MAX = 200  # sessions in one script call, unless one entry has more
-_CHAT_AT = len(b'"chat":"')  # every entry begins with this
+RECORDED_MAX = 200  # messages per script call; more only if they are all in one backlog entry
+_CHAT_AT = len(b'"chat":"')  # the `tail` of every message begins with this
 _CHAT_END = _CHAT_AT + 26  # length of a ULID: no other kind of chat has an id this long
 _LAST_ENTRY_ID = f"{2**53 - 1}-0"
-ENDED = 2**53 - 1  # used instead of the seq of a changed message
+ENDED = 2**53 - 1  # recorded in place of a changed message's seq when the session ends
 _CHANGES = frozenset({"edit", "delete"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PendingMessage:
-    """Pending work found in a backlog entry: a message to answer, or a changed message."""
+    """Pending work found in a backlog entry.
+
+    Either `newest` is the seq of a message to answer, or `changed` that of a changed message.
+    """
 
     entry: str
     chat: ChatId
@@ -47,9 +50,9 @@ class PendingMessage:
 class StartedResponse:
     """A session's work in progress.
 
-    `seq` is the chat seq of the message to answer, or 0 if there is none. `stop` is the seq of the
-    message whose response is to be stopped. `changed` is the seq of the first message that was
-    edited or deleted, or `ENDED` if the session ended.
+    `seq` is the seq of the message to answer, or 0 if there is none. `stop` is the seq of the
+    message whose response must be stopped. `changed` is the seq of the first message that has been
+    edited or deleted, or `ENDED` if the session has ended.
     """
 
     chat: ChatId
@@ -60,12 +63,12 @@ class StartedResponse:
 
     @property
     def is_stopped(self) -> bool:
-        """True if the user stopped the response before it was restarted."""
+        """Whether the user had already stopped the response when this work was started."""
         return self.stop >= self.seq > 0
 
 
 class _Head(msgspec.Struct):
-    """The fields of a chat entry that decide whether a companion responds."""
+    """The message fields that determine whether a companion responds."""
 
     chat: str
     sender: str
@@ -77,7 +80,7 @@ _decode = msgspec.json.Decoder(_Head).decode
 
 
 def find_pending(entry: BacklogEntry) -> Iterator[PendingMessage]:
-    """Yield the pending work in a backlog entry; most entries have none."""
+    """Yield the pending work that a backlog entry creates; most entries create none."""
     if not isinstance(entry, CommitEntry):
         return
     for message in entry.messages:
@@ -90,7 +93,7 @@ def find_pending(entry: BacklogEntry) -> Iterator[PendingMessage]:
         try:
             head = _decode(b"{" + tail)
         except msgspec.MsgspecError:
-            continue  # the persist worker dead-letters it
+            continue  # the persist worker dead-letters this message
         if head.target:
             if head.kind in _CHANGES:
                 yield PendingMessage(entry.id, ChatId(chat), changed=head.target)
@@ -99,7 +102,7 @@ def find_pending(entry: BacklogEntry) -> Iterator[PendingMessage]:
 
 
 class PendingResponses:
-    """Pending sessions of one partition."""
+    """The sessions with pending work in one partition."""
 
     def __init__(self, hot: HotClient, partition: int) -> None:
         self._hot = hot
@@ -116,12 +119,12 @@ class PendingResponses:
         return _max_entry_id(heard, done)
 
     async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
-        """Return the backlog entries after `entry_id`, oldest first."""
+        """Return up to `limit` backlog entries after `entry_id`, oldest first."""
         reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
         return [parse_entry(name, fields) for name, fields in reply]
 
     async def wait_after(self, entry_id: str, block_ms: int) -> None:
-        """Wait for an entry after `entry_id`, for at most `block_ms`.
+        """Wait up to `block_ms` for a backlog entry after `entry_id`.
 
         Raises:
             Unavailable: Redis became unavailable.
@@ -133,14 +136,14 @@ class PendingResponses:
         await self._entries.close()
 
     async def record(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
-        """Record the pending work in entries and advance `heard`; return the number recorded.
+        """Record the pending work from backlog entries; return how many messages were recorded.
 
-        `entries` must follow the last recorded entry without gaps. With `is_whole` False, `heard`
+        `entries` must follow the last recorded entry without gaps. If `is_whole` is False, `heard`
         does not advance past trailing entries without pending work; the persist worker uses this.
 
         Guarantees:
             Idempotent: entries up to `heard` are skipped.
-            Atomic: `heard` advances in the same step.
+            Atomic: work is recorded and `heard` advanced in one step.
         """
         if not entries:
             return 0
@@ -158,19 +161,22 @@ class PendingResponses:
         return count
 
     async def _record_hidden(self, entry: HideEntry) -> None:
-        """Record, in the chat's partition, a message that a user deleted only for themselves."""
+        """Record, in the chat's partition, that a user deleted a message for themselves only."""
         if is_session_chat(entry.chat):
             other = PendingResponses(self._hot, self._hot.keys.get_partition(entry.chat))
             pending = PendingMessage(_LAST_ENTRY_ID, entry.chat, changed=entry.seq)
             await other._record("0-0", [pending])
 
     async def record_ended(self, chat: ChatId) -> None:
-        """Record, in the chat's partition, that a session ended. Idempotent. Raises Unavailable."""
+        """Record, in the chat's partition, that its session has ended.
+
+        Idempotent. Raises Unavailable.
+        """
         other = PendingResponses(self._hot, self._hot.keys.get_partition(chat))
         await other._record("0-0", [PendingMessage(_LAST_ENTRY_ID, chat, changed=ENDED)])
 
     async def is_pending(self, chat: ChatId) -> bool:
-        """Return whether a session, of any partition, has pending work."""
+        """Return whether a session in any partition has pending work."""
         requests = self._hot.keys.companion_requests(self._hot.keys.get_partition(chat))
         return await self._hot.call("ZSCORE", requests, chat) is not None
 
@@ -199,7 +205,7 @@ class PendingResponses:
     # Responding
 
     async def list_due(self, limit: int) -> tuple[list[ChatId], bool]:
-        """Return `(due, is_pending)`: the sessions due now, and whether any session is pending."""
+        """Return up to `limit` sessions that are due now, and whether any session is pending."""
         key = self._hot.keys.companion_requests(self._partition)
         (seconds, micros), items = await self._hot.snapshot(
             ("TIME",), ("ZRANGE", key, 0, limit - 1, "WITHSCORES")
@@ -216,10 +222,10 @@ class PendingResponses:
         )
 
     async def start(self, lease: Lease, chat: ChatId) -> StartedResponse | None:
-        """Start work on a session; None if the lease is lost.
+        """Start work on a session; return None if the lease has been lost.
 
         Guarantees:
-            Until `finish` is called, another start returns the same message.
+            Until `finish` is called, another call returns the same message.
         """
         reply = await self._hot.run(
             load_script("start_response"),
@@ -235,7 +241,7 @@ class PendingResponses:
         return StartedResponse(chat, Seq(seq), stop, changed, tries)
 
     async def finish(self, started: StartedResponse) -> bool:
-        """Complete the work of a session; return whether more is pending."""
+        """Remove the finished work of a session; return whether more is pending."""
         keys = self._hot.keys
         remaining: int = await self._hot.run(
             load_script("finish_response"),
@@ -248,7 +254,7 @@ class PendingResponses:
         return bool(remaining)
 
     async def schedule_retry(self, started: StartedResponse, due_ms: int) -> None:
-        """Set a session's next due time and count the attempt."""
+        """Set a session's next due time and count the failed attempt."""
         keys = self._hot.keys
         await self._hot.transaction(
             ("ZADD", keys.companion_requests(self._partition), "XX", due_ms, started.chat),
@@ -256,7 +262,7 @@ class PendingResponses:
         )
 
     async def is_stopped(self, started: StartedResponse) -> bool:
-        """Return whether the user asked to stop the response."""
+        """Return whether the user has stopped the response."""
         stop = await self._hot.call("HGET", self._hot.keys.companion_request(started.chat), "stop")
         return int(stop or 0) >= started.seq
 

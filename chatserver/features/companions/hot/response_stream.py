@@ -1,10 +1,10 @@
 """Redis stream of a response in progress, kept for a short time so that devices can join.
 
-Data: ``{pN}:deltas:<chat>`` (stream) holds the current or the last response. Entry ids are
-``<index+1>-0``. The first entry, index 0, has the fields ``u`` (response id) and ``s`` (seq of the
-answered message). The next entries have ``t`` (text), the last one ``e`` (how the response ended).
-A restarted response replaces the stream. Bound: `DELTAS_MAX` entries, together at most the maximum
-length of a message. The stream expires some time after the response's deadline or end.
+Data: `{pN}:deltas:<chat>` (stream) holds the deltas of the current or the last response. Entry ids
+are `<index+1>-0`. The first entry (index 0) has the fields `u` (response id) and `s` (seq of the
+answered message). The next entries have `t` (text), the last one `e` (how the response ended). A
+restarted response replaces the stream. Bound: about `DELTAS_MAX` entries, whose text together is no
+longer than a message may be. The stream expires some time after the response's deadline or end.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from chatserver.hot.redis.wire import Reply
 
 log = structlog.get_logger()
 
-DELTAS_MAX = 4_000  # later deltas are merged into the last one
+DELTAS_MAX = 4_000  # all later text is sent as one delta
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponseSoFar:
-    """Text of a response so far: deltas 0 to `index`. `end` is empty until the response ends."""
+    """The text of deltas 0 to `index` of a response. `end` is empty until the response ends."""
 
     response_id: str
     seq: Seq
@@ -35,13 +35,13 @@ class ResponseSoFar:
 
 
 class Deltas:
-    """Streams of responses in progress."""
+    """Reads and writes the streams of responses in progress."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def begin(self, chat: ChatId, response_id: str, seq: Seq, ttl_s: float) -> None:
-        """Start a response with delta 0; this replaces the previous stream."""
+        """Start a stream with delta 0, replacing the chat's previous stream."""
         key = self._hot.keys.deltas(chat)
         await self._hot.transaction(
             ("DEL", key),
@@ -50,9 +50,9 @@ class Deltas:
         )
 
     def append(self, chat: ChatId, index: int, text: str) -> None:
-        """Append a delta; best effort, in call order."""
+        """Append a delta. Deltas are stored in call order; a failure is only logged."""
         key = self._hot.keys.deltas(chat)
-        # NOMKSTREAM: an expired stream is not recreated without its first entry.
+        # NOMKSTREAM: do not recreate an expired stream, which would have no first entry.
         call = ("XADD", key, "NOMKSTREAM", f"{index + 1}-0", "t", text)
         self._hot.send(_log_failure, *call)
 
@@ -91,7 +91,7 @@ class Deltas:
         for name, (field, value) in reply[1:]:
             place = int(name.partition(b"-")[0]) - 1
             if place != index + 1:
-                break  # a delta was lost: the text is exact up to here
+                break  # a delta was lost; return the text before the gap
             index = place
             if field == b"t":
                 text.append(value.decode())

@@ -1,10 +1,10 @@
 """Token budgets: limits on tokens per day and concurrent responses per user.
 
-Data: ``{pN}:tokens:<user>`` (hash, expires after two days). Fields:
+Data: `{pN}:tokens:<user>` (hash, expires after two days). Fields:
 
-- ``day``: days since 1970, UTC
-- ``used``: tokens used that day, including reservations that expired without being charged
-- ``t:<chat>``, for each response in progress: the response id, the reserved tokens, and when the
+- `day`: days since 1970, UTC
+- `used`: tokens used that day, including reservations that expired without being charged
+- `t:<chat>`, for each response in progress: the response id, the reserved tokens, and when the
   reservation expires
 """
 
@@ -29,7 +29,7 @@ class TooManyResponses(RateLimited):
 
 
 class TokenBudgets:
-    """Token budgets of all users."""
+    """Checks, reserves and charges users' tokens."""
 
     def __init__(self, hot: HotClient, settings: Companions) -> None:
         self._hot = hot
@@ -40,26 +40,26 @@ class TokenBudgets:
 
         Raises:
             TooManyResponses: too many responses are in progress in other sessions.
-            RateLimited: the tokens of the day are used up; the error contains the time until reset.
+            RateLimited: the day's tokens are used up; the error contains the time until the reset.
         """
         await self._reserve(user, chat, "", 0)
 
     async def reserve(self, user: UserId, chat: ChatId, response_id: str, tokens: int) -> None:
-        """Reserve the tokens of a response; a restarted response replaces its own reservation.
+        """Reserve tokens for a response; a restarted response replaces its own reservation.
 
         Guarantees:
-            At most `responses_per_user_max` responses of a user hold a reservation, across all
-            processes.
+            Across all processes, at most `responses_per_user_max` of a user's responses hold a
+            reservation.
             Only responses that started before the budget was used up can exceed it.
 
-        Raises: as `check`.
+        Raises: the same as `check`.
         """
         await self._reserve(user, chat, response_id, tokens)
 
     async def charge(self, user: UserId, chat: ChatId, response_id: str, spent: int) -> bool:
-        """Replace a reservation with the tokens used; return False if it was already replaced.
+        """Replace a reservation with the tokens used; return False if it no longer exists.
 
-        With an empty `response_id`, the tokens are charged without a reservation.
+        If `response_id` is empty, charge the tokens without a reservation.
         """
         done: int = await self._hot.run(
             load_script("charge_response"),

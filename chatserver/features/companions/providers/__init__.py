@@ -1,1 +1,1 @@
-"""Providers of language models, each behind the `Provider` protocol of `interface`."""
+"""Language model providers, which implement the `Provider` protocol in `interface`."""

@@ -1,6 +1,6 @@
 """Amazon Bedrock models, called through the Converse API.
 
-The response is an AWS event stream. Its last message has the token usage.
+The response is an AWS event stream. Its last event contains the token usage.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Bedrock:
                             call = _append_input(
                                 call, delta["toolUse"].get("input", ""), self._server
                             )
-                        # Empty for a tool call and for reasoning; resets the timeout.
+                        # For a tool call or reasoning, yield an empty delta to reset the timeout.
                         yield Delta(delta.get("text", ""))
                     elif "contentBlockStart" in event:
                         if use := event["contentBlockStart"].get("start", {}).get("toolUse"):
@@ -134,7 +134,7 @@ def build_request(request: ModelRequest) -> dict[str, Any]:
 
 
 def _build_content(message: ModelMessage) -> list[dict[str, Any]]:
-    """Return the content blocks of a message; a text block must not be blank."""
+    """Return a message's content blocks. The API rejects a blank text block, so it is left out."""
     blocks: list[dict[str, Any]] = [
         {"image": {"format": image.type.removeprefix("image/"), "source": {"bytes": image.content}}}
         for image in message.images
@@ -160,7 +160,7 @@ def _append_input(call: ToolCall, fragment: str, server: str) -> ToolCall:
 
 
 def preload() -> aioboto3.Session:
-    """Load the API description, which is slow, and return a session. Thread-safe."""
+    """Load the API description (which is slow) and return an SDK session. Thread-safe."""
     return _session()
 
 
@@ -177,7 +177,7 @@ def _session() -> aioboto3.Session:
 
 @contextlib.asynccontextmanager
 async def open_bedrock(settings: Companions) -> AsyncIterator[Bedrock]:
-    """Open a connection pool for Bedrock; it connects on the first call.
+    """Open a connection pool for Bedrock, which connects on the first call.
 
     Raises:
         ConfigError: the endpoint is not a URL, or the region is invalid.
@@ -206,7 +206,7 @@ async def open_bedrock(settings: Companions) -> AsyncIterator[Bedrock]:
 
 
 def translate(exc: Exception, server: str) -> ChatError:
-    """Map an SDK exception to an error of this server."""
+    """Convert an SDK exception to a `ChatError`."""
     if not isinstance(exc, ClientError):
         if isinstance(exc, ParserError):
             return Unavailable(f"{server}: the stream is damaged: {exc}")

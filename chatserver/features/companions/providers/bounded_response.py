@@ -1,4 +1,4 @@
-"""Model response with bounds: retries, deadlines and maximum length.
+"""Model calls with retries, deadlines and a maximum response length.
 
 ::
 
@@ -9,8 +9,8 @@
               ├────► finish   `length`: longer than a response may be
               └────► finish   `broken`, `late`: failed or timed out after the first delta
 
-Before the first delta nothing has been published, so a retry is safe. After it there is no retry:
-the partial text is kept, with the reason for its end.
+Before the first delta, nothing has been published, so a retry is safe. After it there is no retry:
+the partial text is kept, with the reason why the response ended.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from chatserver.features.companions.providers.interface import (
 log = structlog.get_logger()
 
 BACKOFF_S_MAX = 8.0
-BYTES_PER_TOKEN_MAX = 16  # more than any model's average; a longer response is truncated
+BYTES_PER_TOKEN_MAX = 16  # more than the average of any model; a response with more is truncated
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Timeouts in seconds, and retry limits, for a model call."""
+    """Timeouts (in seconds) and retry limits for a model call."""
 
     first_delta_s: float
     between_s: float  # longest pause between two deltas
@@ -56,7 +56,7 @@ class CallLimits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponseEnd:
-    """The end of a response, with its token counts if the provider reported them."""
+    """How a response ended, and its token counts if the provider reported them."""
 
     end: End | Literal["broken", "late"]
     tokens_in: int | None = None
@@ -79,7 +79,7 @@ async def stream_response(
         Cancelling or closing the generator ends the call to the provider.
 
     Raises:
-        Unavailable, Overloaded, ConfigError: as `Provider.stream`; no delta was yielded.
+        Unavailable, Overloaded, ConfigError: as in `Provider.stream`; no delta has been yielded.
     """
     until = clock.monotonic() + call_limits.answer_s
     room = RemainingLength(bounds, request.answer_tokens_max)
@@ -114,7 +114,7 @@ async def collect_response(
     bounds: BodyBounds,
     clock: Clock,
 ) -> tuple[str, ResponseEnd]:
-    """Return the text of a model's whole response, and its end; see `stream_response`."""
+    """Return the whole text of a model's response, and how it ended; see `stream_response`."""
     text, end = "", ResponseEnd("broken")
     async with contextlib.aclosing(
         stream_response(provider, request, call_limits, bounds, clock)
@@ -139,7 +139,7 @@ async def _begin(
     clock: Clock,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[AsyncGenerator[Piece], Piece]:
-    """Return a started stream and the first item that it yielded."""
+    """Start a stream, with retries; return the stream and its first item."""
     backoff_s = call_limits.backoff_s
     for attempts_left in reversed(range(call_limits.attempts_max)):
         stream = provider.stream(request)
@@ -173,7 +173,7 @@ async def _next(stream: AsyncGenerator[Piece], wait_s: float) -> Piece:
 
 
 class RemainingLength:
-    """Number of characters and bytes that a response may still have."""
+    """Tracks how many more characters and bytes a response may have."""
 
     def __init__(self, bounds: BodyBounds, tokens_max: int) -> None:
         self._chars = bounds.chars_max
@@ -181,7 +181,7 @@ class RemainingLength:
         self.is_full = False
 
     def truncate(self, text: str) -> str:
-        """Return the part of `text` that fits, in whole characters."""
+        """Return the start of `text` that still fits, cut only between characters."""
         if len(text) > self._chars:
             text, self.is_full = text[: self._chars], True
         raw = text.encode("utf-8", "replace")

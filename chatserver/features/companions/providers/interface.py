@@ -1,7 +1,7 @@
 """Interface of model providers: a conversation in, a streamed response out.
 
-A provider only translates requests and responses. Module `bounded_response` adds deadlines, retries
-and bounds, which are the same for all providers.
+A provider only translates requests and responses. The module `bounded_response` adds deadlines,
+retries and length limits, which are the same for all providers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chatserver.features.companions.options import NO_OPTIONS, Options
 
 Purpose = Literal["response", "summary", "memory"]
 Role = Literal["user", "assistant"]
-# How a stream ends: the model finished, the length limit was reached, the model refused, or it
+# How a response ends: the model has finished, has reached the length limit, refuses to respond, or
 # waits for the results of its tool calls.
 End = Literal["done", "length", "refused", "tools"]
 TOOL_INPUT_CHARS_MAX: Final = 32_768  # per tool call
@@ -30,7 +30,7 @@ class Image:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call by the model. The provider sets `id`. `input` is unvalidated JSON."""
+    """A tool call by the model. `id` comes from the provider. `input` is unvalidated JSON."""
 
     id: str
     name: str
@@ -39,7 +39,7 @@ class ToolCall:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool call, or the reason for its failure."""
+    """The result of the tool call with this id; with `is_error`, the reason why it failed."""
 
     id: str
     text: str
@@ -48,9 +48,9 @@ class ToolResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelMessage:
-    """A message of the conversation and its role.
+    """A message of the conversation, with its author's role.
 
-    An assistant's message may have `calls`; then the next message has their `results`.
+    An assistant message may have `calls`; the next message then has their `results`.
     """
 
     role: Role
@@ -62,7 +62,7 @@ class ModelMessage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A model request. The first message is the user's, and the roles alternate."""
+    """A request to a model. The first message is from the user, and the roles alternate."""
 
     model: str
     system: str
@@ -74,14 +74,14 @@ class ModelRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delta:
-    """Text generated since the last delta; empty if the model is still generating a tool call."""
+    """Text generated since the last delta; empty while the model generates a tool call."""
 
     text: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finish:
-    """End of a stream. Token counts come from the provider; None if it reported none."""
+    """The end of a stream. The token counts are None if the provider reported none."""
 
     end: End
     tokens_in: int | None = None
@@ -95,14 +95,14 @@ class Provider(Protocol):
     """A service that runs models."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
-        """Send one request and yield the response; a `Finish` comes last.
+        """Send one request and yield the response; the last item is a `Finish`.
 
         Guarantees:
-            If the response is cut off, the stream raises.
+            If the connection breaks during the response, the generator raises.
             Closing the generator ends the call.
 
         Raises:
             Overloaded: the provider throttles requests or is over capacity.
             Unavailable: the provider does not respond, or stopped midway; a retry may succeed.
-            ConfigError: retries fail until an operator corrects the configuration.
+            ConfigError: a retry cannot succeed until an operator corrects the configuration.
         """

@@ -1,7 +1,7 @@
-"""Models with the OpenAI HTTP API, which vLLM, Ollama, llama.cpp and others also offer.
+"""Models behind the OpenAI HTTP API, which vLLM, Ollama, llama.cpp and others also implement.
 
-Chat completions, streamed as server-sent events, with the usage in the last chunk. If a server
-sends no usage, the token counts are estimated.
+Responses are chat completions, streamed as server-sent events, with the token usage in the last
+chunk. If a server sends no usage, the token counts are estimated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ENDS: dict[str, End] = {
 
 
 class OpenAiApi:
-    """Provider `openai`. Call `close` at the end."""
+    """Provider `openai`. Call `close` when it is no longer needed."""
 
     def __init__(self, settings: Companions) -> None:
         self._server = settings.openai_url
@@ -50,7 +50,7 @@ class OpenAiApi:
             max_retries=0,  # retries happen only in `bounded_response`
             timeout=httpx2.Timeout(RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         )
-        # OpenAI's own models reject `max_tokens`; other servers support only this parameter.
+        # OpenAI's own models reject `max_tokens`; some other servers support only `max_tokens`.
         is_openai = urlsplit(settings.openai_url).hostname == OPENAI_HOST
         self._limit_name = "max_completion_tokens" if is_openai else "max_tokens"
 
@@ -73,7 +73,7 @@ class OpenAiApi:
                 async for chunk in stream:
                     usage = chunk.usage or usage
                     for choice in chunk.choices[:1]:
-                        # A refusal text is shown to the user like a response.
+                        # The text of a refusal is shown to the user like a response.
                         if text := choice.delta.content or choice.delta.refusal:
                             yield Delta(text)
                         for part in choice.delta.tool_calls or ():
@@ -108,13 +108,13 @@ class OpenAiApi:
         ):
             return False
         if request.messages[-1].results:
-            return False  # it was checked before the tool calls
+            return False  # the message was checked before the tool calls
         response = await self._sdk.moderations.create(model=model, input=message.text)
         return any(result.flagged for result in response.results)
 
 
 def build_request(request: ModelRequest, limit_name: str) -> dict[str, Any]:
-    """Return the parameters of a chat completion; `limit_name` is the name of the token limit."""
+    """Build the parameters for a chat completion. `limit_name`: the token limit parameter."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
     for message in request.messages:
         messages += _build_messages(message)
@@ -176,7 +176,7 @@ def _encode_data_url(image: Image) -> str:
 
 
 def _append_part(call: ToolCall | None, part: Any, server: str) -> ToolCall:
-    """Add a part of a streamed tool call."""
+    """Append a chunk of a streamed tool call to `call`, or start one if `call` is None."""
     function = part.function
     name, fragment = (function.name or "", function.arguments or "") if function else ("", "")
     before = ToolCall("", "", "") if call is None else call
@@ -186,7 +186,7 @@ def _append_part(call: ToolCall | None, part: Any, server: str) -> ToolCall:
 
 
 def translate(exc: Exception, server: str) -> ChatError:
-    """Map an exception of the SDK, or of a lower layer, to an error of this server."""
+    """Convert an exception from the SDK, or from a lower layer, to a `ChatError`."""
     text = f"{server}: {type(exc).__name__}: {exc}"[:500]
     if isinstance(exc, openai.RateLimitError):
         return Overloaded(text)

@@ -13,11 +13,11 @@ from chatserver.features.companions.providers.interface import Provider
 from chatserver.features.companions.providers.scripted import Scripted
 
 _PACKAGE = "chatserver.features.companions.providers"
-SCRIPTED_DELTA_MS = 50  # interval between deltas of the scripted model
+SCRIPTED_DELTA_MS = 50  # the scripted model's interval between deltas
 
 
 class Providers:
-    """Model providers by name."""
+    """The model providers, by name."""
 
     def __init__(self, settings: Companions, stack: contextlib.AsyncExitStack) -> None:
         self._settings = settings
@@ -29,7 +29,7 @@ class Providers:
         """Return a provider; open it on first use.
 
         Raises:
-            ConfigError: there is no provider of this name, or it is not configured.
+            ConfigError: there is no provider with this name, or it is not configured.
         """
         provider = self._open.get(name)
         if provider is None:
@@ -47,7 +47,7 @@ class Providers:
                 await asyncio.to_thread(load_sdk, name)
                 from chatserver.features.companions.providers.openai_api import OpenAiApi
 
-                # In a thread, because it reads the TLS certificates from disk.
+                # Create the client in a thread, because it reads the TLS certificates from disk.
                 api = await asyncio.to_thread(OpenAiApi, self._settings)
                 self._stack.push_async_callback(api.close)
                 return api
@@ -61,9 +61,9 @@ class Providers:
 
 
 def load_sdk(name: str) -> None:
-    """Import the SDK of a provider; this takes seconds, so call it in a thread.
+    """Import a provider's SDK. This takes seconds, so call it in a thread.
 
-    Most processes need neither SDK.
+    SDKs are imported only on first use, because most processes need none of them.
 
     Raises:
         ConfigError: the SDK is not installed.

@@ -1,20 +1,20 @@
 """Scripted model for development and tests: deterministic output at a fixed rate.
 
-The model name selects the rule, with a number where the rule takes one: ``story:40``.
+The model name selects what the model does. Some names take a number, for example `story:40`.
 
-| model          | output                                                                  |
-|----------------|-------------------------------------------------------------------------|
-| ``echo``       | the user's last message                                                 |
-| ``memory``     | as ``facts``; remembers each message of the user                        |
-| ``story:N``    | N numbered words                                                        |
-| ``facts``      | the persona, the number of messages, and the first and last of them     |
-| ``endless``    | words without end                                                       |
-| ``refuse``     | nothing: the model refuses                                              |
-| ``throttle:N`` | throttled N times for each text, then as ``echo``                       |
-| ``down``       | an error: the provider is down                                          |
-| ``silent``     | nothing: the stream never yields                                        |
-| ``dies:N``     | N words, then the stream fails                                          |
-| ``stalls:N``   | N words, then the stream hangs                                          |
+| model        | output                                                                            |
+|--------------|-----------------------------------------------------------------------------------|
+| `echo`       | the user's last message                                                           |
+| `memory`     | the same as `facts`; also remembers each user message                             |
+| `story:N`    | N numbered words                                                                  |
+| `facts`      | the system prompt, how many messages there are, and the first and last of them    |
+| `endless`    | words without end                                                                 |
+| `refuse`     | nothing: the model refuses                                                        |
+| `throttle:N` | N throttling errors for each message, then the same as `echo`                     |
+| `down`       | an error: the provider is down                                                    |
+| `silent`     | nothing: the stream hangs                                                         |
+| `dies:N`     | N words, then the stream fails                                                    |
+| `stalls:N`   | N words, then the stream hangs                                                    |
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from chatserver.features.companions.providers.token_estimates import estimate_to
 
 NUMBER_MAX = 10_000
 SHOWN_CHARS = 60
-REMEMBERED_MAX = 10_000  # texts that were throttled
+REMEMBERED_MAX = 10_000  # messages whose throttling errors are counted
 _MODEL = re.compile(r"([a-z]+)(?::([0-9]{1,5}))?")
 _RULES_WITH_NUMBER = {"story", "throttle", "dies", "stalls"}
 _RULES = {"echo", "facts", "memory", "endless", "refuse", "down", "silent", *_RULES_WITH_NUMBER}
@@ -47,7 +47,10 @@ class Scripted:
         self._throttled: collections.Counter[str] = collections.Counter()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
-        """See `Provider.stream`; the same request always has the same output."""
+        """See `Provider.stream`. The same request always produces the same output.
+
+        Exception: `throttle` counts its errors.
+        """
         rule, number = _parse(request.model)
         last = request.messages[-1].text
         if request.purpose == "memory" and rule not in ("memory", "down", "silent"):

@@ -1,4 +1,4 @@
-"""Input of a tool call, as the model generated it."""
+"""Parsing of the input that a model generated for a tool call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 def parse_input(text: str) -> dict[str, Any] | None:
-    """Return the input of a tool call; None if it is not a JSON object."""
+    """Parse a tool call's input; return None if it is not a JSON object. Blank input is {}."""
     if not text.strip():
         return {}
     try:

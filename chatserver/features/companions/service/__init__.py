@@ -1,1 +1,1 @@
-"""Use cases of companions and their sessions."""
+"""Use cases for companions, their sessions and their memories."""

@@ -1,8 +1,8 @@
 """Companion management: create, update, delete, get and list.
 
-Operators manage companions with an API key with the right scope, or on the command line. Every user
-may list companions. A version is immutable: an update creates the next version. An existing session
-keeps its companion version until the session is updated.
+Operators manage companions on the command line, or with an API key that has the scope for it. Every
+user may list companions. A version is immutable: an update creates the next version. An existing
+session keeps its companion version until the session is updated.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from chatserver.warm.chats.directory import Directory
 
 
 class Companions:
-    """Use cases of companions, for administrators and users."""
+    """Companion use cases, for administrators and users."""
 
     def __init__(self, rows: CompanionRows, clock: Clock) -> None:
         self._rows = rows
         self._clock = clock
 
     async def create(self, id_: str | None, wanted: Changes) -> Companion:
-        """Create a companion; an omitted id is generated.
+        """Create a companion. If `id_` is None, an id is generated.
 
         Raises:
             BadRequest, TooLarge: a field is missing or out of bounds.
-            Conflict: the id is or was in use.
+            Conflict: the id belongs to another companion, which may have been deleted.
         """
         companion = parse_companion_id(f"{PREFIX}{new_id().lower()}" if id_ is None else id_, "id")
         checked = check(wanted)
@@ -85,13 +85,13 @@ class Companions:
         await self._rows.delete(companion, self._now_ms())
 
     async def get(self, companion: CompanionId, version: int | None = None) -> Companion:
-        """Return `version` of a companion, even if the companion was deleted.
+        """Return the given version of a companion, even if the companion has been deleted.
 
-        Without `version`, return the newest version, or raise NotFound if the companion was
-        deleted.
+        Without `version`, return the newest version.
 
         Raises:
-            NotFound: there is no such companion or version.
+            NotFound: there is no such companion or version; or `version` is None, and the companion
+                has been deleted.
         """
         if version is None:
             return await self._rows.get_newest(companion)
@@ -100,7 +100,7 @@ class Companions:
     async def list_page(
         self, after: CompanionId | None, limit: int
     ) -> tuple[list[Companion], CompanionId | None]:
-        """Return a page of companions, sorted by id, and the `after` of the next page."""
+        """Return a page of companions, sorted by id, and the next page's `after`."""
         return await self._rows.list_page(limit=limit, after=after)
 
     def _now_ms(self) -> int:
@@ -108,7 +108,7 @@ class Companions:
 
 
 class CompanionCatalog:
-    """Companions by version, and sessions by chat."""
+    """Finds companions by version, and sessions by chat."""
 
     def __init__(self, rows: CompanionRows, sessions: SessionRows, members: Directory) -> None:
         self._rows = rows
@@ -116,14 +116,17 @@ class CompanionCatalog:
         self._members = members
 
     async def get_companion(self, companion: CompanionId, version: int) -> Companion:
-        """Return a companion's `version`, even if deleted. Strongly consistent. Raises NotFound."""
+        """Return the given version of a companion, even if the companion has been deleted.
+
+        Strongly consistent. Raises NotFound.
+        """
         return await self._rows.get_companion(companion, version)
 
     async def find_session_by_chat(self, chat: ChatId) -> CompanionSession | None:
         """Return the session of a chat, active or ended; None if the chat is not a session.
 
         Guarantees:
-            Strongly consistent, even if the index does not yet contain a session that just started.
+            Strongly consistent: it finds a session that the index does not contain yet.
             Cost: none for other kinds of chats; otherwise a Query and a GetItem, rarely twice that.
         """
         if not is_session_chat(chat):
@@ -144,7 +147,7 @@ class CompanionCatalog:
 
 
 def check(wanted: Changes) -> Changes:
-    """Validate the fields of a version; return them with texts normalized for storage.
+    """Validate the fields of a version; return them, with text fields normalized for storage.
 
     Raises:
         BadRequest, TooLarge: a field is out of bounds.
@@ -181,7 +184,7 @@ def _check_tokens(
 
 
 def _check_together(companion: Companion) -> None:
-    """Check the fields that depend on each other. Raises BadRequest."""
+    """Check fields whose valid values depend on other fields. Raises BadRequest."""
     check_for_provider(companion.options, companion.provider)
     if companion.answer_tokens_max >= companion.context_tokens_max:
         raise BadRequest("answer_tokens_max: must be less than context_tokens_max")

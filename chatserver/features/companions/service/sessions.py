@@ -1,8 +1,8 @@
 """Companion sessions: start, get, end, renew, change version, list.
 
-A session consists of an item in its own table and an ordinary chat between the user and the
-companion. The item is written first and is authoritative. If a process dies before it creates
-the chat, the next access creates it.
+A session consists of an item in the `chat_session` table and an ordinary chat between the user and
+the companion. The item is written first and is authoritative. If a process dies before it creates
+the chat, the next access to the session creates it.
 
 ::
 
@@ -10,8 +10,8 @@ the chat, the next access creates it.
     end      change record ─► ended item, active item and "ended" in the chat's item
              ─► Redis: chat version ─► devices notified
 
-If a process dies before Redis records the end of a session, worker `repair`
-finds the change record and completes the work.
+If a process dies before the end of a session is recorded in Redis, the `repair` worker finds the
+change record and completes the work.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.directory import Directory
 
-HOLD_S = 20.0  # after this time the repair worker may complete the change
+HOLD_S = 20.0  # until then, the repair worker leaves the change to this process
 TRIES_MAX = 4
 
 Token = Mapping[str, str | int]
@@ -60,7 +60,7 @@ class Opened(NamedTuple):
 
 
 class CompanionSessions:
-    """Use cases of sessions. One instance per process with access to the warm tier."""
+    """Session use cases. Processes with access to the warm tier have one instance each."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class CompanionSessions:
         """Start a session with the newest version of a companion.
 
         Guarantees:
-            Idempotent by `ref` while the session is the active one.
-            Of concurrent requests, one starts a session and the others are refused.
+            Idempotent by `ref` while the session is active.
+            Of several concurrent requests, one starts a session and the others are rejected.
 
         Raises:
             NotFound: there is no such companion.
-            Conflict: there is an active session; the error contains its chat.
+            Conflict: another session is already active; the error contains its chat.
         """
         persona = await self._companions.get_newest(companion)
         wanted = self._make(user, persona, ref)
@@ -123,11 +123,10 @@ class CompanionSessions:
     async def delete(
         self, user: UserId, companion: CompanionId, chat: ChatId | None = None
     ) -> CompanionSession:
-        """End the active session with a companion; with `chat`, only if the session is in this
-        chat.
+        """End the active session with a companion; with `chat`, only if it is in this chat.
 
         Guarantees:
-            After this returns, no message is committed in the chat; messages stay readable.
+            On return, no more messages can be committed in the chat. Its messages stay readable.
             Idempotent if `chat` is given.
 
         Raises:
@@ -164,12 +163,12 @@ class CompanionSessions:
         """Atomically end the active session and start another with the newest version.
 
         Guarantees:
-            Idempotent by `ref` while the new session is the active one.
+            Idempotent by `ref` while the new session is active.
             There is exactly one active session at any moment.
-            If a concurrent request renews the session first, its new session is returned.
+            If a concurrent request renews the session first, that request's session is returned.
 
         Raises:
-            NotFound: there is no active session, or the companion was deleted.
+            NotFound: there is no active session, or the companion has been deleted.
             Conflict: a concurrent request ended the session.
         """
         persona = await self._companions.get_newest(companion)
@@ -199,7 +198,7 @@ class CompanionSessions:
     async def update_version(
         self, user: UserId, chat: ChatId, version: int | None = None
     ) -> CompanionSession:
-        """Change the companion version of a session; by default to the newest.
+        """Switch a session to another version of its companion; default: the newest.
 
         Guarantees:
             Idempotent.
@@ -222,10 +221,10 @@ class CompanionSessions:
     async def list_page(
         self, user: UserId, companion: CompanionId | None, place: Token | None, limit: int
     ) -> tuple[list[CompanionSession], Token | None]:
-        """Return a page of a user's sessions, and the `place` of the next page.
+        """Return a page of a user's sessions, and the next page's `place`.
 
-        Without `companion`: active sessions first, then ended ones by companion and time.
-        With `companion`: the active session first, then ended ones, newest first.
+        Without `companion`: first active sessions, then ended ones, sorted by companion and time.
+        With `companion`: first the active session, then ended ones, newest first.
         """
         if companion is None:
             page = await self._rows.list_all(user, limit=limit, start=place)
@@ -234,7 +233,7 @@ class CompanionSessions:
         if place is None:
             active = await self._rows.find_active(user, companion)
             first = [] if active is None else [active]
-        # An empty start token stands for the position before the first ended session.
+        # An empty token continues with the first ended session.
         start = place or None
         if len(first) == limit:
             page = await self._rows.list_old(user, companion, limit=1, start=start)
@@ -268,7 +267,7 @@ class CompanionSessions:
         return Opened(session, info)
 
     async def _prepare_end(self, active: CompanionSession) -> str:
-        """Create the chat if it is missing, and a change record; return the record's name."""
+        """Create a change record, and the chat if it is missing; return the record's name."""
         persona = await self._companions.get_companion(active.companion, active.ai_version)
         await self._chat_creator.open_companion_chat(
             active.chat, active.user, active.companion, persona.name
@@ -276,12 +275,12 @@ class CompanionSessions:
         return await self._change_records.begin(active.chat, HOLD_S)
 
     async def _is_active(self, read: CompanionSession) -> bool:
-        """Return whether the session is still active, perhaps with another version."""
+        """Return whether the session is still active. Its companion version may have changed."""
         active = await self._rows.find_active(read.user, read.companion)
         return active is not None and active.chat == read.chat
 
     async def _close(self, old: CompanionSession) -> None:
-        """Propagate the end of a session, and let the assistant update its memory."""
+        """Propagate the end of a session, and record it for the assistant worker."""
         await self._propagation.finish(old.chat)
         await self._record_ended(old.chat)
 
@@ -290,7 +289,7 @@ class CompanionSessions:
 
 
 class SessionOpener:
-    """Creates the missing chat of a session."""
+    """Creates a session's chat if it is missing."""
 
     def __init__(
         self,
@@ -306,7 +305,7 @@ class SessionOpener:
         self._clock = clock
 
     async def create_missing_chat(self, chat: ChatId) -> bool:
-        """Create the session's missing chat; return False if no session has this chat id."""
+        """Create the missing chat of a session; return False if no session has this chat id."""
         if not is_session_chat(chat):
             return False
         session = await self._catalog.find_session_by_chat(chat)

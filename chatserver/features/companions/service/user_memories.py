@@ -1,4 +1,4 @@
-"""Use cases with which users read, delete and turn off what a companion remembers about them."""
+"""Use cases for users to read, delete and turn off what a companion remembers about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chatserver.features.companions.warm.user_memories import MemoryRows
 
 
 class Memories:
-    """Use cases of companions' memories, for the users they are about.
+    """Companions' memories: use cases for the users that they are about.
 
     Changes raise NotFound if there is no such companion, and LostRace if there are too many
     concurrent changes.
@@ -33,7 +33,7 @@ class Memories:
         self._clock = clock
 
     async def get(self, user: UserId, companion: CompanionId) -> UserMemory:
-        """Return what a companion remembers; empty for an unknown companion."""
+        """Return what a companion remembers about a user; empty if the companion is unknown."""
         return await self._rows.get(user, companion)
 
     async def delete_entry(self, user: UserId, companion: CompanionId, id_: str) -> None:
@@ -44,11 +44,11 @@ class Memories:
         await self._rows.update(user, companion, lambda stored: drop_entry(stored, id_))
 
     async def delete_session(self, user: UserId, companion: CompanionId, chat: ChatId) -> None:
-        """Delete the entries from one session; the session is not read again. Idempotent."""
+        """Delete the entries from one session, and never read this session again. Idempotent."""
         await self._update(user, companion, lambda stored: drop_session(stored, chat))
 
     async def delete_all(self, user: UserId, companion: CompanionId) -> None:
-        """Delete everything; messages sent until now are not read again. Idempotent."""
+        """Delete all entries, and never read the messages sent until now again. Idempotent."""
         now_ms = self._now_ms()
         await self._update(user, companion, lambda stored: drop_all(stored, now_ms))
 
@@ -71,14 +71,15 @@ class Memories:
         await self._rows.update(user, companion, change)
 
     def list_current(self, memory: UserMemory) -> list[Entry]:
-        """Return the entries that have not expired, the newest first."""
+        """Return the entries that have not expired, newest first."""
         return memory.list_current(self._now_ms())
 
     async def _update(
         self, user: UserId, companion: CompanionId, change: Callable[[UserMemory], UserMemory]
     ) -> UserMemory:
         if (await self._rows.get(user, companion)).rev == 0:
-            # A memory is created only for an existing companion. A deleted one keeps its memories.
+            # Memories are created only for companions that exist. After a companion is deleted, its
+            # memories remain, and users can still change them.
             await self._companions.get_newest(companion)
         return await self._rows.update(user, companion, change)
 

@@ -1,1 +1,1 @@
-"""DynamoDB items of companions: companion versions, sessions and session summaries."""
+"""DynamoDB items of companions: versions, sessions, session summaries and memories of users."""

@@ -1,4 +1,4 @@
-"""Companion items in table `directory`.
+"""Companion items in the `directory` table.
 
 | item      | `PK`             | `SK`                   | attributes                          |
 |-----------|------------------|------------------------|-------------------------------------|
@@ -7,10 +7,11 @@
 |           |                  |                        | provider model context_tokens       |
 |           |                  |                        | answer_tokens options?` (JSON)      |
 
-A head holds the newest version number and whether the companion was deleted. All heads share one
-partition, because there are few and lists read all of them. A version item is written once.
+A head holds the newest version number, and whether the companion has been deleted. All heads are in
+one partition, because there are few of them, and listing companions reads all of them. A version
+item is written once.
 
-Invariant: all versions from 1 to the head's version exist, each unchanged since it was written.
+Invariant: all versions from 1 to the head's version exist, and never change.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def encode_version(companion: Companion) -> Item:
 
 
 def encode_head(companion: Companion) -> Item:
-    """Return the head item for this newest version."""
+    """Return the head item of a companion whose newest version is this one."""
     item = _head_key(companion.id)
     item[Field.NAME] = {"S": companion.name}
     item[Field.VERSION] = {"N": str(companion.version)}
@@ -106,13 +107,13 @@ class CompanionRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def create(self, companion: Companion) -> None:
-        """Write a new companion, at version 1.
+        """Write version 1 of a new companion.
 
         Guarantees:
-            Idempotent: a retry with identical fields, creation time included, succeeds.
+            Idempotent: a retry with the same fields, including the creation time, succeeds.
 
         Raises:
-            Conflict: the id is or was in use.
+            Conflict: the id belongs to another companion, which may have been deleted.
         """
         try:
             await self._write(companion, "attribute_not_exists(#pk)", {})
@@ -125,10 +126,10 @@ class CompanionRows:
     ) -> Companion:
         """Write the next version of a companion and return it.
 
-        `before` makes the write conditional on the newest version.
+        With `before`, write it only if this is the newest version.
 
         Guarantees:
-            Each concurrent update creates its own version, based on the previous version.
+            Each of several concurrent updates creates its own version, based on the previous one.
 
         Raises:
             NotFound: there is no such companion.
@@ -148,8 +149,8 @@ class CompanionRows:
             try:
                 await self._write(following, condition, values)
             except ConditionFailed:
-                # If a reply was lost, the stored item equals `following`. If an equal item came
-                # from another request with the same changes and time, one version is enough.
+                # If the stored version equals `following`, an earlier attempt wrote it, and its
+                # reply was lost. An equal version from another request is just as good.
                 if await self._find_version(companion, following.version) == following:
                     return following
             else:
@@ -178,7 +179,7 @@ class CompanionRows:
         """Return the newest version of a companion. Strongly consistent.
 
         Raises:
-            NotFound: there is no such companion, or it was deleted.
+            NotFound: there is no such companion, or it has been deleted.
         """
         head = await find_item(self._client, self._table, _head_key(companion))
         if head is None or DirectoryField.ENDED in head:
@@ -189,7 +190,10 @@ class CompanionRows:
         return version
 
     async def get_companion(self, companion: CompanionId, version: int) -> Companion:
-        """Return a companion's `version`, even if deleted. Strongly consistent. Raises NotFound."""
+        """Return the given version of a companion, even if the companion has been deleted.
+
+        Strongly consistent. Raises NotFound.
+        """
         keys = [_head_key(companion), _version_key(companion, version)]
         items = await get_items(self._client, self._table, keys)
         by_partition = {item[DirectoryField.PK]["S"]: item for item in items}
@@ -201,9 +205,9 @@ class CompanionRows:
     async def list_page(
         self, *, limit: int, after: CompanionId | None = None
     ) -> tuple[list[Companion], CompanionId | None]:
-        """Return a page of companions that were not deleted, and the `after` of the next page.
+        """Return a page of companions that have not been deleted, and the next page's `after`.
 
-        The companions are sorted by id and in their newest version.
+        The page has the newest version of each companion, sorted by id.
 
         Guarantees:
             Cost: a Query, and a BatchGetItem per 100 companions.
@@ -264,7 +268,8 @@ def _head_key(companion: CompanionId) -> Item:
 
 
 def _version_key(companion: CompanionId, version: int) -> Item:
-    # SK repeats the id; otherwise index `by_member` would have one partition for all companions.
+    # SK repeats the id. Otherwise, version 1 of every companion would have the same partition key
+    # in the `by_member` index.
     return row_key(HEAD_PREFIX + companion, f"version#{companion}#{version:05d}")
 
 
