@@ -1,8 +1,8 @@
-"""Pictures of groups, set with `update_chat` by owners and admins.
+"""Group pictures, which owners and admins set with `update_chat`.
 
-A picture is uploaded like an avatar, to the private space of the user who sets it
-(`chatserver.features.social.service.pictures`). The group's item has its attachment id. The file is
-deleted when the group gets another picture or when the account of that user is deleted.
+A picture is uploaded like an avatar, to the private storage of the user who sets it
+(`chatserver.features.social.service.pictures`). The group's item has the attachment id. The file is
+deleted when the group gets another picture, or when that user's account is deleted.
 """
 
 from chatserver.features.registry import Feature

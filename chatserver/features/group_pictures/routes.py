@@ -1,4 +1,4 @@
-"""HTTP route of group pictures."""
+"""HTTP route for group pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build_group_pictures_routes(container: StorageContainer) -> list[HTTPRouteHa
 
     @get("/v1/chats/{chat:str}/picture", opt={"rule": user_or_key("chats:read")})
     async def get_chat_picture(chat: PathId, actor: Actor, thumb: Thumb = 0) -> FileLink:
-        """Get a URL of a group's picture, for members."""
+        """Get a URL for a group's picture. Only members may do this."""
         return build_file_link(await files.get_link(actor, ChatId(chat), is_thumb=thumb == 1))
 
     return [get_chat_picture]

@@ -1,4 +1,4 @@
-"""Files of group pictures, and links to them."""
+"""Group picture files, and links to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GroupPictureFiles:
         await self._files.remove_use(file, _make_use(chat))
 
     async def get_link(self, user: UserId, chat: ChatId, *, is_thumb: bool) -> Link:
-        """Return a signed URL of a group's picture.
+        """Return a signed URL for a group's picture.
 
         Raises:
             NotFound: the user is not a member, or the group has no picture.

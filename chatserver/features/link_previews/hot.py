@@ -1,7 +1,7 @@
-"""Cache of link previews.
+"""Link preview cache.
 
-Data: ``{pN}:preview:<digest of the URL>`` (string, for `CACHE_S` or `FAILURE_CACHE_S`) has the page
-summary as JSON. Users' memory limits are charged for it, which bounds the number of keys.
+Data: `{pN}:preview:<digest of the URL>` (string, expires after `CACHE_S` or `FAILURE_CACHE_S`) has
+the page summary as JSON. Each is charged to a user's memory limit, so the number of keys is bounded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PreviewCache:
         self._hot = hot
 
     async def find(self, url: str) -> PageSummary | None:
-        """Return the cached summary; an empty summary if the page recently had no preview."""
+        """Return the cached summary, or None; an empty summary if the page had no preview."""
         value = await self._hot.call("GET", self._hot.keys.preview(compute_url_digest(url)))
         return None if value is None else _decoder.decode(value)
 

@@ -1,4 +1,4 @@
-"""Values and limits of link previews. No I/O."""
+"""Link preview values and limits. No I/O."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ TITLE_CHARS_MAX: Final = 200
 DESCRIPTION_CHARS_MAX: Final = 500
 SITE_CHARS_MAX: Final = 80
 
-WAIT_S: Final = 5.0  # longest wait until fewer than `FETCHES_MAX` fetches run
-FETCH_S: Final = 5.0  # deadline for a page with its redirects, or for a picture
+WAIT_S: Final = 5.0  # maximum wait for one of the `FETCHES_MAX` slots
+FETCH_S: Final = 5.0  # deadline for a page or a picture, including redirects
 REDIRECTS_MAX: Final = 4
 PAGE_BYTES_MAX: Final = 524_288  # the rest of a longer page is not read
 PICTURE_BYTES_MAX: Final = 2_097_152
 FETCHES_MAX: Final = 16  # concurrent, per process
 CACHE_S: Final = 86_400
 FAILURE_CACHE_S: Final = 600
-CACHE_BYTES: Final = 4096  # upper bound of a typical preview in Redis
+CACHE_BYTES: Final = 4096  # memory charged per preview; a typical one is smaller
 
-# Networks that previews may reach besides public addresses, comma-separated. Users choose the URLs,
-# so `outbound.allow_private` does not apply. Tests replace this constant.
+# Networks, comma-separated, that previews may access in addition to public addresses. Users choose
+# the URLs, so `outbound.allow_private` does not apply. Tests replace this constant.
 PRIVATE_NETWORKS = ""
 
 _SIGNATURES: Final = (
@@ -35,7 +35,7 @@ _SIGNATURES: Final = (
 
 
 class PageSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A page's preview from its own HTML tags. `picture` is an absolute URL, or empty."""
+    """The preview that a page declares in its HTML tags. `picture` is an absolute URL, or empty."""
 
     title: str = ""
     description: str = ""
@@ -44,21 +44,21 @@ class PageSummary(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing to show."""
+        """Whether there is nothing to show."""
         return not (self.title or self.picture)
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A picture in a format that browsers show and that cannot contain scripts."""
+    """A picture in a format that browsers can show and that cannot contain scripts."""
 
     type: str
     content: bytes
 
 
 def detect_picture_type(content: bytes) -> str | None:
-    """Return the media type of a picture from its first bytes; None for every other format.
+    """Detect a picture's media type from its first bytes; return None for any other content.
 
-    The declared type is not used: a browser must never interpret the content as a page.
+    The declared type is ignored: a browser must never interpret the content as a page.
     """
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
@@ -69,5 +69,5 @@ def detect_picture_type(content: bytes) -> str | None:
 
 
 def compute_url_digest(url: str) -> str:
-    """Return the cache key of a URL. Keys do not reveal which links users exchange."""
+    """Return the digest that identifies a URL in the cache without revealing it."""
     return hashlib.blake2b(url.encode(), digest_size=16).hexdigest()

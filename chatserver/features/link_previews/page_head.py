@@ -1,7 +1,7 @@
-"""Title, description, site name and picture of an HTML page (Open Graph, or plain HTML).
+"""Extracts a page's title, description, site name and picture (Open Graph, or plain HTML).
 
-The page is untrusted. Only `title` and `meta` tags are parsed, one at a time and at most
-`TAGS_MAX` of them, with bounded patterns: `html.parser` needs quadratic time for some long inputs.
+The page is untrusted. Only its first `TAGS_MAX` `title` and `meta` tags are parsed, one at a time.
+Bounded patterns find them, because `html.parser` needs quadratic time for some long inputs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from chatserver.features.link_previews.model import (
 
 TAGS_MAX: Final = 300
 
-# Possessive quantifiers and bounds: no backtracking, and a limit on each attempt.
+# Possessive quantifiers prevent backtracking, and bounded ones limit the length of each attempt.
 _TAG = re.compile(
     r"""<meta\b(?:[^"'<>]{1,2048}+|"[^"]{0,4096}+"|'[^']{0,4096}+'){0,32}+>"""
     r"|<title\b[^<>]{0,256}+>([^<]{0,1024}+)",
     re.IGNORECASE,
 )
 _CHARSET = re.compile(rb"""<meta\b[^<>]{0,256}?charset\s{0,8}=\s{0,8}["']?([\w-]{1,32})""", re.I)
-# Other codecs of Python are slow or do not decode text ("punycode", "zlib").
+# Python's other codecs are excluded: some are slow ("punycode") or do not decode text ("zlib").
 _CHARSETS: Final = frozenset(
     {
         *("utf-8", "utf8", "us-ascii", "iso-8859-1", "iso-8859-2", "iso-8859-15"),
@@ -63,16 +63,16 @@ class _MetaTag(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = {
             name: value or "" for name, value in reversed(attrs)
-        }  # the first of two equal names wins
+        }  # if a name occurs twice, the first one wins
         self.name = (attributes.get("property") or attributes.get("name") or "").strip().lower()
         self.content = attributes.get("content", "")
 
 
 def parse_page(content: bytes, content_type: str, url: str) -> PageSummary:
-    """Return the summary of a page at `url`; its fields are empty if the page has none.
+    """Return the summary of the page at `url`; a field is empty if the page does not declare it.
 
     Guarantees:
-        Bounded: about linear in the length of `content`, whatever it contains.
+        Bounded: takes about linear time in the length of `content`, whatever it contains.
     """
     text = content.decode(_get_charset(content, content_type), "replace")
     title, properties = "", dict[str, str]()
@@ -99,7 +99,7 @@ def _first(properties: dict[str, str], names: tuple[str, ...]) -> str:
 
 
 def _clean_text(text: str, chars_max: int) -> str:
-    """Return the text on one line, cut to `chars_max` characters."""
+    """Return `text` as one line, cut to `chars_max` characters."""
     plain = " ".join(_UNPRINTABLE.sub(" ", text).split())
     return plain if len(plain) <= chars_max else plain[: chars_max - 1].rstrip() + "…"
 

@@ -1,4 +1,4 @@
-"""HTTP routes of link previews."""
+"""HTTP routes for link previews."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ LinkUrl = Annotated[
         name="url", min_length=1, max_length=URL_CHARS_MAX, description="http(s) URL of the page"
     ),
 ]
-# The picture is untrusted. It cannot run scripts, even if a browser opens it directly.
+# The picture is untrusted. With these headers, it cannot run scripts, even if a browser opens it
+# directly.
 PICTURE_HEADERS = {
     "Cache-Control": f"private, max-age={CACHE_S}",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -31,9 +32,9 @@ PICTURE_HEADERS = {
 
 
 class LinkPreview(msgspec.Struct, frozen=True):
-    """A page's preview from its own HTML tags.
+    """The preview that a page declares in its HTML tags.
 
-    `picture` is a path of this server, which fetches the picture; null if there is none.
+    `picture` is a path on this server, which fetches the picture; null if there is none.
     """
 
     url: str
@@ -46,7 +47,7 @@ class LinkPreview(msgspec.Struct, frozen=True):
 def build_link_preview_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/link-preview", opt={"rule": USER})
     async def get_link_preview(actor: Actor, page_url: LinkUrl) -> LinkPreview:
-        """Get title, description and picture of a public web page; 404 if there is no preview."""
+        """Get a public web page's title, description and picture; 404 if it has no preview."""
         preview = await container.get(LinkPreviewContainer).previews.get(actor, page_url)
         query = urllib.parse.urlencode({"url": page_url})
         return LinkPreview(
@@ -59,7 +60,7 @@ def build_link_preview_routes(container: StorageContainer) -> list[HTTPRouteHand
 
     @get(PICTURE_PATH, opt={"rule": USER})
     async def get_link_picture(actor: Actor, page_url: LinkUrl) -> Response[bytes]:
-        """Get the picture of a page's preview: PNG, JPEG, GIF or WebP, at most 2 MB."""
+        """Get the picture in a page's preview: PNG, JPEG, GIF or WebP, up to 2 MB."""
         picture = await container.get(LinkPreviewContainer).previews.get_picture(actor, page_url)
         return Response(picture.content, media_type=picture.type, headers=PICTURE_HEADERS)
 

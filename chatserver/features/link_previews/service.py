@@ -1,10 +1,10 @@
 """Link previews: fetches pages and pictures that users' messages link to.
 
-Users choose the URLs, so each request and each redirect passes the address check of
-`chatserver.outbound`, without `outbound.allow_private`. A fetch that fails for any reason has the
-same result as a page without a preview, so users learn nothing about the server's network. The only
-exception: if too many fetches are running, the request fails with `Overloaded`, and nothing is
-cached.
+Users choose the URLs, so each request and each redirect must pass the address check in
+`chatserver.outbound`, where `outbound.allow_private` does not apply. A fetch that fails has the
+same result as a page without a preview, whatever the reason, so users learn nothing about the
+server's network. The only exception: if too many fetches are running, the request fails with
+`Overloaded`, and nothing is cached.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PageFetcher:
         self._slots = asyncio.Semaphore(FETCHES_MAX)
 
     async def fetch_page(self, url: str) -> PageSummary:
-        """Return the summary of a page; an empty one if the page cannot be fetched now.
+        """Return the summary of a page; empty if the page cannot be fetched now.
 
         Guarantees:
             Bounded: ends within `WAIT_S` + `FETCH_S`, follows up to `REDIRECTS_MAX` redirects, and
@@ -75,7 +75,7 @@ class PageFetcher:
         return await asyncio.to_thread(parse_page, http_response.body, declared, final)
 
     async def fetch_picture(self, url: str) -> Picture | None:
-        """Return a picture of at most `PICTURE_BYTES_MAX`; None if it cannot be fetched now.
+        """Return a picture; None if it cannot be fetched now or exceeds `PICTURE_BYTES_MAX`.
 
         Raises:
             Overloaded: too many pages are being fetched.
@@ -89,7 +89,7 @@ class PageFetcher:
     async def _fetch(
         self, url: str, accept: str, bytes_max: int, *, is_truncated: bool
     ) -> tuple[Answer, str] | None:
-        """Return a successful response and its URL, after redirects."""
+        """Return a successful response and its final URL, after redirects; None if it failed."""
         try:
             async with asyncio.timeout(WAIT_S):
                 await self._slots.acquire()
@@ -107,7 +107,7 @@ class PageFetcher:
     async def _fetch_with_redirects(
         self, url: str, accept: str, bytes_max: int, is_truncated: bool
     ) -> tuple[Answer, str] | None:
-        # Each fetch has its own HTTP session, so users never share a connection.
+        # Each fetch opens its own HTTP session, so that users never share a connection.
         async with open_outbound(self._settings, self._lookup) as outbound:
             for _ in range(REDIRECTS_MAX + 1):
                 response = await outbound.get(
@@ -127,7 +127,7 @@ class PageFetcher:
 
 
 class LinkPreviews:
-    """Previews for users, with a cache."""
+    """Returns previews to users, and caches them."""
 
     def __init__(self, *, fetcher: PageFetcher, cache: PreviewCache, limits: Limits) -> None:
         self._fetcher = fetcher
@@ -138,8 +138,8 @@ class LinkPreviews:
         """Return the preview of the page at `url`.
 
         Guarantees:
-            Cost: one Redis call if the page was requested within `CACHE_S`. Otherwise a fetch,
-                which is charged to the user's memory limit.
+            Cost: one Redis call if the page's preview is cached. Otherwise a fetch, and the cached
+                preview is charged to the user's memory limit.
 
         Raises:
             BadRequest: the URL is malformed.
@@ -158,7 +158,8 @@ class LinkPreviews:
         return summary
 
     async def get_picture(self, user: UserId, url: str) -> Picture:
-        """Return the picture of the preview of the page at `url`. Errors as for `get`."""
+        """Return the picture in the preview of the page at `url`. Raises the same errors as `get`.
+        """
         summary = await self.get(user, url)
         picture = await self._fetcher.fetch_picture(summary.picture) if summary.picture else None
         if picture is None:

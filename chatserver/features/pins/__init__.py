@@ -1,7 +1,8 @@
-"""Pinned messages: a bounded list per chat, which managers change and all members see.
+"""Pinned messages: a bounded list per chat, which all members see and managers can change.
 
-Start with `service.py`. `warm.py` has the DynamoDB items. Pinning also adds an entry to the chat
-(`chatserver.service.messaging.message_changes`), which notifies the members in order.
+Start with `service.py`. `warm.py` has the DynamoDB items. Pinning a message also adds an entry to
+the chat (`chatserver.service.messaging.message_changes`), so members see changes to the list in
+order with the messages.
 """
 
 from chatserver.features.registry import Feature

@@ -1,4 +1,4 @@
-"""Values of pinned messages."""
+"""Values and limits for pinned messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PINS_MAX: Final = 50  # per chat
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pin:
-    """A pinned message: its seq, its commit time (`ts`) and the time of pinning."""
+    """A pinned message: its seq, its commit time (`ts`), and when it was pinned."""
 
     seq: int
     ts: int
@@ -23,19 +23,19 @@ class Pin:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PinCount:
-    """The number of pins of a chat, and the digest of the last request that changed them."""
+    """How many pins a chat has, and the digest of the last request that changed them."""
 
     pins: int = 0
     request: str = ""
 
 
 class PinOutcome(enum.Enum):
-    """Outcome of storing a pin."""
+    """The outcome of storing a pin."""
 
     ADDED = "added"
     KNOWN = "known"  # the message is already pinned
     FULL = "full"  # the chat has `PINS_MAX` pins
-    NO_ITEM = "no_item"  # the message has no item in table `messages`
+    NO_ITEM = "no_item"  # the message has no item in the `messages` table
 
 
 def compute_request_digest(user: UserId, ref: Ref) -> str:

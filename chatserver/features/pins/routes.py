@@ -1,4 +1,4 @@
-"""HTTP routes of pinned messages."""
+"""HTTP routes for pinned messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
 
 
 class PinnedMessage(msgspec.Struct, frozen=True):
-    """A pinned message, as in the history. `pinned_at` is in ms since 1970."""
+    """A pinned message, in the same format as in the history. `pinned_at` is in ms since 1970."""
 
     pinned_at: int
     message: frames.Message
@@ -33,9 +33,9 @@ def build_pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_pins(
         chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[PinnedMessage]:
-        """List the pinned messages of a chat, newest message first.
+        """List a chat's pinned messages, newest message first.
 
-        Messages that are deleted, expired or hidden by the user are omitted.
+        Messages that are deleted, expired or hidden by the user are left out.
         """
         scope = f"pins of {chat} for {actor}"
         before = container.cursors.open(scope, cursor, int)
@@ -43,7 +43,7 @@ def build_pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             actor, ChatId(chat), before, limit
         )
         items = [
-            # `each.json` is already JSON, so it is not decoded and encoded again.
+            # `pin.json` is already JSON, so it is not decoded and encoded again.
             PinnedMessage(pin.pin.pinned_at_ms, cast("frames.Message", msgspec.Raw(pin.json)))
             for pin in page
         ]
@@ -57,7 +57,7 @@ def build_pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
         ref: RefQuery = None,
     ) -> None:
-        """Pin a message for all members. In a group, this requires the role owner or admin."""
+        """Pin a message for all members. In a group, only owners and admins may do this."""
         await container.get(PinContainer).pins.pin(
             actor, ChatId(chat), Seq(seq), Ref(get_ref(ref, request))
         )
@@ -70,7 +70,7 @@ def build_pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
         ref: RefQuery = None,
     ) -> None:
-        """Unpin a message. In a group, this requires the role owner or admin."""
+        """Unpin a message. In a group, only owners and admins may do this."""
         await container.get(PinContainer).pins.unpin(
             actor, ChatId(chat), Seq(seq), Ref(get_ref(ref, request))
         )

@@ -15,7 +15,7 @@ _TS: Final = 1_795_000_000_000_000
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return a pin of a group, and the pin count of the group."""
+    """Return a group's pin and its pin count."""
     if table is not DIRECTORY:
         return []
     chat, seq = "g-team", 5

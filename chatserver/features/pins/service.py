@@ -1,17 +1,17 @@
-"""Use cases of pinned messages: pin, unpin and list.
+"""Pinned message use cases: pin, unpin and list.
 
 ::
 
     pin ──► checks ──► directory: pin, count, flag ──► commit_change.lua: entry `pin` ──► fan-out
                           (one transaction)               role and message checked again
 
-Table `directory` has the pins; the chat entry notifies members in order. If a process crashes
-between the two writes, a retry with the same `ref` adds the missing entry. If the entry is
-rejected, because the role or the message has changed, the transaction is reverted.
+The pins are in the `directory` table; the chat entry notifies members in order. If a process
+crashes between the two writes, a retry with the same `ref` adds the missing entry. If the entry is
+rejected because the role or the message has changed, the transaction is reverted.
 
-A list shows edits, but not the text of a deleted, erased or expired message. Storing the deletion
-of a message also deletes its pin. If a message has expired, or is archived when it is deleted, the
-next list request deletes its pin.
+A list shows edited messages as edited, but never the text of a deleted, erased or expired message.
+When the deletion of a message is stored, its pin is deleted, too. If a message has expired, or was
+already archived when it was deleted, the next list request deletes its pin.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ READS_IN_FLIGHT_MAX: Final = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PinnedMessage:
-    """A pin, and its message as JSON, as the reader sees it in the history."""
+    """A pin, and the JSON of its message as the reader sees it in the history."""
 
     pin: Pin
     json: bytes
@@ -56,7 +56,7 @@ class PinnedMessage:
 
 
 class Pins:
-    """Pin use cases, for processes with access to table `directory`."""
+    """Pin use cases, for processes with access to the `directory` table."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Pins:
         Raises:
             NotFound: the chat or message does not exist, or the user may not read it.
             Forbidden: the user is not a manager of the group, or may not write to the chat.
-            Conflict: the message is deleted, or `ref` was used for another request.
+            Conflict: the message is deleted, or `ref` has been used for another request.
             TooLarge: the chat has `PINS_MAX` pins.
             Unavailable: the message may or may not be pinned; retry with the same `ref`.
         """
@@ -129,7 +129,7 @@ class Pins:
         pin = await self._rows.find(chat, seq)
         is_removed = pin is not None and await self._rows.remove(chat, pin, request)
         if message.deleted:
-            return  # clients have removed the pin with the message
+            return  # no entry is needed: clients removed the pin when the message was deleted
         change = PinChange(chat, seq, ref, is_pinned=False)
         if is_removed:
             await self._add_entry(user, change, pin)
@@ -139,12 +139,13 @@ class Pins:
     async def list_page(
         self, reader: UserId, chat: ChatId, before: int | None, limit: int
     ) -> tuple[list[PinnedMessage], int | None]:
-        """Return pinned messages, newest message first, and `before` of the next page.
+        """Return a page of pinned messages, newest message first, and the next page's `before`.
 
         Guarantees:
-            Only messages that the reader may read (P7), with every change acked before the call
-            (I15). Messages that are deleted, expired or hidden by the reader are omitted.
-            Bounded: `limit` messages, and the size of a history page.
+            The page has only messages that the reader may read (P7), with every change that was
+            acked before the call (I15). Messages that are deleted, expired or hidden by the reader
+            are left out.
+            Bounded: up to `limit` messages, and up to the size of a history page.
             Cost: one Query, and one history read per pin.
 
         Raises:
@@ -165,10 +166,10 @@ class Pins:
                 return shown[:index], shown[index - 1].pin.seq
         return shown, next_before
 
-    # changes
+    # Changes
 
     async def _require_manager(self, user: UserId, chat: ChatId) -> None:
-        """Check the user's role, and that the chat is writable. Raises NotFound, Forbidden."""
+        """Check the user's role, and that the chat accepts writes. Raises NotFound, Forbidden."""
         await self._members.get_reader(chat, user)
         audience = await self._audiences.get(chat)
         if audience.is_blocked:
@@ -198,7 +199,7 @@ class Pins:
         return outcome
 
     async def _add_entry(self, user: UserId, change: PinChange, changed: Pin | None) -> None:
-        """Add the chat entry. If it is rejected, revert the stored change of pin `changed`."""
+        """Add the chat entry. If it is rejected, revert the stored change to the pin `changed`."""
         try:
             await self._message_changes.change(user, change)
         except (Conflict, Forbidden, NotFound):
@@ -212,13 +213,13 @@ class Pins:
         else:
             await self._add(change.chat, pin, "")
 
-    # reading
+    # Reads
 
     async def _read(self, reader: UserId, chat: ChatId, pins: Sequence[Pin]) -> list[PinnedMessage]:
-        """Return the pinned messages that the reader may read."""
+        """Return those of the pinned messages that the reader may read."""
 
         async def read(pin: Pin) -> PinnedMessage | None:
-            # With `ts`, the warm tier reads the message directly.
+            # `ts` lets the warm tier find the message without a search.
             frame = frames.History(0, chat, before=pin.seq + 1, limit=1, ts=pin.ts + 1)
             page = await self._history.get_page(reader, frame)
             message = codec.decode_message(page.messages[0]) if page.messages else None
@@ -239,7 +240,7 @@ class Pins:
     async def _delete_pins_of_deleted(
         self, reader: UserId, chat: ChatId, pins: Sequence[Pin]
     ) -> None:
-        """Delete `pins`, except pins of messages that are only hidden by the reader."""
+        """Delete `pins`, except those whose messages are not deleted, but hidden by the reader."""
         hidden = (await self._views.list_hidden(reader, [chat])).get(chat, HiddenSeqs())
         for pin in pins:
             if pin.seq in hidden:

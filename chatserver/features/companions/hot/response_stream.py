@@ -20,7 +20,7 @@ from chatserver.hot.redis.wire import Reply
 
 log = structlog.get_logger()
 
-DELTAS_MAX = 4_000  # all later text is sent as one delta
+DELTAS_MAX = 4_000  # beyond this, text is not streamed, but sent at the end
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

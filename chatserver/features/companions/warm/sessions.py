@@ -1,15 +1,16 @@
-"""Companion session items: table `chat_session`.
+"""Companion session items in the `chat_session` table.
 
 | item   | `PK`     | `SK`              | attributes                                       |
 |--------|----------|-------------------|--------------------------------------------------|
 | active | `<user>` | `#ACTIVE#<ai>`    | `chat_id ai_version create_time GSI1PK`          |
-| ended  | `<user>` | `<ai>#OLD#<chat>` | the same, `delete_time`                          |
+| ended  | `<user>` | `<ai>#OLD#<chat>` | the same and `delete_time`                       |
 
 `GSI1PK` is the chat id; the index `GSI1_chat` maps a chat to its session. `#` sorts before every
 character of an id, so a Query returns the active sessions first. The ended sessions follow, sorted
 by companion and then by time, because a chat id is a ULID.
 
-The transaction that ends a session also marks the chat's item (table `directory`) as read-only.
+The transaction that ends a session also marks the chat's item in the `directory` table as
+read-only.
 
 Invariant: a user has at most one active session with a companion, and every session that is no
 longer active has an ended item.
@@ -90,7 +91,7 @@ def decode_session(item: Item) -> CompanionSession:
 
 
 class SessionRows:
-    """Reads and writes table `chat_session`. Times are milliseconds since 1970."""
+    """Reads and writes the `chat_session` table. Times are in milliseconds since 1970."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -107,7 +108,7 @@ class SessionRows:
             Idempotent: a retry with the same chat succeeds.
 
         Raises:
-            Conflict: there is an active session; the error contains its chat.
+            Conflict: another session is already active; the error contains its chat.
         """
         request = {
             "TableName": self._table,
@@ -129,7 +130,7 @@ class SessionRows:
                 raise Conflict(describe_active(active)) from None
 
     async def find_active(self, user: UserId, companion: CompanionId) -> CompanionSession | None:
-        """Return the active session of a user with a companion. Strongly consistent."""
+        """Return a user's active session with a companion. Strongly consistent."""
         return await self._find(user, active_key(companion))
 
     async def find_old(
@@ -139,7 +140,7 @@ class SessionRows:
         return await self._find(user, old_key(companion, chat))
 
     async def delete(self, active: CompanionSession, now_ms: int) -> CompanionSession:
-        """End the session that was read as `active`; return it as stored.
+        """End the session that was read as `active`; return the ended session.
 
         Guarantees:
             Atomic: the active item is replaced by the ended item, and the chat becomes read-only.
@@ -160,7 +161,7 @@ class SessionRows:
         """End the session that was read as `active` and start `following`.
 
         Guarantees:
-            Atomic, as `delete`; there is exactly one active session at any moment.
+            Atomic, like `delete`: there is exactly one active session at any moment.
             Idempotent: an identical retry succeeds.
 
         Raises:
@@ -187,7 +188,7 @@ class SessionRows:
         await self._end(old, {"Update": update}, following)
 
     async def update_version(self, active: CompanionSession, version: int) -> CompanionSession:
-        """Change the companion version that responds from now on.
+        """Change which version of the companion responds from now on.
 
         Guarantees:
             Idempotent.
@@ -217,9 +218,9 @@ class SessionRows:
         """Return the session of a chat, active or ended.
 
         Guarantees:
-            A returned session is current. None is not reliable: a session that started a moment ago
-            may be missing from the index.
-            Cost: a Query of the index, and one GetItem (active) or two (ended).
+            A returned session is current. None is not reliable: a session that has just started may
+            not be in the index yet.
+            Cost: a Query on the index, and one GetItem (active session) or two (ended session).
         """
         span = Span(CHAT_SESSION, chat, SESSION_CHAT_INDEX)
         request = {**span.query(self._settings), "Limit": 1}
@@ -238,13 +239,15 @@ class SessionRows:
         active = await self.find_active(user, companion)
         if active is not None and active.chat == chat:
             return active
-        # Ending is one transaction: a session that is no longer active has its ended item.
+        # A session ends in one transaction, so one that is no longer active has an ended item.
         return await self.find_old(user, companion, chat)
 
     async def list_all(
         self, user: UserId, *, limit: int, start: Token | None = None
     ) -> Page[CompanionSession]:
-        """Return a page of a user's sessions: active ones, then ended ones by companion and time.
+        """Return a page of a user's sessions: first active ones, then ended ones.
+
+        Ended sessions are sorted by companion and then by time.
 
         Guarantees:
             Strongly consistent. Cost: one Query.
@@ -254,12 +257,12 @@ class SessionRows:
     async def list_old(
         self, user: UserId, companion: CompanionId, *, limit: int, start: Token | None = None
     ) -> Page[CompanionSession]:
-        """Return a page of the ended sessions with one companion, newest first."""
+        """Return a page of a user's ended sessions with one companion, newest first."""
         span = Span(CHAT_SESSION, user, prefix=companion + OLD)
         return await self._list(span, limit, start, newest_first=True)
 
     async def remove_all(self, user: UserId) -> int:
-        """Delete all of a user's items in the table; return how many there were. Idempotent."""
+        """Delete all of a user's items in the table; return how many were deleted. Idempotent."""
         request = {**Span(CHAT_SESSION, user).query(self._settings), "ConsistentRead": True}
         removed = 0
         while True:
@@ -297,11 +300,12 @@ class SessionRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            # After a lost reply, an equal item exists. Another request's item has another time.
+            # If the ended item equals `old`, an earlier attempt wrote it, and its reply was lost.
+            # An item from another request normally has another time.
             earlier = await self.find_old(old.user, old.companion, old.chat)
             if earlier != old:
                 raise LostRace(SESSION_CHANGED) from None
-            # Another request may have ended the session in the same millisecond.
+            # But another request may have ended the session in the same millisecond.
             if following is not None and (
                 await self.find(old.user, old.companion, following.chat) is None
             ):
@@ -349,7 +353,7 @@ def _make_ended(active: CompanionSession, now_ms: int) -> CompanionSession:
 
 
 def _build_chat_condition(chat: ChatId) -> dict[str, Any]:
-    """Return the condition that the active session is still the one in `chat`."""
+    """Build the condition that the active session is still the one in `chat`."""
     return {
         "ConditionExpression": "#chat = :read",
         "ExpressionAttributeNames": {"#chat": Field.CHAT},
@@ -358,7 +362,7 @@ def _build_chat_condition(chat: ChatId) -> dict[str, Any]:
 
 
 def _build_unchanged_condition(active: CompanionSession) -> dict[str, Any]:
-    """Return the condition that the active session has the chat and version of `active`."""
+    """Build the condition that the chat and version of the active session are unchanged."""
     condition = _build_chat_condition(active.chat)
     condition["ConditionExpression"] += " AND #kept = :kept"
     condition["ExpressionAttributeNames"]["#kept"] = Field.VERSION

@@ -1,10 +1,10 @@
-"""Session summaries: items of table `directory`, one per session.
+"""Session summaries: one item per session in the `directory` table.
 
     PK "c#<chat>"  SK "summary#<chat>"  first N  upto N (chat seqs)  text S  rev N
 
 `text` summarizes the messages from `first` to `upto`. If one of these messages is edited or
-deleted, the item is deleted (`worker/memory.py`). A write is conditional on the `rev` that was
-read, so a repeated or delayed write has no effect.
+deleted, the item is deleted (`worker/session_summaries.py`). A write is conditional on the `rev`
+that was read, so a repeated or delayed write has no effect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Summaries:
         self._table = DIRECTORY.name_in(settings)
 
     async def find(self, chat: ChatId) -> SessionSummary | None:
-        """Return the summary of a session. Strongly consistent, one GetItem."""
+        """Return a session's summary, or None. Strongly consistent. Cost: one GetItem."""
         item = await find_item(self._client, self._table, _key(chat))
         if item is None:
             return None
@@ -47,14 +47,14 @@ class Summaries:
             raise CorruptData(f"table directory: summary of {chat} is invalid: {exc!r}") from exc
 
     async def put(self, chat: ChatId, summary: SessionSummary) -> bool:
-        """Store `summary` in place of the summary with the previous `rev`.
+        """Replace the summary that has the previous `rev`.
 
-        Return False, and write nothing, if the previous summary was already replaced or deleted.
+        Return False, and write nothing, if that summary has already been replaced or deleted.
         """
         request = {
             "TableName": self._table,
             "Item": encode_summary(chat, summary),
-            # An identical item also satisfies the condition, because this call may be a retry.
+            # A stored item with the same `rev` and text is accepted, too: this may be a retry.
             "ConditionExpression": "#rev = :before OR (#rev = :rev AND #text = :text)"
             if summary.rev > 1
             else "attribute_not_exists(#rev) OR (#rev = :rev AND #text = :text)",
@@ -68,7 +68,7 @@ class Summaries:
         return await write_conditionally(self._client, "put_item", request)
 
     async def drop(self, chat: ChatId) -> None:
-        """Delete the summary of a session. Idempotent."""
+        """Delete a session's summary. Idempotent."""
         await self._client.call("delete_item", {"TableName": self._table, "Key": _key(chat)})
 
 

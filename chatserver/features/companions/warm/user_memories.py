@@ -1,14 +1,15 @@
-"""Memory items: table `chat_session`, one item per user and companion.
+"""Memory items: one item per user and companion in the `chat_session` table.
 
     PK "<user>"  SK "<ai>#MEMORY"  entries S  cursors S (both JSON)  since N  off BOOL?  rev N
     expires_at N?
 
-One item holds all entries of a user and companion (at most 64 of 500 characters). A write is
-conditional on the `rev` that was read, so of concurrent writers one succeeds and the other reads
-again. The item expires with its newest entry, unless the user switched remembering off.
+One item holds a companion's entire memory of a user (up to 64 entries of 500 characters each). A
+write is conditional on the `rev` that was read. If several processes write concurrently, one
+succeeds and the others read again. The item expires with the last of its entries, unless the user
+has turned the memory off.
 
-The first write for a user and companion requires that the session exists. A delayed worker
-therefore cannot write a memory of an erased user.
+A worker that creates the item requires that the session still exists. So a delayed worker cannot
+store a memory of an erased user.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from chatserver.warm.schema.tables import SessionField as Field
 
 SUFFIX: Final = "#MEMORY"
 TRIES_MAX: Final = 6
-RETRY_S: Final = 0.01  # before the second attempt; doubles with each attempt
+RETRY_S: Final = 0.01  # doubles with each attempt, including the first
 
 
 class _Entries(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ def decode_memory(item: Item) -> UserMemory:
     user, companion = get_text(item, Field.PK), get_text(item, Field.SK).removesuffix(SUFFIX)
     try:
         text = get_text(item, Field.ENTRIES)
-        # The text is empty if its encryption key was deleted.
+        # The text is empty if its encryption key has been deleted.
         stored = _decode_entries(text) if text else _Entries([], [])
         cursors = _decode_cursors(get_text(item, Field.CURSORS))
     except msgspec.MsgspecError as exc:
@@ -96,7 +97,7 @@ class MemoryRows:
         self._table = CHAT_SESSION.name_in(settings)
 
     async def get(self, user: UserId, companion: CompanionId) -> UserMemory:
-        """Return a memory; an empty one if none is stored. Strongly consistent, one GetItem."""
+        """Return a memory; empty if none is stored. Strongly consistent. Cost: one GetItem."""
         item = await find_item(self._client, self._table, memory_key(user, companion))
         return UserMemory(user, companion) if item is None else decode_memory(item)
 
@@ -109,10 +110,11 @@ class MemoryRows:
     ) -> UserMemory:
         """Apply `change` to a memory and return the result; write nothing if it is unchanged.
 
-        With `session`, a memory is created only if this session exists.
+        With `session`, a new memory is stored only if this session exists.
 
         Guarantees:
-            Atomic: `change` is applied to the stored memory. It may be called several times.
+            Atomic: the result replaces the memory that `change` received. `change` may be called
+                several times.
 
         Raises:
             LostRace: there were too many concurrent writes, or the session no longer exists.

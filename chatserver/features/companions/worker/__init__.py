@@ -1,1 +1,1 @@
-"""Background jobs of companions: responses, and RPC handlers for gateways."""
+"""The assistant worker, which creates companions' responses, and RPC handlers for gateways."""

@@ -6,12 +6,12 @@
       │ this worker, at once             ▲         │ killed: restarted for the same message
       └ persist worker, before its trim ─┘         └ a tier is down: retried later
 
-One worker, the lease holder, handles the sessions of a partition. It creates the responses of
-different sessions concurrently and those of one session sequentially. The next response answers all
-messages that arrive during a response, and refers to the last of them.
+The worker that holds a partition's lease handles all sessions in the partition. Responses in
+different sessions are created concurrently, those in one session sequentially. Messages that arrive
+during a response are all answered by the next response, which is a reply to the last of them.
 
-Crash-safe at any point: a session stays pending in Redis until its response is committed, and the
-response's `ref` prevents a second commit. Devices see the response restart with a new id.
+Crash-safe at any point: a session stays pending in Redis until its response has been committed, and
+the response's `ref` prevents a second commit. Devices see the response restart with a new id.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ log = structlog.get_logger()
 
 LEASE_S = 10.0
 
-READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
-WAIT_MS = 250  # without new entries: poll interval for pending sessions that are due again
-IDLE_MS = 2000  # likewise, if no session is pending
-UNKNOWN_TRIES_MAX = 8  # for a chat that has no session but an id like one
+READ_MAX = 100  # backlog entries per read; each holds up to `redis.batch_max` messages
+WAIT_MS = 250  # maximum wait for new backlog entries while sessions are pending
+IDLE_MS = 2000  # the same while no session is pending
+UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session's, but that has no session item
 RETRY_S = 0.5
 RETRY_S_MAX = 30.0
 BROKEN_TRIES_MAX = 5  # for failures caused by a bug in this server
 
 
 class ResponseSlots:
-    """Number of responses in progress in this process, across partitions."""
+    """Counts the responses in progress in this process, across partitions."""
 
     def __init__(self, responses_max: int) -> None:
         self._max = responses_max
@@ -78,7 +78,7 @@ class ResponseSlots:
 
     @property
     def room(self) -> int:
-        """Number of responses that may still be started."""
+        """How many more responses may be started now."""
         return self._max - self.count
 
 
@@ -161,11 +161,11 @@ class AssistantWorker:
                 started = await self._pending.start(self._lease, chat)
                 if started is None or not await self._process_step(started):
                     return
-        except ChatError as exc:  # Redis failed: the session is due again later
+        except ChatError as exc:  # Redis failed; the session stays pending, so it is retried
             log.warning("assistant.failed", chat=chat, error=exc.message)
 
     async def _process_step(self, started: StartedResponse) -> bool:
-        """Process the started work of a session; return whether more work is pending."""
+        """Do the work that has been started; return whether the session has more work."""
         try:
             await self._run_step(started)
         except RetryLater as exc:
@@ -184,12 +184,12 @@ class AssistantWorker:
             if started.tries < BROKEN_TRIES_MAX:
                 await self._schedule_retry(started, RETRY_S * 2**started.tries)
                 return False
-            # A retry would fail again; the session continues with its next message.
+            # Another retry would probably fail, too. Give up; the next message is handled normally.
             await self._report_failure(started)
         return await self._pending.finish(started)
 
     async def _report_failure(self, started: StartedResponse) -> None:
-        """Send the user a failure message if possible. Raises Unavailable."""
+        """Send the user a failure message, if possible. Raises Unavailable."""
         with contextlib.suppress(ClientError, CorruptData):
             session = await self._context.catalog.find_session_by_chat(started.chat)
             if session is not None and started.seq:
@@ -210,13 +210,13 @@ class AssistantWorker:
         await self._pending.schedule_retry(started, due_ms)
 
     async def _now_ms(self) -> int:
-        """Return the Redis time, which the due times in the queue use."""
+        """Return the Redis server's time, because due times are compared with it."""
         hot = self._container.hot
         return await hot.get_time_ms(hot.keys.companion_requests(self._lease.partition))
 
     async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False
-        if started.changed:  # first, because an erased user's session may no longer exist
+        if started.changed:  # do this first: if the user is erased, the session may be gone
             was_dropped = await self._context.session_memory.drop_changed(
                 started.chat, started.changed
             )
@@ -251,7 +251,7 @@ class AssistantWorker:
 
 
 def build_context(container: StorageContainer, providers: Providers) -> ResponderContext:
-    """Build the dependencies for creating responses."""
+    """Build the dependencies of responders."""
     settings, hot, clock = container.settings, container.hot, container.clock
     nobody = GatewayId("-")  # a worker has no sessions and no gateway stream
     poster, chat_log = RemoteDelivery(container.gateway_stream_writer, nobody), ChatLog(hot)

@@ -1,4 +1,4 @@
-"""Text generation of one response: the model, its tool calls, and the model again.
+"""Generation of one response: call the model, run its tool calls, call the model again.
 
 ::
 
@@ -7,8 +7,8 @@
                  │  ▼
                 results ◄─ host application
 
-The rounds share one deadline. At most `CALLS_MAX` calls are made; in the last round the model gets
-errors instead of results.
+All rounds share one deadline. At most `CALLS_MAX` tool calls are made. For any further calls, the
+model gets errors instead of results.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ROUNDS_MAX = CALLS_MAX + 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Round:
-    """Output of the model in one round."""
+    """The model's output in one round."""
 
     text: str
     calls: tuple[ToolCall, ...]
@@ -84,7 +84,7 @@ class Generation:
         self._tokens: list[tuple[int | None, int | None]] = []
 
     async def run(self, context: Context, images: Mapping[str, Image]) -> ResponseEnd | ChatError:
-        """Generate the response. Returns a ChatError if there is no text and the model failed."""
+        """Generate the response. Return a ChatError if the model failed before yielding any text."""
         messages = context.build_messages(images)
         try:
             provider = await self._providers.get_provider(self._persona.provider)
@@ -141,7 +141,7 @@ class Generation:
         return await self._tools.run(call)
 
     def _add_token_counts(self, end: ResponseEnd) -> ResponseEnd:
-        """Return `end` with the token counts of all rounds; None if a round has no counts."""
+        """Return `end` with the total token counts; None if a round has no counts."""
         counts = [sum(filter(None, column)) for column in zip(*self._tokens, strict=True)]
         if not counts or any(None in pair for pair in self._tokens):
             return ResponseEnd("done" if end.end == "tools" else end.end)

@@ -1,17 +1,18 @@
-"""Memory across sessions: the model extracts facts about the user from the messages of a session.
+"""Memory across sessions: the model extracts facts about the user from a session's messages.
 
 ::
 
-    every N messages of the user ─┐
+    every N user messages ────────┐
     end of the session ───────────┴► messages after the cursor ─► model ─► changes and cursor,
                                                                            in one write
 
 Crash-safe: a restarted extraction begins at the stored cursor, so nothing is added twice. The end
-of a session is recorded in Redis (`PendingResponses.record_ended`) and retried until it was read.
-If that record is lost, the first response of the next session records it again.
+of a session is recorded in Redis (`PendingResponses.record_ended`), and extraction is retried until
+the session has been read to its end. If that record is lost, the first response of the next session
+records it again.
 
-Messages that expire soon, and the responses to them, are not read. Other messages with an expiry
-time limit the lifetime of the entries.
+Messages that expire soon, and the responses to them, are not read. If other messages that were read
+expire, so do the entries written then.
 """
 
 from __future__ import annotations
@@ -65,17 +66,17 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-# Messages of a user between two updates; less than half of CONTEXT_MESSAGES_MAX, which include the
-# responses.
+# User messages between two extractions: less than half of CONTEXT_MESSAGES_MAX, because that limit
+# includes the responses.
 MEMORY_MESSAGES = 20
-NOTES_TOKENS_MAX = 1_500  # per prompt; at most a quarter of the context
-CHANGES_TOKENS_MAX = 1_000  # per response of the model
-PART_TOKENS_MAX = 8_000  # messages in one model call, at most half of the context
-PARTS_MAX = 8  # model calls of one extraction; further messages are not read
-PAGES_MAX = 10  # pages of history
+NOTES_TOKENS_MAX = 1_500  # per prompt, and at most a quarter of the context
+CHANGES_TOKENS_MAX = 1_000  # per model response
+PART_TOKENS_MAX = 8_000  # of messages per model call, and at most half of the context
+PARTS_MAX = 8  # model calls per extraction; further messages are not read
+PAGES_MAX = 10  # history pages read per extraction
 EXTRACTION_S_MAX = 60.0
-TRIES_MAX = 8  # attempts to read an ended session; then the rest of it is not remembered
-WAIT_S = 8.0  # the first response of a session waits for the memory of the previous session
+TRIES_MAX = 8  # attempts to read an ended session; after that, the rest is not remembered
+WAIT_S = 8.0  # maximum wait of a session's first response for the previous session's memory
 POLL_S = 0.25
 EXPIRY_S_MIN = 7 * 86_400  # messages that expire sooner are not read
 DAY_MS = 86_400_000
@@ -95,7 +96,7 @@ EXTRACT = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Unread:
-    """Messages to read, oldest first, and their earliest expiry (ms); 0 if none expires."""
+    """Messages to read, oldest first, and when the first of them expires (ms; 0: none expires)."""
 
     messages: list[PromptMessage]
     bound_ms: int
@@ -130,9 +131,9 @@ class MemoryExtractor:
     async def load(
         self, session: CompanionSession, persona: Companion, *, is_first: bool
     ) -> UserMemory | None:
-        """Return the memory for a response; None if the companion must not use one.
+        """Return the memory for a response, or None if the companion must not use it.
 
-        The first response of a session waits up to `WAIT_S` for the memory of the previous session.
+        With `is_first`, wait up to `WAIT_S` until the previous session has been read to its end.
         """
         if not persona.options.memory:
             return None
@@ -142,7 +143,7 @@ class MemoryExtractor:
         return memory if memory.is_on else None
 
     async def drop_changed(self, session: CompanionSession, changed: int) -> None:
-        """Delete the entries from message `changed` or a later one of a session. Idempotent."""
+        """Delete the entries that came from message `changed` or a later one. Idempotent."""
         await self._rows.update(
             session.user,
             session.companion,
@@ -156,12 +157,12 @@ class MemoryExtractor:
         prompt_messages: Sequence[PromptMessage],
         memory: UserMemory | None,
     ) -> None:
-        """Extract facts if the user wrote enough since the last time.
+        """Extract facts if the user has written `MEMORY_MESSAGES` messages since the last time.
 
-        `prompt_messages` is the newest page.
+        `prompt_messages` are the session's newest messages.
 
         Guarantees:
-            If a model or a tier fails, nothing is raised; the next response tries again.
+            If the model or a tier fails, nothing is raised; the next response tries again.
         """
         if memory is None:
             return
@@ -185,7 +186,7 @@ class MemoryExtractor:
             session is not remembered.
 
         Raises:
-            Unavailable: a tier or the model failed; call again later.
+            Unavailable: the model or a tier failed; call again later.
         """
         if not persona.options.memory:
             return
@@ -204,7 +205,7 @@ class MemoryExtractor:
             log.warning("assistant.memory_given_up", chat=session.chat, error=exc.message)
         try:
             await self._write(session, lambda stored: finish(stored, session.chat))
-        except LostRace as exc:  # too many concurrent writes, or the user was erased
+        except LostRace as exc:  # too many concurrent writes, or the user has been erased
             if tries < TRIES_MAX:
                 raise Unavailable(exc.message) from exc
 
@@ -222,9 +223,9 @@ class MemoryExtractor:
         return await self._rows.get(session.user, session.companion)
 
     async def _extract(self, session: CompanionSession, persona: Companion) -> bool:
-        """Read the session from the cursor, part by part. Each part is written with its cursor.
+        """Read the session from the cursor on, in parts; write each part's changes and cursor.
 
-        Returns False if the user wrote nothing.
+        Return False if the unread messages include none from the user.
         """
         async with asyncio.timeout(EXTRACTION_S_MAX):
             await self._budgets.check(session.user, session.chat)
@@ -282,7 +283,7 @@ class MemoryExtractor:
 
         def change(stored: UserMemory) -> UserMemory:
             if not stored.is_on or stored.since != since:
-                return stored  # the user has since deleted all entries or turned memory off
+                return stored  # in the meantime, the user deleted all entries or turned memory off
             return apply_changes(stored, changes, source, times)
 
         written = await self._write(session, change)
@@ -302,7 +303,7 @@ class MemoryExtractor:
         notes: Sequence[Entry],
         part: Sequence[PromptMessage],
     ) -> str:
-        """Return the model's response; charge its tokens to the user."""
+        """Call the model, and charge the tokens to the user. Return the model's text."""
         system = EXTRACT.format(changes=CHANGES_MAX, chars=ENTRY_CHARS_MAX)
         question = _encode_question(notes, part, persona.context_tokens_max // 2)
         request = ModelRequest(
@@ -328,7 +329,7 @@ class MemoryExtractor:
 
 
 def render_memory(memory: UserMemory | None, persona: Companion, now_ms: int) -> str:
-    """Return the notes for the system prompt of a response."""
+    """Return the memory as notes to append to a response's system prompt; empty if None."""
     if memory is None:
         return ""
     room = persona.context_tokens_max - persona.answer_tokens_max
@@ -336,13 +337,13 @@ def render_memory(memory: UserMemory | None, persona: Companion, now_ms: int) ->
 
 
 def _encode_question(notes: Sequence[Entry], part: Sequence[PromptMessage], tokens_max: int) -> str:
-    """Encode notes and messages as JSON, so that no text can imitate another role."""
+    """Encode notes and messages as JSON, so that message text cannot imitate another role."""
     numbered = []
     room = tokens_max // 2
     for number, entry in enumerate(notes, 1):
         room -= estimate_tokens(entry.text) + 8
         if room < 0:
-            break  # only the oldest notes are omitted, so the other numbers do not change
+            break  # only the last (oldest) notes are left out, so the numbers of the others hold
         numbered.append({"number": number, "kind": entry.kind, "text": entry.text})
     messages = [
         {"from": message.role, "text": cut_to_tokens(message.text, tokens_max)} for message in part

@@ -1,8 +1,8 @@
-"""Model context of a session: the persona, the summary and the newest messages that fit.
+"""The model's context in a session: system prompt, memory, summary, and the newest messages.
 
-Pure functions. The messages come from a page of the chat's history as its user sees it. Deleted
-messages, failed responses and entries that are not messages are left out. A response is placed
-directly after the message it answers, even if the user wrote more messages in between.
+Pure functions. The messages are those that the user sees in the chat's history. Deleted messages,
+failed responses and entries that are not messages are left out. A response is placed directly after
+the message that it answers, even if the user wrote more messages in between.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from chatserver.features.companions.providers.token_estimates import cut_to_toke
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 
-CONTEXT_MESSAGES_MAX = 100  # of a session in one model request
-ROOM_TOKENS_MIN = 64  # minimum for messages, regardless of the prompt's length
+CONTEXT_MESSAGES_MAX = 100  # messages per model request
+ROOM_TOKENS_MIN = 64  # always available for messages, however long the prompt is
 REMEMBERED = "\n\nThis was said before, in short:\n"
-FULL_SHARE = 0.75  # of the context; above it the oldest messages are summarized
-KEPT_SHARE = 0.4  # of the context; kept verbatim when the rest is summarized
+FULL_SHARE = 0.75  # if messages fill more of the context, the oldest are summarized
+KEPT_SHARE = 0.4  # this much of the context is then kept verbatim
 KEPT_MIN = 2
-IMAGE_TOKENS = 1_600  # estimate for one image; models scale larger ones down
-# Types that Converse and the OpenAI API accept.
+IMAGE_TOKENS = 1_600  # estimate per image; models scale larger images down
+# Image types that both the Converse API and the OpenAI API accept.
 IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 UNAVAILABLE = "\n\n[an image is not available]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PromptMessage:
-    """A message in the form that is sent to a model."""
+    """A message to send to a model."""
 
     seq: int
     role: Role
@@ -40,18 +40,18 @@ class PromptMessage:
 
     @property
     def tokens(self) -> int:
-        """Estimated number of tokens."""
+        """How many tokens the message has (estimated)."""
         return estimate_tokens(self.text) + IMAGE_TOKENS * len(self.images)
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Sort key that places a response after the message it answers."""
+        """Sort key that places a response after the message that it answers."""
         return (self.reply_to or self.seq, int(self.reply_to > 0), self.seq)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
-    """Model input and its estimated number of tokens. `images`: attachment ids by message."""
+    """A model's input, and its estimated tokens. `images`: attachment ids for each message."""
 
     system: str
     messages: tuple[ModelMessage, ...]
@@ -60,7 +60,7 @@ class Context:
 
     @property
     def image_ids(self) -> list[str]:
-        """The attachment ids of all images, the newest first."""
+        """The attachment ids of all images, newest first."""
         return [id_ for ids in reversed(self.images) for id_ in reversed(ids)]
 
     def build_messages(self, images_by_id: Mapping[str, Image]) -> tuple[ModelMessage, ...]:
@@ -76,9 +76,10 @@ class Context:
 def build_prompt_messages(
     messages: Iterable[Message], companion: str, images_max: int = 0
 ) -> list[PromptMessage]:
-    """Convert messages of a session to prompt messages, in the given order.
+    """Convert a session's messages to prompt messages, in the given order.
 
-    The newest `images_max` images of the user are included as images, others by name only.
+    The user's `images_max` newest images are attached. Other files are mentioned by name, if their
+    message has no body.
     """
     prompt_messages = []
     messages = list(messages)
@@ -87,7 +88,7 @@ def build_prompt_messages(
         if not is_message(message) or message.deleted:
             continue
         if message.ai is not None and message.ai.end == "failed":
-            continue  # an error report for the user
+            continue  # this message only tells the user that the response failed
         text = message.body or "".join(f"[file: {file.name}]" for file in message.attachments)
         if not text.strip():
             continue
@@ -113,7 +114,7 @@ def _choose_images(messages: Sequence[Message], companion: str, images_max: int)
 
 
 def compute_room(persona: Companion, summary: SessionSummary | None, notes: str = "") -> int:
-    """Return the number of tokens left for messages after prompt, notes, summary and response."""
+    """Return how many tokens prompt, notes, summary and response leave for messages."""
     used = estimate_tokens(persona.prompt + notes) + persona.answer_tokens_max
     if summary is not None:
         used += estimate_tokens(REMEMBERED + summary.text)
@@ -127,14 +128,13 @@ def build_context(
     seq: int,
     notes: str = "",
 ) -> Context | None:
-    """Return the model input for answering the message at `seq`; None if no question is left.
+    """Build the model's input for answering message `seq`; None if nothing is left to answer.
 
-    `notes` is the memory of earlier sessions.
+    `notes` is the companion's memory from earlier sessions.
 
     Guarantees:
-        The message at `seq` is included, truncated if necessary. The newest others that fit are
-            added.
-        The roles alternate, and the user is first.
+        Message `seq` is included, truncated if necessary, and as many earlier messages as fit.
+        The first message is from the user, and the roles alternate.
     """
     upto = 0 if summary is None else summary.upto
     candidates = [
@@ -142,13 +142,13 @@ def build_context(
         for message in prompt_messages
         if message.seq > upto and (message.role == "assistant" or message.seq <= seq)
     ]
-    # Responses to later messages are not part of this message's context.
+    # Leave out responses to this message and to later ones.
     candidates = sorted(
         (earlier for earlier in candidates if earlier.reply_to < seq),
         key=lambda message: message.order,
     )
     if not candidates or candidates[-1].role == "assistant":
-        return None  # every message since the last response was deleted
+        return None  # all messages since the last response have been deleted
     room = compute_room(persona, summary, notes)
     selected: list[PromptMessage] = []
     for candidate in reversed(candidates):
@@ -171,9 +171,9 @@ def build_context(
 def _merge_roles(
     prompt_messages: Sequence[PromptMessage],
 ) -> tuple[tuple[ModelMessage, ...], tuple[tuple[str, ...], ...]]:
-    """Merge consecutive messages of one role; drop everything before the first user message.
+    """Merge consecutive messages with the same role; drop all before the first user message.
 
-    Return the messages and the attachment ids of their images.
+    Return the merged messages, and the attachment ids of the images in each.
     """
     merged: list[ModelMessage] = []
     images: list[tuple[str, ...]] = []
@@ -193,7 +193,7 @@ def choose_old(
     room: int,
     messages_max: int,
 ) -> list[PromptMessage]:
-    """Return the oldest messages to summarize next; empty while all messages fit."""
+    """Return the oldest messages, which must be summarized next; empty while all messages fit."""
     upto = 0 if summary is None else summary.upto
     unsummarized = [message for message in prompt_messages if message.seq > upto]
     tokens, count = sum(message.tokens for message in unsummarized), len(unsummarized)

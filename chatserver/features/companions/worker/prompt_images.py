@@ -1,7 +1,7 @@
-"""Images of a model request: read from S3, within the limits of both APIs.
+"""Images for a model request: read from S3, within the limits of the Converse and OpenAI APIs.
 
-An image that is too large is replaced by its thumbnail, which the server encoded. An unusable image
-is omitted; `Context.build_messages` adds a note to its message.
+An image that is too large is replaced by its thumbnail, which the server has encoded. An unusable
+image is left out; `Context.build_messages` adds a note to its message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chatserver.features.companions.providers.interface import Image
 
 log = structlog.get_logger()
 
-IMAGE_BYTES_MAX: Final = 3_750_000  # Converse: 3.75 MB and 8,000 pixels per side
+IMAGE_BYTES_MAX: Final = 3_750_000  # the Converse API accepts 3.75 MB and 8,000 pixels per side
 IMAGE_PIXELS_MAX: Final = 8_000
 TOTAL_BYTES_MAX: Final = 12_000_000  # per request
 
@@ -34,7 +34,9 @@ class PromptImages:
         self._objects = objects
 
     async def load(self, chat: ChatId, ids: Collection[str]) -> dict[str, Image]:
-        """Return the usable images among the files `ids` of a chat; earlier ids have priority.
+        """Return the usable images among these files, by id. Earlier ids have priority.
+
+        Files from other chats are ignored.
 
         Raises:
             Unavailable: DynamoDB or S3 is down.

@@ -1,4 +1,4 @@
-"""Loads the SDKs of the model providers in use, before a worker is ready."""
+"""Loads the SDKs of the model providers in use, before the assistant worker is ready."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from chatserver.features.companions.providers.registry import load_sdk
 log = structlog.get_logger()
 
 PAGE = 100
-PAGES_MAX = 20  # further SDKs are loaded on first use, in a thread
+PAGES_MAX = 20  # SDKs that only further companions use are loaded on first use
 
 
 async def preload_sdks(container: StorageContainer) -> None:
     """Load the SDK of each provider that a companion uses, in a thread.
 
-    Otherwise the first response would stall the event loop for seconds. Failures are logged: a
+    Otherwise the first response would be delayed for seconds. Failures are only logged, because a
     response with this provider reports them again.
     """
     for name in sorted(await _list_providers(container)):

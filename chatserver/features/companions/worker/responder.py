@@ -9,8 +9,8 @@
 
 Every response ends with a message from the companion: the full response, a partial one, or the
 reason for the failure. There are two exceptions: the user stopped the response before it began, or
-deleted the question. The message's `ref` is derived from the chat and the seq of the answered
-message. If two workers respond to the same message, one commits and the other gets a conflict.
+deleted the message to answer. The message's `ref` is derived from the answered message's seq. If
+two workers respond to the same message, one commits and the other gets a conflict.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-FIRST_DELTA_S = 30.0  # a model must start its response in this time
+FIRST_DELTA_S = 30.0  # a model must start its response within this time
 BETWEEN_S = 20.0  # longest pause between two deltas
-ATTEMPTS_MAX = 3  # model calls until the first delta
-BACKOFF_S = 0.5  # first pause; each next one is longer
-FLUSH_MS = 100  # deltas are joined for this time, except the first one
-JOIN_S = 120  # other devices can read a finished response for this time
+ATTEMPTS_MAX = 3  # model calls until one yields a first delta
+BACKOFF_S = 0.5  # before the second call; doubles with each call
+FLUSH_MS = 100  # text is batched for this time, except for the first delta
+JOIN_S = 120  # how long devices can still join a finished response
 
 POLL_S = 0.2  # poll interval for stop requests and for the user's gateways
 COMMIT_TRIES_MAX = 6
@@ -115,7 +115,7 @@ class LeaseLost(Unavailable):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponderContext:
-    """Dependencies for creating responses."""
+    """The dependencies of responders."""
 
     settings: Settings
     clock: Clock
@@ -135,7 +135,7 @@ class ResponderContext:
 
 
 class _SessionPage(NamedTuple):
-    """A page of the session, its summary, the user memory, and the context built from them."""
+    """The session's newest messages, its summary, the memory, and the context built from these."""
 
     messages: list[PromptMessage]
     summary: SessionSummary | None
@@ -167,20 +167,20 @@ class Responder:
         """Create and commit the response.
 
         Guarantees:
-            Idempotent: a message gets one response, regardless of how many workers run this and how
+            Idempotent: a message gets one response, no matter how many workers run this or how
             often.
             Cancellation: safe; a worker restarts the response later.
-            Cost: one page of history, regardless of the length of the session.
+            Cost: one or two pages of history, however long the session is.
 
         Raises:
             RetryLater: the user has too many responses in progress.
-            Unavailable: a tier is down; nothing was committed, or the outcome is unknown.
+            Unavailable: a tier is down; nothing has been committed, or the outcome is unknown.
         """
         session = self._session
         place = (session.chat, session.companion, self._ref)
         if await self._context.references.find_digest(*place) is not None:
             metrics.RESPONSES.labels("none").inc()
-            return  # another worker responded but crashed before recording it
+            return  # a worker has committed the response, but crashed before recording that
         persona = await self._find_persona()
         if persona is None:
             await self._fail("", "not_found", FAILED["not_found"])
@@ -207,7 +207,7 @@ class Responder:
         )
 
     async def report_failure(self) -> None:
-        """Commit a message that reports an internal failure. Guarantees and errors as for `run`."""
+        """Commit a message that reports an internal failure. Guarantees and errors: see `run`."""
         await self._fail("", "internal", FAILED["internal"])
 
     async def _find_persona(self) -> Companion | None:
@@ -224,14 +224,15 @@ class Responder:
         session, limit = self._session, CONTEXT_MESSAGES_MAX
         summary, page = await asyncio.gather(
             self._context.session_memory.find(session.chat),
-            # The user's own view: messages deleted only for this user are not sent to the model.
+            # Read the history as this user, so that messages that the user has deleted for
+            # themselves only are not sent to the model.
             self._context.history.get_page(
                 session.user, frames.History(0, session.chat, limit=limit)
             ),
         )
         messages = [codec.decode_message(json) for json in page.messages]
         if messages and messages[0].seq > self._started.seq:
-            # The question is on an older page, because many messages followed it.
+            # Many messages have followed the message to answer, so it is on an older page.
             request = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
             page = await self._context.history.get_page(session.user, request)
             messages = [codec.decode_message(json) for json in page.messages]
@@ -250,7 +251,7 @@ class Responder:
     # Model
 
     async def _respond(self, persona: Companion, context: Context) -> int:
-        """Stream the model's response and commit it; return the number of tokens used."""
+        """Stream the model's response and commit it; return how many tokens were used."""
         publisher = ResponsePublisher(
             deltas=self._context.deltas,
             inboxes=self._context.inboxes,
@@ -284,7 +285,8 @@ class Responder:
         return ai.tokens_in + ai.tokens_out
 
     async def _find_streamed_text(self) -> str:
-        """Return the text that a failed worker streamed before the user stopped the response."""
+        """Return the text that a crashed worker had streamed before the user stopped the response.
+        """
         delta = await self._context.deltas.find(self._session.chat)
         return delta.text if delta is not None and delta.seq == self._started.seq else ""
 
@@ -293,7 +295,7 @@ class Responder:
     ) -> ResponseEnd | ChatError | None:
         """Publish the response until it ends, fails or is stopped.
 
-        Returns a ChatError if the model failed, and None if the user stopped the response.
+        Return a ChatError if the model failed, or None if the user stopped the response.
         """
         if self._started.is_stopped:
             return None
@@ -339,7 +341,7 @@ class Responder:
 
     async def _wait_for_stop(self, publisher: ResponsePublisher) -> None:
         while True:
-            with contextlib.suppress(Unavailable):  # Redis is down: the response continues
+            with contextlib.suppress(Unavailable):  # while Redis is down, the response continues
                 if await self._pending.is_stopped(self._started):
                     return
             await publisher.refresh_gateways()
@@ -354,7 +356,7 @@ class Responder:
         publisher: ResponsePublisher,
         outcome: ResponseEnd | ChatError | None,
     ) -> frames.Ai:
-        """Commit the response text; return the `ai` field of the message."""
+        """Commit the response as a message; return the message's `ai` field."""
         text = publisher.text
         if isinstance(outcome, ChatError):
             code = outcome.code if outcome.code in FAILED else "internal"
@@ -382,7 +384,7 @@ class Responder:
         metrics.RESPONSES.labels("failed").inc()
 
     async def _commit(self, body: str, ai: frames.Ai) -> None:
-        """Commit the companion's message with the `ref` derived from the answered message."""
+        """Commit a message from the companion, with the `ref` derived from the answered message."""
         session = self._session
         frame = frames.Send(0, session.chat, self._ref, body, reply_to=self._started.seq)
         wait_s = 0.1
@@ -395,7 +397,8 @@ class Responder:
             except Conflict:
                 return  # another worker committed a different response
             except (Forbidden, NotFound) as exc:
-                # The session has ended or the user blocks the companion: drop the response.
+                # Drop the response, because the session has ended or the user has blocked the
+                # companion.
                 log.info("assistant.response_stopped", chat=session.chat, error=exc.message)
                 return
             except (Unavailable, TimeoutError) as exc:

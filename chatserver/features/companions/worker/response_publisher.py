@@ -1,12 +1,12 @@
-"""Publisher of a response in progress: streams its text to the user's devices.
+"""Streams the text of a response in progress to the user's devices.
 
 ::
 
     delta ─► first: at once; later: batched for `flush_s` ─► stored in Redis ─► signal to gateways
                                                             (for late joiners)
 
-A delta is stored before it is published. Publishing is best effort: a device that detects a gap in
-`index` requests the text so far (`join_turn`). The list of the user's gateways is refreshed
+Deltas are stored before they are published. Publishing is best effort: a device that detects a gap
+in `index` requests the current text (`join_turn`). The list of the user's gateways is refreshed
 periodically, not for each delta.
 """
 
@@ -27,7 +27,7 @@ from chatserver.protocol import codec, frames
 
 
 class ResponsePublisher:
-    """One response in progress."""
+    """Publishes one response in progress."""
 
     def __init__(
         self,
@@ -73,11 +73,11 @@ class ResponsePublisher:
 
     async def refresh_gateways(self) -> None:
         """Reload the list of the user's gateways."""
-        with contextlib.suppress(ChatError):  # retried at the next refresh
+        with contextlib.suppress(ChatError):  # keep the old list until the next refresh
             (self._gateways,) = await self._inboxes.list_gateways([self._session.user])
 
     def append(self, text: str) -> None:
-        """Add a delta."""
+        """Add text, which is published at once or with the next batch."""
         self._streamed.append(text)
         self._buffer.append(text)
         if self._timer is not None:
@@ -91,7 +91,7 @@ class ResponsePublisher:
     def _flush(self) -> None:
         self._timer = None
         if self.index >= DELTAS_MAX - 2:
-            return  # the rest is sent when the response ends
+            return  # all further text is sent as one delta at the end, or before the next tool call
         self._send()
 
     def _send(self) -> None:
@@ -104,7 +104,7 @@ class ResponsePublisher:
             self._send_signal(text)
 
     def show_tool(self, name: str) -> None:
-        """Publish that the model uses a tool."""
+        """Publish that the model is calling a tool."""
         self._tools.append(name)
         if self._timer is not None:
             self._timer.cancel()
@@ -116,14 +116,14 @@ class ResponsePublisher:
             self._send_signal("", tool=name)
 
     def flush(self) -> None:
-        """Flush the buffered text. Do not call `append` afterward."""
+        """Publish the buffered text. Do not call `append` afterward."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._send()
 
     async def end(self, reason: str, ttl_s: float) -> None:
-        """Publish how the response ended; best effort. The message is delivered separately."""
+        """Publish how the response ended (best effort). The message itself is sent separately."""
         self.flush()
         self.index += 1
         with contextlib.suppress(ChatError):

@@ -1,4 +1,4 @@
-"""RPC handlers for gateway calls about companions and sessions; see `workers.rpc`."""
+"""RPC handlers for gateways' calls about companions and sessions; see `workers.rpc`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_handler(container: StorageContainer) -> storage_ports.HandleCompanionCa
 async def handle_companion_call(
     container: StorageContainer, call: rpc.CompanionCall
 ) -> msgspec.Struct:
-    """Handle a gateway's call and return the reply.
+    """Execute a gateway's call and return the reply.
 
     Raises:
         ChatError: the call failed.

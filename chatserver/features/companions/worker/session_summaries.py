@@ -1,11 +1,11 @@
-"""Session memory: a summary of the oldest messages that no longer fit into the model context.
+"""Session summaries: a session's oldest messages, which no longer fit into the model's context.
 
-A summary records the range of messages it covers. When one of them is edited or deleted, for
-everyone or for one user, the summary is dropped before the next response and rebuilt from the
-current messages. Deleted content is therefore never sent to a model again.
+A summary records the range of messages that it covers. If one of these messages is edited, or
+deleted for everyone or for one user, the summary is dropped before the next response and rebuilt
+from the current messages. So deleted content is never sent to a model again.
 
-Summaries are created after a response, so they do not delay it. If creating one fails, it is
-retried after the next response; until then the oldest messages are omitted from the context.
+A summary is created after a response, so it does not delay this response. If that fails, it is
+retried after the next response; until then, the oldest messages are missing from the context.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ log = structlog.get_logger()
 
 SUMMARY_TOKENS_MAX = 600
 
-SUMMARY_S_MAX = 60.0  # for one summary, all parts included; the session waits for it
-PAGES_MAX = 10  # pages of history below the newest page; older messages are ignored
-PARTS_MAX = 20  # model calls for one summary
+SUMMARY_S_MAX = 60.0  # per summary, including all its parts; the next response waits for it
+PAGES_MAX = 10  # history pages before the newest page; older messages are ignored
+PARTS_MAX = 20  # model calls per summary
 PART_TOKENS_MIN = 256
 WORDS_PER_TOKEN = 0.6
 SUMMARIZE = (
@@ -83,11 +83,11 @@ class SessionMemory:
         self._budgets = budgets
 
     async def find(self, chat: ChatId) -> SessionSummary | None:
-        """Return the stored summary of a session."""
+        """Return a session's stored summary, or None."""
         return await self._summaries.find(chat)
 
     async def drop_changed(self, chat: ChatId, changed: int) -> bool:
-        """Drop the summary if it covers message `changed` or a later one; return True if dropped.
+        """Drop the summary if it covers message `changed` or a later one; return whether it did.
 
         Guarantees:
             Idempotent.
@@ -101,7 +101,7 @@ class SessionMemory:
         return True
 
     async def rebuild(self, session: CompanionSession, persona: Companion) -> None:
-        """Rebuild the summary if the session is long enough. Guarantees as for `update`."""
+        """Create a new summary if the session needs one. Guarantees: see `update`."""
         request = frames.History(0, session.chat, limit=CONTEXT_MESSAGES_MAX)
         try:
             page = await self._history.get_page(session.user, request)
@@ -123,10 +123,10 @@ class SessionMemory:
     ) -> None:
         """Summarize the oldest messages if the unsummarized ones use too much of the context.
 
-        `prompt_messages` is the newest page of messages in the session.
+        `prompt_messages` are the session's newest messages.
 
         Guarantees:
-            If a model or a tier fails, nothing is raised and the summary does not change.
+            If the model or a tier fails, nothing is raised and the summary does not change.
             Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
         """
         old = choose_old(
@@ -148,7 +148,7 @@ class SessionMemory:
     async def _read_before(
         self, session: CompanionSession, first: int, summary: SessionSummary | None
     ) -> list[PromptMessage]:
-        """Return the messages between the summary and the newest page; usually empty."""
+        """Return the messages between the summary and message `first`; usually there are none."""
         upto = 0 if summary is None else summary.upto
         prompt_messages: list[PromptMessage] = []
         for _ in range(PAGES_MAX):
@@ -173,7 +173,7 @@ class SessionMemory:
         old: Sequence[PromptMessage],
         summary: SessionSummary | None,
     ) -> None:
-        """Summarize the previous summary and `old`, in up to `PARTS_MAX` parts."""
+        """Extend the summary with the messages `old`, in up to `PARTS_MAX` parts, and store it."""
         text = "" if summary is None else summary.text
         upto, spent = 0, 0
         room = max(PART_TOKENS_MIN, persona.context_tokens_max // 2)
@@ -183,7 +183,7 @@ class SessionMemory:
                 text, tokens = await self._summarize_part(persona, text, part)
                 upto, spent = part[-1].seq, spent + tokens
         finally:
-            # Tokens of completed parts are charged even if a later part fails.
+            # Charge the tokens of the completed parts, even if a later part has failed.
             if spent:
                 with contextlib.suppress(ChatError):
                     await self._budgets.charge(session.user, session.chat, "", spent)
@@ -198,7 +198,7 @@ class SessionMemory:
     async def _summarize_part(
         self, persona: Companion, before: str, part: Sequence[PromptMessage]
     ) -> tuple[str, int]:
-        """Return a summary of `before` and `part`, and the number of tokens used."""
+        """Return a summary of the text `before` and `part`, and how many tokens were used."""
         tokens_max = SUMMARY_TOKENS_MAX
         words = int(tokens_max * WORDS_PER_TOKEN)
         lines = "\n".join(f"{message.role}: {message.text}" for message in part)
@@ -222,7 +222,7 @@ class SessionMemory:
 
 
 def split_parts(prompt_messages: Sequence[PromptMessage], room: int) -> list[list[PromptMessage]]:
-    """Split messages into parts of at most `room` tokens; a longer message is its own part."""
+    """Split messages into parts of at most `room` tokens. A longer message is a part by itself."""
     parts: list[list[PromptMessage]] = []
     remaining = 0
     for message in prompt_messages:

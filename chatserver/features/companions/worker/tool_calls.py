@@ -1,8 +1,8 @@
 """Tool calls: signed POST requests to the host application, on behalf of a model.
 
-Each request has an idempotency key, which is the same if the response is generated again after a
-crash and the model makes the same call. The host application must process each key only once.
-Failures are reported to the model, which decides what to say.
+Each request has an idempotency key. If the response is generated again after a crash, and the model
+makes the same call, the key is the same. The host application must process each key only once.
+Failures are returned to the model, which responds to the user accordingly.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ log = structlog.get_logger()
 CALLS_MAX: Final = 8  # per response
 CALL_S_MAX: Final = 10.0
 RESULT_BYTES_MAX: Final = 16_384
-RESULT_CHARS_MAX: Final = 8_000  # given to the model
+RESULT_CHARS_MAX: Final = 8_000  # the model gets only this much of a result
 UNAVAILABLE: Final = "this tool is not available"
 
 
 class ToolRequest(msgspec.Struct, frozen=True):
-    """The body of a tool call. `id` is the idempotency key."""
+    """The body of the request for a tool call. `id` is the idempotency key."""
 
     type: str
     id: str
@@ -44,7 +44,7 @@ class ToolRequest(msgspec.Struct, frozen=True):
     version: int
     chat: str
     user: str
-    seq: int  # the message that the companion answers
+    seq: int  # of the message that the companion answers
 
 
 class _Outcome(NamedTuple):
@@ -53,7 +53,7 @@ class _Outcome(NamedTuple):
 
 
 class ToolRunner:
-    """Runs the tool calls of one response, at most `CALLS_MAX`."""
+    """Runs the tool calls of one response, up to `CALLS_MAX`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ToolRunner:
         """Run a call and return its result.
 
         Guarantees:
-            At most one request, bounded by `CALL_S_MAX` and `RESULT_BYTES_MAX`.
+            At most one request is sent, bounded by `CALL_S_MAX` and `RESULT_BYTES_MAX`.
             Failures are returned, not raised.
         """
         outcome = await self._run(call)
@@ -145,6 +145,6 @@ class ToolRunner:
 def call_key(
     session: CompanionSession, seq: int, number: int, name: str, arguments: dict[str, Any]
 ) -> str:
-    """Return the idempotency key of tool call `number` of a response, from 0."""
+    """Return the idempotency key of a tool call. `number`: its position in the response, from 0."""
     encoded = msgspec.json.encode([session.chat, seq, number, name, arguments], order="sorted")
     return hashlib.blake2b(encoded, digest_size=16, person=b"tool").hexdigest()

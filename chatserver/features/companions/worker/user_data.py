@@ -17,7 +17,7 @@ ENTRIES_PAGE = 100
 async def iter_sessions(
     container: StorageContainer, user: UserId
 ) -> AsyncIterator[CompanionSession]:
-    """Yield all sessions of a user, active ones first."""
+    """Yield all of a user's sessions, active ones first."""
     start = None
     while True:
         page = await container.get(CompanionContainer).session_rows.list_all(
@@ -33,9 +33,9 @@ async def iter_sessions(
 async def iter_responses(
     container: StorageContainer, session: CompanionSession
 ) -> AsyncIterator[list[Message]]:
-    """Yield all entries that the companion wrote in a session, page by page, from every tier.
+    """Yield pages of all entries that the companion has written in a session, from older tiers.
 
-    Entries that exist only in Redis are omitted. Call this after all entries are persisted.
+    Entries that are still only in Redis are missing, so call this when all have been persisted.
     """
     after = 0
     while True:
