@@ -192,7 +192,7 @@ def get_served_type(type_: str) -> str:
 
 
 def build_content_disposition(name: str) -> str:
-    """Return the ``Content-Disposition`` header of a download (RFC 6266, RFC 8187)."""
+    """Return a download's `Content-Disposition` header (RFC 6266, RFC 8187)."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     plain = re.sub(r"[^A-Za-z0-9 ._()-]", "_", plain).strip() or "file"
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{urllib.parse.quote(name, safe='')}"

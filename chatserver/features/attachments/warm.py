@@ -1,4 +1,4 @@
-"""DynamoDB items of files: owners, references from messages and deletion times.
+"""DynamoDB items for files: owners, references from messages, and deletion times.
 
 Owns these items in the `directory` table:
 

@@ -1,7 +1,7 @@
 """Link preview cache.
 
 Data: `{pN}:preview:<digest of the URL>` (string, expires after `CACHE_S` or `FAILURE_CACHE_S`) has
-the page summary as JSON. Each is charged to a user's memory limit, so the number of keys is bounded.
+the page summary as JSON. Each is charged to a user's memory limit, which bounds the number of keys.
 """
 
 from __future__ import annotations

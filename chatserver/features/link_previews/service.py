@@ -158,8 +158,7 @@ class LinkPreviews:
         return summary
 
     async def get_picture(self, user: UserId, url: str) -> Picture:
-        """Return the picture in the preview of the page at `url`. Raises the same errors as `get`.
-        """
+        """Return the picture in the preview of the page at `url`. Raises the errors of `get`."""
         summary = await self.get(user, url)
         picture = await self._fetcher.fetch_picture(summary.picture) if summary.picture else None
         if picture is None:

@@ -1,4 +1,4 @@
-"""DynamoDB items of pins in table `directory`, and the flag of pinned messages in `messages`.
+"""Pin items in the `directory` table, and the flag of pinned messages in the `messages` table.
 
 | record    | table       | partition  | sort                           | attributes        |
 |-----------|-------------|------------|--------------------------------|-------------------|
@@ -7,11 +7,11 @@
 | flag      | `messages`  | `<chat>`   | `ts`                           | `pinned`          |
 
 One transaction writes all three, so the count is exact. The sort keys are outside the range of a
-chat's member keys (``c#`` to ``m$``). They end with the chat id, because index `by_member` uses the
-sort key as its partition key. A key common to all chats would be a hot partition.
+chat's member keys (`c#` to `m$`). They end with the chat id because the `by_member` index uses the
+sort key as its partition key: if all chats had the same key, that partition would be hot.
 
-The pin item is authoritative. The persist worker uses the flag to delete the pin of a deleted
-message. An archived message has no item in `messages`, so it has no flag.
+The pin item is authoritative. The flag tells the persist worker to delete the pin when the message
+is deleted. An archived message has no item in `messages`, and so no flag.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class PinRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def add(self, chat: str, pin: Pin, request: str, *, has_item: bool = True) -> PinOutcome:
-        """Store a pin. With `has_item`, also set the flag of the message's item in `messages`.
+        """Store a pin. With `has_item`, also set the flag in the message's item.
 
         Guarantees:
-            Atomic: all of pin, count and flag are written, or none.
+            Atomic: either pin, count and flag are all written, or nothing is.
             At most `PINS_MAX` pins per chat, even with concurrent requests.
 
         Raises:
@@ -81,10 +81,10 @@ class PinRows:
     async def remove(self, chat: str, pin: Pin, request: str | None) -> bool:
         """Delete a pin; return False if it does not exist.
 
-        `request` is the digest to store in the pin count; None keeps the stored digest.
+        `request` is the digest to store with the pin count; None keeps the stored digest.
 
         Guarantees:
-            Atomic: all of pin, count and flag are changed, or none.
+            Atomic: either pin, count and flag are all changed, or nothing is.
 
         Raises:
             Unavailable: the pin may or may not be deleted.
@@ -111,19 +111,19 @@ class PinRows:
         )
 
     async def find(self, chat: str, seq: int) -> Pin | None:
-        """Return the pin of a message. Strongly consistent."""
+        """Return a message's pin, or None. Strongly consistent."""
         item = await self._get(chat, sort_key(chat, seq))
         return _decode(item) if item else None
 
     async def get_count(self, chat: str) -> PinCount:
-        """Return the pin count of a chat. Strongly consistent."""
+        """Return a chat's pin count. Strongly consistent."""
         item = await self._get(chat, _count_key(chat))
         if not item:
             return PinCount()
         return PinCount(get_number(item, Field.PINS), item.get(Field.REQUEST, {"S": ""})["S"])
 
     async def list(self, chat: str, before: int | None, limit: int) -> list[Pin]:
-        """Return pins in descending order of seq. With `before`, only pins with a lower seq.
+        """Return up to `limit` pins, highest seq first. With `before`, only pins with a lower seq.
 
         Guarantees:
             Strongly consistent. Cost: one Query.
@@ -168,7 +168,7 @@ class PinRows:
         }
 
     async def _build_flag_update(self, chat: str, ts: int, *, is_pinned: bool) -> dict[str, Any]:
-        """Return the update of a message's flag. It fails if the message has no item."""
+        """Build the update of a message's flag, which fails if the message has no item."""
         update: dict[str, Any] = {
             "TableName": MESSAGES.name_in(self._settings),
             "Key": build_key(await self._shards.get_for_keys(ts), chat, ts),

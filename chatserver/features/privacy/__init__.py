@@ -1,4 +1,4 @@
-"""Data export and account erasure. Users or the host application request them; workers run them.
+"""Data exports and account erasures: jobs that users or the host application request.
 
 Start with `service` (use cases) and `worker.jobs` (job execution). `worker.export` and
 `worker.erasure` implement the two kinds of jobs.

@@ -1,4 +1,4 @@
-"""S3 objects of exports: ``exports/<job>.zip``, where ``<job>`` is the unguessable job id."""
+"""Exports in S3, stored as `exports/<job>.zip`, where `<job>` is the unguessable job id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chatserver.errors import NotFound
 from chatserver.features.attachments.model import build_content_disposition
 from chatserver.features.privacy.model import Job
 
-PART_BYTES: Final = 8_388_608  # S3 accepts at most 10,000 parts, of at least 5 MiB
+PART_BYTES: Final = 8_388_608  # S3 accepts up to 10,000 parts of at least 5 MiB each
 
 
 def export_key(job: str) -> str:
@@ -19,12 +19,12 @@ def export_key(job: str) -> str:
 
 
 def compute_part_bytes(size: int) -> int:
-    """Return a part size that keeps an upload of `size` bytes within the S3 limit on parts."""
+    """Return a part size with which an upload of `size` bytes stays below S3's part limit."""
     return max(PART_BYTES, -(-size // 9_000))
 
 
 class ExportFiles:
-    """Uploads, links and deletes the ZIPs."""
+    """Uploads and deletes ZIP files, and signs links to them."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -33,8 +33,8 @@ class ExportFiles:
         """Upload a ZIP in parts, after deleting the parts of an earlier attempt.
 
         Guarantees:
-            Atomic. Holds one part in memory at a time.
-            Cancellation: no object is created; S3 removes the uploaded parts within a day.
+            Atomic. Only one part is in memory at a time.
+            Cancellation: no object is created; S3 deletes the uploaded parts within a day.
         """
         key, parts = export_key(job), []
         await self._abort_uploads(key)

@@ -1,8 +1,8 @@
-"""Deletion of an erased user's data from Redis, except data that expires automatically.
+"""Deletes an erased user's data from Redis, except data that expires automatically.
 
 A stream retains entries until it is trimmed, even if they have been read. An entry that contains
-data of the user is deleted as a whole. An entry of a gateway stream may also contain events for
-other users, so it is deleted only when it is older than `read_s`, after the gateway has read it.
+the user's data is deleted as a whole. An entry in a gateway stream may also contain events for
+other users, so it is deleted only when it is older than `read_s`; the gateway has then read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGE_MAX: Final = 500
 
 
 class RedisUserData:
-    """Deletes a user's data. All methods are idempotent; most return the number of deletions.
+    """Deletes a user's data. All methods are idempotent. Most return how much they deleted.
 
     `chats` are the chats of the user's companion sessions. All messages in them are deleted, too.
     """
@@ -32,12 +32,12 @@ class RedisUserData:
     async def remove_gateway_pushes(
         self, user: UserId, read_s: float, chats: Collection[ChatId] = ()
     ) -> int:
-        """Delete all gateway stream entries that contain messages from the user."""
+        """Delete gateway stream entries older than `read_s` that contain the user's messages."""
         keys, gateways = self._hot.keys, set[bytes]()
         for partition in range(keys.partitions):
             names = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
             gateways.update(names)
-        # Deliveries contain entries as JSON; responses to RPC calls contain them as msgpack.
+        # Deliveries contain chat entries as JSON; RPC replies contain them as msgpack.
         packed = msgspec.msgpack.encode({"sender": user})[1:]
         patterns, count = [_encode_sender(user), packed], 0
         for chat in chats:
@@ -88,15 +88,15 @@ class RedisUserData:
         return count
 
     async def delete_user_state(self, user: UserId) -> None:
-        """Delete the user state; later requests for this user fail with NotFound."""
+        """Delete the user state. Later requests by this user fail with NotFound."""
         await self._hot.call("DEL", self._hot.keys.box(user))
 
     async def remove_response_parts(self, chat: ChatId) -> None:
-        """Delete the parts of the last AI response in a session; they may quote the user."""
+        """Delete the deltas of the last AI response in a session, which may quote the user."""
         await self._hot.call("DEL", self._hot.keys.deltas(chat))
 
     async def remove_keys(self, user: UserId) -> int:
-        """Delete the user's keys, except the ban; return their number."""
+        """Delete the user's keys, except the ban; return how many were deleted."""
         keys = self._hot.keys
         others: list[bytes] = await self._hot.call("SMEMBERS", keys.blocks(user))
         for other in others:
@@ -114,7 +114,7 @@ class RedisUserData:
         await self._hot.call("HDEL", keys.where(partition), user)
         return count
 
-    # scanning
+    # Scans
 
     async def _delete_matching(
         self, key: str, matches: Callable[[list[bytes]], bool], before: str = "+"
@@ -162,7 +162,8 @@ def contains_user_text(event: bytes, user: UserId, chats: Collection[ChatId] = (
 
 
 def _encode_sender(user: UserId) -> bytes:
-    # Equals the encoder's output. A message text cannot match, because its quotes are escaped.
+    # This is exactly what the encoder writes. Message text cannot match, because its quotes are
+    # escaped.
     return b'"sender":"%b"' % user.encode()
 
 

@@ -14,7 +14,7 @@ FINISHED: frozenset[State] = frozenset({"ready", "done", "failed"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReceiptLine:
-    """A line of an erasure receipt: the step, location, kind and number of the deleted items."""
+    """A line in an erasure receipt: in which step, where, what and how much was deleted."""
 
     step: str
     where: str
@@ -26,8 +26,8 @@ class ReceiptLine:
 class Job:
     """An export or erasure job.
 
-    `steps`: receipt lines of the completed erasure steps. `holder`: the worker that has leased the
-    job until `until_ms`. `why`: error message for the user.
+    `steps`: the receipt lines from the completed erasure steps. `holder`: the worker that has
+    leased the job until `until_ms`. `why`: the error message for the user.
     """
 
     id: str
@@ -47,10 +47,10 @@ class Job:
 
     @property
     def is_finished(self) -> bool:
-        """True if the job has completed or failed."""
+        """Whether the job has completed or failed."""
         return self.state in FINISHED
 
 
 def new_job_id() -> str:
-    """Return an unguessable id. Anyone who knows the id of an erasure can read its receipt."""
+    """Return an unguessable id. Anyone who knows an erasure's id can read its receipt."""
     return secrets.token_hex(24)

@@ -1,4 +1,4 @@
-"""HTTP routes of data exports and account erasures."""
+"""HTTP routes for data exports and account erasures."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from chatserver.features.privacy.service import LINK_S
 
 
 class Export(msgspec.Struct, frozen=True):
-    """An export of all data of a user. `progress` is in percent; times are in ms since 1970.
+    """An export of all of a user's data. `progress` is in percent; times are in ms since 1970.
 
     `state`: `waiting`, `running`, `ready`, or `failed` with the reason in `why`. If it is `ready`,
-    `url` is the download URL of the ZIP, valid for `url_expires_s`. Until `expires`, each request
-    returns a new URL.
+    `url` is the ZIP file's download URL, which is valid for `url_expires_s`. Until `expires`, each
+    request returns a new URL.
     """
 
     export: str
@@ -41,13 +41,13 @@ class Export(msgspec.Struct, frozen=True):
 
 
 class AccountDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Confirmation of an account deletion. `password`: required if the user has one here."""
+    """Confirms an account deletion. `password` is required if the user has one on this server."""
 
     password: Password | None = None
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The data deleted by a step: location, kind and number of items."""
+    """Data that a step has deleted: where it was stored, what it was, and how many items."""
 
     step: str
     where: str
@@ -56,7 +56,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """Progress of an erasure. Times are in ms since 1970.
+    """The progress of an erasure. Times are in ms since 1970.
 
     `state`: `waiting`, `running` or `done`. `why`: the error that delays the erasure, if any.
     """
@@ -96,7 +96,7 @@ def _build_export_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def start_export(actor: Actor) -> Export:
         """Start an export of all of the user's data.
 
-        A user can have one export in progress, and a limited number per day.
+        Only one export per user can run at a time, and their number per day is limited.
         """
         return build_export(await privacy.start_export(actor))
 
@@ -121,10 +121,10 @@ def _build_erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]
 
     @delete("/v1/me", status_code=202, opt={"rule": USER})
     async def erase_me(data: JSONBody[AccountDeletion], principal: Caller) -> Response[Receipt]:
-        """Permanently erase the user's account, files and message texts.
+        """Permanently erase the user's account, files and message text.
 
         Requires the user's password. A user without a password on this server must use a token
-        issued at most 5 minutes ago.
+        that was issued within the last 5 minutes.
         """
         assert principal.user is not None
         if not await accounts.check_password(principal.user, data.password):
@@ -134,12 +134,12 @@ def _build_erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]
 
     @delete("/v1/admin/users/{user:str}", status_code=202, opt={"rule": key("users:erase")})
     async def erase_user(user: PathId) -> Receipt:
-        """Permanently erase a user. A repeated request returns the same erasure."""
+        """Permanently erase a user. A repeated request returns the existing erasure."""
         return build_receipt(await privacy.erase(UserId(user)))
 
     @get("/v1/erasures/{receipt:str}", opt={"rule": ANYONE})
     async def get_erasure(receipt: PathId) -> Receipt:
-        """Return the progress and the completed steps of an erasure."""
+        """Return an erasure's progress and completed steps."""
         return build_receipt(await privacy.get_receipt(receipt))
 
     return [erase_me, erase_user, get_erasure]

@@ -29,7 +29,7 @@ _ERASURE: Final = Job("j2", "erasure", "mallory", _MS, _MS)
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return a finished export, a waiting erasure, and the items that refer to them."""
+    """Return a finished export and a waiting erasure, and the items that refer to them."""
     if table is not DIRECTORY:
         return []
     newest = {

@@ -1,8 +1,8 @@
-"""Use cases of data export and account erasure; workers run the jobs.
+"""Use cases for data exports and account erasures. Workers run the jobs.
 
 An erasure first ends the user's access. One transaction replaces the user's item with a tombstone
 and creates the job. Then `Lockout` ends every login and closes every connection. The tombstone is
-permanent and marked as banned, so no token is accepted for this user again.
+permanent and marked as banned, so no token for this user is ever accepted again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ log = structlog.get_logger()
 
 EXPORTS_PER_DAY_MAX = 3  # per user
 
-FRESH_S = 300  # maximum token age for an erasure request by a user without a password
+FRESH_S = 300  # users without a password need a token of at most this age to erase their account
 LINK_S = 300  # lifetime of an export's download URL
 
 NO_EXPORT = "export: does not exist or has expired"
 
 
 class Lockout:
-    """Ends the access of a user whose item is already a tombstone."""
+    """Ends a user's access after the user's item has been replaced with a tombstone."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Lockout:
         self._clock = clock
 
     async def end_access(self, user: UserId) -> int:
-        """End all access of the user; return the number of ended logins.
+        """End all access of the user; return how many logins have been ended.
 
         Guarantees:
-            Idempotent. On return, every request and `hello` frame of the user is rejected, and the
-            gateways have been notified to close the user's connections.
+            Idempotent. On return, every request and `hello` frame from the user is rejected, and
+            the gateways have been notified to close the user's connections.
 
         Raises:
             Unavailable: the user may still have access; retry.
@@ -68,9 +68,9 @@ class Lockout:
 
 
 class Privacy:
-    """Use cases of exports and erasures, for the HTTP API.
+    """Use cases for exports and erasures, for the HTTP API.
 
-    `reserved`: users that cannot be erased. `sign` returns a download URL for an export's ZIP.
+    `reserved`: users who cannot be erased. `sign` returns a download URL for an export's ZIP file.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class Privacy:
         self._clock = clock
         self._reserved = frozenset(reserved)
 
-    # exports
+    # Exports
 
     async def start_export(self, user: UserId) -> Job:
         """Start an export of the user's data.
 
         Raises:
-            Conflict: an export is in progress.
-            RateLimited: the daily limit is reached.
+            Conflict: an export is already in progress.
+            RateLimited: the user has reached the daily limit.
         """
         now_ms = self._now_ms()
         job = Job(new_job_id(), "export", user, now_ms, now_ms)
@@ -104,7 +104,7 @@ class Privacy:
         return job
 
     async def get_export(self, user: UserId) -> tuple[Job, str | None]:
-        """Return the newest export of a user, and its download URL if it is ready.
+        """Return a user's newest export, and its download URL if it is ready.
 
         Raises:
             NotFound: the user has no export, or it has expired.
@@ -117,10 +117,10 @@ class Privacy:
             return job, None
         return job, await self._sign(job, LINK_S)
 
-    # erasures
+    # Erasures
 
     def check_fresh(self, issued_at: int) -> None:
-        """Check that a token was issued at most `FRESH_S` ago.
+        """Check that a token was issued within the last `FRESH_S` seconds.
 
         Raises:
             Forbidden: the token is older.
@@ -132,7 +132,7 @@ class Privacy:
         """Start the erasure of a user, and end the user's access at once.
 
         Guarantees:
-            Idempotent: if the user is already erased, the existing job is returned.
+            Idempotent: if an erasure has already been started, its job is returned.
 
         Raises:
             NotFound: the user does not exist.
@@ -146,7 +146,7 @@ class Privacy:
             Job(new_job_id(), "erasure", user, now_ms, now_ms)
         )
         job = await self._jobs.find(receipt)
-        if job is None:  # the user was erased, and the receipt has expired
+        if job is None:  # the user has been erased, and the receipt has expired
             raise NotFound("user: does not exist")
         if not job.is_finished:
             await self._lockout.end_access(user)
@@ -154,7 +154,7 @@ class Privacy:
         return job
 
     async def get_receipt(self, receipt: str) -> Job:
-        """Return the job of an erasure by its receipt.
+        """Return the erasure job with this receipt id.
 
         Raises:
             NotFound: the receipt does not exist, or has expired.

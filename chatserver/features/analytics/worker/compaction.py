@@ -212,7 +212,7 @@ class Compactor:
         try:
             await self._files.put(move.key, data, None)
         except Conflict:
-            # Either a writer cancelled the move, or the PUT succeeded but was retried by the client.
+            # Either a writer cancelled the move, or an earlier attempt of this PUT had succeeded.
             new_facts = await self._files.find_facts(move.key)
             if new_facts is None or not contains <= new_facts.contains:
                 log.info("analytics.compaction_given_up", key=move.key)

@@ -1,1 +1,1 @@
-"""Use cases of attachments."""
+"""Attachment use cases."""

@@ -1,1 +1,1 @@
-"""Workers of attachments."""
+"""The media and sweep workers."""

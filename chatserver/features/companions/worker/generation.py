@@ -84,7 +84,7 @@ class Generation:
         self._tokens: list[tuple[int | None, int | None]] = []
 
     async def run(self, context: Context, images: Mapping[str, Image]) -> ResponseEnd | ChatError:
-        """Generate the response. Return a ChatError if the model failed before yielding any text."""
+        """Generate the response. Return a ChatError if the model fails before yielding any text."""
         messages = context.build_messages(images)
         try:
             provider = await self._providers.get_provider(self._persona.provider)

@@ -285,8 +285,7 @@ class Responder:
         return ai.tokens_in + ai.tokens_out
 
     async def _find_streamed_text(self) -> str:
-        """Return the text that a crashed worker had streamed before the user stopped the response.
-        """
+        """Return the text that a crashed worker streamed before the user stopped the response."""
         delta = await self._context.deltas.find(self._session.chat)
         return delta.text if delta is not None and delta.seq == self._started.seq else ""
 

@@ -1,1 +1,1 @@
-"""DynamoDB data of exports and erasures: jobs, and the items of a user."""
+"""DynamoDB data for exports and erasures: the jobs, and the users' items."""

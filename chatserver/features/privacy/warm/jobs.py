@@ -1,6 +1,6 @@
 """DynamoDB items of export and erasure jobs.
 
-Owns these items of table `directory`:
+Owns these items in the `directory` table:
 
 | item         | `PK`          | `SK`               | attributes                                |
 |--------------|---------------|--------------------|-------------------------------------------|
@@ -14,9 +14,9 @@ Owns these items of table `directory`:
 | export of a  | `u#<user>`    | `export#<id>`      | `expires_at`                              |
 | user         |               |                    |                                           |
 
-A worker leases a job until `held_until`, by its own clock, and renews the lease before it expires.
-All its writes to the job require the lease. If two workers process the same job, only the later
-lease holder can write.
+A worker leases a job until `held_until` (by the worker's own clock) and renews the lease before it
+expires. A write to the job succeeds only if its writer is the current holder. So if two workers
+process the same job, only the one that leased it last can write.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from chatserver.warm.schema.tables import JobField as Field
 
 WAITING_READ_MAX: Final = 100
 DAY_S: Final = 86_400
-EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # longer than the lifetime of any export
+EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # longer than any export exists
 EXPORT_PREFIX: Final = "export#"
 _KEPT: Final = "jobs#kept"
 _steps = msgspec.json.Decoder(tuple[ReceiptLine, ...])
 
 
 def encode_job(job: Job) -> Item:
-    """Return the item of a job."""
+    """Return a job's item."""
     item = _job_key(job.id)
     texts = {Field.KIND: job.kind, Field.USER: job.user, Field.STATE: job.state}
     numbers = {
@@ -102,19 +102,20 @@ class JobRows:
         self._table = DIRECTORY.name_in(settings)
         self._social = SOCIAL.name_in(settings)
 
-    # requests
+    # Requests
 
     async def create_export(self, job: Job, per_day_max: int) -> None:
         """Store an export job.
 
         Guarantees:
-            Atomic. A user has at most one unfinished export, and at most `per_day_max` exports a
-            day.
+            Atomic. A user has at most one unfinished export, and starts at most `per_day_max`
+            exports per day.
 
         Raises:
-            Conflict: an export is in progress, or a concurrent request started one.
-            RateLimited: the daily limit is reached.
-            NotFound: the user does not exist, or is erased.
+            Conflict: an export is already in progress.
+            RateLimited: the user has reached the daily limit.
+            LostRace: a concurrent request has started an export; or the user does not exist or has
+                been erased.
         """
         pointer = await self._find(user_key(job.user), f"exports#{job.user}")
         day, count, now = job.created_ms // (DAY_S * 1000), 0, job.created_ms // 1000
@@ -167,12 +168,12 @@ class JobRows:
                 raise LostRace("export: changed by a concurrent request; try again") from None
 
     async def create_erasure(self, job: Job) -> str:
-        """Store an erasure job, and replace the user's item with a tombstone; return the job id.
+        """Store an erasure job and replace the user's item with a tombstone; return the job id.
 
-        If the user is already erased, return the id of the existing job.
+        If the item is already a tombstone, return the id of the existing job.
 
         Guarantees:
-            Atomic. Afterwards, nobody can log in or register as this user.
+            Atomic. On return, nobody can log in or register as this user.
 
         Raises:
             NotFound: the user does not exist.
@@ -223,27 +224,27 @@ class JobRows:
         put["Put"]["ExpressionAttributeNames"] = {"#pk": DirectoryField.PK}
         return [put, self._put(waiting_key(job))]
 
-    # reading
+    # Reads
 
     async def find(self, id_: str) -> Job | None:
-        """Return a job. Strongly consistent."""
+        """Return a job, or None. Strongly consistent."""
         item = await self._find(f"job#{id_}", f"job#{id_}")
         return None if item is None else decode_job(item)
 
     async def find_newest_export(self, user: str) -> Job | None:
-        """Return the newest export job of a user. Strongly consistent."""
+        """Return a user's newest export job, or None. Strongly consistent."""
         pointer = await self._find(user_key(user), f"exports#{user}")
         return None if pointer is None else await self.find(get_text(pointer, Field.JOB))
 
     async def list_waiting(self, kind: Kind) -> list[str]:
-        """Return the ids of unfinished jobs, oldest first, at most `WAITING_READ_MAX`."""
+        """Return the ids of up to `WAITING_READ_MAX` unfinished jobs, oldest first."""
         rows = await self._list(f"jobs#{kind}", "~")
         return [row[DirectoryField.SK]["S"].partition("#")[2] for row in rows]
 
-    # execution
+    # Execution
 
     async def claim(self, id_: str, holder: str, now_ms: int, hold_ms: int) -> Job | None:
-        """Lease a job; return None if another worker holds the lease or the job is finished."""
+        """Lease a job; return None if another worker holds the lease or the job has finished."""
         request = self._build_update(
             id_,
             {Field.HOLDER: holder, Field.HELD_UNTIL: now_ms + hold_ms, Field.STATE: "running"},
@@ -266,16 +267,16 @@ class JobRows:
     async def update(self, job: Job, **changes: Any) -> bool:
         """Update a job; return False if `job.holder` no longer holds the lease.
 
-        Fields: `until_ms`, `progress`, `steps`, `why`, `changed_ms`.
+        `changes` may contain `until_ms`, `progress`, `steps`, `why` and `changed_ms`.
         """
         return await write_conditionally(
             self._client, "update_item", self._build_leased_update(job, changes)
         )
 
     async def finish(self, job: Job, **changes: Any) -> bool:
-        """Update a job and remove it from the queue; return False if the lease is lost.
+        """Update a job and remove it from the queue; return False if the lease has been lost.
 
-        Additional fields: `state`, `size`, `expires_at`.
+        `changes` may also contain `state`, `size` and `expires_at`.
         """
         update = self._build_leased_update(job, {**changes, "until_ms": 0})
         actions = [
@@ -334,10 +335,10 @@ class JobRows:
             },
         }
 
-    # expired exports
+    # Expired exports
 
     async def list_expiring_before(self, before: int) -> list[tuple[str, int]]:
-        """Return `(id, expires_at)` of the exports that expire before a time, in s since 1970."""
+        """Return the job id and `expires_at` of the exports that expire before this time (s)."""
         expiring = []
         for row in await self._list(_KEPT, f"{before:012d}"):
             due, _, id_ = row[DirectoryField.SK]["S"].partition("#")
@@ -354,7 +355,7 @@ class JobRows:
         """Remove a job from the queue. Idempotent."""
         await self._delete(waiting_key(job))
 
-    # helpers
+    # Helpers
 
     async def _delete(self, key: Item) -> None:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})

@@ -1,8 +1,8 @@
-"""DynamoDB data of one user, for exports and erasures.
+"""One user's data in DynamoDB, for exports and erasures.
 
-A user's items are in partition ``u#<user>``. It also contains pointers to items in other
-partitions, for example ``file#<id>`` or ``reported#<chat>#<seq>``. The user's messages are found
-through the index `sender`. The index is eventually consistent, so a single query may miss recent
+A user's items are in the partition `u#<user>`. It also contains pointers to items in other
+partitions, for example `file#<id>` or `reported#<chat>#<seq>`. The user's messages are found
+through the `sender` index. This index is eventually consistent, so a single query may miss recent
 messages.
 """
 
@@ -34,7 +34,7 @@ REPORTED_PREFIX: Final = "reported#"
 
 
 class PersonalRows:
-    """Reads and deletes the items of one user."""
+    """Reads and deletes a user's items."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class PersonalRows:
         self._directory = DIRECTORY.name_in(settings)
         self._messages = MESSAGES.name_in(settings)
 
-    # table `directory`
+    # The `directory` table
 
     async def list_names(self, user: str, prefix: str) -> list[str]:
-        """Return the user's sort keys with `prefix`, without the prefix. Strongly consistent."""
+        """Return the user's sort keys that start with `prefix`, without it. Strongly consistent."""
         rows = await self._list_rows(user, prefix)
         return [row[DirectoryField.SK]["S"].removeprefix(prefix) for row in rows]
 
@@ -64,7 +64,7 @@ class PersonalRows:
         await self._client.call("delete_item", {"TableName": self._directory, "Key": key})
 
     async def remove_rows(self, user: str) -> int:
-        """Delete the items of the user's partition; return their number. Idempotent.
+        """Delete the items in the user's partition; return how many were deleted. Idempotent.
 
         The tombstone and the pointers to archived messages are kept.
         """
@@ -79,7 +79,7 @@ class PersonalRows:
     async def remove_archive_pointers(self, user: str) -> None:
         """Delete the pointers to archived messages. Idempotent.
 
-        Call this after the archived messages are erased.
+        Call this after the archived messages have been erased.
         """
         for name in await self.list_names(user, TRAIL_PREFIX):
             await self.remove_row(user, TRAIL_PREFIX + name)
@@ -106,7 +106,7 @@ class PersonalRows:
         await self._update(request)
 
     async def remove_report_reason(self, reported: str, user: str) -> None:
-        """Remove the reason from the user's report of message ``<chat>#<seq>``. Idempotent."""
+        """Remove the reason from the user's report of message `<chat>#<seq>`. Idempotent."""
         chat, _, seq = reported.partition("#")
         request = {
             "TableName": self._directory,
@@ -121,7 +121,7 @@ class PersonalRows:
         await self._update(request)
 
     async def find_reason(self, reported: str, user: str) -> str:
-        """Return the reason of the user's report of message ``<chat>#<seq>``; empty if none."""
+        """Return the reason in the user's report of message `<chat>#<seq>`, or an empty string."""
         chat, _, seq = reported.partition("#")
         key = row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}")
         response = await self._client.call("get_item", {"TableName": self._directory, "Key": key})
@@ -129,15 +129,16 @@ class PersonalRows:
         return reason
 
     async def _update(self, request: dict[str, Any]) -> None:
-        with contextlib.suppress(ConditionFailed):  # the row does not exist
+        with contextlib.suppress(ConditionFailed):  # the item does not exist
             await self._client.call("update_item", request)
 
     # messages
 
     async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
-        """Yield all entries that the user sent, oldest first, including expired entries.
+        """Yield all entries that the user has sent, oldest first, including expired entries.
 
-        The index is eventually consistent, but the yielded entries are current.
+        Recent entries may be missing, because the index is eventually consistent. The entries that
+        are yielded are current.
         """
         span = Span(MESSAGES, user, SENDER_INDEX)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": PAGE_MAX}
@@ -150,7 +151,7 @@ class PersonalRows:
                 yield sorted(entries, key=lambda message: message.ts)
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
-        """Return an entry from table `messages`. Strongly consistent."""
+        """Return an entry from the `messages` table, or None. Strongly consistent."""
         item = await find_item(self._client, self._messages, await self._rows.build_key(chat, ts))
         entries = [] if item is None else await decode_items([item], self._bodies)
         return entries[0] if entries else None

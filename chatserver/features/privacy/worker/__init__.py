@@ -1,1 +1,1 @@
-"""Workers for exports and erasures."""
+"""The workers that run exports and erasures."""

@@ -6,9 +6,9 @@
                                                             check ◄─ keys ◄─ rows ◄─ traces ◄─┘
 
 Each completed step adds lines to the receipt. Crash-safe: every step is idempotent, and after a
-crash a worker continues with the first step that is not in the receipt. A line counts only the
-items that were found by the attempt that completed the step. The user's item is a tombstone before
-the first step, and no chat accepts messages from the user after the second step.
+crash a worker continues with the first step that is not in the receipt. If a step was repeated, its
+lines count only the items that the last attempt found. Before the first step, the user's item is
+already a tombstone. After the second step, no chat accepts messages from the user.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 RECEIPT_DAYS = 365  # lifetime of a receipt
 
-SETTLE_S = 10.0  # time for operations in progress to finish
+SETTLE_S = 10.0  # operations that are in progress finish within this time
 
 CHATS_PAGE = 100
 PASSES_MAX = 8
@@ -60,7 +60,7 @@ TIERS = f"{REDIS}, {MESSAGES}"
 
 
 class Erasure:
-    """The erasure of one user."""
+    """Erases one user."""
 
     def __init__(self, container: StorageContainer, claimed: ClaimedJob) -> None:
         self._container = container
@@ -88,7 +88,8 @@ class Erasure:
         """Run the remaining steps.
 
         Raises:
-            Unavailable: a data store is unavailable, or new data keeps appearing; retry later.
+            Unavailable: a data store is unavailable, or new data is still being written; retry
+                later.
             JobLost: another worker has claimed the job.
         """
         lines = list(self._claimed.job.steps)
@@ -104,7 +105,7 @@ class Erasure:
         expires_at = int(self._container.clock.time()) + RECEIPT_DAYS * DAY_S
         await self._claimed.finish(state="done", progress=100, expires_at=expires_at, why="")
 
-    # the steps
+    # Steps
 
     async def _end_sessions(self) -> list[ReceiptLine]:
         user, step = self._user, "sessions"
@@ -156,7 +157,8 @@ class Erasure:
         return True
 
     async def _close_direct_chat(self, chat: ChatId) -> None:
-        # Same effect as a block by the user, which nobody can remove after the erasure.
+        # This has the same effect as if the user had blocked the other member. After the erasure,
+        # nobody can remove that block.
         await self._container.moderation_rows.mark_chat(chat, self._user, is_blocked=True)
         await self._container.membership_propagation.apply_write_policy(
             await self._container.directory.get_chat(chat)
@@ -166,7 +168,7 @@ class Erasure:
     async def _erase_messages(self) -> list[ReceiptLine]:
         """Delete the user's messages until no more are found.
 
-        The index `sender` is eventually consistent, so the last scan starts at least `SETTLE_S`
+        The `sender` index is eventually consistent, so the last pass starts at least `SETTLE_S`
         after the first.
         """
         began = self._container.clock.monotonic()
@@ -188,25 +190,29 @@ class Erasure:
         )
 
     async def _run_erasure_pass(self, number: int) -> tuple[int, int]:
-        """Delete the user's message texts; return `(texts deleted, messages found)`."""
+        """Delete the text of the user's entries.
+
+        Return how many entries had text, and how many of all entries are messages.
+        """
         matches = total = 0
         async for page in self._privacy.user_messages.iter_entries(self._user):
             for entry in page:
                 total += entry.kind not in frames.ENTRY_KINDS
-                # Deleting a message deletes its edits. Later passes delete edits without a message.
+                # Deleting a message also deletes its edits. Later passes delete remaining edits,
+                # whose messages no longer exist.
                 if not has_text(entry) or (entry.kind == "edit" and number == 0):
                     continue
                 matches += 1
                 is_gone = await self._privacy.eraser.erase(self._user, entry)
                 if not is_gone and number > 1:
-                    # The message is only in DynamoDB, and no pending change will delete it.
+                    # The entry is only in DynamoDB, and no pending change will delete its text.
                     rev = max(entry.rev, entry.seq) + 1
                     await self._container.message_changes.clear_edit(entry.chat, entry.ts, rev)
                 failpoint("erasure.in_messages")
         return matches, total
 
     async def _rewrite_archive(self) -> int:
-        """Remove the user's messages from the archive; return the number of chats rewritten."""
+        """Remove the user's messages from the archive; return how many chats were rewritten."""
         chats = await self._privacy.user_messages.list_chats(self._user)
         for chat in chats:
             await self._rewrite_chat(chat)
@@ -224,9 +230,9 @@ class Erasure:
                 await asyncio.sleep(0.1)
 
     async def _erase_companions(self) -> list[ReceiptLine]:
-        """Delete the companions' messages to the user.
+        """Delete the text of companions' messages to the user, their summaries and memories.
 
-        Summaries and memories are deleted, too. `_check_erased` deletes the session items.
+        `_check_erased` deletes the session items.
         """
         responses = sessions = 0
         memories = self._container.get(CompanionContainer).memories
@@ -258,7 +264,7 @@ class Erasure:
         ]
 
     async def _list_chats(self) -> set[ChatId]:
-        """Return the chats that contain, or contained, messages from or to the user."""
+        """Return the chats that have or had messages from or to the user."""
         chats = set(await self._privacy.user_messages.list_chats(self._user))
         async for page in self._privacy.rows.iter_entries(self._user):
             chats |= {ChatId(entry.chat) for entry in page}
@@ -301,7 +307,7 @@ class Erasure:
                 await self._privacy.jobs.delete_waiting(job)
                 await self._privacy.jobs.delete(name, job.expires_at)
                 if job.state == "running":
-                    # After the lease expires, its worker cannot upload the ZIP.
+                    # Wait until the lease expires; its worker can then no longer upload the ZIP.
                     wait_s = job.until_ms / 1000 - self._container.clock.time()
                     await asyncio.sleep(max(0.0, min(wait_s, LEASE_S)))
             await self._privacy.exports.remove(name)
@@ -340,7 +346,7 @@ class Erasure:
         return [ReceiptLine("keys", REDIS, "keys", count)]
 
     async def _check_erased(self) -> list[ReceiptLine]:
-        """Wait for operations in progress and repeat the deletion, until no data is found."""
+        """Wait for operations in progress and repeat the deletion until no more data is found."""
         webhooks = self._container.settings.webhooks
         event_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):
