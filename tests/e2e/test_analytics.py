@@ -121,7 +121,7 @@ async def test_messages_are_exported_queried_and_erased(vault: Vault) -> None:
         deleted = await query(vault, "SELECT count(*) AS n FROM messages WHERE is_deleted")
 
     assert not_exported.returncode == 1
-    assert "nothing is exported yet; run `chatserver analytics export`" in not_exported.stderr
+    assert "nothing has been exported yet; run `chatserver analytics export`" in not_exported.stderr
     assert first.returncode == 0, first.stderr
     assert by_kind == [{"chat_kind": "direct", "n": 7}, {"chat_kind": "group", "n": 1}]
     assert second.returncode == 0, second.stderr

@@ -44,8 +44,8 @@ _TIMES: Final = [column.name for column in COLUMNS if column.type == "timestamp"
 _REPLACED: Final = ", ".join(f"timezone('UTC', {name}) AS {name}" for name in _TIMES)
 _VIEW: Final = f"CREATE VIEW {TABLE} AS SELECT * REPLACE ({_REPLACED}) FROM {_FILES}"  # noqa: S608  # constants
 NOTHING_EXPORTED: Final = (
-    "analytics: nothing is exported yet; run `chatserver analytics export` or `chatserver worker "
-    "analytics`"
+    "analytics: nothing has been exported yet; run `chatserver analytics export` or `chatserver "
+    "worker analytics`"
 )
 
 ReadFile = Callable[[str], bytes]

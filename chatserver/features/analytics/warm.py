@@ -118,7 +118,7 @@ class ExportRows:
         try:
             await self._client.call("put_item", request)
         except ConditionFailed as exc:
-            raise LostRace(f"analytics: another process exports chat {unit.chat}") from exc
+            raise LostRace(f"analytics: another process is exporting chat {unit.chat}") from exc
 
     async def record(self, unit: Unit, sha256: str, version: str) -> None:
         """Record the SHA-256 and the source version of a unit's exported rows. Idempotent."""

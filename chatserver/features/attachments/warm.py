@@ -95,7 +95,7 @@ class Attachments:
             existing = decode_file(exc.stored[0])
             if not existing.is_same_request(file):
                 raise Conflict(
-                    "attachment: this Idempotency-Key was used with other values"
+                    "attachment: this Idempotency-Key has already been used with other values"
                 ) from None
             return existing
         return file
@@ -298,5 +298,5 @@ def decode_file(item: Item) -> File:
         )
     except (KeyError, ValueError) as exc:
         raise CorruptData(
-            f"table directory: {item.get(DirectoryField.PK)} is not a file: {exc!r}"
+            f"table directory: {item.get(DirectoryField.PK)} is not a valid file item: {exc!r}"
         ) from exc

@@ -38,7 +38,7 @@ from chatserver.outbound.http_client import Answer, Lookup, open_outbound, syste
 
 log = structlog.get_logger()
 
-NO_PREVIEW: Final = "url: there is no preview of this page"
+NO_PREVIEW: Final = "url: there is no preview for this page"
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
 
@@ -162,7 +162,7 @@ class LinkPreviews:
         summary = await self.get(user, url)
         picture = await self._fetcher.fetch_picture(summary.picture) if summary.picture else None
         if picture is None:
-            raise NotFound("url: there is no picture of this page")
+            raise NotFound("url: there is no picture for this page")
         return picture
 
 

@@ -219,7 +219,7 @@ class Pins:
         """Return those of the pinned messages that the reader may read."""
 
         async def read(pin: Pin) -> PinnedMessage | None:
-            # `ts` lets the warm tier find the message without a search.
+            # With `ts`, the warm tier finds the message without a search.
             frame = frames.History(0, chat, before=pin.seq + 1, limit=1, ts=pin.ts + 1)
             page = await self._history.get_page(reader, frame)
             message = codec.decode_message(page.messages[0]) if page.messages else None

@@ -63,7 +63,7 @@ class ExportTally:
     rows: int = 0  # all rows of the exported units, including unchanged ones
     files: int = 0
     bytes: int = 0
-    postponed: int = 0  # units that changed while they were exported
+    postponed: int = 0  # units and chats left for the next pass
 
 
 class Exporter:

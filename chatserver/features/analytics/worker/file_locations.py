@@ -62,7 +62,7 @@ class FileLocations:
         moved = list_moved(file.facts for file in compacted)
         current = [file for file in holders if get_file_id(file.key) not in moved]
         if len(current) != 1 or current[0].facts.is_moved:
-            raise Conflict(f"{key}: its rows are moving")
+            raise Conflict(f"{key}: its rows are being moved; try again")
         (holder,) = current
         if etag is not None:
             await delete_rows(self._files, key, etag)
@@ -78,7 +78,7 @@ class FileLocations:
             for file in page:
                 facts = await self._files.find_facts(file.key)
                 if facts is None:
-                    raise Conflict(f"{file.key}: was removed concurrently")
+                    raise Conflict(f"{file.key}: was deleted concurrently; try again")
                 compacted.append(_Compacted(file.key, file.etag, facts))
         return compacted
 
@@ -87,10 +87,10 @@ class FileLocations:
             return Location(key, None)
         facts = await self._files.find_facts(key)
         if facts is None:
-            raise Conflict(f"{key}: was removed concurrently")
+            raise Conflict(f"{key}: was deleted concurrently; try again")
         await self._cancel_move(facts.moves_to, key, compacted)
         if facts.is_moved:
-            raise Conflict(f"{key}: its rows are moving")
+            raise Conflict(f"{key}: its rows are being moved; try again")
         return Location(key, etag)
 
     async def _cancel_move(self, target: str, key: str, compacted: list[_Compacted]) -> None:

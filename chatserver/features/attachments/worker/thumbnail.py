@@ -35,7 +35,7 @@ def make_thumb(content: bytes, pixels_max: int, thumb_px: int) -> tuple[int, int
     """Return an image's width and height, and a thumbnail of it as WebP.
 
     Raises:
-        ValueError: the image has too many pixels, or too many scans for its number of pixels.
+        ValueError: the image has too many pixels, or too many scans for its size.
         Exception: the decoder failed, for example because the image is corrupt.
     """
     from PIL import Image, ImageOps

@@ -25,9 +25,9 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-RECORDED_MAX = 200  # messages per script call; more only if they are all in one backlog entry
+RECORDED_MAX = 200  # messages per script call, plus the rest of the last backlog entry
 _CHAT_AT = len(b'"chat":"')  # the `tail` of every message begins with this
-_CHAT_END = _CHAT_AT + 26  # length of a ULID: no other kind of chat has an id this long
+_CHAT_END = _CHAT_AT + 26  # a session's chat id is a ULID, which has 26 characters
 _LAST_ENTRY_ID = f"{2**53 - 1}-0"
 ENDED = 2**53 - 1  # recorded in place of a changed message's seq when the session ends
 _CHANGES = frozenset({"edit", "delete"})
@@ -216,7 +216,7 @@ class PendingResponses:
         return due, bool(items)
 
     async def count(self) -> int:
-        """Return the number of sessions that are pending or in progress."""
+        """Return how many sessions are pending or in progress."""
         return int(
             await self._hot.call("ZCARD", self._hot.keys.companion_requests(self._partition))
         )

@@ -46,7 +46,7 @@ from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.directory import Directory
 
-HOLD_S = 20.0  # until then, the repair worker leaves the change to this process
+HOLD_S = 20.0  # for this time, the repair worker does not process the change record
 TRIES_MAX = 4
 
 Token = Mapping[str, str | int]

@@ -119,7 +119,9 @@ class CompanionRows:
             await self._write(companion, "attribute_not_exists(#pk)", {})
         except ConditionFailed:
             if await self._find_version(companion.id, 1) != companion:
-                raise Conflict(f"companion {companion.id}: already exists or was deleted") from None
+                raise Conflict(
+                    f"companion {companion.id}: already exists or has been deleted"
+                ) from None
 
     async def update(
         self, companion: CompanionId, changes: Changes, now_ms: int, before: int | None = None
@@ -134,7 +136,7 @@ class CompanionRows:
         Raises:
             NotFound: there is no such companion.
             Conflict: the newest version is not `before`.
-            BadRequest: the companion has the maximum number of versions.
+            BadRequest: the companion already has the maximum number of versions.
             Unavailable: there were too many concurrent updates.
         """
         for _ in range(TRIES_MAX):

@@ -79,7 +79,7 @@ def decode_session(item: Item) -> CompanionSession:
         name = sort.removeprefix(ACTIVE_PREFIX)
     deleted = find_number(item, Field.DELETED)
     if bool(is_old) == (deleted is None) or "#" in name:
-        raise CorruptData(f"table chat_session: {item.get(Field.PK)}: invalid row {sort!r}")
+        raise CorruptData(f"table chat_session: {item.get(Field.PK)}: invalid item {sort!r}")
     return CompanionSession(
         user=UserId(get_text(item, Field.PK)),
         companion=CompanionId(UserId(name)),

@@ -38,7 +38,7 @@ from chatserver.warm.schema.tables import SessionField as Field
 
 SUFFIX: Final = "#MEMORY"
 TRIES_MAX: Final = 6
-RETRY_S: Final = 0.01  # doubles with each attempt, including the first
+RETRY_S: Final = 0.01  # half of the first wait; the wait doubles with each attempt
 
 
 class _Entries(msgspec.Struct, frozen=True):
@@ -76,7 +76,9 @@ def decode_memory(item: Item) -> UserMemory:
         stored = _decode_entries(text) if text else _Entries([], [])
         cursors = _decode_cursors(get_text(item, Field.CURSORS))
     except msgspec.MsgspecError as exc:
-        raise CorruptData(f"table chat_session: memory of {user}, {companion}: {exc}") from exc
+        raise CorruptData(
+            f"table chat_session: memory of user {user} in {companion} is invalid: {exc}"
+        ) from exc
     return UserMemory(
         UserId(user),
         CompanionId(UserId(companion)),

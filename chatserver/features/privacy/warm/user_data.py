@@ -132,7 +132,7 @@ class PersonalRows:
         with contextlib.suppress(ConditionFailed):  # the item does not exist
             await self._client.call("update_item", request)
 
-    # messages
+    # Messages
 
     async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
         """Yield all entries that the user has sent, oldest first, including expired entries.

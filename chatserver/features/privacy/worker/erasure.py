@@ -192,7 +192,7 @@ class Erasure:
     async def _run_erasure_pass(self, number: int) -> tuple[int, int]:
         """Delete the text of the user's entries.
 
-        Return how many entries had text, and how many of all entries are messages.
+        Return how many entries still had text, and how many messages were found.
         """
         matches = total = 0
         async for page in self._privacy.user_messages.iter_entries(self._user):
@@ -368,7 +368,7 @@ class Erasure:
                 return [ReceiptLine("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)
         raise Unavailable(
-            "erasure: new data of the user is still being written; the worker will retry"
+            "erasure: new data for the user is still being written; the worker will retry"
         )
 
 

@@ -177,5 +177,7 @@ def test_query_without_files_is_refused(tmp_path: Path) -> None:
     """The message names what is missing."""
     with pytest.raises(NotFound, match=r"has no files date=\*/tenant=\*/\*\.parquet"):
         open_folder(tmp_path)
-    with pytest.raises(NotFound, match="nothing is exported yet; run `chatserver analytics export"):
+    with pytest.raises(
+        NotFound, match="nothing has been exported yet; run `chatserver analytics export"
+    ):
         Snapshot([], {}, lambda key: b"").open()
