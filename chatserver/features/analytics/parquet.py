@@ -136,7 +136,7 @@ def get_footer_bytes(tail: bytes) -> int:
 def decode_facts(tail: bytes) -> FileFacts:
     """Decode a file's metadata.
 
-    `tail` is the end of the file: at least the `get_footer_bytes` last bytes.
+    `tail` is the end of the file: at least as many bytes as `get_footer_bytes` returns.
 
     Raises:
         CorruptData: the file is not a Parquet file.

@@ -74,7 +74,7 @@ class Upload(msgspec.Struct, frozen=True):
 class UploadedFile(msgspec.Struct, frozen=True):
     """A file that may be sent.
 
-    `looked_at`: the file has been processed, with or without a thumbnail as result.
+    `looked_at`: processing has finished. If the file has no thumbnail then, it will not get one.
     """
 
     attachment: frames.Attachment
@@ -144,7 +144,7 @@ def _build_download_routes(container: StorageContainer) -> list[HTTPRouteHandler
         seq: Seq = None,
         thumb: Thumb = 0,
     ) -> Response[None]:
-        """Redirect to the download URL of a file or its thumbnail."""
+        """Redirect to a file that the user may see, or to its thumbnail."""
         link = await find_link(actor, file, seq, thumb)
         return Response(None, status_code=302, headers={"Location": link.url})
 

@@ -63,7 +63,7 @@ NO_OPTIONS: Final = Options()
 
 
 def parse_options(text: str | bytes) -> Options:
-    """Parse options from JSON. Raises BadRequest, TooLarge."""
+    """Parse options from JSON. Raises BadRequest."""
     try:
         return msgspec.json.decode(text, type=Options)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:

@@ -96,7 +96,7 @@ def _build_export_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def start_export(actor: Actor) -> Export:
         """Start an export of all of the user's data.
 
-        Only one export per user can run at a time, and their number per day is limited.
+        Only one export per user can run at a time; the number of exports per day is limited.
         """
         return build_export(await privacy.start_export(actor))
 

@@ -1,6 +1,6 @@
 """Token estimates, without the model's tokenizer.
 
-The estimate is rather too high: models split English text into tokens of about four bytes, and a
+Estimates tend to be too high: models split English text into tokens of about four bytes, and a
 three-byte character (such as a Chinese one) into one or two tokens.
 """
 

@@ -141,7 +141,7 @@ class Generation:
         return await self._tools.run(call)
 
     def _add_token_counts(self, end: ResponseEnd) -> ResponseEnd:
-        """Return `end` with the total token counts; None if a round has no counts."""
+        """Return `end` with the total token counts, or without counts if a round has none."""
         counts = [sum(filter(None, column)) for column in zip(*self._tokens, strict=True)]
         if not counts or any(None in pair for pair in self._tokens):
             return ResponseEnd("done" if end.end == "tools" else end.end)

@@ -11,8 +11,8 @@ of a session is recorded in Redis (`PendingResponses.record_ended`), and extract
 the session has been read to its end. If that record is lost, the first response of the next session
 records it again.
 
-Messages that expire soon, and the responses to them, are not read. If other messages that were read
-expire, so do the entries written then.
+Messages that expire soon, and the responses to them, are not read. An entry expires no later than
+the first of the messages that were read in the same extraction.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class MemoryExtractor:
     ) -> UserMemory | None:
         """Return the memory for a response, or None if the companion must not use it.
 
-        With `is_first`, wait up to `WAIT_S` until the previous session has been read to its end.
+        With `is_first`, wait up to `WAIT_S` for the previous session to be read to its end.
         """
         if not persona.options.memory:
             return None

@@ -1,4 +1,4 @@
-"""Session summaries: a session's oldest messages, which no longer fit into the model's context.
+"""Session summaries of the oldest messages, which no longer fit into the model's context.
 
 A summary records the range of messages that it covers. If one of these messages is edited, or
 deleted for everyone or for one user, the summary is dropped before the next response and rebuilt
@@ -87,7 +87,7 @@ class SessionMemory:
         return await self._summaries.find(chat)
 
     async def drop_changed(self, chat: ChatId, changed: int) -> bool:
-        """Drop the summary if it covers message `changed` or a later one; return whether it did.
+        """Drop the summary if it covers message `changed` or a later one; return whether it did so.
 
         Guarantees:
             Idempotent.
