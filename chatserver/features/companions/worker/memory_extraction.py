@@ -159,7 +159,7 @@ class MemoryExtractor:
     ) -> None:
         """Extract facts if the user has written `MEMORY_MESSAGES` messages since the last time.
 
-        `prompt_messages` are the session's newest messages.
+        `prompt_messages`: a page of the session's messages, usually the newest.
 
         Guarantees:
             If the model or a tier fails, nothing is raised; the next response tries again.

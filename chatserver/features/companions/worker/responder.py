@@ -135,7 +135,10 @@ class ResponderContext:
 
 
 class _SessionPage(NamedTuple):
-    """The session's newest messages, its summary, the memory, and the context built from these."""
+    """A page of the session's messages, its summary, the memory, and the context built from these.
+
+    The page is the newest one, unless the message to answer is on an older page.
+    """
 
     messages: list[PromptMessage]
     summary: SessionSummary | None

@@ -123,7 +123,7 @@ class SessionMemory:
     ) -> None:
         """Summarize the oldest messages if the unsummarized ones use too much of the context.
 
-        `prompt_messages` are the session's newest messages.
+        `prompt_messages`: a page of the session's messages, usually the newest.
 
         Guarantees:
             If the model or a tier fails, nothing is raised and the summary does not change.
