@@ -28,7 +28,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def tune_garbage_collector() -> None:
-    """Collect garbage less often, and never collect objects that exist now. Call it after startup.
+    """Run the garbage collector less often, and exempt all existing objects. Call after startup.
 
     Messages create no reference cycles. A full collection of the objects created at startup
     (modules, AWS service models) blocks the event loop for 100 ms.
@@ -49,8 +49,8 @@ def make_parent_death_hook() -> Callable[[], None] | None:
     """Return a `preexec_fn` that makes the kernel kill the child when this process dies.
 
     The kernel tracks the *thread* that started the child, so start children from a thread that
-    lives as long as the process: the main thread. Returns None on systems other than Linux. There,
-    children are stopped only by a graceful shutdown.
+    lives as long as the process: the main thread. Returns None on systems other than Linux, where
+    only a graceful shutdown stops the children.
     """
     prctl = _find_prctl()
     if prctl is None:
@@ -73,7 +73,7 @@ def stop_with_parent() -> None:
 
 
 def _find_prctl() -> Callable[[int, int], object] | None:
-    # Resolved before the fork: between fork and exec, the child must not allocate or import.
+    # Look up `prctl` before the fork: between fork and exec, the child must not allocate or import.
     if not sys.platform.startswith("linux"):
         return None
     prctl: Callable[[int, int], object] = ctypes.CDLL(None, use_errno=True).prctl

@@ -1,7 +1,7 @@
-"""AsyncAPI 3.0 document of ``chat.v1``, generated from the frame types.
+"""AsyncAPI 3.0 document for ``chat.v1``, generated from the frame types.
 
-``python -m chatserver.protocol.asyncapi > docs/asyncapi.json`` writes it, and a test checks that
-the file is current. In AsyncAPI terms the application is the server: it *receives* client frames.
+``python -m chatserver.protocol.asyncapi > docs/asyncapi.json`` updates the file, and a test checks
+that it is current. In AsyncAPI terms the application is the server: it *receives* client frames.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ RESPONSES: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] 
 _SCHEMAS = "#/components/schemas/"
 _CHANNEL = "#/channels/chat"
 
-# Item types of fields that hold pre-encoded bytes, which the types do not specify.
+# Item types of the lists of pre-encoded bytes, whose annotations do not name the item type.
 _RAW_ITEMS: dict[tuple[str, str], type[msgspec.Struct]] = {
     ("EventPage", "events"): frames.Event,
     ("HistoryPage", "messages"): frames.Message,
     ("SearchPage", "results"): frames.SearchResult,
 }
 
-# Bounds that are not in the types because text validation checks them.
+# Length limits that text validation checks. The frame types do not declare them.
 _TEXT_BOUNDS = {
     ("Send", "body"): {
         "minLength": 1,
@@ -101,7 +101,7 @@ _CLOSES = {
     Close.OVERLOADED: "A server limit is reached.",
     Close.NO_PONG: "A ping was not answered in time.",
     Close.REPLACED: "The same device connected again, or the session limit was exceeded.",
-    Close.UNAUTHENTICATED: "The token is invalid or revoked, or none arrived in time.",
+    Close.UNAUTHENTICATED: "The token is invalid or revoked, or no token arrived in time.",
     Close.BAD_PROTOCOL: "The peer does not speak the protocol.",
     Close.BANNED: "The user is banned; do not reconnect.",
     Close.TOO_MANY_SESSIONS: "The user has too many connections.",
@@ -129,9 +129,9 @@ def build_document() -> dict[str, Any]:
             "chat": {
                 "address": "/",
                 "description": (
-                    f"A WebSocket of subprotocol `{frames.SUBPROTOCOL}`; with"
-                    f" `{frames.PACKED_SUBPROTOCOL}` the same objects are msgpack in binary"
-                    " messages."
+                    f"A WebSocket with subprotocol `{frames.SUBPROTOCOL}`. With"
+                    f" `{frames.PACKED_SUBPROTOCOL}`, the same objects are sent as MessagePack in"
+                    " binary messages."
                 ),
                 "messages": {cls.__name__: _build_ref("messages", cls) for cls in frame_types},
                 "bindings": {"ws": {"method": "GET", "bindingVersion": "0.1.0"}},
@@ -197,7 +197,7 @@ def _build_push_operations() -> dict[str, Any]:
     return {
         "action": "send",
         "channel": {"$ref": _CHANNEL},
-        "summary": "Events that the server sends on its own.",
+        "summary": "Frames that the server sends without a request.",
         "messages": [_in_channel(cls) for cls in pushed],
     }
 

@@ -1,9 +1,9 @@
-"""Frame codec. Encodings that run once per message are assembled by hand.
+"""Frame codec. Frames that are encoded for every message are assembled by hand.
 
 The gateway that accepts a message encodes its JSON once, without the two fields that the commit
 assigns. `encode_message_tail` returns ``"chat":…,"body":…}``, the tail that the log and the backlog
-store. `join_message` prepends ``{"seq":…,"ts":…,``. `join_event` turns the result into an event for
-one inbox.
+store. `join_message` prepends ``{"seq":…,"ts":…,``. `encode_event_body` and `join_event` build the
+event for one inbox.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ def _find_surrogate(value: Any, path: str = "") -> str | None:
 
 
 def format_validation_error(text: str) -> str:
-    """Convert msgspec's "Expected … - at `$.field`" to "field: expected …", of limited length."""
+    """Convert msgspec's "Expected … - at `$.field`" to "field: expected …", and truncate it."""
     detail, _, path = text.rpartition(" - at `")
     if not detail:
         detail, path = text, ""
-    path = path.removeprefix("key` in `")  # for an object whose keys are data
+    path = path.removeprefix("key` in `")  # reported if a key of the object is invalid
     field = path.rstrip("`").removeprefix("$.").removeprefix("$") or "frame"
     if detail.startswith(("Invalid value", "Invalid enum value")):
         detail = _ALLOWED.get(
@@ -282,7 +282,7 @@ def read_event_body(chat: str, marks: frames.Marks) -> bytes:
 def encode_chat_event_body(info: frames.ChatInfo) -> bytes:
     """Return the event body for a new or changed chat.
 
-    The event of a group with more than `EVENT_MEMBERS_MAX` members has no member list. `invited` is
+    If a group has more than `EVENT_MEMBERS_MAX` members, its event has no member list. `invited` is
     always removed.
     """
     if len(info.members) > frames.EVENT_MEMBERS_MAX:

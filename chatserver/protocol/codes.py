@@ -1,4 +1,4 @@
-"""Error codes, with their HTTP status and close code, and WebSocket close codes."""
+"""Error codes with their HTTP status and close code, and all WebSocket close codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Meaning:
 
     http_status: int
     is_temporary: bool
-    close: Close | None = None  # if the error closes the socket
+    close: Close | None = None  # set if the error closes the socket
 
 
 class Close(enum.IntEnum):

@@ -1,8 +1,8 @@
 """Entry rules: how an edit, delete or reaction entry changes its target message.
 
-Later entries in a chat change a message. They are applied in seq order, each only if its seq is
-above the message's `rev`. The hot tier's overlay (the same rules, in `commit_change.lua`),
-the warm tier and clients get the same result.
+Each change to a message is a later entry in its chat. Changes are applied in seq order, and only if
+their seq is above the message's `rev`. The hot tier (`commit_change.lua` implements the same
+rules), the warm tier and the clients therefore get the same result.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def build_shredded_tombstone(entry: Message) -> Message:
 
 
 def apply_entry(message: Message, entry: Message) -> Message:
-    """Return `message` after `entry`, which targets it, is applied.
+    """Apply `entry` to the message that it targets, and return the resulting message.
 
     Guarantees:
         Idempotent: an entry that is not newer than the message's `rev` changes nothing.
-        Final: a deleted message stays deleted; an edit whose text was deleted is skipped.
+        Final: a deleted message stays deleted; an entry that has itself been deleted is skipped.
     """
     if entry.seq <= message.rev or message.deleted or entry.deleted:
         return message

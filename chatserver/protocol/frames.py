@@ -6,7 +6,7 @@ numbers its requests (``id``), and a response has its request's ``id``. In an ev
 position in the user's inbox, and ``cs`` the position in the chat. Both count 1, 2, 3 … without
 gaps.
 
-One file, though a long one: it is the whole contract of the protocol, in the order of its reference
+This is one long file because it is the protocol's complete contract, in the order of its reference
 (docs/protocol.md). The frames share types and bounds, and none has logic.
 """
 
@@ -37,17 +37,17 @@ PACKED_SUBPROTOCOL = "chat.v1.msgpack"
 PAGE_MAX = ITEMS_MAX
 MEMBERS_MAX = 256  # in a chat with write fan-out
 MEMBERS_SHOWN_MAX = 256  # in `ChatInfo.members`
-EVENT_MEMBERS_MAX = 20  # above this, events omit the member list, as every inbox stores a copy
-INVITE_MAX = 99  # users per request, which is one transaction
+EVENT_MEMBERS_MAX = 20  # if more, events omit the members, because every inbox stores a copy
+INVITE_MAX = 99  # users per request; they are added in one transaction
 EXPIRES_S_MAX = 31_536_000  # a year
 WATCH_MAX = 100  # users per frame
 TOKEN_CHARS_MAX = 4096
 LARGE_MAX = 1000  # large chats per user
-UNSTORED_MAX = 100  # chats per device with sends that are not stored
+UNSTORED_MAX = 100  # chats with sends that have not been stored yet, per device
 ATTACHMENTS_MAX = 10  # per message
 CURSOR_CHARS_MAX = 1024  # in a signed page cursor
-QUERY_CHARS_MAX = 500  # in a search
-RESULTS_MAX = 50  # on a page of a search
+QUERY_CHARS_MAX = 500  # in a search query
+RESULTS_MAX = 50  # per page of search results
 RESULTS_DEFAULT = 20
 DRAFT_CHARS_MAX = 4000
 PINNED_CHATS_MAX = 50  # per user
@@ -63,7 +63,7 @@ ENTRY_KINDS: tuple[str, ...] = (
     "pin",
     "unpin",
 )
-# Kinds that no message may use: entry kinds, and kinds of placeholders for missing entries.
+# Kinds that no message may use: the kinds of changes and of placeholders for missing entries.
 RESERVED_KINDS: tuple[str, ...] = (*ENTRY_KINDS, ARCHIVED_KIND, LOST_KIND)
 KIND_PATTERN = rf"^(?!(?:{'|'.join(RESERVED_KINDS)})(?![\s\S]))[a-z][a-z0-9_.-]{{0,31}}(?![\s\S])"
 
@@ -94,8 +94,8 @@ class ClientFrame(msgspec.Struct, tag_field="type", frozen=True, gc=False):
 class Hello(ClientFrame, tag="hello", frozen=True):
     """Authenticates the connection; must be the first frame. With `cursor`, events resume after it.
 
-    `large` has the last position (`cs`) that the device has in each large chat. `unstored` has the
-    newest acked `seq` for each chat in which the device has acks but no `stored` yet.
+    `large` maps each large chat to the last position (`cs`) that the device has. `unstored` maps
+    each chat whose acked sends have not been reported as `stored` yet to the newest acked `seq`.
     """
 
     v: Literal[1]
@@ -108,7 +108,7 @@ class Hello(ClientFrame, tag="hello", frozen=True):
 
 
 class Auth(ClientFrame, tag="auth", frozen=True):
-    """Renews the session with a newer token of the same user.
+    """Renews the session with a newer token for the same user.
 
     The session ends when the new token expires.
     """
@@ -185,7 +185,7 @@ class Sync(ClientFrame, tag="sync", frozen=True):
 class History(ClientFrame, tag="history", frozen=True):
     """Requests messages before or after a seq of the chat, or the newest messages.
 
-    `ts` is optional: the timestamp of the message at that seq, which makes the request faster.
+    `ts` (optional) is the timestamp of the message at that seq. It makes the request faster.
     """
 
     id: RequestId
@@ -212,7 +212,7 @@ class OpenDirect(ClientFrame, tag="open_direct", frozen=True):
 
 
 class CreateChat(ClientFrame, tag="create_chat", frozen=True):
-    """Creates a group of the sender and `members`.
+    """Creates a group with the sender and `members`.
 
     A retry with the same `ref` returns the same group.
     """
@@ -294,10 +294,10 @@ class SetRole(ClientFrame, tag="set_role", frozen=True):
 class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
     """Changes a group's name, topic, picture or settings.
 
-    `slow_s` (slow mode) is the minimum number of seconds between two messages of an ordinary
-    member. `retention_s` applies to messages sent from now on: they expire after that many seconds;
-    0 keeps them. `picture` is the id of a picture that the sender uploaded with `POST
-    /v1/me/attachments`. An empty `topic` or `picture` removes it.
+    `slow_s` (slow mode) is the minimum number of seconds between two messages from the same
+    ordinary member. Messages sent from now on expire after `retention_s` seconds; 0 keeps them.
+    `picture` is the id of a picture that the sender uploaded with `POST /v1/me/attachments`. An
+    empty `topic` or `picture` removes it.
     """
 
     id: RequestId
@@ -323,7 +323,7 @@ class MuteMember(ClientFrame, tag="mute_member", frozen=True):
 
 
 class BanMember(ClientFrame, tag="ban_member", frozen=True):
-    """Removes a user from a group and prevents the user from rejoining."""
+    """Removes a user from a group and prevents them from rejoining."""
 
     id: RequestId
     chat: Id
@@ -332,7 +332,7 @@ class BanMember(ClientFrame, tag="ban_member", frozen=True):
 
 
 class UnbanMember(ClientFrame, tag="unban_member", frozen=True):
-    """Lifts a user's ban from a group; the user is not added again."""
+    """Lifts a user's ban from a group, without adding the user again."""
 
     id: RequestId
     chat: Id
@@ -363,14 +363,14 @@ class Block(ClientFrame, tag="block", frozen=True):
 
 
 class Unblock(ClientFrame, tag="unblock", frozen=True):
-    """Removes the user's own `block`."""
+    """Removes the user's own block on another user."""
 
     id: RequestId
     user: Id
 
 
 class Blocks(ClientFrame, tag="blocks", frozen=True):
-    """Lists the user's blocked users, sorted by id; `after` is the previous page's `next`."""
+    """Lists the users that the user has blocked, by id; `after` is the previous page's `next`."""
 
     id: RequestId
     after: Id | None = None
@@ -397,7 +397,7 @@ class StopTurn(ClientFrame, tag="stop", frozen=True):
 
 
 class JoinTurn(ClientFrame, tag="join_turn", frozen=True):
-    """Requests the text of a companion's running response so far."""
+    """Requests the text so far of a companion's running response."""
 
     id: RequestId
     chat: Id
@@ -412,7 +412,7 @@ class Companions(ClientFrame, tag="companions", frozen=True):
 
 
 class CreateSession(ClientFrame, tag="create_session", frozen=True):
-    """Starts a session with a companion. If one is active, the error `conflict` names its chat.
+    """Starts a session with a companion. If one is already active, `conflict` names its chat.
 
     A retry with the same `ref` returns the same session while it is active.
     """
@@ -438,7 +438,7 @@ class RenewSession(ClientFrame, tag="renew_session", frozen=True):
 
 
 class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
-    """Ends the active session with a companion. With `chat`, ends only a session with that chat.
+    """Ends the active session with a companion. With `chat`, ends it only if it is in that chat.
 
     The messages remain readable. With `forget`, the companion also forgets what it remembers from
     this session.
@@ -590,8 +590,8 @@ class Welcome(ServerFrame, tag="welcome", frozen=True, omit_defaults=False):
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file attached to a message.
 
-    `type` is the media type that the uploader gave. `size` is in bytes. `thumb`: a thumbnail
-    exists. `width` and `height` are those of the image, not of the thumbnail.
+    `type` is the media type that the uploader specified. `size` is in bytes. `thumb`: a thumbnail
+    exists. `width` and `height` are the dimensions of the image, not of the thumbnail.
     """
 
     id: str
@@ -614,7 +614,7 @@ class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
     - ``stopped``: the user stopped the response
     - ``broken``: the stream failed
     - ``late``: the stream timed out
-    - ``failed``: there is no response; `body` has the reason as text and `code` as an error code
+    - ``failed``: there is no response; `body` gives the reason as text, `code` as an error code
 
     `tools` are the names of the tools that the model used.
     """
@@ -628,10 +628,10 @@ class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A chat entry, in events, on history pages and as `last` of a chat.
+    """A chat entry, as sent in events, on history pages and as a chat's `last`.
 
-    Most entries are messages. An entry with one of `ENTRY_KINDS` is a change: an edit, delete,
-    reaction, pin or unpin of the message at `target`, the new role of `user`, or the chat's `name`.
+    Most entries are messages. An entry whose kind is in `ENTRY_KINDS` is a change: an edit, delete,
+    reaction, pin or unpin of the message at `target`, a new role for `user`, or a new chat `name`.
 
     `muted_until` (Unix seconds, 0: indefinitely) is set for a `member` who is muted; `MUTE_OVER`
     means unmuted. `banned` is set for a removed member who may not rejoin. `rev` is the seq of the
@@ -674,7 +674,7 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A chat's properties. `members` are the first `MEMBERS_SHOWN_MAX` of `count`, by id.
+    """A chat's properties. `members` lists the first `MEMBERS_SHOWN_MAX` of `count`, by id.
 
     - `roles`: the listed members whose role is above member
     - `muted`: muted members, with the end of the mute (Unix seconds, 0: indefinitely)
@@ -683,7 +683,7 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
       to entries above chat seq `since`
     - `ended`: the chat is an ended companion session, read-only
     - `invited`: the users invited by this request, who become members when they accept
-    - `topic`, `picture`: of a group; the picture is an id, see `GET /v1/chats/{chat}/picture`
+    - `topic`, `picture`: only for a group; `picture` is an id, see `GET /v1/chats/{chat}/picture`
     """
 
     chat: str
@@ -788,8 +788,8 @@ class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
     """Part `index` of a companion's streamed response to the message at `seq`.
 
     `turn` identifies the response; a new `turn` for the same `seq` means that the response has
-    restarted. Index 0 has no text. A part with `tool` has no text either: the model uses this tool.
-    The last part has `end`; then the message arrives as an event.
+    restarted. Index 0 has no text. A part with `tool` has none either; the model is using that
+    tool. The last part has `end`; after it, the message arrives as an event.
     """
 
     kind: Literal["ai.delta"]
@@ -804,7 +804,7 @@ class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
 
 
 class Turn(ServerFrame, tag="turn", frozen=True, omit_defaults=False):
-    """Response to `join_turn`. `text` covers the parts up to `index`; later parts are signals.
+    """Response to `join_turn`. `text` covers the parts up to `index`; later ones are signals.
 
     `turn` is empty if there is no running or recently ended response.
     """
@@ -827,17 +827,17 @@ class PostSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
 
 
 class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Text that a user has not sent yet. The greater `version` wins: the time of the last key."""
+    """Text that a user has not sent yet. The higher `version` (time of the last keystroke) wins."""
 
     text: Annotated[str, Meta(max_length=DRAFT_CHARS_MAX)]
     version: SeqField
 
 
 class ChatPreferences(msgspec.Struct, frozen=True):
-    """A user's own preferences of a chat.
+    """A user's own preferences for a chat.
 
-    `rev` rises with each change. `muted_until` is in seconds since 1970; 0: without an end, null:
-    not muted. `cleared_upto` is the chat seq up to which the user has cleared the chat.
+    `rev` increases with each change. `muted_until` is in Unix seconds; 0 means muted indefinitely,
+    null not muted. `cleared_upto` is the chat seq up to which the user has cleared the chat.
     """
 
     chat: str
@@ -850,14 +850,14 @@ class ChatPreferences(msgspec.Struct, frozen=True):
 
 
 class PinnedChats(msgspec.Struct, frozen=True):
-    """Chats that the user pinned to the top of the chat list, in order."""
+    """Chats that the user has pinned to the top of the chat list, in order."""
 
     chats: list[str]
     rev: int = 0
 
 
 class ChatPreferencesSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
-    """The user changed their preferences of a chat. Sent to the user's own devices."""
+    """The user changed their preferences for a chat. Sent to the user's own devices."""
 
     kind: Literal["chat_preferences"]
     from_: str = msgspec.field(name="from")
@@ -885,14 +885,14 @@ class Ack(ServerFrame, tag="ack", frozen=True, omit_defaults=False):
 
 
 class Stored(ServerFrame, tag="stored", frozen=True):
-    """All messages of the user in `chat` up to seq `upto` are in the warm tier."""
+    """All of the user's messages in `chat` up to seq `upto` are in the warm tier."""
 
     chat: str
     upto: int
 
 
 class Ok(ServerFrame, tag="ok", frozen=True):
-    """The request succeeded. `chat` or `session` is set if the request was about one."""
+    """The request succeeded. `chat` or `session` is set if the request was about either."""
 
     id: int
     chat: ChatInfo | None = None
@@ -900,7 +900,7 @@ class Ok(ServerFrame, tag="ok", frozen=True):
 
 
 class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An item of a chat list. `top` is the newest seq.
+    """An item in a chat list. `top` is the chat's newest seq.
 
     `peer` (the other user's marks) is set only in a direct chat. `hidden` (the seqs that the user
     deleted for themselves) is set only in a snapshot.
@@ -930,11 +930,11 @@ class EventPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
 
 
 class HistoryPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
-    """Response to `history`: contiguous messages in ascending seq.
+    """Response to `history`: contiguous messages, in order of seq.
 
     `tier` is the coldest tier read: ``hot``, ``warm`` or ``cold``. `stored` is the chat seq up to
-    which the warm tier has stored the chat. `marks` are the members' read marks; they are only on
-    the newest page of a chat with up to 32 members.
+    which the warm tier has stored the chat. `marks` has the members' read marks, but only on the
+    newest page of a chat with up to 32 members.
     """
 
     id: int
@@ -1009,21 +1009,21 @@ class SessionsPage(ServerFrame, tag="page", frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of a snippet, as plain text. `hit`: it matches the query."""
+    """A part of a snippet, as plain text. `hit`: this part matches the query."""
 
     text: str
     hit: bool = False
 
 
 class SearchResult(msgspec.Struct, frozen=True):
-    """A message that matches. `snippet`: a part of its text, as plain text in segments."""
+    """A matching message. `snippet` is an excerpt of its text, split into plain-text segments."""
 
     message: Message
     snippet: list[Segment]
 
 
 class SearchPage(ServerFrame, tag="page", frozen=True):
-    """Response to `search`. A page may have fewer results than `limit`, or none, and a `next`."""
+    """Response to `search`. A page with a `next` may have fewer results than `limit`, or none."""
 
     id: int
     results: list[msgspec.Raw]
@@ -1044,7 +1044,7 @@ class TooLong(ServerFrame, tag="too_long", frozen=True):
 
 
 class Reset(ServerFrame, tag="reset", frozen=True):
-    """The cursor is invalid: another epoch, or ahead of the inbox. Start from this snapshot.
+    """The cursor is from another epoch, or ahead of the inbox. Start from this snapshot.
 
     `large` lists large chats, as in `welcome`.
     """

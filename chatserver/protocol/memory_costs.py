@@ -1,8 +1,8 @@
 """Memory costs: how many bytes of Redis memory a user's request may occupy for a day.
 
 The costs are upper bounds, measured by `tests/benchmarks/memory_budget.py`, and are charged to the
-bucket `memory` (`chatserver.hot.users.rate_limits`). This limits a user's memory per day to the
-burst of `limits.memory` plus a day of its rate.
+`memory` bucket (`chatserver.hot.users.rate_limits`). This limits a user's memory per day to the
+burst of `limits.memory` plus what its rate allows in a day.
 
 A frame is charged before it is handled (`compute_send_cost`, `compute_cost`). Costs that depend on
 the chat are charged afterwards: inbox entries, the copy of a changed message, a loaded chat. These
@@ -19,8 +19,8 @@ from chatserver.protocol import frames
 
 Charge = Callable[[str, int], None]  # arguments: user, bytes already used
 
-MESSAGE_BYTES = 256  # reference, log entry, two inbox entries; the frame size is added
-ATTACHMENT_BYTES = 512  # metadata of a file in a message
+MESSAGE_BYTES = 256  # reference, log entry and two inbox entries, without the frame size
+ATTACHMENT_BYTES = 512  # a file's metadata in a message
 INBOX_ENTRY_BYTES = 64  # a message or change in one member's inbox
 NEW_INBOX_BYTES = 5120  # the first entry of an inbox: Redis allocates 4 KB
 MARK_BYTES = 256  # a read mark in one member's inbox
@@ -28,7 +28,7 @@ EXPIRY_BYTES = 128  # the expiry time of a message
 CHANGE_BYTES = 4096  # an edit, delete or reaction, and the changed message up to about 2 KB
 CHAT_BYTES = 6144  # head, log, references and lists of a new chat
 MEMBER_BYTES = 640  # a member's row, list entry and inbox entry, without the member list
-ENTRY_BYTES = 1024  # a change of a chat's members or settings
+ENTRY_BYTES = 1024  # a change to a chat's members or settings
 ANSWER_BYTES = 1024  # an HTTP response kept for an idempotency key
 LOAD_BYTES = 1536  # an idle chat that is loaded again
 LOAD_MEMBER_BYTES = 192  # each member of a loaded chat
@@ -80,16 +80,16 @@ def compute_fan_out_cost(members: int, *, expires: bool) -> int:
 
 
 def compute_growth_cost(written: str, normalized: str) -> int:
-    """Return the extra cost of a text that became longer when it was normalized."""
+    """Return the extra cost of text that normalization has made longer."""
     grown = len(normalized) - len(written)
     return 5 * grown if grown > 0 else 0  # a character has up to four bytes
 
 
 def compute_membership_change_cost(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
-    """Return the inbox cost of a group change: one entry per member.
+    """Return the cost of a group change in inboxes: one entry per member.
 
-    An invitation costs this once per invited user. In a large group, only the new members' inboxes
-    are charged.
+    `Invite` costs this once per invited user. In a large group, only the new members' inboxes are
+    charged.
     """
     entry = 0 if info.large else INBOX_ENTRY_BYTES * info.count
     if isinstance(frame, frames.Invite):
@@ -103,7 +103,7 @@ def compute_load_cost(members: int) -> int:
 
 
 def compute_change_cost(changed_bytes: int, entry_bytes: int, members: int) -> int:
-    """Return the cost of changing a message, beyond what was charged for the frame.
+    """Return the cost of changing a message, minus what was charged for the frame.
 
     `changed_bytes` is the size of the changed message; `entry_bytes` is the size of the log entry.
     """

@@ -10,7 +10,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import Message
 
-# Quotes in a body are escaped, so a tail that contains this text has the field.
+# Quotes in a body are escaped, so only a tail with the field `expires_at` contains these bytes.
 _MARK = b'"expires_at":'
 
 

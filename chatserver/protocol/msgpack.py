@@ -1,6 +1,6 @@
 """MessagePack codec for the subprotocol ``chat.v1.msgpack``: the same objects in binary frames.
 
-The server uses JSON internally. The transport of a MessagePack connection converts its frames.
+The server uses JSON internally. A MessagePack connection's transport converts each frame.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _json_decoder = msgspec.json.Decoder()
 _json_encode = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
-_REPLACEMENT = "\ufffd".encode()  # the same length, so the lengths in the message stay valid
+_REPLACEMENT = "\ufffd".encode()  # as long as a surrogate, so the string lengths stay valid
 
 
 class NotPacked(NotJson):
@@ -45,8 +45,8 @@ def to_json(data: bytes) -> bytes:
 def _convert_with_surrogates(data: bytes) -> bytes:
     r"""Convert like `to_json`, but accept lone surrogates, which some encoders write.
 
-    Lone surrogates are invalid UTF-8. The JSON has a ``\ud800`` escape, so that the frame decoder
-    rejects the frame and names the field.
+    Lone surrogates are invalid UTF-8. They become ``\ud800`` escapes in the JSON, so that the frame
+    decoder rejects the frame and names the field.
     """
     try:
         value = _decoder.decode(_SURROGATE.sub(_REPLACEMENT, data))
@@ -74,5 +74,5 @@ def _check(value: Any, depth: int) -> None:
 
 
 def from_json(data: bytes) -> bytes:
-    """Convert JSON that the server encoded to MessagePack."""
+    """Convert the server's own JSON to MessagePack."""
     return _encode(_json_decoder.decode(data))

@@ -1,9 +1,9 @@
 """Request costs of frames and HTTP routes, in tokens of `limits.requests_*`.
 
 A token is about one cheap call to Redis or DynamoDB. The gateway charges `compute_frame_cost`. The
-API charges `compute_route_cost` before it reads the body. If the API builds a frame from the body,
-it also charges the difference to `compute_frame_cost`. Sends have a separate bucket.
-`docs/limits.md` shows this table.
+API charges `compute_route_cost` before it reads the body. If it then builds a frame from the body,
+it also charges what `compute_frame_cost` adds to `BASE`. Sends have a separate bucket.
+`docs/limits.md` lists these costs.
 
 Invariant: no request costs more than `REQUEST_COST_MAX`, and the burst of `limits.requests` is at
 least `REQUEST_COST_MAX`.
@@ -18,9 +18,9 @@ from chatserver.protocol import frames
 
 REQUEST_COST_MAX = 64
 BASE = 1
-SEARCH = 10  # a query of the index, and the reads that check its results
+SEARCH = 10  # an index query, and the reads that check its results
 LINK_PREVIEW = 5  # requests to another server, unless the preview is cached
-CHANGE = 4  # a transaction and its events to members
+CHANGE = 4  # a transaction, and the events that notify members
 USERS_PER_TOKEN = 4  # invited users: three reads and two writes each, in batches
 ITEMS_PER_TOKEN = 50  # page items
 CHATS_PER_TOKEN = 10  # chats in a list: idle chats have to be loaded
@@ -84,7 +84,7 @@ FRAME_COSTS: dict[type, Cost] = {
     frames.Watch: _by_watched,
 }
 
-# Routes not listed here cost `BASE`. Each `ITEMS_PER_TOKEN` of `limit` adds a token to any route.
+# Routes not listed here cost `BASE`. On any route, `ITEMS_PER_TOKEN` items of `limit` add a token.
 ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("PUT", "/v1/direct-chats/{user:str}"): CHANGE,
     ("PATCH", "/v1/chats/{chat:str}"): CHANGE,

@@ -31,7 +31,7 @@ class BeforeSend(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Response of the before-send webhook.
+    """Response from the before-send webhook.
 
     For ``change``, `body` replaces the message text. For ``refuse``, `why` is the reason.
     """

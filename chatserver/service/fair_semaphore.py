@@ -1,7 +1,7 @@
-"""Concurrency slots, shared fairly between users, with limits in total and per user.
+"""Concurrency slots, shared fairly between users, with a total limit and a limit per user.
 
-Each free slot goes to the next waiting user who holds fewer than `user_max` slots, so many requests
-of one user delay only that user. No I/O.
+Each free slot goes to the next waiting user who holds fewer than `user_max` slots, so a user with
+many requests delays only themselves. No I/O.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RETRY_MS = 1_000
 
 
 class FairSemaphore:
-    """Semaphore of `total_max` slots, at most `user_max` per user.
+    """Semaphore with `total_max` slots, at most `user_max` of them per user.
 
     At most `waiting_max` requests per user wait for a slot, and at most `all_waiting_max` in total.
     `requests` names the requests in error messages.
@@ -47,7 +47,7 @@ class FairSemaphore:
         """Hold a slot for a user.
 
         Raises:
-            RateLimited: too many requests of the user, or of all users, are waiting.
+            RateLimited: too many requests from the user, or from all users, are waiting.
         """
         await self._acquire(user)
         try:
@@ -57,7 +57,7 @@ class FairSemaphore:
 
     async def _acquire(self, user: str) -> None:
         if self._free and self._held_by_user.get(user, 0) < self._user_max:
-            self._assign(user)  # a free slot means that no waiting user is eligible
+            self._assign(user)  # if a slot is free, no waiting user is eligible for it
             return
         if len(self._queues.get(user, ())) >= self._waiting_max:
             raise _refuse(

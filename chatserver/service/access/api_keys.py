@@ -20,13 +20,13 @@ from chatserver.errors import BadRequest, NotFound, Unauthenticated
 from chatserver.warm.api_keys import KeyRow, KeyRows
 
 CACHE_S = 2.0  # a revoked key may be accepted for this long
-RELOAD_S = 0.5  # a mismatching key may have been rotated since it was cached
+RELOAD_S = 0.5  # cache time if a key does not match: it may have been rotated since
 CACHE_MAX = 1_000
 OVERLAP_S_MAX = 604_800
 
 
 class ApiKeys:
-    """API key use cases of one process."""
+    """API key use cases, with a cache per process."""
 
     def __init__(self, rows: KeyRows, clock: Clock) -> None:
         self._rows = rows
@@ -83,8 +83,8 @@ class ApiKeys:
         """Return the stored key that matches a request's key.
 
         Guarantees:
-            Cost: one DynamoDB read per `CACHE_S` for a valid key, or per `RELOAD_S` for an invalid
-                one.
+            Cost: one DynamoDB read per `CACHE_S` for a valid key, one per `RELOAD_S` for an invalid
+                key.
 
         Raises:
             Unauthenticated: the key is invalid or revoked.

@@ -7,9 +7,9 @@
 A gateway makes no outbound requests; it reads the copy in Redis. If the copy is too old or lacks
 the key that a token names, the gateway calls `workers.rpc`.
 
-Keys are fetched every `JWKS_TTL_S`, or sooner if a token names an unknown key. All processes
-together fetch at most once per `JWKS_REFETCH_S`. While the URL does not respond, the last keys stay
-in use for up to a day.
+Keys are fetched every `JWKS_TTL_S`, or sooner if a token names an unknown key, but only once per
+`JWKS_REFETCH_S` across all processes. While the URL does not respond, the last keys stay in use for
+up to a day.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chatserver.hot.jwks_cache import KeySets
 log = structlog.get_logger()
 
 JWKS_TTL_S = 300
-JWKS_REFETCH_S = 10  # shortest time between two fetches, over all processes
+JWKS_REFETCH_S = 10  # shortest time between two fetches, across all processes
 
 STALE_S = 86_400
 
@@ -55,7 +55,7 @@ class KeyFetcher:
         """Return the key set, from Redis if it was fetched less than `JWKS_REFETCH_S` ago.
 
         Guarantees:
-            Bounded: one request per `JWKS_REFETCH_S`, over all processes.
+            Bounded: one request per `JWKS_REFETCH_S`, across all processes.
             An invalid response never replaces a valid key set.
 
         Raises:
@@ -79,7 +79,7 @@ class KeyFetcher:
 
 
 class KeyRing:
-    """The key set of one process. `fetch` gets a new key set; `activate` starts using it."""
+    """One process's key set. `fetch` returns the current one; `activate` puts it into use."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class KeyRing:
         self._refreshing: asyncio.Task[bool] | None = None
 
     async def check_for_newer(self) -> bool:
-        """Check for newer keys after a token named an unknown key; return True if keys changed.
+        """Check for newer keys when a token names an unknown key; return True if keys changed.
 
         Guarantees:
             Bounded: one check per `JWKS_REFETCH_S`, shared by concurrent callers.
@@ -130,7 +130,7 @@ class KeyRing:
             copy = await self._cache.find()
             age_s = float("inf") if copy is None else self._clock.time() - copy.fetched_at
             if copy is not None and copy.body != before and age_s < JWKS_TTL_S:
-                self._activate_keys(copy.body)  # another process has fetched them already
+                self._activate_keys(copy.body)  # another process has already fetched newer keys
             elif is_urgent or age_s >= JWKS_TTL_S:
                 self._activate_keys(await self._fetch())
             elif copy is not None:

@@ -3,15 +3,15 @@
 Every operation has three steps:
 
 1. Write to the `directory` table.
-2. Write the mark to Redis, which every `hello` and every request checks.
+2. Write a revocation mark to Redis. Every `hello` and every request checks these marks.
 3. Notify the user's gateways, which close the sockets.
 
 The steps are idempotent; if one fails, the caller repeats the operation.
 
-If Redis loses the marks, it starts a new epoch (decision 0014), in which no user is loaded. Loading
-a user first calls `restore`, so revoked tokens are still rejected. If the `directory` table is
-unavailable, too, a session can start without the marks (promise P9). A revoked token then works
-until it expires, at most an hour, or until the user is loaded.
+When Redis loses data, a new epoch starts (decision 0014), in which no user is loaded. Loading a
+user first calls `restore`, so revoked tokens are still rejected. If the `directory` table is
+unavailable as well, a session can start without the marks (promise P9). A revoked token then works
+until the user is loaded or the token expires, which takes at most an hour.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chatserver.warm.chats.records import User
 
 log = structlog.get_logger()
 
-LOGIN_KEPT_S = 120  # retention of an ended login's row after its last token expires
+LOGIN_KEPT_S = 120  # how long an ended login's row outlives the login's last token
 
 
 class Accounts(Protocol):
@@ -83,7 +83,7 @@ class Revoker:
         """End some of a user's logins, with their tokens, refresh tokens and sessions.
 
         Guarantees:
-            Idempotent. After it returns, the tokens are rejected, and the user's gateways have been
+            Idempotent. When it returns, the tokens are rejected, and the user's gateways have been
                 notified to close the sockets.
 
         Raises:
@@ -101,7 +101,7 @@ class Revoker:
                 await self._push_devices.remove_for_device(user, login, now)
 
     async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None:
-        """End all logins except `but`, and revoke all earlier tokens that belong to no login.
+        """End all logins except `but`, and revoke all existing tokens that belong to no login.
 
         Guarantees: same as `end_logins`.
 
@@ -112,8 +112,8 @@ class Revoker:
         now = int(self._clock.time())
         await self._accounts.restrict_user(user, before=now)
         rows = await self._accounts.list_logins(user)
-        # Includes logins that ended earlier: an earlier attempt may have failed before it wrote
-        # their marks.
+        # Logins that have already ended are included, because an earlier attempt may have failed
+        # before it wrote their marks.
         logins = frozenset(row.login for row in rows if row.login != but)
         live_logins = [row.login for row in rows if row.login != but and row.ended_ms is None]
         until = now + self._settings.token_s_max + LOGIN_KEPT_S

@@ -11,7 +11,7 @@ from chatserver.service.access.host_keyring import KeyRing
 
 
 class TokenAuthentication:
-    """Token authentication of one process."""
+    """Authenticates users by token."""
 
     def __init__(self, tokens: Tokens, revocations: Revocations, keys: KeyRing) -> None:
         self._tokens = tokens

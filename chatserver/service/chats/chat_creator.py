@@ -25,7 +25,7 @@ from chatserver.warm.chats.directory import Directory
 
 
 class ChatCreator:
-    """Creates chats. A group of more than `fanout_members_max` members is a large chat."""
+    """Creates chats. A group with more than `fanout_members_max` members is a large chat."""
 
     def __init__(
         self,
@@ -49,19 +49,19 @@ class ChatCreator:
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
     ) -> frames.ChatInfo:
-        """Return the direct chat of two users; create it if needed.
+        """Return the direct chat between two users; create it if needed.
 
         `user` sees the chat in their list immediately, `other` from the first message on.
         `is_host`: the host application is the caller, and limits on new chats do not apply.
 
         Raises:
             NotFound: `other` does not exist.
-            BadRequest: the user has reached the limit of direct chats.
-            RateLimited: the user has reached the daily limit of new chats with strangers.
-            Forbidden: one user blocks the other, and there is no chat yet.
+            BadRequest: the user has reached the limit on direct chats.
+            RateLimited: the user has reached the daily limit on new chats with strangers.
+            Forbidden: one user has blocked the other, and there is no chat yet.
         """
         chat = direct_chat_id(user, other)
-        # In parallel, because bulk writes can delay each call.
+        # These reads run in parallel, because bulk writes can delay each of them.
         existing, is_blocked, (exists, is_listed) = await asyncio.gather(
             self._directory.find_known([other]),
             self._block_policy.is_blocked(user, other),
@@ -76,7 +76,7 @@ class ChatCreator:
                 await self._invitations.require_contact(user, other)
         if not exists:
             await self._directory.create_direct(chat, user, other, self._clock.time())
-            # A block that was set after the check above found no chat to mark.
+            # If a user blocked the other after the check above, there was no chat to mark yet.
             await self._block_policy.mark_new_chat(chat, user, other)
         elif not is_listed:
             await self._directory.add_to_chat_list(chat, user)
@@ -94,15 +94,15 @@ class ChatCreator:
     ) -> frames.ChatInfo:
         """Create a group; the same creator and `ref` return the same group.
 
-        Members to whom the user is a stranger are only invited. If the host application is the
-        caller (`is_host`), all members are added.
+        Members for whom the user is a stranger are invited instead of added. If the host
+        application is the caller (`is_host`), all members are added.
 
         Raises:
             BadRequest: the group would exceed the member limit.
             NotFound: a member does not exist; the message names the first such member.
             NotFound: the group already exists, and the user has left it.
-            Conflict: `ref` was already used for another group.
-            Forbidden: a member blocks the creator, or the creator blocks a member.
+            Conflict: `ref` has already been used for another group.
+            Forbidden: a member has blocked the creator, or the creator a member.
         """
         if len(members) + 1 > self._members_max:
             raise BadRequest(f"members: must be at most {self._members_max}, including you")

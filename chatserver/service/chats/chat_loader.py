@@ -1,7 +1,7 @@
 """Chat loader: loads chats from the warm tier into the hot tier.
 
-The loader runs in `workers.rpc` on behalf of gateways. It also repairs data loss in Redis: gaps in
-the messages, unapplied message changes, and lost entries of membership changes.
+The loader runs in `workers.rpc` on behalf of gateways. It also repairs data loss in Redis: gaps
+between messages, unapplied message changes, and lost entries about membership changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOADS_MAX = 3
 
 
 class ChatLoader:
-    """Loads chats. `revive` completes the interrupted creation of a chat, or returns False."""
+    """Loads chats. `revive` completes a chat's interrupted creation; False if there is none."""
 
     def __init__(
         self,
@@ -69,7 +69,8 @@ class ChatLoader:
                 self._directory.get_chat_with_members(chat), self._messages.find_head(chat)
             )
         else:
-            # The item first, so that the head includes changes stored between the two reads.
+            # The chat's item is read first, so that the head includes changes that are stored
+            # between the two reads.
             record, members = await self._directory.get_chat_with_members(chat)
             head = await self._messages.find_head(chat)
         newest = [] if head is None else await self._newest.read(chat, head)
@@ -87,7 +88,7 @@ class ChatLoader:
                 )
                 for member in members
             },
-            # The head's seq is in use even if the message has expired.
+            # The head's seq has been used, even if its message has expired.
             (head.seq, head.ts) if head else (0, 0),
             newest,
             history=record.history,

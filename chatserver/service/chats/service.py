@@ -30,9 +30,9 @@ from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
-PREVIEW_DEPTH = 20  # newest entries that are searched for the last message
-OLDER_PREVIEW_DEPTH = 5  # entries searched below those in Redis
-READ_MARKS_MEMBERS_MAX = 32  # members of a chat that shares read marks
+PREVIEW_DEPTH = 20  # how many of the newest entries are searched for the last message
+OLDER_PREVIEW_DEPTH = 5  # how many entries older than those in Redis are searched
+READ_MARKS_MEMBERS_MAX = 32  # larger chats do not share read marks
 
 
 class ChatDirectory(Protocol):
@@ -41,7 +41,7 @@ class ChatDirectory(Protocol):
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
     ) -> frames.ChatInfo:
-        """Return the direct chat of two users; create and load it if needed. Idempotent."""
+        """Return the direct chat between two users; create and load it if needed. Idempotent."""
 
     async def create_chat(
         self,
@@ -92,7 +92,7 @@ class Chats:
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
     ) -> frames.ChatInfo:
-        """Return the direct chat of two users; create it if needed.
+        """Return the direct chat between two users; create it if needed.
 
         `is_host`: the host application is the caller, and limits on new chats do not apply.
 
@@ -101,8 +101,8 @@ class Chats:
             The other user sees the chat in their list from the first message on.
 
         Raises:
-            BadRequest: both ids are the same, or the user has reached the limit of direct chats.
-            RateLimited: the user has reached the daily limit of new chats with strangers.
+            BadRequest: both ids are the same, or the user has reached the limit on direct chats.
+            RateLimited: the user has reached the daily limit on new chats with strangers.
             NotFound: the other user does not exist.
         """
         if user == other:
@@ -114,7 +114,7 @@ class Chats:
     async def create_chat(
         self, user: UserId, frame: frames.CreateChat, *, is_host: bool = False
     ) -> frames.ChatInfo:
-        """Create a group of the user and `frame.members`; the same `ref` returns the same group.
+        """Create a group with the user and `frame.members`; the same `ref` returns the same group.
 
         Raises:
             BadRequest: a member is listed twice.
@@ -130,7 +130,7 @@ class Chats:
         info = await self._directory.create_chat(
             user, Ref(frame.ref), others, name, is_host=is_host
         )
-        if not info.large:  # members of large chats are notified by the creating process
+        if not info.large:  # the process that creates a large chat notifies its members
             await self._append_chat(info, [UserId(member) for member in info.members], user)
         return info
 
@@ -154,9 +154,9 @@ class Chats:
         `next` is the `after` for the next page, or None.
 
         Guarantees:
-            Complete: after a data loss in Redis, the chats are loaded first.
+            Complete: if Redis has lost data, the chats are loaded first.
             Cost: one Redis call, and two to five per chat on the page, pipelined. One warm-tier
-                read for a chat whose newest entries in Redis contain no message.
+                read per chat if none of its newest entries in Redis is a message.
 
         Raises:
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
@@ -195,7 +195,7 @@ class Chats:
         """Return all of the user's chats, newest activity first.
 
         Guarantees:
-            Complete: after a data loss in Redis, the chats are loaded first.
+            Complete: if Redis has lost data, the chats are loaded first.
             Cost: two Redis calls, and one per chat, pipelined.
 
         Raises:
@@ -240,7 +240,7 @@ class Chats:
         return frames.Marks(user, read, received)
 
     async def _count_unread(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
-        """Return the number of messages after `read` that the user can see and has not read."""
+        """Return how many messages after `read` are visible to the user and unread."""
         if top <= read:
             return 0
         hidden = (await self._views.list_hidden(user, [chat])) if self._views else {}
@@ -298,7 +298,7 @@ class Chats:
         return await self._views.open(user, chat, seqs) if self._views and seqs else NO_CHANGES
 
     async def list_marks(self, user: UserId, chat: ChatId) -> list[frames.Marks]:
-        """Return each member's read marks; none for large chats or more than 32 members.
+        """Return each member's read marks; none if the chat is large or has over 32 members.
 
         Guarantees:
             Cost: one Redis call, and one per member, pipelined.
@@ -321,7 +321,7 @@ class Chats:
     ) -> tuple[frames.Cursor, list[frames.ChatSummary]]:
         """Return a snapshot for a device: a cursor at the inbox head, and the newest chats.
 
-        Each chat lists the messages that the user deleted for themselves.
+        Each chat lists the messages that the user has deleted for themselves.
         """
         chats, _ = await self.list_page(user, None, SNAPSHOT_CHATS)
         ids = [ChatId(summary.chat) for summary in chats]
@@ -332,7 +332,7 @@ class Chats:
         return frames.Cursor(state.epoch, state.head), chats
 
     async def mark(self, user: UserId, frame: frames.Mark) -> None:
-        """Move the user's read and received marks; notify the other members and the user's devices.
+        """Move the user's read and received marks; notify other members and the user's devices.
 
         Raises:
             NotFound: the user is not a member of the chat.
@@ -349,7 +349,7 @@ class Chats:
             users = [member for member in users if member not in blocked]
         self._charge(user, MARK_BYTES * (len(users) - 1))
         body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
-        # Both marks only increase, so a higher sum is newer.
+        # Both marks only increase, so the higher of two sums belongs to the newer marks.
         level = result.read + result.received
         for place in await self._inboxes.append_marks(users, chat, body, user, level):
             if place.appended:
@@ -384,7 +384,7 @@ class Chats:
         blocked = await self._list_blocked(user)
         others = [m for m in audience.users if m != user and m not in blocked]
         if audience.kind == "direct" and audience.top == 0:
-            # Users get no signals from a chat that is not in their list yet.
+            # Users get no signals from a chat that has not appeared in their list yet.
             others = [other for other in others if await self._inboxes.is_listed(other, chat)]
         if not others:
             return
@@ -394,7 +394,7 @@ class Chats:
 
 
 def parse_kind(text: str) -> ChatKind:
-    """Return the chat kind for its value in Redis."""
+    """Return the chat kind for a value from Redis."""
     match text:
         case "direct" | "companion":
             return text

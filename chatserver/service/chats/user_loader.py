@@ -20,7 +20,7 @@ from chatserver.warm.chats.directory import Directory, Membership
 from chatserver.warm.chats.records import User
 from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
 
-COMPANION_CHATS_MAX = 500  # per user, the newest; daily renewal creates many
+COMPANION_CHATS_MAX = 500  # newest chats per user; daily session renewal creates many
 
 
 class UserLoader:
@@ -50,7 +50,7 @@ class UserLoader:
     async def ensure_loaded(self, user: UserId, *, can_create: bool) -> None:
         """Load the user state if necessary; raise if the user does not exist.
 
-        `can_create`: create the user if missing; the caller has verified a token or API key.
+        `can_create`: create the user if missing. The caller must have verified a token or API key.
 
         Guarantees:
             Idempotent.
@@ -69,22 +69,23 @@ class UserLoader:
     async def load_user(self, user: UserId) -> None:
         """Create the user if missing, and load the user state into Redis.
 
-        The caller has verified the user's token.
+        The caller must have verified the user's token.
 
         Guarantees:
             Idempotent.
-            Cost: a Query and two shared BatchGetItem calls; two more Queries for a user with blocks
+            Cost: a Query and two shared BatchGetItem calls; two more Queries if the user has blocks
                 or ended logins. For a new user, a shared BatchGetItem call and a write.
         """
         epoch = self._hot.get_user_epoch(user)
         record, is_new = await self._directory.get_or_create_user(user, self._clock.time())
         memberships, restrictions = ([], Restrictions()) if is_new else await self._read(record)
-        # The user state is loaded last. Once it is loaded, all other data of the user in Redis is
-        # considered complete.
+        # The user state is loaded last, because once it is in Redis, all of the user's other data
+        # in Redis is considered complete.
         if self._restore_revoked is not None:
             await self._restore_revoked(record, restrictions.ended_logins)
         if record.erased_ms is not None:
-            # The revocations reject the user. Without a loaded state, the directory is read again.
+            # The revocations written above reject an erased user. The user state is not loaded, so
+            # the next call reads the directory again.
             return
         await self._blocks.open_blocks(user, {UserId(other) for other in restrictions.blocks})
         hidden = {ChatId(chat.chat): member.hidden for chat, member in memberships if member.hidden}
@@ -100,7 +101,7 @@ class UserLoader:
         memberships, restrictions = await asyncio.gather(
             listing, self._restrictions.read(record.user), return_exceptions=True
         )
-        # Await both before raising an error, so that no task is left running.
+        # Both reads have ended before an error is raised, so no task is left running.
         if isinstance(memberships, BaseException):
             raise memberships
         if isinstance(restrictions, BaseException):

@@ -1,15 +1,15 @@
-"""Query pages of one chat: newer entries from the warm tier, older ones from the archive.
+"""Query pages for one chat: newer entries from the warm tier, older ones from the archive.
 
 ::
 
     newest first   warm tier, down to the cached position ─► current position ─► archive
     oldest first   archive, up to the position ─► warm tier ─► position unchanged? else again
 
-The position is the ts up to which the chat is archived. It only increases, and may do so during the
-read. Entries are archived before they leave the warm tier. The position is therefore read after the
-warm tier; entries up to the position are read from the archive. A page token has
-the ts of the last evaluated entry, which is the same in both tiers, so tokens stay valid when
-entries are archived. The token's `seq` saves a search for the ts in the archive.
+The position is the ts up to which the chat is archived. It only increases, possibly during the
+read. Entries are archived before they leave the warm tier. Therefore, the position is read after
+the warm tier, and entries up to it are taken from the archive. A page token has the ts of the last
+evaluated entry. That ts is the same in both tiers, so a token stays valid when entries are
+archived. The token's `seq` saves a search for the ts in the archive.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.message_queries import ReaderView
 
-ARCHIVED_ENTRIES_MAX: Final = 5_000  # archived entries evaluated for a page
-_RUN_MIN: Final = 100  # archived entries read at once
+ARCHIVED_ENTRIES_MAX: Final = 5_000  # archived entries evaluated per page
+_RUN_MIN: Final = 100  # archived entries per read
 _RUN_MAX: Final = 1_000
 _ATTEMPTS_MAX: Final = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimeRange:
-    """A time range (µs), both ends inclusive, and the order of its messages."""
+    """A time range (µs), both ends inclusive, and the order in which to list its messages."""
 
     from_ts: int = 0
     to_ts: int = INT_MAX
@@ -70,8 +70,8 @@ class ChatQuery(Protocol):
 class ChatQueryPage:
     """Reads one page. Use an instance only once.
 
-    `is_match` selects archived messages by the criteria that `query` uses in the warm tier. `first`
-    is the first seq that the reader may read.
+    `is_match` selects archived messages; it has the same criteria as `query`, which reads the warm
+    tier. `first` is the first seq that the reader may read.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class ChatQueryPage:
         self._limit = limit
         self._is_descending = newest_first
         self._items: list[Message] = []
-        self._evaluated = 0  # archived entries
-        self._after: Token | None = None  # the last entry that was evaluated
+        self._evaluated = 0  # number of archived entries
+        self._after: Token | None = None  # token of the last evaluated entry
 
     async def read(self, times: TimeRange, start: Token | None) -> Page[Message]:
         """Return the page that follows `start`.
 
         Raises:
             BadRequest: `start` is not a token from this query.
-            Unavailable: a tier does not respond, and the tiers read before it had no messages.
+            Unavailable: a tier does not respond, and the tiers read before had no messages.
         """
         from_ts, to_ts, seq = times.from_ts, times.to_ts, None
         if start is not None:
@@ -173,9 +173,10 @@ class ChatQueryPage:
     async def _read_cold(
         self, top: ArchiveTop, from_ts: int, to_ts: int, seq: int | None
     ) -> Page[Message] | None:
-        """Add matching archived messages; return the page if it ends before the time range does.
+        """Add matching archived messages to the page.
 
-        `seq` is the last evaluated entry's seq, if known. Returns None at the end of the range.
+        Returns the page if it is full or `ARCHIVED_ENTRIES_MAX` is reached; None if the archive has
+        no more entries in the time range. `seq` is the last evaluated entry's seq, if known.
         """
         seq = (
             await self._find_start(top, from_ts, to_ts) if seq is None else self._find_next_seq(seq)
@@ -205,7 +206,7 @@ class ChatQueryPage:
         return seq - 1 if self._is_descending else seq + 1
 
     async def _find_start(self, top: ArchiveTop, from_ts: int, to_ts: int) -> int:
-        """Return the seq of the first entry of the time range, in the direction of the page."""
+        """Return the seq of the time range's first entry, in the page's direction."""
         if self._is_descending:
             return await self._cold.find_first_at(self._chat, top, to_ts + 1) - 1
         return max(self._first, await self._cold.find_first_at(self._chat, top, from_ts))
@@ -213,7 +214,7 @@ class ChatQueryPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _WarmPage(Page[Message]):
-    """A page from the warm tier; `next` is a token of this module."""
+    """A page from the warm tier; `next` is a token in this module's format."""
 
     next: dict[str, int] | None
 

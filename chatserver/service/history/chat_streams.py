@@ -5,9 +5,9 @@
     newest first   hot log: entries that are not stored yet ─► warm tier ─► archive
     oldest first   archive ─► warm tier ─► hot log: entries that are not stored yet
 
-The chat's head is read first. Entries up to its seq `stored` are read from the warm tier and the
-archive, later ones from the hot log. Entries that are stored during the read stay in the log until
-it is trimmed. If the log is trimmed during the read, the head is read again.
+The chat's head is read first. Entries up to its `stored` seq are read from the warm tier and the
+archive, later ones from the hot log. If the log has been trimmed during the read, because its
+entries have been stored meanwhile, the head is read again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
 from chatserver.warm.messages.message_queries import MessageIndexes
 
 FIRST_READ: Final = 8  # messages in a chat's first read; the size doubles with each read
-_HOT_READ: Final = 100  # entries of the log read at once
+_HOT_READ: Final = 100  # log entries per read
 _ATTEMPTS_MAX: Final = 5
 
 
@@ -55,10 +55,10 @@ class ChatTiers:
 
 
 class ChatStream:
-    """The messages of one chat in a time range, in the order of the merge.
+    """One chat's messages in a time range, in merge order.
 
-    `bound` is the ts of the next message if `is_exact`. Otherwise, the next message cannot precede
-    `bound` in the order of the merge. None: no more messages.
+    If `is_exact`, `bound` is the ts of the next message. Otherwise, the next message cannot precede
+    `bound` in merge order. If `bound` is None, there are no more messages.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ChatStream:
         newest_ts: int | None,
         is_match: Callable[[Message], bool],
     ) -> None:
-        """`days` is None if they are unknown; `newest_ts` is an upper bound, None if unknown."""
+        """`days` and `newest_ts` (an upper bound) are None if unknown."""
         self.chat = chat
         self._is_match = is_match
         self._is_descending = times.is_newest_first
@@ -82,21 +82,21 @@ class ChatStream:
         self._buffer: collections.deque[Message] = collections.deque()
         self._size = FIRST_READ
         self._is_open = False
-        self._has_log = False  # entries after `_stored` are read from the log
+        self._has_log = False  # True if entries after `_stored` are read from the log
         self._reads_log = False
         self._stored = 0
-        self._seq = 0  # of the last entry read from the log
+        self._seq = 0  # seq of the last entry read from the log
         self._token: Token | None = None
         self._skip()
 
     @property
     def is_exact(self) -> bool:
-        """True if `bound` is the ts of a message that was read."""
+        """True if `bound` is the ts of a message that has already been read."""
         return bool(self._buffer)
 
     @property
     def bound(self) -> int | None:
-        """The ts of the next message, or a bound for it; None at the end. See the class."""
+        """The ts of the next message, or a bound for it; None at the end (see `ChatStream`)."""
         return self._buffer[0].ts if self._buffer else self._next
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class ChatStream:
         self._is_open = True
         head = tiers.view.heads[self.chat]
         if not head.is_open or head.stored >= head.seq:
-            return  # everything is stored, or Redis does not have the chat
+            return  # all entries are stored, or the chat is not in Redis
         self._has_log, self._stored = True, head.stored
         self._seq = head.seq + 1 if self._is_descending else head.stored
         if head.seq - head.stored > _HOT_READ:
@@ -136,7 +136,7 @@ class ChatStream:
         self._reads_log = self._is_descending or self._stored == 0
 
     async def _find_start_seq(self, log: ChatLog, head: ChatHead) -> Seq:
-        """Return the seq that precedes the time range in the log, in the merge's order."""
+        """Return the seq just before the time range in the log, in merge order."""
         assert self._next is not None
         low, high = head.stored + 1, int(head.seq)
         while low <= high:
@@ -153,7 +153,7 @@ class ChatStream:
         return Seq(low if self._is_descending else max(head.stored, high))
 
     def _skip(self) -> None:
-        """Move the next position to a day with messages, and end the stream after its range."""
+        """Move the next position to a day with messages; end the stream after its time range."""
         if self._next is None:
             return
         if not self._from <= self._next <= self._to:
@@ -210,7 +210,7 @@ class ChatStream:
     # the hot log
 
     async def _read_log(self, tiers: ChatTiers) -> int:
-        """Read the next entries of the hot log; return their number, 0 at the end of the log."""
+        """Read the next entries of the hot log. Return how many; 0 at the end of the log."""
         for _ in range(_ATTEMPTS_MAX):
             following = self._seq - 1 if self._is_descending else self._seq + 1
             if following <= self._stored or following > tiers.view.heads[self.chat].seq:
@@ -218,7 +218,7 @@ class ChatStream:
                 return 0
             entries = await self._list_log(tiers.log)
             if not entries or entries[0].seq != following:
-                await self._refresh(tiers)  # stored and trimmed during the read
+                await self._refresh(tiers)  # the entries were stored and trimmed during the read
                 if not self._reads_log:
                     return 0
                 continue
@@ -236,7 +236,7 @@ class ChatStream:
         raise Unavailable(f"chat {self.chat}: entries cannot be read now; try again")
 
     async def _list_log(self, log: ChatLog) -> Sequence[Message]:
-        """Return the next entries of the log that are not stored, in the order of the merge."""
+        """Return the next log entries that have not been stored yet, in merge order."""
         if self._is_descending:
             limit = min(_HOT_READ, self._seq - 1 - self._stored)
             entries = await log.list_before(self.chat, Seq(self._seq), limit) if limit > 0 else []
@@ -249,7 +249,7 @@ class ChatStream:
         ]
 
     def _end_log(self) -> None:
-        """End the log part: newest first, the warm tier follows; oldest first, nothing follows."""
+        """Stop reading the log. Newest first, the warm tier follows; oldest first, nothing."""
         self._reads_log = False
         if not self._is_descending:
             self._next = None

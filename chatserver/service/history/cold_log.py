@@ -6,8 +6,9 @@
 
 When an archived entry changes, its new version is an item in the warm tier until the archive worker
 has replaced the segment. The version with the higher `rev` is used. The manifest is read before and
-after the items. If it has changed, the read starts again. Otherwise, it could miss a changed entry,
-or return deleted text from a replaced segment. Segment objects are immutable, so they are cached.
+after these items. If it has changed, the read starts again; otherwise, it could miss a changed
+entry or return deleted text from a replaced segment. Segment objects never change, so they are
+cached.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ class ColdLog:
         return await self._manifests.has_top(chat)
 
     async def read(self, chat: str, first: int, last: int) -> list[Message]:
-        """Return all archived entries in ``[first, last]``, in ascending seq.
+        """Return all archived entries in ``[first, last]``, in order of seq.
 
         Guarantees:
-            Current: includes every change that reached the warm tier before the call.
+            Current: includes every change that had reached the warm tier before the call.
             Cost: three Queries, and S3 reads for segments that are not cached.
 
         Raises:
@@ -80,7 +81,7 @@ class ColdLog:
             try:
                 entries = await self._read(rows, chat, first, last)
             except (CorruptData, ConfigError) as exc:
-                # An object may have been replaced since its row was read.
+                # The object may have been replaced since its manifest row was read.
                 if attempt + 1 < ATTEMPTS_MAX and rows != await self._manifests.list_covering(
                     chat, first, last
                 ):
@@ -118,7 +119,7 @@ class ColdLog:
         + 1`.
 
         Guarantees:
-            Cost: about log2(number of segments) Queries of one item, and one S3 read.
+            Cost: about log2(number of segments) single-item Queries, and one S3 read.
 
         Raises:
             Unavailable: the entries cannot be read now.
@@ -153,7 +154,7 @@ class ColdLog:
 
         Raises:
             Unavailable: S3 does not respond.
-            CorruptData: a segment in the manifest is missing or does not match.
+            CorruptData: a segment that the manifest lists is missing or does not match it.
         """
         segment = await self._manifests.find_at(chat, ts)
         if segment is None:

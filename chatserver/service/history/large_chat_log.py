@@ -1,7 +1,7 @@
-"""Log of large chats: entries as event bodies for gateway channels, in ascending seq.
+"""Log of large chats: entries as event bodies for gateway channels, in order of seq.
 
-Expired entries have no text. All acked changes are applied (`reader_views`), so no reader
-gets deleted text.
+Expired entries have no text. All acked changes are applied (`reader_views`), so no reader gets
+deleted text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chatserver.service.history.reader_views import (
 
 
 class ChannelEntry(NamedTuple):
-    """A large-chat entry as an event body, which follows the seq in the event frame.
+    """An entry of a large chat, as an event body: the part of an event frame after the seq.
 
     If the entry changes the message at `target`, members who joined after `target` get `withheld`
     instead of `body`.
@@ -52,8 +52,7 @@ class ChannelLog:
         """Return `(large, entries)`: the large version, and the entries after `after`.
 
         The entries are rendered for all members. `large` is the chat version that made the chat
-        large; 0 if the chat is not large, None if it is not loaded. In both cases, there are no
-        entries.
+        large. If the chat is not large (0) or not loaded (None), there are no entries.
         """
         large, entries = await self._log.list_large(chat, after, limit)
         if not large or not entries:

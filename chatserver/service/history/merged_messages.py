@@ -1,4 +1,4 @@
-"""All messages that a user sent and received, sorted by time: a merge of the user's chats.
+"""All messages that a user has sent and received, sorted by time: a merge of the user's chats.
 
 ::
 
@@ -6,13 +6,13 @@
     Redis               directory, cached      hot log, warm tier, archive
 
 Nothing is stored per recipient. Each chat is a stream (`chatserver.service.history.chat_streams`).
-Its next message is known, or has a bound: the newest ts in Redis, or the last active day. Only
-streams whose bound precedes all known messages are read. A page token has the ts and chat of the
-last message, so it stays valid while messages arrive, are stored or archived.
+A stream knows its next message, or a bound for its ts: the newest ts in Redis, or the last active
+day. Only streams whose bound precedes all known messages are read. A page token has the ts and chat
+of the last message, so it stays valid while messages arrive, are stored or are archived.
 
 The list covers the user's current chats, for the periods in which the user was a member. It
-includes messages in Redis and in the archive. Messages from before the user joined are only in the
-chat's history, if the chat shows them.
+includes messages in Redis and in the archive. It omits messages from before the user joined, even
+if the chat's history shows them.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from chatserver.warm.messages.message_queries import MessageIndexes
 
 Direction = Literal["sent", "received"]
 
-READS_MAX: Final = 256  # reads of chats per page; more only to get past the first ts
-ENTRIES_MAX: Final = 2_000  # entries read per page; more only to get past the first ts
-_WAVE_MIN: Final = 4  # chats read at once; doubles while a page needs more
+READS_MAX: Final = 256  # chat reads per page, unless more are needed to get past the first ts
+ENTRIES_MAX: Final = 2_000  # entries read per page, with the same exception
+_WAVE_MIN: Final = 4  # chats read in parallel; doubles while a page needs more
 _WAVE_MAX: Final = 32
 DAYS_CACHED_MAX: Final = 20_000  # chats
 DAYS_CACHED_S: Final = 600.0
 
 
 class _Position(NamedTuple):
-    """A position in the list. Messages with the same ts are sorted by chat id."""
+    """A position in the merged list. Messages with the same ts are sorted by chat id."""
 
     ts: int
     chat: str
 
 
-_Entry = tuple[int, str, ChatStream]  # of a heap: the stream's bound, negative if newest first
+_Entry = tuple[int, str, ChatStream]  # heap entry: bound (negated if newest first), chat, stream
 
 
 class _CachedDays(NamedTuple):
@@ -68,7 +68,7 @@ class _CachedDays(NamedTuple):
 
 
 class MergedMessages:
-    """Lists a user's messages in all chats."""
+    """Lists a user's messages across all chats."""
 
     def __init__(
         self,
@@ -106,17 +106,17 @@ class MergedMessages:
         """Return a page of the messages that `user` sent and received in a time range.
 
         `reader` is the user, or None for the host application, which also sees the messages that
-        the user deleted for themselves. `start` is the previous page's `next`.
+        the user has deleted for themselves. `start` is the previous page's `next`.
 
         Guarantees:
             Only messages that the user may read now (promise P7), in their current version.
-            Includes every message acked before the call, in all tiers. Exception: if Redis lost a
-                chat, messages that were not stored are missing until the chat is loaded again.
+            Includes every message acked before the call, in all tiers. Exception: if Redis has lost
+                a chat, messages that had not been stored are missing until the chat is reloaded.
             A message sent during the call may be missing from this page and later pages.
-            The page is full while more messages exist, except after `READS_MAX` reads or
-                `ENTRIES_MAX` entries; `next` then continues.
+            The page is full while more messages exist, unless `READS_MAX` or `ENTRIES_MAX` is
+                reached; the page then ends early, with a `next`.
             Cost: per chat, a read unit per 4 KB of active days, unless cached; per chat that is
-                read, two Queries, a GetItem of membership and chat, and two Redis calls.
+                read, two Queries, a GetItem for membership and chat, and two Redis calls.
 
         Raises:
             BadRequest: the token belongs to another list.
@@ -172,13 +172,13 @@ class MergedMessages:
         return streams
 
     async def _find_days(self, chats: Collection[UserChat]) -> dict[str, ActiveDays]:
-        """Return the active days of the chats that are completely stored."""
+        """Return the active days of those chats whose entries are all stored."""
         days: dict[str, ActiveDays] = {}
         unknown: dict[str, int] = {}
         oldest_s = self._clock.monotonic() - DAYS_CACHED_S
         for chat in chats:
             if chat.stored < chat.top:
-                continue  # messages that are not stored may be on days that are not recorded
+                continue  # the days of messages that have not been stored are not recorded yet
             cached = self._cached.get(chat.chat)
             if cached is not None and cached.top == chat.top and cached.read_at_s > oldest_s:
                 days[chat.chat] = cached.days
@@ -205,8 +205,9 @@ class _Merge:
         self._tiers = tiers
         self._limit = limit
         self._is_descending = is_descending
-        # Two heaps by bound: streams to read, and streams whose next message is known (`_ready`).
-        # At the same ts, a stream is read before a known message is returned.
+        # Two heaps, ordered by bound: streams to be read (`_waiting`), and streams whose next
+        # message is known (`_ready`). If a known message has the same ts as a waiting stream's
+        # bound, the stream is read before the message is returned.
         self._waiting: list[_Entry] = [
             (self._key(stream.bound), stream.chat, stream) for stream in streams
         ]
@@ -243,7 +244,7 @@ class _Merge:
         return Page(self._items, None)
 
     def _has_next(self) -> bool:
-        """Return whether the next message of the list is known."""
+        """Return whether the list's next message is known."""
         if not self._ready:
             return False
         return not self._waiting or self._ready[0][0] < self._waiting[0][0]
@@ -267,8 +268,8 @@ class _Merge:
     async def _read_wave(self, size: int) -> None:
         """Read the streams that may have the next message, about `size` of them.
 
-        All streams with the lowest bound have to be read anyway, such as all chats that were active
-        on the same day.
+        More are read if they all share the first bound, because they must be read anyway. Example:
+        chats that were last active on the same day.
         """
         wave: list[ChatStream] = []
         first = self._waiting[0][0]
@@ -292,7 +293,7 @@ class _Merge:
             self._put(stream)
 
     def _build_token_at(self, key: int) -> Token:
-        """Return the token of a page that begins with the messages at the key's ts."""
+        """Return the token for a page that begins with the messages at the key's ts."""
         ts = -key if self._is_descending else key
         return {"ts": ts + 1 if self._is_descending else ts, "chat": ""}
 

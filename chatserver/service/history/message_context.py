@@ -1,7 +1,7 @@
 """Message context: one message by reference, and the messages before and after it.
 
-A reference has the message's seq or ts, and optionally its `mid`, which must match. A ts is first
-converted to a seq. The message is then read as a history page.
+A reference has the message's seq or ts, and optionally its `mid`, which must then match. A ts is
+first converted to a seq. The message is then read as a history page.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ContextPage:
-    """Contiguous messages as JSON, in ascending seq. `tier` is the coldest tier that was read."""
+    """Contiguous messages as JSON, in order of seq. `tier` is the coldest tier that was read."""
 
     messages: list[bytes]
     tier: Tier
@@ -67,8 +67,8 @@ class MessageContext:
         Guarantees:
             Same as `History.get_page`.
             Cost: a history page with one message. With only a ts, also a search: up to 20 Redis
-                calls for a message that is not stored yet; otherwise a GetItem, and an archive read
-                if the message is archived.
+                calls if the message has not been stored yet; otherwise a GetItem, and an archive
+                read if the message is archived.
 
         Raises:
             BadRequest: the reference has neither seq nor ts.
@@ -90,7 +90,7 @@ class MessageContext:
         older = await self._read(reader, reference, limit=limit // 2 + 1, before=seq + 1)
         self._check(older.messages[-1:], seq, reference)
         remaining = limit - len(older.messages)
-        # If the limit is reached, one message is read to check whether there are newer ones.
+        # Even if the limit has been reached, one message is read to check for newer messages.
         newer = await self._read(reader, reference, limit=max(remaining, 1), after=seq)
         messages = older.messages + newer.messages[:remaining]
         has_newer = newer.has_more or len(newer.messages) > remaining
@@ -126,7 +126,7 @@ class MessageContext:
             raise BadRequest("seq, ts: at least one of them is required")
         chat, ts = reference.chat, reference.ts
         span = await self._members.get_reader(chat, reader)
-        # The hot tier first: an entry reaches the next tier before it leaves the hot tier.
+        # Search the hot tier first: an entry reaches the next tier before it leaves the hot tier.
         seq = await self._search_unstored(chat, ts, span)
         if seq is None:
             messages = await self._messages.get_many([(chat, ts)])
@@ -138,9 +138,9 @@ class MessageContext:
         return seq
 
     async def _search_unstored(self, chat: ChatId, ts: Ts, span: Reader) -> Seq | None:
-        """Return the seq for `ts` among entries that may not be stored yet, by binary search."""
+        """Binary-search the entries that may not be stored yet; return the seq for `ts`, if any."""
         low, high = int(span.stored) + 1, int(span.head)
-        probe = low  # usually the ts is older than the first unstored entry
+        probe = low  # probe here first: usually, the ts precedes all unstored entries
         while low <= high:
             entries = await self._log.list_after(chat, Seq(probe - 1), 1)
             if not entries or entries[0].ts == ts:

@@ -7,9 +7,9 @@
        └──────────────── until the page is full ◄──────────────  hidden, deleted, expired: left out
 
 Unlike a history page, a query page has gaps: it omits deleted and unreadable messages. The most
-recent messages may be missing, because they are not stored yet. A query for one chat includes its
-archive (`chatserver.service.history.chat_query_pages`). A query across chats reads only warm-tier
-indexes, and reports the time before which archived messages are missing.
+recent messages may be missing, because they have not been stored yet. A query for one chat includes
+its archive (`chatserver.service.history.chat_query_pages`). A query across chats reads only
+warm-tier indexes, and returns the ts before which archived messages may be missing.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from chatserver.warm.messages.message_queries import MessageIndexes
 class UserMessages(NamedTuple):
     """A page of messages from all of a user's chats.
 
-    Messages sent before `archived_before` (a ts) may be missing, because they may be archived. None
-    means that no message in the time range is missing.
+    Messages sent before `archived_before` (a ts) may be missing, because they may be archived. If
+    it is None, no message in the time range is missing.
     """
 
     page: Page[Message]
@@ -47,7 +47,7 @@ class UserMessages(NamedTuple):
 
 
 class MessageQueries:
-    """Message query use cases. `reader` None is the host application, which may read all chats.
+    """Message query use cases. `reader` is None for the host application, which reads all chats.
 
     `start` is the previous page's `next`, or None for the first page.
     """
@@ -83,14 +83,15 @@ class MessageQueries:
         """Return messages that were sent to a chat in a time range.
 
         Guarantees:
-            Only messages that the reader may read (promise P7) and did not delete for themselves.
+            Only messages that the reader may read (promise P7) and has not deleted for themselves.
             Each message includes every change that was acked before the call.
             The page is full while more messages exist, within the work limit of
                 `chatserver.warm.dynamo.paging`.
-            No tier is skipped: if one does not respond, the page ends before it, or the call fails.
-            Cost: two Queries and two Redis calls. If the reader cannot read the chat from its
-                start, also a GetItem and up to 15 small reads. Archived messages: the cost of
-                `ColdLog.read` per 100 to 1,000 entries, for at most `ARCHIVED_ENTRIES_MAX` entries.
+            No tier is skipped: if a tier does not respond, the page ends before that tier's
+                messages, or the call fails.
+            Cost: two Queries and two Redis calls. If the reader may not read the chat from its
+                start, also a GetItem and up to 15 small reads. For archived messages, also one
+                `ColdLog.read` per 100 to 1,000 entries, for up to `ARCHIVED_ENTRIES_MAX` entries.
 
         Raises:
             NotFound: the chat does not exist, or the reader is not a member.
@@ -105,7 +106,7 @@ class MessageQueries:
     ) -> Page[Message]:
         """Return a chat's messages that are not deleted.
 
-        Same guarantees and errors as `list_chat`. Additional cost: a Query of an index and a
+        Same guarantees and errors as `list_chat`. Additional cost: an index Query and a
         BatchGetItem.
         """
         query = self._messages.list_active
@@ -116,8 +117,8 @@ class MessageQueries:
     ) -> Page[Message]:
         """Return a chat's messages that have files.
 
-        Same guarantees, costs and errors as `list_active`. While the index of files is incomplete,
-        the cost grows with the length of the chat.
+        Same guarantees, costs and errors as `list_active`. While the file index is incomplete, the
+        cost grows with the length of the chat.
         """
         query = self._files.list_with_files
         return await self._query_chat(query, _has_files, reader, chat, times, limit, start)
@@ -159,8 +160,8 @@ class MessageQueries:
 
         Guarantees:
             Same as `list_chat`, but without archived messages; see `UserMessages.archived_before`.
-            Cost: a Query of an index, a BatchGetItem per 50 chats and per 100 messages, two Redis
-                calls per chat on the page, and a GetItem.
+            Cost: an index Query, a BatchGetItem per 50 chats and per 100 messages, two Redis calls
+                per chat on the page, and a GetItem.
         """
         return await self._query_user("sent", reader, user, times, limit, start)
 
@@ -190,7 +191,7 @@ class MessageQueries:
             newest_first=times.is_newest_first,
             view=self._open_view(reader),
         )
-        # Read after the index, to cover messages that were archived during the query.
+        # This position is read after the index, to cover messages archived during the query.
         newest = await self._users.find(direction, user)
         if newest is None or newest < times.from_ts:
             return UserMessages(page, None)

@@ -1,7 +1,7 @@
-"""The view of one message query: the messages that its reader may see, in their current state.
+"""The view for one message query: the messages that its reader may see, in their current state.
 
-The view removes messages that are unreadable, deleted or expired, or that the reader deleted for
-themselves. It applies changes that are not stored yet.
+The view removes messages that are unreadable, deleted or expired, or that the reader has deleted
+for themselves. It applies changes that have not been stored yet.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from chatserver.service.history.reader_views import View, Views
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.messages.message_queries import MessageIndexes
 
-Place = tuple[str, int]  # chat, and ts within it
+Place = tuple[str, int]  # key of a message: chat and ts
 
 
 class ArchivedEntry(NamedTuple):
-    """Seq and ts of an archived entry, and the message if the reader may see it."""
+    """An archived entry's seq and ts, and its message if the reader may see it."""
 
     seq: int
     ts: int
@@ -58,8 +58,8 @@ class QueryView:
         self._now_s = now_s
         self._checked: set[str] = set()
         self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
-        self.spans: dict[str, Reader] = {}  # by chat that the reader may read
-        self.heads: dict[str, ChatHead] = {}  # by chat, as of `choose`
+        self.spans: dict[str, Reader] = {}  # for each chat that the reader may read
+        self.heads: dict[str, ChatHead] = {}  # for each such chat, as of `select_chats`
 
     async def select_chats(self, chats: Collection[str]) -> Collection[str]:
         """Return the chats among `chats` that the reader may read."""
@@ -92,8 +92,8 @@ class QueryView:
     async def filter_messages(self, messages: Sequence[Message]) -> list[Message | None]:
         """Return the messages as the reader sees them now; None for those that are not visible.
 
-        Every change acked before `choose` is included. If a chat has entries that are not stored
-        yet, its messages are read again from the warm tier, after the overlay.
+        Every change acked before `select_chats` is included. If a chat has entries that have not
+        been stored yet, its messages are read again from the warm tier, after the overlay.
         """
         wanted = [message for message in messages if self._is_for_reader(message)]
         seqs: dict[ChatId, list[int]] = {}
@@ -115,7 +115,7 @@ class QueryView:
     async def render_committed(
         self, chat: ChatId, entries: Sequence[Message]
     ) -> list[Message | None]:
-        """Return entries of the hot log as the reader sees them; None for those not visible."""
+        """Return entries from the hot log as the reader sees them; None for invisible ones."""
         view = (await self._open_views({chat: [entry.seq for entry in entries]}))[chat]
         return [self._render(entry, view) for entry in entries]
 

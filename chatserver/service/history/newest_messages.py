@@ -18,7 +18,7 @@ RECENT_MESSAGES = 100
 
 
 class NewestMessages:
-    """Reads a chat's newest messages, and fills gaps among them."""
+    """Reads a chat's newest messages, and fills gaps between them."""
 
     def __init__(self, messages: OlderTiers, hot: HotChatLoader, clock: Clock) -> None:
         self._messages = messages
@@ -28,13 +28,13 @@ class NewestMessages:
     async def read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
         """Return the chat's newest messages; none if they are archived and the archive is down.
 
-        Without messages, members' own messages count as unread until they mark them as read. If the
-        newest message is younger than `REF_TTL_S`, this raises instead, because a retry of that
-        message would create a duplicate.
+        Without these messages, a member's own messages count as unread until the member marks them
+        as read. If the newest message is younger than `REF_TTL_S`, the call fails instead, because
+        a retry of that message would create a duplicate.
 
         Raises:
-            Unavailable: Redis or the warm tier does not respond, or the archive does not and the
-                newest message is younger than `REF_TTL_S`.
+            Unavailable: Redis or the warm tier does not respond; or the archive does not respond,
+                and the newest message is younger than `REF_TTL_S`.
         """
         top = await self._hot.get_seq(chat)
         try:

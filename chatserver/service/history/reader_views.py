@@ -1,11 +1,11 @@
 """A reader's view of a chat's entries: changes are applied, and unreadable text is removed.
 
-Two kinds of entries lose their body, but keep their seq: messages that the reader deleted for
+Two kinds of entries lose their body, but keep their seq: messages that the reader has deleted for
 themselves, and changes to messages sent while the reader was not a member (`history: joined`).
 
 The hot log keeps entries as committed, and the warm tier applies changes later, so both may have
-outdated versions. The overlay has each change until the warm tier applies it. The overlay is
-therefore read after the log and before the warm tier, and applied to the entries of both.
+outdated versions. The overlay in Redis has each change until the warm tier has applied it. The
+overlay is therefore read after the log and before the warm tier, and applied to entries from both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def has_changes(entries: Iterable[LogEntry]) -> bool:
 
 
 def may_see_changes(span: Reader, target: int) -> bool:
-    """Return whether the reader may see edits of and reactions to message `target`."""
+    """Return whether the reader may see the edits and reactions of message `target`."""
     return target >= span.first or span.is_readable(target)
 
 
@@ -54,10 +54,10 @@ NOTHING = Reader(Seq(INT_MAX), Seq(0), periods=())
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """Changes to apply to a range of entries, and the entries hidden from the reader.
+    """Changes to apply to some entries, and the entries that are hidden from the reader.
 
-    Changes to messages outside `span` are returned without their text. `withheld` collects the seqs
-    of these messages.
+    Edits and reactions that target messages outside `span` are returned without their text.
+    `withheld` collects the seqs of these messages.
     """
 
     overlay: Mapping[int, bytes]
@@ -83,7 +83,7 @@ class View:
             newer = (
                 codec.decode_message(value) if is_whole else build_tombstone(message, int(value))
             )
-            # The warm tier was read later, and may already include the change.
+            # The warm tier was read after the overlay, so it may already include the change.
             message = newer if newer.rev > message.rev else message
         if self._is_hidden(message):
             return build_tombstone(message, message.rev)
@@ -112,7 +112,7 @@ class Views:
     async def open(
         self, reader: UserId, chat: ChatId, seqs: Sequence[int], span: Reader = ALL
     ) -> View:
-        """Return a view of the entries `seqs` for a reader who may read `span`.
+        """Return a view of the entries at `seqs` for a reader who may read `span`.
 
         Cost: two Redis calls in parallel.
         """
@@ -124,11 +124,11 @@ class Views:
     async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
         """Return the range that `reader` may read, to check the changes among `entries`.
 
-        Former members may read nothing. If earlier membership periods cannot be read, they
-        are omitted, so that new messages are not delayed.
+        Former members may read nothing. If earlier membership periods cannot be read, they are
+        omitted, so that new messages are not delayed.
 
         Guarantees:
-            Cost: one Redis call. If a change is to a message from before the reader joined, also
+            Cost: one Redis call. If a change targets a message from before the reader joined, also
                 the cost of `add_periods`.
         """
         if self._members is None:
@@ -142,7 +142,7 @@ class Views:
         return span
 
     async def is_readable(self, reader: UserId, chat: ChatId, seq: int) -> bool:
-        """Return whether a member may read the entry at `seq`; False if that cannot be checked now.
+        """Return whether a member may read the entry at `seq`; False if this cannot be checked.
 
         Raises:
             NotFound: the chat does not exist, or the reader is not a member.
@@ -169,5 +169,5 @@ class Views:
     async def list_hidden(
         self, reader: UserId, chats: Sequence[ChatId]
     ) -> dict[ChatId, HiddenSeqs]:
-        """Return the seqs of messages that the reader deleted for themselves, by chat."""
+        """Return the seqs of messages that the reader has deleted for themselves, by chat."""
         return await self._hidden.list_hidden(reader, chats)

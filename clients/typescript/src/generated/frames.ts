@@ -55,14 +55,14 @@ export interface Attachment {
   thumb?: boolean;
 }
 
-/** Renews the session with a newer token of the same user. */
+/** Renews the session with a newer token for the same user. */
 export interface Auth {
   type: "auth";
   id: number;
   token: string;
 }
 
-/** Removes a user from a group and prevents the user from rejoining. */
+/** Removes a user from a group and prevents them from rejoining. */
 export interface BanMember {
   type: "ban_member";
   id: number;
@@ -84,7 +84,7 @@ export interface BlockedUser {
   since: number;
 }
 
-/** Lists the user's blocked users, sorted by id; `after` is the previous page's `next`. */
+/** Lists the users that the user has blocked, by id; `after` is the previous page's `next`. */
 export interface Blocks {
   type: "blocks";
   id: number;
@@ -109,7 +109,7 @@ export interface Bye {
   retry_after_ms?: number;
 }
 
-/** A chat's properties. `members` are the first `MEMBERS_SHOWN_MAX` of `count`, by id. */
+/** A chat's properties. `members` lists the first `MEMBERS_SHOWN_MAX` of `count`, by id. */
 export interface ChatInfo {
   chat: string;
   kind: "companion" | "direct" | "group";
@@ -131,7 +131,7 @@ export interface ChatInfo {
   picture?: string | null;
 }
 
-/** A user's own preferences of a chat. */
+/** A user's own preferences for a chat. */
 export interface ChatPreferences {
   chat: string;
   rev?: number;
@@ -142,7 +142,7 @@ export interface ChatPreferences {
   cleared_upto?: number;
 }
 
-/** The user changed their preferences of a chat. Sent to the user's own devices. */
+/** The user changed their preferences for a chat. Sent to the user's own devices. */
 export interface ChatPreferencesSignal {
   type: "signal";
   kind: "chat_preferences";
@@ -150,7 +150,7 @@ export interface ChatPreferencesSignal {
   preferences: ChatPreferences;
 }
 
-/** An item of a chat list. `top` is the newest seq. */
+/** An item in a chat list. `top` is the chat's newest seq. */
 export interface ChatSummary {
   chat: string;
   kind: "companion" | "direct" | "group";
@@ -207,7 +207,7 @@ export interface CompanionsPage {
   next?: string | null;
 }
 
-/** Creates a group of the sender and `members`. */
+/** Creates a group with the sender and `members`. */
 export interface CreateChat {
   type: "create_chat";
   id: number;
@@ -216,7 +216,7 @@ export interface CreateChat {
   name?: string | null;
 }
 
-/** Starts a session with a companion. If one is active, the error `conflict` names its chat. */
+/** Starts a session with a companion. If one is already active, `conflict` names its chat. */
 export interface CreateSession {
   type: "create_session";
   id: number;
@@ -248,7 +248,7 @@ export interface Delete {
 }
 
 /**
- * Ends the active session with a companion. With `chat`, ends only a session with that chat.
+ * Ends the active session with a companion. With `chat`, ends it only if it is in that chat.
  */
 export interface DeleteSession {
   type: "delete_session";
@@ -258,7 +258,9 @@ export interface DeleteSession {
   forget?: boolean;
 }
 
-/** Text that a user has not sent yet. The greater `version` wins: the time of the last key. */
+/**
+ * Text that a user has not sent yet. The higher `version` (time of the last keystroke) wins.
+ */
 export interface Draft {
   text: string;
   version: number;
@@ -350,7 +352,7 @@ export interface History {
   ts?: number | null;
 }
 
-/** Response to `history`: contiguous messages in ascending seq. */
+/** Response to `history`: contiguous messages, in order of seq. */
 export interface HistoryPage {
   type: "page";
   id: number;
@@ -414,7 +416,7 @@ export interface Join {
   ref: string;
 }
 
-/** Requests the text of a companion's running response so far. */
+/** Requests the text so far of a companion's running response. */
 export interface JoinTurn {
   type: "join_turn";
   id: number;
@@ -461,7 +463,7 @@ export interface Marks {
   received?: number;
 }
 
-/** A chat entry, in events, on history pages and as `last` of a chat. */
+/** A chat entry, as sent in events, on history pages and as a chat's `last`. */
 export interface Message {
   seq: number;
   ts: number;
@@ -499,7 +501,7 @@ export interface MuteMember {
   mute_s?: number | null;
 }
 
-/** The request succeeded. `chat` or `session` is set if the request was about one. */
+/** The request succeeded. `chat` or `session` is set if the request was about either. */
 export interface Ok {
   type: "ok";
   id: number;
@@ -514,7 +516,7 @@ export interface OpenDirect {
   user: string;
 }
 
-/** Chats that the user pinned to the top of the chat list, in order. */
+/** Chats that the user has pinned to the top of the chat list, in order. */
 export interface PinnedChats {
   chats: string[];
   rev?: number;
@@ -581,7 +583,7 @@ export interface Report {
   reason?: string;
 }
 
-/** The cursor is invalid: another epoch, or ahead of the inbox. Start from this snapshot. */
+/** The cursor is from another epoch, or ahead of the inbox. Start from this snapshot. */
 export interface Reset {
   type: "reset";
   cursor: Cursor;
@@ -600,7 +602,7 @@ export interface Search {
   limit?: number;
 }
 
-/** Response to `search`. A page may have fewer results than `limit`, or none, and a `next`. */
+/** Response to `search`. A page with a `next` may have fewer results than `limit`, or none. */
 export interface SearchPage {
   type: "page";
   id: number;
@@ -609,13 +611,13 @@ export interface SearchPage {
   next?: string | null;
 }
 
-/** A message that matches. `snippet`: a part of its text, as plain text in segments. */
+/** A matching message. `snippet` is an excerpt of its text, split into plain-text segments. */
 export interface SearchResult {
   message: Message;
   snippet: Segment[];
 }
 
-/** A part of a snippet, as plain text. `hit`: it matches the query. */
+/** A part of a snippet, as plain text. `hit`: this part matches the query. */
 export interface Segment {
   text: string;
   hit?: boolean;
@@ -696,7 +698,7 @@ export interface StopTurn {
   chat: string;
 }
 
-/** All messages of the user in `chat` up to seq `upto` are in the warm tier. */
+/** All of the user's messages in `chat` up to seq `upto` are in the warm tier. */
 export interface Stored {
   type: "stored";
   chat: string;
@@ -720,7 +722,7 @@ export interface TooLong {
   large?: LargeChat[];
 }
 
-/** Response to `join_turn`. `text` covers the parts up to `index`; later parts are signals. */
+/** Response to `join_turn`. `text` covers the parts up to `index`; later ones are signals. */
 export interface Turn {
   type: "turn";
   id: number;
@@ -739,7 +741,7 @@ export interface Typing {
   on: boolean;
 }
 
-/** Lifts a user's ban from a group; the user is not added again. */
+/** Lifts a user's ban from a group, without adding the user again. */
 export interface UnbanMember {
   type: "unban_member";
   id: number;
@@ -748,7 +750,7 @@ export interface UnbanMember {
   user: string;
 }
 
-/** Removes the user's own `block`. */
+/** Removes the user's own block on another user. */
 export interface Unblock {
   type: "unblock";
   id: number;
