@@ -52,7 +52,7 @@ class WarmHistory(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page:
-    """Messages as JSON, in ascending seq."""
+    """Messages as JSON, in order of seq."""
 
     messages: list[bytes]
     tier: Tier
@@ -100,7 +100,7 @@ class History:
             Readable: only entries from periods in which the reader was a member (P7), unless the
                 chat shows its full history. This holds even if the reader leaves during the read.
             Current: includes every change that was acked before the call (promise P10, I15).
-            One epoch: a page never mixes entries that Redis lost with entries that reuse their
+            One epoch: a page never mixes entries that Redis has lost with entries that reuse their
                 seqs.
             Cost: two to four Redis calls, and one read of the older tiers if the page reaches them.
                 A page that reaches the seq at which the reader joined also costs
@@ -140,7 +140,7 @@ class History:
         limit = min(frame.limit, self._pages.items_max, period.last - after)
         if limit <= 0:
             return _NO_PAGE
-        ts = frame.ts if after == frame.after else None  # the hint is for `frame.after`
+        ts = frame.ts if after == frame.after else None  # `frame.ts` belongs to `frame.after`
         return await self._page_after(reader, chat, after, limit, ts, span)
 
     async def _read_before(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
@@ -155,7 +155,7 @@ class History:
             except Unavailable:
                 if wanted <= span.first:
                     raise
-                has_periods = False  # earlier periods are unknown; the next request gets the error
+                has_periods = False  # return this page; the request for the next one will fail
         period = span.find_period_before(wanted)
         if period is None:
             return _NO_PAGE
@@ -256,7 +256,7 @@ def _select_contiguous_up(first: int, rows: list[_Row]) -> list[_Row]:
 
 
 def _limit_bytes(rows: list[_Row], bytes_max: int) -> list[_Row]:
-    """Return the first rows that fit into `bytes_max` together, at least one."""
+    """Return the first rows that together fit into `bytes_max`, at least one."""
     size = 0
     for index, row in enumerate(rows):
         size += len(row.json)

@@ -22,7 +22,7 @@ from chatserver.protocol import codec, frames
 from chatserver.service.history.reader_views import NO_CHANGES, View, Views, has_changes
 from chatserver.service.history.service import WarmHistory
 
-OLDER_CHATS_MAX = 16  # chats of one page whose messages are read from older tiers
+OLDER_CHATS_MAX = 16  # chats per page whose messages are read from older tiers
 
 
 class EventsLost(ChatError):
@@ -63,7 +63,7 @@ class Sync:
         An empty list means that there are no later events.
 
         Raises:
-            EventsLost: the next event was trimmed from the inbox, or no tier has its message.
+            EventsLost: the next event has been trimmed from the inbox, or no tier has its message.
             Unavailable: a required tier does not respond.
         """
         entries = await self._inboxes.list_after(user, after, min(limit, self._pages.items_max))
@@ -108,7 +108,7 @@ class Sync:
         messages: Mapping[tuple[ChatId, Seq], LogEntry],
         views: Mapping[ChatId, View],
     ) -> dict[ChatId, View]:
-        """Return the views of chats with changes in `messages`, limited to the user's access."""
+        """For chats with changes in `messages`, return views limited to what the user may read."""
         if self._views is None:
             return {}
         changes: dict[ChatId, list[LogEntry]] = {}
@@ -129,7 +129,7 @@ class Sync:
         for entry in entries:
             if entry.chat is not None:
                 wanted.setdefault(entry.chat, []).append(entry.cs)
-        # An inbox holds every message of its chats, so the references of a chat are dense.
+        # An inbox refers to every message in its chats, so a chat's seqs in `entries` are dense.
         ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in wanted.items()]
         pages = await asyncio.gather(*(self._log.list_range(*seq_range) for seq_range in ranges))
         messages = {
@@ -137,8 +137,8 @@ class Sync:
             for (chat, _, _), page in zip(ranges, pages, strict=True)
             for message in page
         }
-        # A log loses its oldest entries first. A log restored from an older state may have gaps; a
-        # gap ends the page.
+        # A log loses its oldest entries first. Only a log restored from an older state may have
+        # other gaps, and these end the page.
         missing = [seq_range for seq_range in ranges if seq_range[:2] not in messages]
         if missing and self._older is not None:
             await self._add_older(user, missing[:OLDER_CHATS_MAX], messages, self._older)

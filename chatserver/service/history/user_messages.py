@@ -1,4 +1,4 @@
-"""All messages of one user in the warm and the cold tier, for data export and erasure.
+"""All of a user's messages in the warm and cold tiers, for data export and erasure.
 
 The warm tier is read first. Before an entry leaves the warm tier, it is archived and listed in the
 user's archive index.
@@ -30,7 +30,7 @@ class UserEntries(Protocol):
 
 
 class UserMessages:
-    """Reads all messages of a user."""
+    """Reads all of a user's messages."""
 
     def __init__(self, rows: UserEntries, manifests: Manifests, cold: ColdLog) -> None:
         self._rows = rows
@@ -44,7 +44,7 @@ class UserMessages:
         segment. An entry that is archived during the call may be yielded twice.
         """
         tops: dict[str, int] = {}
-        yielded: set[tuple[str, int]] = set()  # entries that are archived and in the warm tier
+        yielded: set[tuple[str, int]] = set()  # archived entries that are still in the warm tier
         async for page in self._rows.iter_entries(user):
             for entry in page:
                 if entry.chat not in tops:

@@ -22,7 +22,7 @@ from chatserver.warm.messages.store import MessageRepository
 Tier = Literal["warm", "cold"]
 
 CACHED_CHATS_MAX = 50_000  # chats whose archived position is cached
-RESTORED_CACHED_S: Final = 10.0  # cache time of the list of restored ranges
+RESTORED_CACHED_S: Final = 10.0  # how long the list of restored ranges is cached
 
 
 class _Read(NamedTuple):
@@ -55,7 +55,7 @@ class OlderTiers:
 
     async def find_head(self, chat: str) -> Message | None:
         """Return a chat's newest entry; if archived, a placeholder with the entry's seq and ts."""
-        # In this order, because an entry is archived before it leaves the warm tier.
+        # The warm tier is read first, because an entry is archived before it leaves the warm tier.
         head = await self._warm.find_head(chat)
         top = await self.get_top(chat)
         if top.seq > (head.seq if head is not None else 0):
@@ -146,7 +146,7 @@ class OlderTiers:
             if has_some:
                 return HistoryRun(
                     [], "warm"
-                )  # return the entries that were read from the other tier
+                )  # the caller returns the entries that it has already read
             raise
 
     async def _read_restored(self, chat: str, read: _Read) -> list[Message]:
@@ -172,10 +172,10 @@ class OlderTiers:
         return NOTHING_ARCHIVED if cached is None else cached.top
 
     async def get_shared_top(self, chat: str) -> ArchiveTop:
-        """Read the chat's archived position, as `get_top`.
+        """Read the chat's archived position, like `get_top`.
 
-        Cost: a read unit in a BatchGetItem that concurrent callers share, if nothing is archived;
-        else one Query.
+        Cost: if nothing is archived, a read unit in a BatchGetItem that concurrent callers share;
+        otherwise one Query.
         """
         if chat not in self._tops and not await self._cold.has_archive(chat):
             return NOTHING_ARCHIVED

@@ -14,12 +14,12 @@ from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, M
 from chatserver.protocol import codec, frames
 from chatserver.warm.chats.records import Chat
 
-UNSTORED_MAX: Final = 32  # changes in a row that are not stored yet
+UNSTORED_MAX: Final = 32  # changes of a chat that have not been stored yet
 UNSTORED_BYTES_MAX: Final = 64_000
 
 
 class ChangedMember(msgspec.Struct, array_like=True):
-    """An entry about a member: the new role, or "" if the user is no longer a member.
+    """A member's entry: the new role, or "" if the user is no longer a member.
 
     `mute` is the new mute suffix of the member's value in Redis (`chatserver.domain.moderation`):
     ":" clears it, "" leaves it unchanged. `muted_until` is the end of the mute in the chat entry.
@@ -48,7 +48,7 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     ref: str
     digest: str
     members: list[ChangedMember] = []
-    update_mid: str = ""  # of the entry about the chat itself, if there is one
+    update_mid: str = ""  # id of the entry about the chat itself, if there is one
     name: str | None = None
     body: str = ""
     transition: str = ""
@@ -71,15 +71,15 @@ def find_change(row: Chat) -> MembershipChange | None:
 
 
 def find_unstored(row: Chat) -> list[MembershipChange]:
-    """Return the changes in the chat's item whose entries may not be stored, oldest first."""
+    """Return the changes in the chat's item whose entries may be unstored, oldest first."""
     return [_make_change(row, record, record.version) for record in _decode_unstored(row)]
 
 
 def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str | None:
     """Return the item's unstored changes with `change` added; None if they exceed the limits.
 
-    Changes that are stored and checked are removed, oldest first. Otherwise, a load could find a
-    member's join but not a later leave.
+    Stored and checked changes are removed, but none before an older one. Otherwise, loading the
+    chat could find a member's join, but not their later leave.
     """
     records = [*_decode_unstored(row, head), change]
     text = _encode_unstored(records)
@@ -87,7 +87,7 @@ def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str 
 
 
 def list_unstored_from(row: Chat, first: int | None) -> str:
-    """Return the item's unstored changes from version `first` on; None removes all."""
+    """Return the item's unstored changes from version `first` on; "" if `first` is None."""
     if first is None:
         return ""
     return _encode_unstored([record for record in _decode_unstored(row) if record.version >= first])

@@ -1,9 +1,9 @@
 """Per-chat serialization of membership changes, with coalesced propagation.
 
 Only one of several changes based on the same version can be committed; the others must be retried.
-A process therefore runs the changes of a chat one at a time. Changes of different processes are
-serialized by the version in DynamoDB. One propagation includes all earlier changes, so all changes
-that arrive during a propagation share the next one.
+A process therefore runs a chat's changes one at a time. Changes from different processes are
+serialized by the chat version in DynamoDB. A propagation includes all earlier changes, so all
+changes that arrive during one propagation share the next.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from chatserver.warm.chats.records import Chat
 
 
 class _Queue:
-    """The queue of one chat. It exists while a request references it."""
+    """One chat's queue. It exists while a request references it."""
 
     __slots__ = ("__weakref__", "committing", "newest", "propagated", "propagating")
 
     def __init__(self) -> None:
         self.committing = asyncio.Lock()
         self.propagating = asyncio.Lock()
-        self.newest: Chat | None = None  # newest change in Redis
-        self.propagated = 0  # version up to which all changes are propagated
+        self.newest: Chat | None = None  # the chat's item with the newest change in Redis
+        self.propagated = 0  # version up to which all changes have been propagated
 
 
 class ChatSerializer:

@@ -1,7 +1,7 @@
 """Former members: state that is stored when members leave, and restored when they rejoin.
 
-The state consists of membership periods, messages deleted for oneself, the end of muted
-notifications, and the end of a mute by a moderator.
+The state consists of the membership periods, the messages that the member deleted for themselves,
+the time until which notifications are muted, and the end of a moderator's mute.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class FormerMembers:
     async def restore(self, chat: ChatId, users: Collection[str]) -> dict[str, FormerMember]:
         """Return the stored state of the former members among `users`, who are rejoining.
 
-        After it returns, Redis records which messages these users deleted for themselves.
+        After it returns, Redis has the list of messages that these users deleted for themselves.
 
         Guarantees:
-            No period includes entries after the user left. If the hot tier lost the entry about the
-                leave, the last period ends with the entries stored before that entry.
+            No membership period includes entries committed after the user left. If the hot tier has
+                lost the user's leave entry, the last period ends with the entries stored before it.
             Idempotent.
             Cost: a BatchGetItem. For each former member, also a Redis call or two reads of an older
                 tier.
@@ -87,15 +87,15 @@ class FormerMembers:
         head: ChangedChatHead,
         users: Collection[str] | None = None,
     ) -> None:
-        """Correct the seqs at which `users` (None: all) left, if `changes` were applied again.
+        """Correct the seqs at which `users` (None: all) left, if `changes` have been applied again.
 
-        `changes` are the changes in the chat's item. Without the correction, the period of a user
-        who rejoins would end too early.
+        `changes` are the changes in the chat's item. Without the correction, a membership period
+        would end too early if the user rejoins.
 
         Guarantees:
-            Idempotent. A seq is stored only if the chat has the entry at that seq.
-            Cost: nothing unless the chat was loaded since the change; then two reads of the log,
-                and one UpdateItem for each user who left.
+            Idempotent. A seq is stored only if the chat has the leave entry at that seq.
+            Cost: nothing unless the chat has been loaded since the change; then two log reads and
+                one UpdateItem for each user who left.
 
         Raises:
             Unavailable: a required tier does not respond.
@@ -138,5 +138,5 @@ class FormerMembers:
 
 
 def _is_leave(entry: ChangeEntry) -> bool:
-    """Return whether the entry ends a membership. A user who is banned may not be a member."""
+    """Return whether the entry ends a membership; the ban of a non-member does not."""
     return bool(entry.user) and not entry.role and not entry.is_new

@@ -1,4 +1,4 @@
-"""Interface for the picture files of groups."""
+"""Interface for group picture files."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from chatserver.errors import BadRequest
 
 
 class GroupPictures(Protocol):
-    """Retains the picture files of groups; the `group_pictures` feature implements this."""
+    """Retains group picture files; the `group_pictures` feature implements this."""
 
     async def claim(self, user: UserId, chat: ChatId, file: str) -> None:
-        """Retain a picture that `user` uploaded while it is the picture of `chat`.
+        """Retain a picture uploaded by `user`, as long as it is the picture of `chat`.
 
         Guarantees:
             Idempotent.
 
         Raises:
             NotFound: the user has no such picture.
-            Conflict: the picture is not uploaded yet.
+            Conflict: the picture has not been uploaded yet.
             BadRequest: the file is not a picture, or this server does not support pictures.
         """
 

@@ -25,7 +25,7 @@ from chatserver.protocol import codec, frames
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.invitations import InvitationRows
 
-PENDING_MAX = 100  # invitations of one user; the oldest is replaced
+PENDING_MAX = 100  # invitations per user; a further one replaces the oldest
 LIFETIME_S = 30 * 86_400
 FROM_ONE_MAX = 5  # pending and declined invitations from one inviter, per invited user
 IN_FLIGHT_MAX = 16  # users invited concurrently by one request
@@ -84,7 +84,7 @@ class Invitations:
         The host application (`is_host`) may add everyone.
 
         Guarantees:
-            Cost: a BatchGetItem of two tables per 100 users. For users who neither follow nor trust
+            Cost: a BatchGetItem on two tables per 100 users. For users who neither follow nor trust
                 the inviter, also one Redis call each and a BatchGetItem per 100 users.
         """
         if is_host or self._policy == "never" or not users:
@@ -102,13 +102,15 @@ class Invitations:
 
         Guarantees:
             Cost: one Redis call per partition. A user's groups are counted in DynamoDB once a day,
-                and at each join of a user who has reached the limit.
+                and whenever a user who has reached the limit joins a group.
 
         Raises:
-            BadRequest: a user is in `chats.per_user_max` groups; the message names the user.
+            BadRequest: a user is already in `chats.per_user_max` groups; the message names the
+                user.
         """
         uncounted = list(await self._quotas.consume(users))
-        # In batches: if the request times out, a retry continues after the completed batches.
+        # Groups are counted in batches of users, so that a retry after a timeout continues after
+        # the completed batches.
         for start in range(0, len(uncounted), IN_FLIGHT_MAX):
             await self._count_groups(uncounted[start : start + IN_FLIGHT_MAX])
 
@@ -129,7 +131,7 @@ class Invitations:
         """Check that the user may have one more direct chat.
 
         Raises:
-            BadRequest: the user has `chats.per_user_max` direct chats.
+            BadRequest: the user already has `chats.per_user_max` direct chats.
         """
         if await self._count_chats(user, "direct") >= self._chats_max:
             raise BadRequest(
@@ -171,8 +173,8 @@ class Invitations:
                 the maximum number of invitations, the oldest is replaced.
 
         Raises:
-            TooLarge: a user has the maximum number of invitations from the inviter; the message
-                names the user.
+            TooLarge: a user has `FROM_ONE_MAX` invitations from the inviter; the message names the
+                user.
         """
         await map_concurrently(
             functools.partial(self._invite_one, inviter, chat, name, role),
@@ -195,7 +197,7 @@ class Invitations:
             return
         if sum(pending.inviter == inviter for pending in existing) >= FROM_ONE_MAX:
             raise TooLarge(
-                f"{user} has {FROM_ONE_MAX} pending invitations from you; wait for an answer"
+                f"{user} has {FROM_ONE_MAX} pending invitations from you; wait for a response"
             )
         if len(existing) >= self._pending_max:
             oldest = min(existing, key=lambda pending: pending.created_ms)

@@ -1,8 +1,8 @@
 """Recovery of membership changes whose entries Redis has lost.
 
 A committed change is final: its entries must be in the history exactly once (decision 0011). The
-chat's item has each change until its entries are stored. When the chat is loaded, each entry is in
-Redis, in the warm tier, or lost. Lost entries are created again, after the stored entries.
+chat's item keeps each change until the change's entries are stored. When the chat is loaded, each
+entry is in Redis, in the warm tier, or lost. Lost entries are created again, after the stored ones.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PAGE = 200
 
 
 class ChangesToLoad(NamedTuple):
-    """Changes to apply when a chat is loaded, and the seqs of stored changes.
+    """Changes to apply when a chat is loaded, and the seqs of the changes that are not lost.
 
-    `places` maps the version of a change to its first seq. `joined` maps members to their joined
-    seq.
+    `places` maps a change's version to its first seq. `joined` maps members to the seq at which
+    they joined.
     """
 
     changes: list[MembershipChange]
@@ -42,17 +42,17 @@ class LostChanges:
         self._hot = hot
 
     async def find(self, row: Chat, newest: Sequence[frames.Message]) -> ChangesToLoad:
-        """Return the changes to apply when the chat is loaded. `newest` are its newest messages.
+        """Return the changes to apply when a chat is loaded; `newest` has its newest messages.
 
         Guarantees:
             Cost: nothing if all changes are stored. Otherwise one Redis call; if `newest` does not
-                include the oldest change, also reads of the messages since then.
+                reach back to the oldest change, also reads of the messages since that change.
         """
         pending = find_change_to_load(row)
         changes = find_unstored(row)
         large = row.large
         if pending is not None and pending.transition:
-            # Lost changes precede the transition of the pending change.
+            # Lost changes precede the pending transition, so they get the chat's size before it.
             large = 0 if pending.transition == "up" else row.version
         seqs = await self._find_entries(ChatId(row.chat), changes, newest)
         lost: list[MembershipChange] = []
@@ -103,7 +103,7 @@ class LostChanges:
 def _without_superseded(
     change: MembershipChange, changes: Sequence[MembershipChange], seqs: Mapping[str, Seq]
 ) -> MembershipChange:
-    """Return a lost change without the users whom a later, stored change affects."""
+    """Return a lost change without the users that a later, stored change also affects."""
     users = {
         entry.user
         for later in changes

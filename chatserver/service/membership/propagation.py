@@ -43,7 +43,7 @@ from chatserver.warm.chats.records import Chat
 log = structlog.get_logger()
 
 LOADS_MAX = 3
-ROUNDS_MAX = 5  # a round repeats if entries are committed during a large-chat transition
+ROUNDS_MAX = 5  # another round is needed if a large-chat transition was in progress
 _CHAT_KEY: Final = UserId("+")  # used instead of a user in notifications about the chat itself
 
 
@@ -76,7 +76,7 @@ class MembershipPropagation:
     async def finish(self, chat: ChatId) -> bool:
         """Complete a chat's interrupted change, if there is one.
 
-        Return False if its entries are not stored yet; the caller must call again later.
+        Return False if its entries have not been stored yet; the caller must call again later.
 
         Raises:
             NotFound: the chat does not exist.
@@ -84,7 +84,7 @@ class MembershipPropagation:
         """
         record = await self._memberships.get_chat(chat)
         if record.kind != "group":
-            # Only the write policy of such a chat changes.
+            # In a chat that is not a group, only the write policy changes.
             await self.apply_write_policy(record)
             if record.ended_ms is not None:
                 await self._notify_ended(record)
@@ -96,8 +96,8 @@ class MembershipPropagation:
     async def _drop_stored(self, record: Chat) -> bool:
         """Remove stored changes from the chat's item; return True if none is left.
 
-        If a change was applied again, its seqs have changed. The seqs at which members joined and
-        left are then corrected in the `directory` table first.
+        If a change has been applied again, its seqs have changed. In this case, the seqs at which
+        members joined and left are first corrected in the `directory` table.
         """
         changes = find_unstored(record)
         if not changes:
@@ -108,7 +108,7 @@ class MembershipPropagation:
         if head is None:
             return False
         await self._former_members.correct_periods(chat, changes, head)
-        # Oldest first; see `change_records.add_unstored`.
+        # No change is removed before an older one; see `change_records.add_unstored`.
         first_unstored = next(
             (change.version for change in changes if not head.is_stored(change)), None
         )
@@ -122,7 +122,7 @@ class MembershipPropagation:
     # Redis: membership and write policy
 
     async def apply(self, record: Chat) -> None:
-        """Apply the change in the chat's item, if any, to Redis; store its joined and left seqs.
+        """Apply the change in the chat's item, if any, to Redis; store its join and leave seqs.
 
         Guarantees:
             After it returns, no commit uses the previous membership (promise P7), and the
@@ -142,7 +142,7 @@ class MembershipPropagation:
             await self.apply_write_policy(record)
 
     async def _apply_to_redis(self, change: MembershipChange) -> Seq:
-        """Apply a change to Redis; return its first seq, or 0 if a later change was applied."""
+        """Apply a change to Redis; return its first seq, or 0 if Redis has a later change."""
         for _ in range(LOADS_MAX):
             first = await self._hot_membership.apply(change)
             if first is not None:
@@ -188,9 +188,9 @@ class MembershipPropagation:
         raise _make_load_error(chat)
 
     async def get_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead:
-        """Return the chat's head and last changes; load the chat into Redis if needed.
+        """Return the chat's head and latest changes; load the chat into Redis if needed.
 
-        `joined` in the result has the members among `users`.
+        The result's `joined` has only members among `users`.
 
         Raises:
             Unavailable: Redis does not respond, or the chat cannot be loaded.
@@ -205,9 +205,9 @@ class MembershipPropagation:
     # inboxes
 
     async def deliver_leaves(self, record: Chat, users: Collection[UserId]) -> None:
-        """Complete the pending deliveries to the users among `users` who left, before they rejoin.
+        """Complete the pending deliveries to those of `users` who have left, before they rejoin.
 
-        Otherwise, deliveries after the rejoin would skip the entries up to the leave.
+        Otherwise, deliveries after they rejoin would skip the entries up to their leave entry.
 
         Raises:
             Unavailable: the delivery is incomplete.
@@ -228,25 +228,27 @@ class MembershipPropagation:
     async def deliver(self, record: Chat) -> None:
         """Deliver the chat's entries to all inboxes, and list the chat for new members.
 
-        If the chat became large or small, each inbox gets the entries before the transition, the
-        transition, and the later entries, in this order. Every device thus switches between inbox
-        and log without a gap or a duplicate (promise P4).
+        If the chat has become large or small, each inbox gets the entries before the transition,
+        the transition, and the later entries, in this order. Every device thus switches between
+        inbox and log without a gap or a duplicate (promise P4).
 
         Raises:
             Unavailable: the delivery is incomplete.
         """
         chat = ChatId(record.chat)
         for _ in range(ROUNDS_MAX):
-            # Read together, so that no delivery goes beyond a transition that was not read.
+            # Audience and notices are read together, so that no delivery passes a transition
+            # whose notice has not been read.
             audience, notices = await self._audiences.get_with_notices(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
-            # Before the fan-out is marked as done: after that, a notice must not be sent again.
+            # The notices are deleted before the fan-out is marked as done, because they must not be
+            # sent again after that.
             await self._hot_membership.delete_notices(chat, notices)
             await self._mark_delivered(audience)
             if not audience.is_in_transition:
                 break
-            # This process also delivers what other processes committed during the transition.
+            # Another round delivers what other processes have committed during the transition.
         if record.change is not None:
             await self._memberships.clear_change(chat, record.version)
 
@@ -302,7 +304,7 @@ class MembershipPropagation:
         # While the chat was large, its entries were not delivered through inboxes.
         await self._deliver_spans(audience, user, notice.after, notice.seq)
         if notice.is_large:
-            # The entry about the leave is the last one, and is delivered through the inbox.
+            # The user's last entry, about the leave itself, is delivered through the inbox.
             entry = (user, Seq(notice.seq - 1), audience.chat, b"%d" % notice.seq)
             await self._append_size_events(audience, notice.version, [entry], is_large=False)
 
@@ -358,7 +360,7 @@ class MembershipPropagation:
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
             self._devices.notify_channel_seq(chat, head, gateways)
-        # The notifications above are written to the same connection first, in this tick.
+        # Let this tick write the notifications to the connection before the call below.
         await asyncio.sleep(0)
         await self._undelivered.finish([(chat, head)])
 
@@ -368,7 +370,7 @@ class MembershipPropagation:
         chat = ChatId(record.chat)
         body = codec.encode_chat_event_body(await self.describe(chat))
         places = await self._inboxes.append_event(users, chat, body, is_listed=True)
-        # Returning members have the chat listed, but must still be notified.
+        # The chat may still be in the lists of returning members, but they must be notified.
         returning = [place.user for place in places if not place.appended]
         if returning:
             places += await self._inboxes.append_marks(

@@ -9,16 +9,16 @@ stores, so a change has ordered steps, and another process completes an interrup
 1. A marker in Redis records that a change may be in progress. If it is not removed in time,
    worker `repair` completes the change.
 2. The transaction checks the version of the items that the change is based on. After it commits,
-   the change is final. The chat's item has the content of the change until (5).
+   the change is final. The chat's item keeps the content of the change until (5).
 3. `change_members.lua` updates membership, write policy and entries together. This happens before
    the caller receives ``ok``: no later commit uses the previous membership (promise P7).
-4. Members get the entries by the regular fan-out. Members who left get entries up to the one about
-   their leave. New members get the chat in their list.
+4. Members get the entries through the regular fan-out. Members who have left get the entries up to
+   the one about their leave. New members get the chat in their list.
 5. The change is deleted from the item, and the marker is removed. Until the entries are stored, the
    item keeps a copy for `chatserver.service.membership.membership_recovery`.
 
 If a process dies between (2) and (3), it has not reported success. The change is in the item and is
-completed by the next change of the chat, a retry of the request, a load of the chat into an empty
+completed by the next change to the chat, a retry of the request, loading the chat into an empty
 Redis, or worker `repair`. Redis is therefore never more than one change behind.
 """
 
@@ -75,11 +75,11 @@ WAIT_S_MAX: Final = 0.2
 
 
 class _DoneByFormerMember(Exception):
-    """The request is already completed, and its sender is no longer a member."""
+    """The request has already been completed, and its sender is no longer a member."""
 
 
 class _Request(NamedTuple):
-    """A request to change a group. `strangers` are users to invite instead of adding."""
+    """A request to change a group. `strangers` are the users to invite rather than add."""
 
     chat: ChatId
     actor: UserId
@@ -140,22 +140,23 @@ class Membership:
     ) -> frames.ChatInfo:
         """Apply a member's request, and return the new state of the chat.
 
-        `is_host`: the host application sends the request on behalf of `actor`. Users to whom the
-        actor is a stranger are only invited (`chatserver.service.membership.invitations`).
+        `is_host`: the host application sends the request on behalf of `actor`. Otherwise, users for
+        whom the actor is a stranger are invited instead of added
+        (`chatserver.service.membership.invitations`).
 
         Guarantees:
             Idempotent: by (chat, sender, ref), as long as message references are kept. A request
                 that changes nothing succeeds. A former member's retry succeeds, but returns no
                 members or name.
-            After it returns, no message of a removed member is committed (promise P7).
-            Concurrency: several processes may change the chat at once; within a process, changes
-                of a chat run one at a time.
+            After it returns, no message from a removed member is committed (promise P7).
+            Concurrency: several processes may change the chat at once; within a process, a chat's
+                changes run one at a time.
 
         Raises:
             NotFound: the chat does not exist, the actor is not a member, or a user does not exist.
             Forbidden: the actor's role does not allow the change.
             BadRequest: the chat is a direct chat, or a limit is reached.
-            Conflict: `ref` was already used for a different request.
+            Conflict: `ref` has already been used for a different request.
             Unavailable: the change may have been made.
         """
         chat = ChatId(frame.chat)
@@ -204,7 +205,7 @@ class Membership:
     async def _find_invitation(
         self, chat: ChatId, actor: UserId, frame: frames.AcceptInvitation, digest: str
     ) -> Invitation | None:
-        """Return the user's invitation; None if it was already accepted. Raises NotFound."""
+        """Return the user's invitation; None if already accepted. Raises NotFound."""
         if self._invitations is None:
             raise NotFound(rules.NOT_A_MEMBER)
         try:
@@ -230,7 +231,7 @@ class Membership:
             users.add(request.invitation.inviter)
         for attempt in range(ATTEMPTS_MAX):
             record, members = await self._read(chat, users)
-            # The last change is applied before the next, so Redis is at most one change behind.
+            # Apply the previous change first, so that Redis is never more than one change behind.
             await self._propagation.apply(record)
             if await self._is_done(chat, actor, frame, request.digest):
                 if actor not in members and not isinstance(frame, frames.Leave):
@@ -259,7 +260,7 @@ class Membership:
     async def _is_done(
         self, chat: ChatId, actor: UserId, frame: frames.AnyChange, digest: str
     ) -> bool:
-        """Return whether this request was already completed; load the chat if needed."""
+        """Return whether this request has already been completed; load the chat if needed."""
         reference = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
         if not reference.is_open:
             # Redis lost the references; loading the chat restores them.
@@ -281,7 +282,7 @@ class Membership:
         chat, actor, frame = request.chat, request.actor, request.frame
         roles: dict[UserId, Role] = {UserId(user): member.role for user, member in members.items()}
         if isinstance(frame, frames.Leave) and roles.get(actor) == "owner":
-            # All members, ordered by join time: one of them becomes the owner.
+            # Another member becomes the owner, so all members are needed, ordered by join time.
             all_members = await self._memberships.list_seniority(chat)
             roles = {UserId(user): role for user, role in all_members}
         banned: set[UserId] = set()
@@ -295,7 +296,7 @@ class Membership:
         )
 
     async def _plan(self, request: _Request, group: Group) -> Changes:
-        """Return the new role of each affected user; None removes the user."""
+        """Return each affected user's new role; None removes the user."""
         actor, frame = request.actor, request.frame
         match frame:
             case frames.Invite():
@@ -353,14 +354,14 @@ class Membership:
     async def _commit(
         self, request: _Request, state: _State, changes: Changes
     ) -> _Committed | None:
-        """Write a planned change to DynamoDB and Redis; None if another change came first."""
+        """Write a planned change to DynamoDB and Redis; return None if it must be planned again."""
         chat, frame = request.chat, request.frame
         record, members, group = state
         if any(role and user not in group.roles for user, role in changes.items()):
             await self._propagation.deliver_leaves(record, changes)
         marker = await self._hot_membership.begin(chat, MARKER_TTL_S)
         head = await self._propagation.get_head(chat, list(changes))
-        # The lowest possible seq of the first entry; the script returns the exact one.
+        # This is the lowest possible seq of the first entry; the script returns the actual one.
         first = Seq(head.seq + 1)
         added: dict[str, tuple[Role, int]] = {
             user: (role, first + index)
@@ -390,14 +391,15 @@ class Membership:
         for index, entry in enumerate(change.members):
             if entry.user in removed:
                 member = members[entry.user]
-                # If Redis lost the join and applied it again, the table may have the old seq.
+                # If Redis has lost and reapplied the join, the table may have the old seq.
                 joined = head.joined.get(UserId(entry.user), member.joined)
                 former[entry.user] = make_former_member(
                     member, joined, first + index, entry.mid, head.stored
                 )
         unstored = add_unstored(record, change, head)
         written = None
-        # None: the item is full, and the change must wait until earlier changes are stored.
+        # If `unstored` is None, the item is full: this change must wait until earlier changes are
+        # stored.
         if unstored is not None:
             written = await self._memberships.commit(
                 record,
@@ -431,8 +433,7 @@ class Membership:
     def _find_transition(self, record: Chat, count: int) -> tuple[int, str]:
         """Return `(large, transition)` for a group that has `count` members after the change.
 
-        `large` is the version since which the chat is large, or 0. `transition` is "up", "down" or
-        "".
+        `large` is the version that made the chat large, or 0. `transition` is "up", "down" or "".
         """
         was_large = record.large > 0
         if not is_large_after(count, self._fanout_members_max, was_large=was_large):

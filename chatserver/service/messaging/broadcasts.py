@@ -21,17 +21,17 @@ from chatserver.hot.bus.job_progress import Jobs, Progress, State
 log = structlog.get_logger()
 
 USERS_MAX = 1_000
-JOBS_MAX = 4  # concurrent jobs of one process
+JOBS_MAX = 4  # concurrent jobs per process
 IN_FLIGHT_MAX = 8
 RECORD_EVERY = 25  # users
 ATTEMPTS_MAX = 4
 
-# Delivers a text to a user, once per reference.
+# Sends a message with this body to a user, once per reference.
 Deliver = Callable[[UserId, Ref, str], Awaitable[None]]
 
 
 class Broadcasts:
-    """Broadcast use case of one process."""
+    """Broadcast use case. One instance per process."""
 
     def __init__(self, jobs: Jobs, deliver: Deliver) -> None:
         self._jobs = jobs
@@ -45,8 +45,8 @@ class Broadcasts:
             Idempotent while the progress is stored (a week): each user gets the message once.
 
         Raises:
-            Overloaded: too many broadcasts run in this process.
-            Unavailable: the broadcast was not started.
+            Overloaded: too many broadcasts are running in this process.
+            Unavailable: the broadcast has not been started.
         """
         job = job_name(requester, ref)
         recipients = list(dict.fromkeys(users))
@@ -57,7 +57,7 @@ class Broadcasts:
         if job not in self._running:
             if len(self._running) >= JOBS_MAX:
                 raise Overloaded(
-                    "this server runs too many broadcasts; try again later", retry_after_ms=5000
+                    "too many broadcasts are running; try again later", retry_after_ms=5000
                 )
             task = asyncio.create_task(self._run(job, recipients, body), name=f"broadcast-{job}")
             self._running[job] = task
@@ -72,7 +72,7 @@ class Broadcasts:
         return progress
 
     async def stop(self) -> None:
-        """Stop running broadcasts. A retry of a broadcast's request resumes it."""
+        """Stop all running broadcasts. A retry of the request resumes its broadcast."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -111,7 +111,7 @@ class Broadcasts:
 
 
 def job_name(requester: str, ref: str) -> str:
-    """Return the job name of the requester's broadcast with this `ref`."""
+    """Return the job name for the requester's broadcast with this `ref`."""
     return f"b-{digest(f'{requester}#{ref}')}"
 
 

@@ -1,4 +1,4 @@
-"""Listing of direct chats: both users see the chat from the first message on."""
+"""Adding direct chats to chat lists: both users see the chat from its first message on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Recovery of message changes that are stored but not applied to their messages.
 
 The persist worker first stores an edit, deletion or reaction, and then changes the message
-(`workers.persist.batch_writer`). If Redis loses data between the two steps, the second one is
-missing. Loading the chat then completes it.
+(`workers.persist.batch_writer`). If Redis loses data between the two steps, the second one does not
+run. Loading the chat then completes the change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UnappliedChanges:
 
         Guarantees:
             Idempotent.
-            Cost: nothing for changes made in `epoch`. For earlier ones, one read per changed
+            Cost: nothing for changes made in `epoch`. For earlier changes, one read per changed
                 message that is not among `newest`.
 
         Raises:
@@ -80,7 +80,8 @@ class UnappliedChanges:
             if changed == message:
                 continue
             if entry.kind != "reaction" and message.edited_seq:
-                # Blank first: a retry skips entries whose change is already applied.
+                # Clear the previous edit's text first: once this change has been applied, a retry
+                # would skip it.
                 await self._changes.clear_edit(chat, message.edited_ts, entry.seq)
                 if edit := by_seq.get(message.edited_seq):
                     by_seq[edit.seq] = build_tombstone(edit, entry.seq)

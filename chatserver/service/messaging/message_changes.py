@@ -105,7 +105,7 @@ class MessageChangeService:
             BadRequest, TooLarge: the text or emoji is not allowed, or a limit is reached.
             NotFound: the chat or message does not exist, or the user is not a member.
             Forbidden: the user may not change this message.
-            Conflict: the message is deleted, or `ref` was already used for another request.
+            Conflict: the message is deleted, or `ref` has already been used for another request.
             Unavailable: a tier does not respond; retry with the same `ref`.
         """
         match frame:
@@ -181,7 +181,7 @@ class MessageChangeService:
         target = change.target
         messages = (await self._warm.read_run(change.chat, target + 1, None, 1, None)).messages
         if not messages or messages[-1].seq != target:
-            # Every message up to the head is in some tier, unless it was permanently deleted.
+            # Every message up to the head is in some tier, unless it has been permanently deleted.
             raise NotFound(NO_MESSAGE)
         return codec.encode(messages[-1])
 
@@ -222,7 +222,7 @@ def _refuse(outcome: Outcome, kind: str) -> NoReturn:
         case Outcome.DELETED:
             raise Conflict("seq: the message is deleted")
         case Outcome.REACTIONS_FULL:
-            raise TooLarge(f"seq: a message has at most {REACTIONS_MAX:,} reactions")
+            raise TooLarge(f"seq: a message can have at most {REACTIONS_MAX:,} reactions")
         case Outcome.NO_MESSAGE:
             raise NotFound(NO_MESSAGE)
         case _:

@@ -7,7 +7,7 @@
                   └─┴ read it in the warm tier, retry                      ▼ workers.persist.worker
 
 All devices and tiers apply the deletion like any other; worker `repair` does the fan-out. The
-deletion's `ref` is derived from the message's seq, so a repeated erasure has no effect.
+deletion's `ref` is derived from the message's seq, so erasing a message again has no effect.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
       │ chat not loaded: load it, queue drafts        └─► push to devices, or fan out first
 
 After a commit, the message is in every inbox (`on_committed`), or only in the chat's log
-(`on_undelivered`). In the second case, this process delivers it to the inboxes. If the process dies
-first, worker `repair` does.
+(`on_undelivered`). In the second case, this process delivers it to the inboxes; if the process dies
+first, worker `repair` delivers it.
 
 `send` awaits the outcome. `submit` reports the outcome by callback, without a task per message.
 """
@@ -63,7 +63,7 @@ log = structlog.get_logger()
 
 WAITING_MAX = 20_000
 LOADS_MAX = 3
-LOAD_S_MAX = 6.0  # time to load a chat; then sends to it get `unavailable`
+LOAD_S_MAX = 6.0  # if loading a chat takes longer, sends to it fail with `unavailable`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Messaging:
             BadRequest, TooLarge: the body is not allowed.
             NotFound: the chat does not exist, or the sender is not a member.
             Forbidden, RateLimited: the sender may not write to the chat, or must wait (slow mode).
-            Conflict: `ref` was already used for another message.
+            Conflict: `ref` has already been used for another message.
             Overloaded: too many messages are waiting; the message was not accepted.
             Unavailable: the outcome is unknown; retry with the same `ref`.
         """
@@ -236,7 +236,8 @@ class Messaging:
             sender,
             ref,
             mid,
-            # Of the sender's input: a retry has the same digest even if a webhook changed the body.
+            # The digest of the sender's input: a retry has the same one, even if a webhook has
+            # changed the body.
             compute_digest(
                 frame.kind,
                 body if original_body is None else original_body,
@@ -305,10 +306,10 @@ class Messaging:
             raise Overloaded("too many messages are waiting for chats to load; slow down")
         self._waiting_count += 1
         waiting = self._waiting.setdefault(draft.chat, [])
-        # Sorted by number: the commit may return an earlier draft after later ones.
+        # Drafts are sorted by number, because the commit may return a draft after later ones.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
-            # Messages of the host application count against no user.
+            # Messages from the host application are charged to no user.
             payer = "" if draft.is_system else draft.sender
             self.spawn(self._load(draft.chat, payer), f"load-{draft.chat}")
 
@@ -328,7 +329,7 @@ class Messaging:
             error = Unavailable("the server is stopping; try again")
             raise
         finally:
-            # Always: a draft without a response would block its sender and all later drafts.
+            # Always resume: a draft without a response would block its sender and all later drafts.
             self._resume(chat, audience, error)
 
     def _resume(self, chat: ChatId, audience: Audience | None, error: ChatError) -> None:
@@ -365,7 +366,7 @@ class Messaging:
         body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
         self._devices.push(audience.inline_users, epoch, places, body)
         if places.remote_gateways is not None:
-            # Sent after the records of this tick, on the same connection.
+            # This is sent after this tick's records, on the same connection.
             self._undelivered.finish_soon(draft.chat, seq)
 
     def on_published(
@@ -409,7 +410,7 @@ class Messaging:
         """Send the earlier ack if the draft is a retry of the same message, otherwise Conflict."""
         self._trace_refused(draft, "known")
         seq, ts, mid, digest = parse_place(place)
-        # An empty digest matches: the text was deleted or changed, so it cannot be compared.
+        # An empty digest matches: the text has been deleted or changed, and cannot be compared.
         if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.changed_digest)):
             error = Conflict("ref: already used for another message")
             draft.listener.on_refused(draft, error)
@@ -447,10 +448,11 @@ class Messaging:
                 upto = pending[-1]
                 pending.clear()
                 traced = self._traced_fan_outs.pop(chat, ())
-                # Read after these commits, so `done` includes the deliveries of later commits.
+                # The audience is read after these commits, so that its `done` includes what later
+                # commits have delivered.
                 audience = await self._audiences.get_fresh(chat)
                 failpoint("send.before_deliver")
-                # If Redis lost the entries in a restart, there is nothing to deliver.
+                # If Redis has lost the entries in a restart, there is nothing to deliver.
                 upto = min(upto, audience.top)
                 if audience.is_in_transition:
                     continue  # the process that propagates the transition delivers these entries
@@ -483,8 +485,8 @@ async def deliver_to_all(
 ) -> None:
     """Deliver the chat's entries up to `upto` to the inboxes, except large-chat entries.
 
-    `audience` must be read after `upto` was committed. Entries up to `audience.done` are already
-    delivered.
+    `audience` must have been read after `upto` was committed. Entries up to `audience.done` have
+    already been delivered.
 
     Guarantees:
         Idempotent: no entry is delivered twice, and only users with new entries are notified.

@@ -25,11 +25,11 @@ class _Wait:
     timer: asyncio.TimerHandle
 
 
-STORED_TIMEOUT_S = 6.0  # maximum time that such an ack waits for DynamoDB
+STORED_TIMEOUT_S = 6.0  # maximum time that an ack waits for DynamoDB
 
 
 class StoredWaits:
-    """Runs a callback when a message is in the warm tier, or after a timeout.
+    """Runs a callback when a message has reached the warm tier, or after a timeout.
 
     Bounded: at most `WAITS_MAX` sends wait.
     """
@@ -68,11 +68,11 @@ class StoredWaits:
         return True
 
     async def wait(self, chat: ChatId, seq: Seq) -> None:
-        """Wait until message `seq` is in the warm tier.
+        """Wait until message `seq` has reached the warm tier.
 
         Raises:
             Overloaded: too many sends are waiting.
-            Unavailable: the message was not stored within the timeout, or Redis lost data.
+            Unavailable: the message was not stored within the timeout, or Redis has lost data.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -102,17 +102,17 @@ class StoredWaits:
             wait.on_stored()
 
     def expire_all(self) -> None:
-        """Time out all waits after an epoch change: other messages may now have these seqs."""
+        """Time out all waits, after an epoch change: other messages may now have their seqs."""
         waits, self._waits, self._count = self._waits, {}, 0
         for wait in itertools.chain.from_iterable(waits.values()):
             wait.timer.cancel()
             wait.on_timeout()
 
     async def run(self, log: ChatLog) -> None:
-        """Poll the stored seqs of chats with waiting sends, until cancelled.
+        """Until cancelled, poll the stored seqs of chats in which sends are waiting.
 
-        Polling covers lost notifications from the worker, retries on another gateway, and processes
-        without a gateway stream.
+        Polling is needed if a notification from the worker is lost, if a send is retried on another
+        gateway, and in processes without a gateway stream.
         """
         while True:
             if not self._waits:

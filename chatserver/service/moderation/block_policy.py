@@ -1,4 +1,4 @@
-"""Block policy: checks whether one of two users blocks the other."""
+"""Block policy: checks whether one of two users has blocked the other."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class BlockPolicy:
         self._rows = rows
 
     async def require_unblocked(self, user: UserId, others: Collection[UserId]) -> None:
-        """Check that `user` and `others` do not block each other.
+        """Check that there is no block between `user` and any of `others`.
 
         Raises:
-            Forbidden: there is a block. The message names the other user, not who blocks whom.
+            Forbidden: there is a block. The message names the other user, but not who blocked whom.
         """
         blocked = await self._rows.find_blocked(user, list(others))
         if blocked:
             raise Forbidden(f"{min(blocked)}: you cannot interact with this user")
 
     async def find_blocked(self, user: UserId, others: Collection[UserId]) -> set[str]:
-        """Return the users among `others` who block the user or are blocked by the user."""
+        """Return the users among `others` who have blocked `user` or whom `user` has blocked."""
         return await self._rows.find_blocked(user, list(others))
 
     async def is_blocked(self, user: UserId, other: UserId) -> bool:
-        """Return whether one of the two users blocks the other."""
+        """Return whether one of the two users has blocked the other."""
         return bool(await self._rows.find_blocked(user, [other]))
 
     async def mark_new_chat(self, chat: ChatId, user: UserId, other: UserId) -> None:

@@ -1,7 +1,7 @@
-"""Message retention of chats, and legal holds that preserve messages.
+"""Message retention in chats, and legal holds that preserve messages.
 
 Retention applies to messages sent after it is set. In a group, owners and admins can change it like
-any other setting; the host application can change it for every chat. Only the host application sees
+any other setting; the host application can change it in every chat. Only the host application sees
 and changes holds. While a chat is under a hold, messages are copied before members change or delete
 them.
 """
@@ -50,7 +50,7 @@ class Retention:
         self._clock = clock
 
     async def set_retention(self, chat: ChatId, retention_s: int, ref: Ref) -> frames.ChatInfo:
-        """Set the retention of messages sent to the chat from now on; 0 keeps them forever.
+        """Set the retention for messages sent to the chat from now on; 0 keeps them forever.
 
         In a group, the change is made on behalf of an owner or admin, so members see it like any
         other change.
@@ -91,7 +91,7 @@ class Retention:
         """Put a chat under a legal hold, and return the hold; an existing hold is not changed.
 
         Guarantees:
-            Idempotent. Messages that members change or delete after it returns are copied first.
+            Idempotent. After it returns, messages are copied before members change or delete them.
 
         Raises:
             BadRequest, TooLarge: the reason is empty or too long.
@@ -108,7 +108,7 @@ class Retention:
         return await self._holds.get(chat)
 
     async def release_hold(self, chat: ChatId) -> None:
-        """End the chat's hold. Its message copies are deleted soon after. Idempotent."""
+        """End the chat's hold. The copies of messages are deleted soon after. Idempotent."""
         try:
             await self._holds.end(chat)
         except NotFound:

@@ -83,7 +83,7 @@ class Moderation:
         Raises:
             BadRequest: both ids are the same.
             NotFound: the other user does not exist.
-            TooLarge: the user has reached the limit of blocks.
+            TooLarge: the user has reached the limit on blocks.
             Unavailable: the user may or may not be blocked; repeat the call.
         """
         if user == other:
@@ -117,7 +117,7 @@ class Moderation:
         try:
             record = await self._directory.get_chat(chat)
         except NotFound:
-            pass  # the chat loader reads the blocks first
+            pass  # when the chat is created, `BlockPolicy.mark_new_chat` applies the block
         else:
             await self._propagation.apply_write_policy(record)
             if is_new:
@@ -142,7 +142,7 @@ class Moderation:
     async def list_blocks(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.BlockedUser], str | None]:
-        """Return `(users, next)`: a page of the users that the user blocks, sorted by id.
+        """Return `(users, next)`: a page of the users that `user` has blocked, sorted by id.
 
         `next` is the `after` for the next page, or None.
         """
