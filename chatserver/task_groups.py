@@ -30,11 +30,11 @@ async def map_concurrently(
     """Run `work` for each item in tasks called `name`; return the results in the order of `items`.
 
     Guarantees:
-        At most `in_flight_max` calls of `work` run at once.
+        At most `in_flight_max` calls to `work` run at once.
         If one call fails, the others are cancelled.
 
     Raises:
-        Exception: the error of a call.
+        Exception: the error raised by `work`.
     """
     slots = asyncio.Semaphore(in_flight_max)
 

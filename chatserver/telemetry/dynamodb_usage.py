@@ -1,4 +1,4 @@
-"""DynamoDB usage of a process: capacity units by feature, table and chat."""
+"""A process's DynamoDB usage: capacity units by feature, table and chat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chatserver.telemetry.heavy_hitters import HeavyHitters
 
 Kind = Literal["read", "write"]
 KINDS: Final[tuple[Kind, ...]] = ("read", "write")
-# The feature that a client's calls count for; set by the container, `other` by default.
+# The feature to which a client's calls are attributed: set by the container, `other` by default.
 Feature = Literal[
     "accounts",
     "analytics",
@@ -45,8 +45,8 @@ Units = Mapping[tuple[str, str, str], float]
 class Spending:
     """DynamoDB units consumed, and the number of stored messages.
 
-    `chat_totals` has the units of all chats by kind (read or write). `chats` has the units of the
-    most expensive chats, by chat.
+    `chat_totals` has the total units of all chats, by kind (read or write). `chats` has the units
+    of the most expensive chats, by kind and chat.
     """
 
     units: Units
@@ -62,7 +62,7 @@ class Spending:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """Usage of one process in one interval. `number` increases with each interval."""
+    """One process's usage in one interval. `number` increases with each interval."""
 
     process: str
     number: int
@@ -87,7 +87,7 @@ class UsageAccumulator:
         self._units[key] = self._units.get(key, 0.0) + units
 
     def record_chat_units(self, kind: Kind, shares: Mapping[str, float], units: float) -> None:
-        """Divide units among chats in proportion to `shares`; key "" is for other items."""
+        """Divide units among chats in proportion to `shares`; key "" is for items of no chat."""
         whole = sum(shares.values())
         for chat, share in shares.items():
             if chat:

@@ -1,7 +1,7 @@
 """Lock-free histogram for hot paths, ten times as fast as `prometheus_client.Histogram`.
 
-It needs no lock because only the event loop's thread writes. A scrape runs in another thread, and
-may read a value in the buckets that is not in the sum yet.
+It needs no lock, because only the event loop's thread writes. A scrape runs in another thread, so
+it may include a value in the buckets that has not been added to the sum yet.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 At most ``2 * size`` names are kept. When there are more, the ``size + 1``-th largest sum is
 subtracted from all sums, and names whose sum is no longer positive are dropped. A reported sum is
-therefore never too large, and is too small by at most ``missing / (size + 1)``: `missing` is the
-total of all names minus the reported sums. Merged results have the same bounds (Agarwal et al.,
+therefore never too large, and is too small by at most ``missing / (size + 1)``, where `missing` is
+the total of all names minus the reported sums. Merged results have the same bounds (Agarwal et al.,
 2012).
 """
 
@@ -19,7 +19,7 @@ class HeavyHitters:
     def __init__(self, size: int) -> None:
         self._size = size
         self._sums: dict[str, float] = {}
-        self.total = 0.0  # of all names, including dropped ones
+        self.total = 0.0  # sum of all amounts, including those of dropped names
 
     def add(self, name: str, amount: float) -> None:
         """Add `amount` to the sum of `name`."""

@@ -3,7 +3,7 @@
 Usage: ``log = structlog.get_logger()``, then ``log.info("noun.past_participle", user=…, chat=…)``.
 The event name is constant; variable data goes into fields.
 
-Guarantees, for lines of this project and of libraries:
+Guarantees, for lines from this project and from libraries:
 - No message text, token or password is logged: fields with such names are replaced, and so is any
   text that looks like a token. Libraries only log warnings and errors.
 - No line can be forged: control characters, and characters that change the text direction, are

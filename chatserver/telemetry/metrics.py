@@ -21,31 +21,31 @@ CLOSES = Counter(
     "chatserver_closes", "Closed connections by close code; unknown codes are `other`", ["code"]
 )
 SENDS = Counter("chatserver_sends", "Sends by result: ok, dup, or an error code", ["result"])
-ACKS = Counter("chatserver_acks", "Acks of sends: hot or stored", ["durability"])
+ACKS = Counter("chatserver_acks", "Acks for sends: hot or stored", ["durability"])
 PUSHES = Counter("chatserver_pushes", "Event frames written to sockets")
 PUSH_BYTES = Counter("chatserver_push_bytes", "Bytes of frames written to sockets")
 SEND_LATENCY = FastHistogram(
     "chatserver_send_seconds",
-    "From a queued send to its ack: the oldest send of each commit script call",
+    "From queueing a send to its ack, for the oldest send in each commit script call",
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
 DELIVERY_LATENCY = FastHistogram(
     "chatserver_delivery_seconds",
-    "From the commit of an entry to the write to the sockets of this process, per entry",
+    "From an entry's commit to its write to this process's sockets, per entry",
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
 )
 SLOW_CONNECTIONS = Gauge("chatserver_slow_connections", "Connections whose peer reads too slowly")
 SEND_QUEUE_BYTES = Gauge("chatserver_send_queue_bytes", "Bytes queued for slow connections")
 GATEWAY_STREAM_LAG = FastHistogram(
     "chatserver_gateway_stream_lag_seconds",
-    "From sending a record to a gateway until the gateway reads it: the oldest record of each read",
+    "From sending a record to a gateway until it is read, for the oldest record in each read",
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
 )
 RATE_LIMITED = Counter(
     "chatserver_rate_limited",
-    "Refusals at a limit: sends, requests (of a user), sends_in_flight, "
+    "Refusals at a limit: sends, requests (per user), sends_in_flight, "
     "requests_in_flight, held (frames), connections, failures, calls, "
-    "http_connections, unauthenticated (of an address), logins, entries, slow_mode, "
+    "http_connections, unauthenticated (per address), logins, entries, slow_mode, "
     "chat_backlog, tokens, turns, attachments, exports",
     ["limit"],
 )
@@ -59,15 +59,17 @@ COMMIT_BATCH = FastHistogram(
 )
 FAN_OUT = FastHistogram(
     "chatserver_fan_out_recipients",
-    "Inboxes to which a message is written: the first chat of each commit script call",
+    "Inboxes to which a message is written, for the first chat in each commit script call",
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 16_384, 65_536, 131_072),
 )
 BACKLOG_LENGTH = Gauge(
-    "chatserver_backlog_entries", "Entries committed and not yet persisted", ["partition"]
+    "chatserver_backlog_entries",
+    "Entries that have been committed but not yet persisted",
+    ["partition"],
 )
 BACKLOG_AGE = Gauge(
     "chatserver_backlog_age_seconds",
-    "Age of the oldest entry that is not persisted; 0: none",
+    "Age of the oldest entry that has not been persisted; 0: none",
     ["partition"],
 )
 UNDELIVERED = Gauge("chatserver_undelivered_chats", "Chats with unfinished fan-out", ["partition"])
@@ -87,8 +89,7 @@ DYNAMODB_WRITE_UNITS = Counter(
 DYNAMODB_UNITS = {"read": DYNAMODB_READ_UNITS, "write": DYNAMODB_WRITE_UNITS}
 DYNAMODB_CALLS = Counter(
     "chatserver_dynamodb_calls",
-    "DynamoDB calls, per attempt: ok, partial (incomplete batch), condition, throttled, "
-    "refused, failed",
+    "DynamoDB call attempts: ok, partial (incomplete batch), condition, throttled, refused, failed",
     ["feature", "operation", "result"],
 )
 DYNAMODB_RETRIES = Counter("chatserver_dynamodb_retries", "Retried DynamoDB calls", ["feature"])
@@ -118,19 +119,19 @@ ENCRYPTION_REFUSED = Counter(
 )
 PERSIST_LAG = Histogram(
     "chatserver_persist_lag_seconds",
-    "From the commit of a message to its write to the warm tier",
+    "From a message's commit to its write to the warm tier",
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
 REPAIRED = Counter("chatserver_repaired_chats", "Fan-outs that the repair worker finished")
 EVICTED = Counter("chatserver_evicted_chats", "Idle chats that left the hot tier")
 CHAT_SHARDS = Gauge(
     "chatserver_chat_shards",
-    "Chats that were sharded at any time, by their current number of shards",
+    "Chats that have ever been sharded, by their current number of shards",
     ["shards"],
 )
 SHARD_MOVES = Counter(
     "chatserver_shard_moves",
-    "Attempts to change the number of shards of a chat: moved, waiting, raced, full, failed",
+    "Attempts to change a chat's number of shards: moved, waiting, raced, full, failed",
     ["outcome"],
 )
 ARCHIVED = Counter("chatserver_archived_messages", "Entries moved from the warm tier to the cold")
@@ -175,7 +176,7 @@ SEARCH_BYTES = Gauge(
 SEARCH_CHANGES = Counter("chatserver_search_changes", "Changes written to the search index")
 SEARCH_LATENCY = Histogram(
     "chatserver_search_seconds",
-    "Time of a search: index (engine alone), request (with the checks of the results)",
+    "Search time: index (engine only), request (including the result checks)",
     ["what"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
@@ -191,15 +192,15 @@ STREAM_REMOVALS = Counter(
 )
 STREAM_LAG = Gauge(
     "chatserver_stream_lag_seconds",
-    "Age of the oldest unprocessed record of the Stream, over all shards; records expire "
+    "Age of the oldest unprocessed record in the Stream, across all shards; records expire "
     "after 24 h",
 )
 STREAM_LIST_TIME = Gauge(
     "chatserver_stream_list_time_seconds",
-    "Unix time at which a reader last listed the shards of the Stream",
+    "Unix time at which a reader last listed the Stream's shards",
 )
 STREAM_LOST = Counter(
-    "chatserver_stream_lost", "Times that records may have expired before they were read"
+    "chatserver_stream_lost", "How often records may have expired before they were read"
 )
 SEGMENT_READS = Counter("chatserver_segment_reads", "Segments read: cache or s3", ["source"])
 HISTORY_GAPS = Counter(
@@ -210,7 +211,7 @@ HISTORY_GAPS = Counter(
 )
 AUDIT_FINDINGS = {
     "missing": Counter("chat_audit_missing", "Entries that no tier has, found by the audit"),
-    "duplicate": Counter("chat_audit_duplicate", "Duplicate entries of a seq, found by the audit"),
+    "duplicate": Counter("chat_audit_duplicate", "Duplicate entries for a seq, found by the audit"),
     "mismatch": Counter(
         "chat_audit_mismatch", "Entries that differ from what was written, found by the audit"
     ),
@@ -231,7 +232,7 @@ PUSH_NOTICES = Counter(
 )
 PUSH_REFUSALS = Counter(
     "chatserver_push_refusals",
-    "Pushes refused by a push service, with its reason: APNs",
+    "Pushes refused by a push service (APNs), by the reason that it gave",
     ["kind", "reason"],
 )
 RESPONSES = Counter(
@@ -252,10 +253,10 @@ FIRST_DELTA = Histogram(
     buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 SUMMARIES = Counter(
-    "chatserver_assistant_summaries", "Summaries of sessions: written, dropped, failed", ["what"]
+    "chatserver_assistant_summaries", "Session summaries: written, dropped, failed", ["what"]
 )
 TOOL_CALLS = Counter(
-    "chatserver_assistant_tool_calls", "Tool calls of companions: done, failed", ["outcome"]
+    "chatserver_assistant_tool_calls", "Tool calls by companions: done, failed", ["outcome"]
 )
 MEMORY_EXTRACTIONS = Counter(
     "chatserver_assistant_memory_extractions",
@@ -266,7 +267,7 @@ COUNTERS_CHANGES = Counter(
     "chatserver_counters_changes", "Counted likes and follows, and their removals"
 )
 COUNTERS_WRITES = Counter(
-    "chatserver_counters_writes", "Writes of counts of likes, followers and followed users"
+    "chatserver_counters_writes", "Writes of like, follower and following counts"
 )
 COUNTERS_LAG = Gauge(
     "chatserver_counters_lag_seconds",
@@ -285,7 +286,7 @@ WORKER_RESTARTS = Counter("chatserver_worker_restarts", "Restarts of failed work
 
 LOOP_LAG = Histogram(
     "chatserver_loop_lag_seconds",
-    "Delay of a timer of the event loop",
+    "Delay of an event loop timer",
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5),
 )
 BEFORE_SEND_VERDICTS = Counter(

@@ -1,7 +1,7 @@
-"""OpenTelemetry span export by OTLP over HTTP. Needs the extra `otel`.
+"""OpenTelemetry span export through OTLP over HTTP. Needs the extra `otel`.
 
 Imported only by `chatserver.telemetry.tracing`, when tracing is on. Headers for the collector come
-from the standard ``OTEL_EXPORTER_OTLP_HEADERS``.
+from the standard environment variable ``OTEL_EXPORTER_OTLP_HEADERS``.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ from prometheus_client import make_wsgi_app
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import READY
 
-# Without a heartbeat for this long, the loop is stuck; `watch_loop_lag` records two per second.
+# With no heartbeat for this long, the loop is stuck. `watch_loop_lag` records two per second.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
-STOP_POLL_S: Final = 3600.0  # the server is never stopped
+STOP_POLL_S: Final = 3600.0  # checks for a stop are rare, because the server is never stopped
 
 _OK, _UNAVAILABLE, _ABSENT = "200 OK", "503 Service Unavailable", "404 Not Found"
 _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]

@@ -1,7 +1,7 @@
 """Process statistics published every two seconds for the admin page. No I/O.
 
-A snapshot contains the current gauges, and the increments of counters and histograms since the
-previous snapshot. Snapshots of several processes can therefore be summed.
+A snapshot contains the current gauges, and how much counters and histograms have increased since
+the previous snapshot. Snapshots from several processes can therefore be summed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Buckets = Mapping[float, int]
 
 
 class SlowClose(msgspec.Struct, frozen=True):
-    """A connection that was closed at `at_ms` (since 1970) because the client did not read."""
+    """A connection that was closed because its client did not read; `at_ms` is in Unix ms."""
 
     user: str
     device: str
@@ -51,7 +51,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """The backlog of a partition: the number of entries and the age of the oldest one."""
+    """A partition's backlog: its number of entries, and the age of the oldest entry."""
 
     partition: int
     entries: int
@@ -67,7 +67,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Statistics of one process. `counts` and `times` cover the last `span_s` seconds."""
+    """One process's statistics. `counts` and `times` cover the last `span_s` seconds."""
 
     kind: Kind
     does: str  # names of the workers; empty for other kinds
@@ -103,7 +103,7 @@ class BusyChats:
 
 
 def add_buckets(target: dict[float, int], increments: Buckets) -> None:
-    """Add a histogram to another one; the bounds may differ."""
+    """Add a histogram's counts to those of another; the bounds may differ."""
     for bound, count in increments.items():
         target[bound] = target.get(bound, 0) + count
 

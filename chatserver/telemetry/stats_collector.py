@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from chatserver.telemetry import metrics
 from chatserver.telemetry.process_stats import Buckets
 
-# Name in the snapshot → metric; metrics with labels are summed.
+# Maps names in the snapshot to metrics. If a metric has labels, its values are summed.
 GAUGES: Final[dict[str, Any]] = {
     "connections": metrics.CONNECTIONS,
     "sessions": metrics.SESSIONS,
@@ -18,7 +18,7 @@ GAUGES: Final[dict[str, Any]] = {
     "undelivered_chats": metrics.UNDELIVERED,
     "answers": metrics.RESPONSES_RUNNING,
 }
-# Name → metric and the label that is appended to the name: ``sends:ok``.
+# Maps each name to a metric and to the label whose value is appended to the name (``sends:ok``).
 COUNTS: Final[dict[str, tuple[Any, str]]] = {
     "sends": (metrics.SENDS, "result"),
     "pushes": (metrics.PUSHES, ""),

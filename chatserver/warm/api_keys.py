@@ -4,8 +4,8 @@
 |----------|--------|-------------|---------------------------------------------------------------|
 | `KeyRow` | `keys` | `key#<key>` | `name created scopes digest old_digest? old_until? ended?`    |
 
-All keys share one partition: there are few, they are listed together, and each API process caches
-a key for a few seconds.
+All keys share one partition, because there are only a few, they are listed together, and each API
+process caches a key for a few seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEYS_MAX: Final = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyRow:
-    """An API key with the digest of its secret. The old secret is valid until `old_until` (s)."""
+    """An API key with its secret's digest. The old secret is valid until `old_until` (Unix s)."""
 
     key: str
     name: str
@@ -91,7 +91,7 @@ class KeyRows:
         return None if item is None else KeyRow.decode(item)
 
     async def list_all(self) -> list[KeyRow]:
-        """Return the first `KEYS_MAX` API keys, including revoked ones, oldest first."""
+        """Return up to `KEYS_MAX` API keys, including revoked ones, oldest first."""
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk",
@@ -105,7 +105,7 @@ class KeyRows:
         ]
 
     async def rotate(self, row: KeyRow, digest: str, old_until: int) -> None:
-        """Replace the secret of a key; the previous one stays valid until `old_until` (s).
+        """Replace a key's secret; the old secret stays valid until `old_until` (Unix s).
 
         Raises:
             Conflict: the key was changed or revoked concurrently.

@@ -31,9 +31,9 @@ log = structlog.get_logger()
 
 LAST_SEEN_TTL_S = 604_800.0
 TICK_S_MAX = 1.0
-IDLE_CHECKS = 8  # within `away_after_s`
+IDLE_CHECKS = 8  # idle checks per `away_after_s`
 USERS_CHECKED_AT_ONCE = 500
-REPUBLISHES = 3  # within `last_seen_ttl_s`
+REPUBLISHES = 3  # per `LAST_SEEN_TTL_S`
 
 
 class _User:
@@ -53,7 +53,7 @@ class _User:
 
 
 class UserPresence:
-    """Presence of the users of one gateway."""
+    """Presence of one gateway's users."""
 
     def __init__(self, states: PresenceStates, settings: config.Presence, clock: Clock) -> None:
         self._states = states
@@ -63,7 +63,7 @@ class UserPresence:
         self._in_grace: set[UserId] = set()
         self._changed: set[UserId] = set()
         self._wake = asyncio.Event()
-        # A tick detects the end of a grace period, so it is much shorter than the period.
+        # Ticks detect the end of grace periods, so they are much shorter than a grace period.
         self._tick_s = min(
             TICK_S_MAX, settings.away_after_s / IDLE_CHECKS, max(0.02, settings.offline_grace_s / 4)
         )
@@ -185,7 +185,7 @@ class UserPresence:
 
     def _retry_later(self, failed: list[GatewayPresence]) -> None:
         for presence in failed:
-            # A user without sessions stays registered until the offline state is published.
+            # Even a user without sessions stays registered until the offline state is published.
             local = self._users.setdefault(presence.user, _User())
             local.published = None
             local.used_at = max(local.used_at, self._clock.monotonic() - presence.ago_s)

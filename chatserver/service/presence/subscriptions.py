@@ -27,9 +27,9 @@ from chatserver.protocol import codec, frames
 
 log = structlog.get_logger()
 
-SUBSCRIBED_USERS_MAX = 500  # of one session
-NOTIFY_INTERVAL_S = 1.0  # between two changes of a user
-SHARED_CHATS_MAX = 100  # newest groups of a subscriber that are searched for a user
+SUBSCRIBED_USERS_MAX = 500  # per session
+NOTIFY_INTERVAL_S = 1.0  # minimum time between two notifications about a user
+SHARED_CHATS_MAX = 100  # how many of a subscriber's newest groups are searched for a user
 _DIRECT = ChatId("")  # stands for any direct chat; its members never change
 
 
@@ -45,7 +45,7 @@ class Subscriber(Protocol):
 
 
 class _Subject:
-    """A user with subscribers here: the chat shared with each one, and the user's presence."""
+    """A user with subscribers on this gateway: their shared chats, and the user's presence."""
 
     __slots__ = ("latest", "sent", "sent_at", "subscribers", "timer")
 
@@ -84,7 +84,7 @@ class PresenceSubscriptions:
         self._tasks: set[asyncio.Task[None]] = set()
         self._subjects: dict[UserId, _Subject] = {}
         self._users_by_subscriber: dict[Subscriber, set[UserId]] = {}
-        # Users of `subscribe` calls in progress; `unsubscribe` removes users from these sets.
+        # The users in `subscribe` calls in progress; `unsubscribe` removes users from these sets.
         self._pending_by_subscriber: dict[Subscriber, list[set[UserId]]] = {}
 
     # session commands
@@ -95,7 +95,7 @@ class PresenceSubscriptions:
         Users who share no chat with the subscriber are ignored.
 
         Raises:
-            BadRequest: the session would exceed its limit of subscriptions.
+            BadRequest: the session would exceed its limit on subscriptions.
             Unavailable: Redis does not respond.
         """
         wanted = set(users) - {subscriber.user}
@@ -119,7 +119,8 @@ class PresenceSubscriptions:
         for user in shared:
             subject = self._subjects.get(user)
             if subject and subject.sent is not None and subscriber in subject.subscribers:
-                # Send the state that other subscribers have; all of them will get the newer state.
+                # Send the state that the other subscribers have. If a newer state is pending, all
+                # subscribers will get it together.
                 subscriber.send_signal(encode_presence(user, subject.sent, subject.latest))
 
     async def list_presence(
@@ -147,7 +148,7 @@ class PresenceSubscriptions:
             raise BadRequest(f"users: a session may subscribe to at most {self._users_max} users")
 
     def unsubscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
-        """End subscriptions to these users, also those that are being started."""
+        """End subscriptions to these users, including those that are being started."""
         users = set(users)
         for wanted in self._pending_by_subscriber.get(subscriber, ()):
             wanted -= users
@@ -167,7 +168,7 @@ class PresenceSubscriptions:
         self.unsubscribe(subscriber, list(self._users_by_subscriber.get(subscriber, ())))
 
     def _remove(self, subscriber: Subscriber, user: UserId) -> bool:
-        """Remove one subscription; return True if the user has no other subscribers here."""
+        """Remove a subscription; return True if the user has no other one on this gateway."""
         subject = self._subjects[user]
         del subject.subscribers[subscriber]
         if subject.subscribers:
@@ -181,12 +182,12 @@ class PresenceSubscriptions:
         try:
             await self._states.unsubscribe([user for user in users if user not in self._subjects])
         except ChatError as exc:
-            log.info("presence.unsubscribe_failed", error=exc.message)  # the subscription expires
+            log.info("presence.unsubscribe_failed", error=exc.message)  # it will expire
 
     # visibility
 
     async def _find_shared(self, user: UserId, others: set[UserId]) -> dict[UserId, ChatId]:
-        """Return a chat shared with the user for each of `others`; omit users without one."""
+        """Return, for each of `others`, a chat shared with `user`; omit those who share none."""
         if others and self._blocks is not None:
             others = others - await self._blocks.list_blocked(user)
         if not others:
@@ -211,7 +212,7 @@ class PresenceSubscriptions:
         return shared
 
     async def _find_members(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId]:
-        """Return the chat members among `users`; load the chat into Redis if needed."""
+        """Return which of `users` are members of the chat; load it into Redis if needed."""
         members = await self._states.find_members(chat, users)
         if members is None:
             try:
@@ -230,7 +231,7 @@ class PresenceSubscriptions:
             return
         subject.latest = record
         if subject.sent is None:
-            # The first subscriber gets the state as the response.
+            # The first subscriber gets this state from `subscribe`.
             subject.sent, subject.sent_at = record.state, self._clock.monotonic()
         elif subject.sent is not record.state and subject.timer is None:
             wait_s = subject.sent_at + NOTIFY_INTERVAL_S - self._clock.monotonic()
@@ -241,7 +242,7 @@ class PresenceSubscriptions:
         subject.timer = None
         record = subject.latest
         if record is None or record.state is subject.sent:
-            return  # changed back within the interval
+            return  # the state has changed back within the interval
         subject.sent, subject.sent_at = record.state, self._clock.monotonic()
         frame = encode_presence(user, subject.sent, record)
         if self._blocks is None:

@@ -1,8 +1,8 @@
-"""Archivable entries in table `messages`: reads by time, deletion and restoring of their items.
+"""Archivable entries in the `messages` table: reads by time, and deleting and restoring items.
 
-Owns attribute `restored` N: until when a restored item stays in the table, in seconds since 1970.
-`chatserver.warm.messages.store` defines the other attributes. The archive moves a chat's oldest
-entries first, in seq order. It deletes an item only if the item has not changed since it was read
+Owns the attribute `restored` (N): the Unix time in seconds until which a restored item stays in the
+table. `chatserver.warm.messages.store` defines the other attributes. A chat's entries are archived
+in seq order, oldest first. An archived item is deleted only if it has not changed since it was read
 and is not restored. TTL deletes an item at its `ttl` (`chatserver.warm.messages.ttl`).
 """
 
@@ -37,11 +37,11 @@ from chatserver.warm.messages.ttl import find_ttl
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
-RUN_BYTES_MAX = 16_777_216  # bytes of S3 bodies loaded at once
+RUN_BYTES_MAX = 16_777_216  # bytes of message bodies loaded from S3 at once
 
 
 class ArchivableRun(NamedTuple):
-    """Entries by increasing seq; `ttls` and `receivers` map seqs to attributes of their items."""
+    """Entries in order of seq; `ttls` and `receivers` map seqs to attributes of the items."""
 
     entries: list[Message]
     ttls: dict[int, int | None]
@@ -49,7 +49,7 @@ class ArchivableRun(NamedTuple):
 
 
 class CheckedItem(NamedTuple):
-    """A decoded item or marker at `ts`, and the result of its checksum verification."""
+    """A decoded item or marker (`expired_markers`), and the result of its checksum verification."""
 
     ts: int
     message: Message | None  # None: the item is invalid
@@ -57,7 +57,7 @@ class CheckedItem(NamedTuple):
 
 
 class ArchivableMessages:
-    """Repository of archivable items in table `messages`."""
+    """Repository of archivable items in the `messages` table."""
 
     def __init__(
         self,
@@ -108,14 +108,14 @@ class ArchivableMessages:
     ) -> list[CheckedItem]:
         """Return the items in ``[from_ts, to_ts]`` with checksum results, oldest first.
 
-        Strongly consistent. An invalid item does not raise.
+        Strongly consistent. An invalid item does not raise an error.
         """
         items = await self._read(chat, from_ts, to_ts, limit)
         checked = await asyncio.gather(*map(self._check_whole, items))
         return [entry for entry in checked if entry is not None]
 
     async def _check_whole(self, item: Item) -> CheckedItem | None:
-        """Verify an item and its body; return None if it was archived in the meantime."""
+        """Verify an item and its body; return None if it has been archived in the meantime."""
         if get_object_key(item) is None:
             return _check(item, decode_item)
         try:
@@ -139,8 +139,8 @@ class ArchivableMessages:
         """Return consecutive entries from seq ``after_seq + 1`` on, up to `to_ts`.
 
         `after_ts` is the ts of entry `after_seq`. An item that TTL has deleted is returned as a
-        tombstone, if it has a marker; otherwise the run ends before it. Expired entries are
-        returned as stored. The run also ends at about `RUN_BYTES_MAX` of long bodies.
+        tombstone, if it has a marker; otherwise the result ends before it. Expired entries are
+        returned as stored. The result also ends after about `RUN_BYTES_MAX` bytes of bodies in S3.
         """
         items = await self._read(chat, after_ts + 1, to_ts, limit)
         fitting = _limit_bytes(items)
@@ -165,7 +165,7 @@ class ArchivableMessages:
         return ArchivableRun(run, ttls, receivers)
 
     async def find_oldest(self, chat: str) -> Message | None:
-        """Return the chat's oldest entry that is still in the table."""
+        """Return the oldest of the chat's entries that are still in the table."""
         entries = await self.list_between(chat, 0, TS_MAX, 1)
         return entries[0] if entries else None
 
@@ -265,7 +265,7 @@ def _check(item: Item, decode: Callable[[Item], Message]) -> CheckedItem:
 
 
 def _limit_bytes(items: list[Item]) -> list[Item]:
-    """Return the first items, with at most `RUN_BYTES_MAX` of S3 bodies; at least one item."""
+    """Return the first items, at least one, with at most `RUN_BYTES_MAX` bytes of bodies in S3."""
     remaining = RUN_BYTES_MAX
     for index, item in enumerate(items):
         remaining -= int(item[Field.BODY_BYTES]["N"]) if Field.BODY_BYTES in item else 0

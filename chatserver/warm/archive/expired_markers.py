@@ -1,6 +1,6 @@
-"""Markers: items in place of expired and lost messages.
+"""Markers: items that take the place of expired and lost messages.
 
-Owns the partitions ``<chat>#gone`` of table `messages`; ids contain no ``#``, so no chat has such
+Owns the partitions ``<chat>#gone`` in table `messages`; ids contain no ``#``, so no chat has such
 an id. An expiring message gets its marker when it is stored. An entry that Redis lost before it was
 stored gets its marker when the loss is detected:
 
@@ -9,8 +9,8 @@ stored gets its marker when the loss is detected:
 
 A marker contains no message content. It has no `expires_at`, so it is not deleted, and no
 `sender_id` or `status_ts`, so it is in no index. It distinguishes a removed message from one that
-is not stored yet (promise P6). If a chat's newest messages have expired, new seqs and timestamps
-continue from their markers (promise P3).
+has not been stored yet (promise P6). If a chat's newest messages have expired, new seqs and
+timestamps continue from the markers (promise P3).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUFFIX = "#gone"
 
 
 def get_partition(chat: str) -> str:
-    """Return the partition key of a chat's markers."""
+    """Return the partition key for a chat's markers."""
     return chat + _SUFFIX
 
 
@@ -49,7 +49,7 @@ def encode_marker(message: Message) -> Item:
 
 
 def build_lost_message(chat: str, seq: int, ts: int) -> Message:
-    """Return the tombstone of a lost message, of which only seq and ts are known."""
+    """Return the tombstone for a lost message. Only the message's seq and ts are known."""
     name = f"lost-{seq}"
     return Message(seq, ts, chat, name, "-", name, LOST_KIND, "", deleted=True)
 
@@ -76,4 +76,6 @@ def decode_marker(item: Item) -> Message:
         )
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in MESSAGES.key.names}
-        raise CorruptData(f"table messages: the item at {key} is not a marker: {exc!r}") from exc
+        raise CorruptData(
+            f"table messages: the item at {key} is not a valid marker: {exc!r}"
+        ) from exc

@@ -10,18 +10,18 @@
 | trail   | `u#<user>`  | `archived#<chat>#<seq>`       | none: the segment with this seq has      |
 |         |             |                               | messages of the user                     |
 
-An *orphan* records an S3 object that is not a segment: it is not committed yet, or was replaced. A
-*late* record marks a chat whose archived entries changed. Restored ranges are in partition
-`a#<chat>` too (`chatserver.warm.archive.restored_ranges`).
+An *orphan* records an S3 object that is not a segment: it has not been committed yet, or it has
+been replaced. A *late* record marks a chat whose archived entries have changed. Partition
+`a#<chat>` also has the restored ranges (`chatserver.warm.archive.restored_ranges`).
 
 The orphan is written before the S3 object. One transaction then commits the segment: it deletes the
 orphan, puts the segment, updates the top, and adds an orphan marked `dead` for the replaced object.
-So every object in the bucket has a record, even after a crash. Cleanup deletes only objects of dead
-orphans, and a dead orphan cannot be committed. So cleanup never deletes an object that another
-process is about to commit. Tags are never reused.
+Therefore, every object in the bucket has a record, even after a crash. Cleanup deletes only the
+objects of dead orphans, and a dead orphan cannot be committed, so cleanup never deletes an object
+that another process is about to commit. Tags are never reused.
 
-Invariants: the segments of a chat cover ``1..top`` without overlap or gap, because each new segment
-must begin at the top or replace an unchanged segment.
+Invariant: a chat's segments cover ``1..top`` without overlap or gap, because each new segment must
+begin just after the top or replace an unchanged segment.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from chatserver.warm.schema.tables import SegmentField as Field
 _LATE: Final = "a#late"
 _SEGMENT_PREFIX: Final = "s#"
 _ORPHAN_PREFIX: Final = "x#"
-_PAGE: Final = 16  # segments per Query: a page of history seldom needs more than two
+_PAGE: Final = 16  # segments per Query; a history page rarely needs more than two
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LateChat:
-    """A chat whose archived entries changed, the last time at `at_ms`."""
+    """A chat whose archived entries have changed, most recently at `at_ms`."""
 
     chat: ChatId
     at_ms: int
@@ -86,14 +86,14 @@ class Manifests:
         self._table = DIRECTORY.name_in(settings)
         self._reads = BatchedReads(client, self._table)
 
-    # Reads; all strongly consistent.
+    # Reads, all of them strongly consistent.
 
     async def has_top(self, chat: str) -> bool:
         """Return whether any entry of a chat is archived. Concurrent callers share a call."""
         return bool(await self._reads.get([row_key(_partition(chat), _partition(chat))]))
 
     async def get_top(self, chat: str) -> ArchiveTop:
-        """Return the last archived seq and ts of a chat, and its restored ranges. One Query."""
+        """Return a chat's last archived seq and ts, and its restored ranges. Cost: one Query."""
         between = (_partition(chat), restored_ranges.RANGES_END)
         request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
         top: Item | None = None
@@ -115,7 +115,7 @@ class Manifests:
 
         The segments are not validated and may overlap.
         """
-        between = (f"{_SEGMENT_PREFIX}{seq:020d}", "s$")  # '$' follows '#'
+        between = (f"{_SEGMENT_PREFIX}{seq:020d}", "s$")  # '$' sorts right after '#'
         request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
         page = {"ConsistentRead": True, "Limit": limit}
         return [
@@ -124,7 +124,7 @@ class Manifests:
         ]
 
     async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]:
-        """Return the segments that overlap seqs ``[first, last]``, by increasing seq."""
+        """Return the segments that overlap the seqs ``[first, last]``, in order of seq."""
         covering: list[Segment] = []
         start = max(1, first)
         while start <= last:
@@ -136,14 +136,14 @@ class Manifests:
         return covering
 
     async def find_at(self, chat: str, ts: int) -> Segment | None:
-        """Return the segment whose time range contains `ts`. Reads all segments of the chat."""
+        """Return the segment whose time range contains `ts`. Reads all of the chat's segments."""
         async for rows in self._iter_at(chat, ts, ts):
             if rows:
                 return decode_segment(rows[0])
         return None
 
     async def list_at(self, chat: str, from_ts: int, to_ts: int) -> list[Segment]:
-        """Return the segments that overlap ``[from_ts, to_ts]``. Reads all segments of the chat."""
+        """Return the segments that overlap ``[from_ts, to_ts]``. Reads all the chat's segments."""
         pages = self._iter_at(chat, from_ts, to_ts)
         return [decode_segment(row) async for rows in pages for row in rows]
 
@@ -170,7 +170,7 @@ class Manifests:
     # Writes.
 
     async def add_orphan(self, segment: Segment) -> None:
-        """Add the orphan of a segment. Call this before writing its object."""
+        """Add the orphan record for a segment. Call this before writing the segment's object."""
         row = row_key(_partition(segment.chat), orphan_sort(segment)) | encode_segment(segment)
         await self._client.call("put_item", {"TableName": self._table, "Item": row})
 
@@ -183,7 +183,7 @@ class Manifests:
             Atomic and idempotent. The object of `replaced` becomes a dead orphan.
 
         Raises:
-            Conflict: the archive of the chat was changed concurrently.
+            Conflict: the chat's archive was changed concurrently.
             CorruptData: the segment does not continue the archive.
             Unavailable: the segment may or may not be committed.
         """
@@ -198,7 +198,7 @@ class Manifests:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed as exc:
-            # An earlier attempt may have committed it and lost the response.
+            # An earlier attempt may have committed the segment without receiving the response.
             if segment not in await self.list_covering(segment.chat, segment.first, segment.first):
                 raise Conflict(f"archive of {segment.chat}: changed concurrently") from exc
 
@@ -250,7 +250,7 @@ class Manifests:
         return {"Put": put}
 
     async def mark_dead(self, segment: Segment) -> bool:
-        """Mark an orphan as dead; return False if it was committed or deleted."""
+        """Mark an orphan as dead; return False if it has been committed or deleted."""
         request = {
             "TableName": self._table,
             "Key": row_key(_partition(segment.chat), orphan_sort(segment)),
@@ -262,7 +262,7 @@ class Manifests:
         return await write_conditionally(self._client, "update_item", request)
 
     async def delete_orphan(self, segment: Segment) -> None:
-        """Delete an orphan after its object was deleted. Idempotent."""
+        """Delete an orphan whose object has been deleted. Idempotent."""
         key = row_key(_partition(segment.chat), orphan_sort(segment))
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
@@ -297,7 +297,7 @@ class Manifests:
         with contextlib.suppress(ConditionFailed):
             await self._client.call("delete_item", request)
 
-    # Segments with messages of a user.
+    # Segments with messages from a user.
 
     async def record_trails(self, users: Iterable[str], chat: str, seq: int) -> None:
         """Record that the segment that contains `seq` has messages from these users."""
@@ -313,8 +313,8 @@ class Manifests:
     ) -> tuple[list[ChatId], Item | None]:
         """Return `(chats, start)`: chats that may have messages sent before `before_ts`.
 
-        Scans a page of part `part` of `parts`: about 8,000 items for 128 read units. Returns the
-        `start` of the next page; None at the end.
+        Scans one page of part `part` of `parts`: about 8,000 items for 128 read units. The returned
+        `start` is for the next page; None at the end.
         """
         request: dict[str, Any] = {
             "TableName": self._table,

@@ -6,12 +6,12 @@
 |        |              |                       | `ending` (optional)                           |
 | due    | `a#restored` | `a#restored#<chat>`   | `at`: when the chat's last range was added    |
 
-While entries are restored, `done` increases to `last`. After `until`, the range is marked as
-*ending*, unless it was extended. Then its restored items are deleted, and finally the range. An
-ending range cannot be extended, so no item of an extended range is deleted.
+While entries are being restored, `done` increases to `last`. After `until`, the range is marked as
+*ending*, unless it has been extended. Then its restored items are deleted, and finally the range.
+An ending range cannot be extended, so no item in an extended range is deleted.
 
-The transaction that adds a range also writes the chat's due record, from which cleanup finds the
-chat. The due record is deleted only if no range was added in the meantime.
+The transaction that adds a range also writes the chat's due record, which cleanup uses to find the
+chat. The due record is deleted only if no range has been added in the meantime.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from chatserver.warm.schema.tables import SegmentField as Field
 
 _DUE: Final = "a#restored"
 _PREFIX: Final = "r#"
-RANGES_END: Final = "r$"  # '$' follows '#'
+RANGES_END: Final = "r$"  # '$' sorts right after '#'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class DueChat:
 
 
 def is_range(row: Item) -> bool:
-    """Return whether an item of partition ``a#<chat>`` is a restored range."""
+    """Return whether an item in partition ``a#<chat>`` is a restored range."""
     return bool(row[DirectoryField.SK]["S"].startswith(_PREFIX))
 
 
@@ -107,7 +107,7 @@ class RestoredRows:
         return wanted
 
     async def record_done(self, chat: str, restored: Restored, done: int) -> None:
-        """Record the seq up to which a range is restored.
+        """Record the seq up to which a range has been restored.
 
         Raises:
             Conflict: the range is ending or deleted.
@@ -130,7 +130,7 @@ class RestoredRows:
             raise Conflict("this range was deleted concurrently") from exc
 
     async def mark_ending(self, chat: str, restored: Restored) -> bool:
-        """Mark a range as ending; return False if it was extended."""
+        """Mark a range as ending; return False if it has been extended."""
         names = {"#ending": Field.IS_ENDING}
         condition = _make_unchanged_condition(restored)
         condition["ExpressionAttributeNames"] |= names
@@ -144,7 +144,7 @@ class RestoredRows:
         return await write_conditionally(self._client, "update_item", request)
 
     async def delete(self, chat: str, restored: Restored) -> None:
-        """Delete an ending range whose items were deleted. Idempotent."""
+        """Delete an ending range whose items have been deleted. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": build_key(chat, restored),
@@ -165,7 +165,7 @@ class RestoredRows:
         return due
 
     async def delete_due(self, due: DueChat) -> None:
-        """Delete a chat's due record, unless a range was added in the meantime."""
+        """Delete a chat's due record, unless a range has been added in the meantime."""
         request = {
             "TableName": self._table,
             "Key": row_key(_DUE, f"{_DUE}#{due.chat}"),

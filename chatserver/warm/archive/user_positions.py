@@ -1,12 +1,12 @@
-"""Archive positions of users: the ts of their newest archived messages, in table `directory`.
+"""Users' archive positions: the ts of their newest archived messages, in table `directory`.
 
 | record   | `PK`       | `SK`             | attributes                                        |
 |----------|------------|------------------|---------------------------------------------------|
 | position | `u#<user>` | `archive#<user>` | `sent_ts`: newest sent message; `received_ts`:    |
 |          |            |                  | newest message received in a direct chat          |
 
-The indexes of table `messages` do not contain archived messages. Queries over all of a user's chats
-therefore omit archived messages, and report the archive position as `archived_before`. A record is
+The indexes on table `messages` do not contain archived messages. Queries across a user's chats
+therefore omit archived messages, and return the archive position as `archived_before`. A record is
 written before the messages leave the table, and its timestamps never decrease.
 """
 
@@ -64,7 +64,7 @@ class UserPositions:
             "ExpressionAttributeNames": {"#at": _ATTRIBUTES[direction]},
             "ExpressionAttributeValues": {":ts": {"N": str(ts)}},
         }
-        with contextlib.suppress(ConditionFailed):  # already as recent
+        with contextlib.suppress(ConditionFailed):  # the stored position is as recent
             await self._client.call("update_item", request)
 
     async def find(self, direction: Direction, user: str) -> int | None:

@@ -1,16 +1,16 @@
 """Users, chats and memberships.
 
 Owns table `directory`; `chatserver.warm.chats.records` defines its items. A chat's item and its
-memberships share a partition, so one Query reads a whole chat. Index `by_member` inverts the keys
-and lists a user's chats.
+memberships share a partition, so one Query reads a whole chat. The index `by_member` inverts the
+keys, to list a user's chats.
 
 Creating a chat takes one transaction per `MEMBERS_IN_TRANSACTION` members. Each transaction also
 writes the chat's item, on the condition that it does not exist or is `forming` for the same
 request. The last transaction marks the item as ready. Therefore:
 
 - Readers see a chat only when its item is ready; by then it is complete.
-- A crash leaves a forming item. Only a retry of the same request can complete it: an id belongs to
-  one request forever.
+- A crash leaves a forming item. Only a retry of the same request can complete it, because a chat id
+  belongs to one request forever.
 - Members are only written while the chat is forming, so a late retry cannot restore a member who
   has left in the meantime, or reset a read marker.
 """
@@ -38,14 +38,14 @@ from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
 
-# DynamoDB allows 100 items, but a transaction of 100 delays all other requests of this process, and
-# of a single-machine server, by about 50 ms.
+# DynamoDB allows 100 items, but a transaction with 100 items delays all of this process's other
+# requests by about 50 ms; on a single-machine server, those of all processes.
 MEMBERS_IN_TRANSACTION = 49
 PAUSE_S_MAX = 0.02  # between two transactions
 MEMBERS_READ_MAX = 100_000
-_CHATS: Final = (records.chat_key("0"), records.chat_key("~"))  # all chats, sessions included
+_CHATS: Final = (records.chat_key("0"), records.chat_key("~"))  # all chats, including sessions
 _ROWS_IN_PAGE: Final = 1_000
-_ROWS_IN_BATCH: Final = 50  # two items each: a BatchGetItem
+_ROWS_IN_BATCH: Final = 50  # each row needs two items, and a BatchGetItem has at most 100
 
 
 class Membership(NamedTuple):
@@ -118,7 +118,7 @@ class Directory:
         return record
 
     async def find_known(self, users: Collection[str]) -> set[str]:
-        """Return which of `users` have an account. Strongly consistent; 100 users per call."""
+        """Return which of `users` exist. Strongly consistent. Cost: one call per 100 users."""
         names = map(records.user_key, set(users))
         keys = [records.row_key(name, name) for name in names]
         items = await get_items(self._client, self._table, keys)
@@ -137,7 +137,9 @@ class Directory:
     # Chats.
 
     async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
-        """Create the direct chat of two users, or return the existing one; see `create_group`.
+        """Create the direct chat between two users, or return the existing one.
+
+        Guarantees and errors: see `create_group`.
 
         Adds the chat only to the chat list of `user`. Call `add_to_chat_list` for `other`.
         """
@@ -160,7 +162,7 @@ class Directory:
         return key in chats, len(chats) == len(keys)
 
     async def find_existing(self, chats: Collection[ChatId]) -> list[ChatId]:
-        """Return which of `chats` exist. Strongly consistent; 100 chats per call."""
+        """Return which of `chats` exist. Strongly consistent. Cost: one call per 100 chats."""
         keys = [records.chat_key(chat) for chat in chats]
         rows = [records.row_key(key, key) for key in keys]
         existing = {
@@ -257,7 +259,10 @@ class Directory:
         invited: Iterable[str] = (),
         listed: Collection[str] | None = None,
     ) -> Chat:
-        """Create a chat, or return the existing one. `listed`: users who get `Member` items."""
+        """Create a chat, or return the existing one.
+
+        `listed`: the users who get `Member` items; None: all.
+        """
         roles_with_invited: dict[str, Role] = dict.fromkeys(invited, "member")
         roles_with_invited |= roles
         origin = records.describe_origin(chat.kind, chat.name, roles_with_invited)
@@ -330,14 +335,14 @@ class Directory:
         """Return a chat and all its members, sorted by user id. Strongly consistent.
 
         Guarantees:
-            Cost: one read unit per 40 members or so, and one Query per MB.
+            Cost: about one read unit per 40 members, and one Query per MB.
 
         Raises:
             NotFound: the chat does not exist.
             CorruptData: the chat has more than `MEMBERS_READ_MAX` members.
         """
         key = records.chat_key(chat)
-        # The chat's own item sorts before the items of its members.
+        # The chat's own item sorts before its members' items.
         span = Span(DIRECTORY, key, between=(key, records.AFTER_MEMBERS))
         request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
         rows: list[Item] = []
@@ -362,9 +367,9 @@ class Directory:
         """Return a page of a user's chats, including companion sessions, sorted by chat id.
 
         Guarantees:
-            Chats and markers are strongly consistent. The list of chats is eventually consistent: a
-            chat created a moment ago may be missing.
-            Cost: one Query of the index, and one BatchGetItem per 50 chats.
+            Chats and read markers are strongly consistent. The list of chats is eventually
+            consistent: a chat created a moment ago may be missing.
+            Cost: one index Query, and one BatchGetItem per 50 chats.
         """
         span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX)
         query = span.query(self._settings)
@@ -373,14 +378,14 @@ class Directory:
         )
 
     async def list_all_memberships(self, user: str, sessions_max: int) -> list[Membership]:
-        """Return all chats of a user, and the newest `sessions_max` companion sessions.
+        """Return all of a user's chats, but only the newest `sessions_max` companion sessions.
 
         Guarantees:
-            Consistency: as `list_memberships`.
-            Cost: one Query of the index per `_ROWS_IN_PAGE` chats, and one BatchGetItem per 50
-            chats, which may be shared with other callers.
+            Consistency: same as `list_memberships`.
+            Cost: one index Query per `_ROWS_IN_PAGE` chats, and one BatchGetItem per 50 chats,
+            which may be shared with other callers.
         """
-        # In descending order the companion sessions come last, and the newest of them first.
+        # In descending order, companion sessions come after all other chats, newest first.
         span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX, _CHATS)
         request: dict[str, Any] = {
             **span.query(self._settings),

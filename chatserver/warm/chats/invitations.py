@@ -5,8 +5,8 @@
 | `Invitation` | `u#<user>` | `invitation#<chat>`   | `author created role name? state expires_at` |
 | `Trust`      | `u#<user>` | `trust#<inviter>`     | `created`                                    |
 
-A declined invitation is kept until it expires, so that it cannot be sent again immediately. If a
-user accepts an invitation, its author may add the user to other groups without an invitation
+A declined invitation is kept until it expires, so that it cannot be sent again immediately. Once a
+user has accepted an invitation, its author may add the user to other groups without an invitation
 (`Trust`).
 """
 
@@ -28,8 +28,8 @@ from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 PREFIX: Final = "invitation#"
-AFTER: Final = "invitation$"  # '$' follows '#'
-# Session ids begin with a digit and ids of direct chats with "d-"; '.' follows '-'.
+AFTER: Final = "invitation$"  # '$' sorts right after '#'
+# Session ids begin with a digit, direct chat ids with "d-"; '.' sorts right after '-'.
 _BETWEEN: Final[dict[ListedKind, tuple[str, str]]] = {
     "direct": (chat_key("d-"), chat_key("d.")),
     "group": (chat_key("d."), chat_key("~")),
@@ -102,7 +102,7 @@ class InvitationRows:
         return None
 
     async def put(self, invitation: Invitation, now_s: float) -> bool:
-        """Store an invitation; return False if the user has one already, even a declined one."""
+        """Store an invitation; return False if the user already has one, even if declined."""
         request = {
             "TableName": self._table,
             "Item": encode_invitation(invitation),
@@ -137,7 +137,7 @@ class InvitationRows:
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
     async def find_trusting(self, inviter: str, users: Collection[str]) -> set[str]:
-        """Return which of `users` trust `inviter`. Strongly consistent; 100 users per call."""
+        """Return which of `users` trust `inviter`. Strongly consistent; one call per 100 users."""
         keys = [row_key(user_key(user), TRUST_PREFIX + inviter) for user in users]
         items = await get_items(self._client, self._table, keys)
         return {item[Field.PK]["S"].removeprefix("u#") for item in items}
@@ -146,7 +146,7 @@ class InvitationRows:
         """Count a user's chats of one kind, up to `limit`. Eventually consistent.
 
         Guarantees:
-            Cost: one read unit per 80 chats or so.
+            Cost: about one read unit per 80 chats.
         """
         span = Span(DIRECTORY, member_key(user), MEMBER_INDEX, _BETWEEN[kind])
         count, start = 0, None

@@ -38,7 +38,7 @@ from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 State = Literal["starting", "in_force", "ending"]
-HOLD_ROW: Final = "on_hold"  # sorts after the members, so queries of members do not read it
+HOLD_ROW: Final = "on_hold"  # sorts after the members, so member queries do not read it
 HOLDS: Final = "holds"
 _SUFFIX: Final = "#held"
 
@@ -68,10 +68,10 @@ def encode_hold(hold: Hold) -> Item:
 
 
 def encode_copy(version: Message) -> Item:
-    """Return the item of a copy.
+    """Return the item for a copy.
 
-    The body is a separate attribute: it may be encrypted, and JSON could double its size. So are
-    the attachments, because their names may be encrypted.
+    The body is a separate attribute, because it may be encrypted, and JSON could double its size.
+    The attachments are separate too, because their names may be encrypted.
     """
     without_body = msgspec.structs.replace(version, body="", attachments=[])
     item = {
@@ -95,11 +95,11 @@ def decode_copy(item: Item) -> Message:
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in MESSAGES.key.names}
         raise CorruptData(
-            f"table messages: the item at {key} is not a message copy: {exc!r}"
+            f"table messages: the item at {key} is not a valid legal-hold copy: {exc!r}"
         ) from exc
     if MessageField.SHREDDED in item:
         return build_shredded_tombstone(copy)
-    if MessageField.BODY in item:  # copies of earlier releases: a short body is in the JSON
+    if MessageField.BODY in item:  # otherwise, an earlier release wrote the body into the JSON
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy
 
@@ -138,7 +138,7 @@ class Holds:
         return hold
 
     async def end(self, chat: str) -> None:
-        """End a hold: nothing more is copied, and a worker deletes the copies. Idempotent.
+        """End a hold. Nothing more is copied, and a worker deletes the copies. Idempotent.
 
         Raises:
             NotFound: there is no hold.
@@ -148,7 +148,7 @@ class Holds:
             await self.end(chat)  # the state changed concurrently
 
     async def find(self, chat: str) -> Hold | None:
-        """Return the hold of a chat, or None. Strongly consistent."""
+        """Return a chat's hold, or None. Strongly consistent."""
         item = await find_item(self._client, self._table, _key(chat))
         if item is None:
             return None
@@ -162,7 +162,7 @@ class Holds:
             ) from exc
 
     async def get(self, chat: str) -> Hold:
-        """Return the hold of a chat. Strongly consistent. Raises NotFound."""
+        """Return a chat's hold. Strongly consistent. Raises NotFound."""
         hold = await self.find(chat)
         if hold is None:
             raise NotFound("chat: is not under a legal hold")
@@ -196,7 +196,7 @@ class Holds:
         }
         line = {"TableName": self._table, "Key": row_key(HOLDS, chat)}
         actions = [{"Delete": ending}, {"Delete": line}]
-        with contextlib.suppress(ConditionFailed):  # the hold started again
+        with contextlib.suppress(ConditionFailed):  # the hold has been started again
             await self._client.call("transact_write_items", {"TransactItems": actions})
 
     async def list_chats(self, limit: int, start: Token | None = None) -> Page[str]:
