@@ -190,7 +190,7 @@ class Moderation:
     ) -> tuple[list[Report], str | None]:
         """Return `(reports, next)`: a page of a chat's reports, in seq order.
 
-        `actor` None is the host application. `next` is the `after` for the next page, or None.
+        `actor` is None for the host application. `next` is the `after` for the next page, or None.
 
         Raises:
             NotFound: the chat does not exist, or the actor is not a member.
@@ -219,7 +219,7 @@ class Moderation:
     async def list_bans(
         self, actor: UserId | None, chat: ChatId, after: str | None, limit: int
     ) -> tuple[list[Ban], str | None]:
-        """Return `(bans, next)`: a page of the users banned from a chat; see `list_reports`."""
+        """Return `(bans, next)`: a page of the users banned from a chat, like `list_reports`."""
         await self._require_manager(actor, chat)
         bans = await self._rows.list_bans(chat, after, limit)
         return bans, bans[-1].user if len(bans) == limit else None
