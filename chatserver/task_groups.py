@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 @contextlib.asynccontextmanager
 async def open_task_group() -> AsyncIterator[asyncio.TaskGroup]:
-    """Open an `asyncio.TaskGroup`. If a task fails, the block raises its error, not a group."""
+    """Open an `asyncio.TaskGroup`. If a task fails, the block raises the task's error itself."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group

@@ -70,7 +70,7 @@ RESPONSES: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] 
 _SCHEMAS = "#/components/schemas/"
 _CHANNEL = "#/channels/chat"
 
-# Item types of the lists of pre-encoded bytes, whose annotations do not name the item type.
+# Item types of the fields that are annotated as lists of pre-encoded bytes (`msgspec.Raw`).
 _RAW_ITEMS: dict[tuple[str, str], type[msgspec.Struct]] = {
     ("EventPage", "events"): frames.Event,
     ("HistoryPage", "messages"): frames.Message,

@@ -97,7 +97,7 @@ def format_validation_error(text: str) -> str:
     detail, _, path = text.rpartition(" - at `")
     if not detail:
         detail, path = text, ""
-    path = path.removeprefix("key` in `")  # reported if a key of the object is invalid
+    path = path.removeprefix("key` in `")  # the prefix for an invalid key of an object
     field = path.rstrip("`").removeprefix("$.").removeprefix("$") or "frame"
     if detail.startswith(("Invalid value", "Invalid enum value")):
         detail = _ALLOWED.get(
@@ -121,7 +121,7 @@ _PATTERNS = (
     ("matching regex '^[0-9]", "expected the `next` value of an earlier page"),
     (
         "matching regex '^(?!(?:edit",
-        "expected a lower-case word of at most 32 characters, none of "
+        "expected a lower-case word of at most 32 characters, other than "
         + ", ".join(frames.RESERVED_KINDS),
     ),
 )

@@ -17,7 +17,7 @@ import msgspec
 
 from chatserver.protocol import frames
 
-Charge = Callable[[str, int], None]  # arguments: user, bytes already used
+Charge = Callable[[str, int], None]  # charges a user for bytes that are already used
 
 MESSAGE_BYTES = 256  # reference, log entry and two inbox entries, without the frame size
 ATTACHMENT_BYTES = 512  # a file's metadata in a message

@@ -1,7 +1,7 @@
 """Message expiry on read: replaces expired messages with tombstones, in every tier.
 
-From `expires_at` (Unix seconds) on, readers get a tombstone with the same seq, ts and ids,
-``deleted``, and without a body. The chat stays contiguous (promise P6), and nothing is rewritten.
+From `expires_at` (Unix seconds) on, readers get a tombstone: it is ``deleted``, with the same seq,
+ts and ids, but no body. The chat stays contiguous (promise P6), and nothing is rewritten.
 """
 
 from __future__ import annotations

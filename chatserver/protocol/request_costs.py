@@ -23,7 +23,7 @@ LINK_PREVIEW = 5  # requests to another server, unless the preview is cached
 CHANGE = 4  # a transaction, and the events that notify members
 USERS_PER_TOKEN = 4  # invited users: three reads and two writes each, in batches
 ITEMS_PER_TOKEN = 50  # page items
-CHATS_PER_TOKEN = 10  # chats in a list: idle chats have to be loaded
+CHATS_PER_TOKEN = 10  # listed chats, because idle ones have to be loaded
 
 
 def _by_members(frame: frames.CreateChat) -> int:

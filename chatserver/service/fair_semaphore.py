@@ -92,7 +92,7 @@ class FairSemaphore:
             queue = self._queues.pop(following)
             slot = queue.popleft()
             if queue:
-                self._queues[following] = queue  # behind the other users
+                self._queues[following] = queue  # at the end, behind the other users
             if not slot.cancelled():
                 self._assign(following)
                 slot.set_result(None)

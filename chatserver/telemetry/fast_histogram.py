@@ -32,7 +32,7 @@ class FastHistogram(Collector):
         registry.register(self)
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Record a value `times` times. Only call from the event loop's thread."""
+        """Record a value `times` times. Call only from the event loop's thread."""
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 

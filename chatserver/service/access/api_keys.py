@@ -61,7 +61,7 @@ class ApiKeys:
         """Replace a key's secret. Return the new key; the old secret stays valid for `overlap_s`.
 
         Raises:
-            NotFound: the key does not exist or was revoked.
+            NotFound: the key does not exist or has been revoked.
             BadRequest: the overlap is longer than a week.
             Conflict: another request rotated the key at the same time.
         """
@@ -112,7 +112,7 @@ class ApiKeys:
             return cached[1]
         row = await self._rows.find(key)
         if len(self._cache) >= CACHE_MAX:
-            self._cache.clear()  # mostly ids that do not exist
+            self._cache.clear()  # a full cache has mostly ids that do not exist
         self._cache[key] = (now, row)
         return row
 

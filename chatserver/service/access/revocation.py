@@ -137,7 +137,7 @@ class Revoker:
             await self._push_devices.remove_all(user, self._clock.time())
 
     async def unban(self, user: UserId) -> None:
-        """Lift a ban. Raises the errors of `ban`."""
+        """Lift a ban. Raises the same errors as `ban`."""
         await self._accounts.remove_ban(user)
         await self._revocations.put(user, is_banned=False)
 

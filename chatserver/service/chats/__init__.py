@@ -1,4 +1,4 @@
 """Chats: loading into Redis, creation, listing, read marks and typing signals.
 
-`service.py` has the use cases; `chat_loader.py` loads chats and users from the warm tier.
+`service.py` has the use cases; `chat_loader.py` and `user_loader.py` load from the warm tier.
 """

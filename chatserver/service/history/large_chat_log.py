@@ -49,7 +49,7 @@ class ChannelLog:
     async def list_live(
         self, chat: ChatId, after: Seq, limit: int
     ) -> tuple[int | None, list[ChannelEntry]]:
-        """Return `(large, entries)`: the large version, and the entries after `after`.
+        """Return `(large, entries)`, with the entries after seq `after`.
 
         The entries are rendered for all members. `large` is the chat version that made the chat
         large. If the chat is not large (0) or not loaded (None), there are no entries.

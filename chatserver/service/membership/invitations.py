@@ -169,8 +169,8 @@ class Invitations:
         Guarantees:
             Idempotent: one invitation per user and chat; a declined invitation is not sent again
             before it expires.
-            Bounded: at most `FROM_ONE_MAX` pending invitations per inviter and user. If a user has
-                the maximum number of invitations, the oldest is replaced.
+            Bounded: at most `FROM_ONE_MAX` invitations per inviter and user, including declined
+                ones. If a user has the maximum number of invitations, the oldest is replaced.
 
         Raises:
             TooLarge: a user has `FROM_ONE_MAX` invitations from the inviter; the message names the

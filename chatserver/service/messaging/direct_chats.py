@@ -32,7 +32,7 @@ async def list_for_users(
     users: Sequence[UserId],
     devices: DeviceNotifier,
 ) -> None:
-    """Add the direct chat of two users (`pair`) to the chat lists of `users`, if missing there."""
+    """Add the direct chat between the users in `pair` to the chat lists of `users`, if missing."""
     body = codec.encode_chat_event_body(frames.ChatInfo(chat, "direct", sorted(pair)))
     for place in await inboxes.append_event(users, chat, body, is_listed=True):
         if place.appended:

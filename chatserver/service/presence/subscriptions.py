@@ -58,7 +58,7 @@ class _Subject:
 
 
 class PresenceSubscriptions:
-    """Presence subscriptions of one gateway; at most `users_max` per session.
+    """One gateway's presence subscriptions; at most `users_max` per session.
 
     `load_chat` loads a chat into Redis.
     """

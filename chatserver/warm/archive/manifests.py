@@ -8,7 +8,7 @@
 | orphan  | `a#<chat>`  | `x#<first>#<last>#<tag>`      | as segment; `dead` (optional)            |
 | late    | `a#late`    | `a#late#<chat>`               | `at`: time of the chat's last change     |
 | trail   | `u#<user>`  | `archived#<chat>#<seq>`       | none: the segment with this seq has      |
-|         |             |                               | messages of the user                     |
+|         |             |                               | messages from the user                   |
 
 An *orphan* records an S3 object that is not a segment: it has not been committed yet, or it has
 been replaced. A *late* record marks a chat whose archived entries have changed. Partition
@@ -177,7 +177,7 @@ class Manifests:
     async def commit(self, segment: Segment, replaced: Segment | None, top: ArchiveTop) -> None:
         """Commit a segment whose object is an orphan, and replace segment `replaced`, if given.
 
-        `top` and `replaced` must be as last read.
+        Pass `top` and `replaced` as last read.
 
         Guarantees:
             Atomic and idempotent. The object of `replaced` becomes a dead orphan.

@@ -18,8 +18,8 @@ async def iter_chats(
 ) -> AsyncIterator[list[ChatId]]:
     """Yield the chats in part `part` of `parts` of the table, page by page.
 
-    A page covers 1 MB of the table, or at most a few thousand chats. Chats created during the scan
-    may be missing. The scan costs half a read unit per 4 KB of the table.
+    A page covers 1 MB of the table, which is a few thousand chats at most. Chats created during the
+    scan may be missing. The scan costs half a read unit per 4 KB of the table.
     """
     request: dict[str, Any] = {
         "TableName": DIRECTORY.name_in(settings),
