@@ -60,7 +60,7 @@ def test_aws_limits_proxy_is_in_front_of_the_dynamodb_server(tmp_path: Path) -> 
 def test_aws_limits_require_the_dynamodb_server_from_npm(monkeypatch: pytest.MonkeyPatch) -> None:
     """ministack verifies signatures, which requests through the proxy no longer match."""
     monkeypatch.setattr(plan_module, "has_binary", lambda _: False)
-    with pytest.raises(ConfigError, match="install npm"):
+    with pytest.raises(ConfigError, match="install it with npm"):
         require_aws_limits()
 
 
