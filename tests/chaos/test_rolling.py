@@ -73,7 +73,7 @@ async def test_rolling_restart_under_load_is_invisible_to_sdk_clients(
         async def is_restarted() -> bool:
             is_done = b"gateways.restarted" in fleet.output()
             for chat in range(len(simulation.chats)):
-                await actions.perform(Action("chorus", (chat, 1)))
+                await actions.perform(Action("send_as_all", (chat, 1)))
             await (
                 simulation.wait_for_answers()
             )  # limits the number of pending sends on a slow machine

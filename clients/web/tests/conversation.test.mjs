@@ -154,7 +154,7 @@ test("pending changes are shown at once", () => {
   assert.ok(rows.every(({ isChanging }) => isChanging));
 });
 
-test("an acked change is shown until its event has arrived, and not again after a later one", () => {
+test("an acked change is shown until its event arrives, and not after a later one", () => {
   const acked = { ref: "x", chat: "g-1", stage: "acked", seq: 7 };
   const react = { ...acked, fields: { type: "react", seq: 1, emoji: "🎉" } };
   const [before] = build([message(1)], { pending: [react] });

@@ -54,12 +54,12 @@ class Chat:
         epoch: str = EPOCH,
         author: str = "",
     ) -> list[Any]:
-        """Run the script `change`; return its reply."""
+        """Run the script `commit_change`; return its reply."""
         self._count += 1
         ref = ref or f"a{self._count}"
         keys = self.scripts.keys
         reply: list[Any] = self.scripts.run(
-            "change",
+            "commit_change",
             {
                 "chat": keys.chat(CHAT),
                 "members": keys.members(CHAT),

@@ -176,7 +176,7 @@ async def test_sessions_that_end_together_are_all_extracted(
     rows = world.container.get(CompanionContainer).memory_rows
     await rows.update(world.alice, ada, lambda stored: UserMemory(world.alice, ada, rev=stored.rev))
     chats.append(await renew(world, ada))
-    monkeypatch.setattr(f"{path}warm.memories.TRIES_MAX", write_tries)
+    monkeypatch.setattr(f"{path}warm.user_memories.TRIES_MAX", write_tries)
     monkeypatch.setattr(f"{path}worker.assistant.RETRY_S", 0.05)
     for chat in chats[:-1]:
         await world.pending.record_ended(chat)
