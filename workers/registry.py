@@ -10,7 +10,7 @@ _CORE = {
     ),
     "repair": Worker(
         "workers.delivery_repair:run_repair",
-        "completes deliveries that a dead gateway left unfinished",
+        "completes deliveries that a gateway left unfinished when it died",
     ),
     "rpc": Worker("workers.rpc:run_rpc", "serves the gateways' calls to DynamoDB"),
     "archive": Worker(
@@ -18,7 +18,7 @@ _CORE = {
     ),
     "holds": Worker(
         "workers.legal_holds:run_holds",
-        "applies legal holds, and deletes their copies when they end",
+        "applies legal holds, and deletes held copies when a hold ends",
     ),
 }
 _AUDIT = Worker(

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @click.group()
 def keys() -> None:
-    """Create, list, rotate and revoke API keys of the host application."""
+    """Create, list, rotate and revoke API keys for the host application."""
 
 
 @keys.command()
-@click.option("--name", required=True, help="Name that describes the purpose of the key.")
+@click.option("--name", required=True, help="Name that describes what the key is for.")
 @click.option(
     "--scope", "scopes", multiple=True, required=True, help="Scope of the key; can be repeated."
 )
@@ -64,7 +64,7 @@ def list_keys() -> None:
     help="Seconds for which the old secret stays valid.",
 )
 def rotate(key: str, overlap_s: int) -> None:
-    """Create a new secret for a key and print it; the old secret stays valid for the overlap."""
+    """Create a new secret for a key and print it; the old one stays valid for --overlap seconds."""
 
     async def work(api_keys: ApiKeys) -> None:
         click.echo(await api_keys.rotate(key, overlap_s))

@@ -34,7 +34,7 @@ def dead_letters() -> None:
     default=100,
     show_default=True,
     type=click.IntRange(1, 100_000),
-    help="Maximum number to print.",
+    help="Maximum number of dead letters to print.",
 )
 def list_dead(limit: int) -> None:
     """Print dead letters, oldest first: id, seq, reason, and the start of the raw message."""
@@ -45,13 +45,13 @@ def list_dead(limit: int) -> None:
 
 @dead_letters.command()
 @click.argument("places", metavar="[ID]...", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="Replay all.")
+@click.option("--all", "is_all", is_flag=True, help="Replay all dead letters.")
 def replay(places: tuple[str, ...], is_all: bool) -> None:
-    """Retry the messages with these IDs, which `list` prints.
+    """Retry the messages with the given IDs, as printed by `list`.
 
-    A message that DynamoDB now accepts replaces its tombstone, with all later changes applied. If
-    the message has been deleted, the tombstone stays. A message that still cannot be persisted
-    stays a dead letter.
+    Until now, a tombstone is stored in place of each message. A message that DynamoDB accepts
+    replaces its tombstone, with all later changes applied. If the message has been deleted, the
+    tombstone stays. A message that still cannot be persisted stays a dead letter.
     """
     if bool(places) == is_all:
         raise click.UsageError("specify IDs or --all")

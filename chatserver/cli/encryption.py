@@ -24,7 +24,7 @@ NO_TENANT = "default"  # tenant name of a deployment without CHAT_WARM_TENANT
 
 @click.group()
 def encryption() -> None:
-    """Client-side encryption of message bodies: data keys of this tenant."""
+    """Manage the data keys of this tenant, which encrypt message bodies."""
 
 
 @encryption.command(name="new-key")
@@ -62,7 +62,7 @@ def rotate() -> None:
     """Create a new version of the data key.
 
     Running processes use it within half of CHAT_ENCRYPTION_CACHE_S. Older versions still decrypt
-    existing bodies; `reencrypt` encrypts these with the new version.
+    existing bodies; `reencrypt` re-encrypts these with the new version.
     """
     settings = prepare("encryption")
 
@@ -118,7 +118,9 @@ def reencrypt(max_write_units: int | None) -> None:
 
 
 @encryption.command()
-@click.option("--tenant", required=True, help=f"CHAT_WARM_TENANT; {NO_TENANT} if it is not set.")
+@click.option(
+    "--tenant", required=True, help=f"Value of CHAT_WARM_TENANT, or {NO_TENANT} if it is not set."
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def shred(tenant: str, *, yes: bool) -> None:
     """Delete all data keys of this tenant. Its encrypted bodies can never be read again.

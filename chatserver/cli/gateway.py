@@ -15,8 +15,8 @@ PROCESSES_MAX = 256
     type=click.IntRange(1, PROCESSES_MAX),
     default=1,
     show_default=True,
-    help="Number of processes that share the port under a supervisor; SIGHUP replaces them one by "
-    "one.",
+    help="Number of gateway processes, which share the port. With more than one, "
+    "SIGHUP replaces them one by one.",
 )
 @click.option("--ready-fd", type=int, hidden=True, help="Used by the supervisor.")
 def gateway(processes: int, ready_fd: int | None) -> None:

@@ -69,8 +69,8 @@ def load() -> None:
     """Load test a server and verify every message.
 
     Each scenario simulates many users, at a rate that does not depend on the server's speed. Every
-    message is checked for loss, duplication and order. Exit code: 0 success, 1 a threshold was
-    exceeded, 2 the load could not start. Against `make run`, no option is required.
+    message is checked for loss, duplication and order. Exit code: 0 success, 1 a threshold was not
+    met, 2 the load could not start. No options are required if the server runs with `make run`.
     """
 
 
@@ -88,7 +88,11 @@ _OPTIONS = (
         type=click.IntRange(2, 1_000_000),
         help="Number of users; default: depends on the scenario.",
     ),
-    click.Option(["--rate"], type=_NUMBER, help="Total actions per second of all processes."),
+    click.Option(
+        ["--rate"],
+        type=_NUMBER,
+        help="Actions per second, over all processes; default: depends on the scenario.",
+    ),
     click.Option(
         ["--duration"],
         type=click.FloatRange(0.5, DURATION_S_MAX),
@@ -101,8 +105,8 @@ _OPTIONS = (
         show_default=True,
         help="Number of load generator processes.",
     ),
-    click.Option(["--out"], type=_FILE, help="Write the result as JSON."),
-    click.Option(["--report"], type=_FILE, help="Write an HTML page with charts."),
+    click.Option(["--out"], type=_FILE, help="Write the results to this file as JSON."),
+    click.Option(["--report"], type=_FILE, help="Write an HTML page with charts to this file."),
     click.Option(
         ["--max-p99-ms"], type=_NUMBER, help="Maximum p99 latency of deliveries, pages or connects."
     ),
@@ -126,7 +130,7 @@ _OPTIONS = (
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="Maximum number of messages out of order or changed.",
+        help="Maximum number of messages that arrive out of order or changed.",
     ),
     click.Option(
         ["--max-refused"],

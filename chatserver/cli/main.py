@@ -67,7 +67,10 @@ COMMANDS = {
         "chatserver.cli.encryption:encryption",
         "Create, rotate and delete the keys of message encryption.",
     ),
-    "keys": ("chatserver.cli.api_keys:keys", "Create and revoke API keys of the host application."),
+    "keys": (
+        "chatserver.cli.api_keys:keys",
+        "Create and revoke API keys for the host application.",
+    ),
     "token": ("chatserver.cli.token:token", "Create a token for a user."),
     "chat": ("chatserver.cli.chat:chat", "Chat in the terminal."),
     **{name: line for feature in list_features() for name, line in feature.commands.items()},

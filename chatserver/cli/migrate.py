@@ -36,7 +36,7 @@ def status() -> None:
     "--max-write-units",
     type=click.IntRange(1),
     default=None,
-    help="Maximum write units per second, as for `up`; the plan then includes the duration.",
+    help="Write units per second that `up` may use; if set, the plan includes the duration.",
 )
 def plan(max_write_units: int | None) -> None:
     """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
@@ -62,21 +62,21 @@ def plan(max_write_units: int | None) -> None:
     type=click.IntRange(1, 1000),
     default=8,
     show_default=True,
-    help="Number of table segments that are scanned in parallel.",
+    help="Number of table segments to scan in parallel.",
 )
 @click.option(
     "--page-items",
     type=click.IntRange(1, 1000),
     default=200,
     show_default=True,
-    help="Items between two checkpoints.",
+    help="Number of items between two checkpoints.",
 )
 @click.option(
     "--contract",
     type=click.IntRange(1),
     default=None,
     metavar="NUMBER",
-    help="Run only this contract migration, which locks out old releases.",
+    help="Run only the contract migration with this number, which locks out old releases.",
 )
 def up(
     max_write_units: int | None,
@@ -85,7 +85,7 @@ def up(
     page_items: int,
     contract: int | None,
 ) -> None:
-    """Run the pending migrations. Resumable: may be interrupted at any time and run again."""
+    """Run the pending migrations. If interrupted, run it again: it continues where it stopped."""
     settings = prepare("migrate")
     from chatserver.telemetry.failpoints import arm_failpoint
     from chatserver.warm.schema.migrations.runner import Options

@@ -45,7 +45,9 @@ _UNITS = {"h": 3600, "d": 86_400}
     default=None,
     help="Maximum write capacity units per second; default: unlimited.",
 )
-@click.option("--plan", "is_plan", is_flag=True, help="Print the cost; write nothing.")
+@click.option(
+    "--plan", "is_plan", is_flag=True, help="Only print the estimated cost; write nothing."
+)
 def restore(
     chat: str,
     start: str | None,
@@ -56,8 +58,9 @@ def restore(
 ) -> None:
     """Restore archived messages of CHAT to DynamoDB for a limited time.
 
-    Times are UTC: 2024-05-31, 2024-05-31T12:00:00. Resumable: it may be interrupted at any time and
-    run again. Restoring a range again extends its time. The archive keeps its copy.
+    Times are UTC, such as 2024-05-31 or 2024-05-31T12:00:00. If the command is interrupted, run it
+    again: it continues where it stopped. If a range is restored again, it is kept for longer. The
+    archive keeps its copy.
     """
     settings = prepare("restore")
     try:

@@ -27,7 +27,7 @@ _SHARDS = [str(2**n) for n in range(SHARDS_MAX.bit_length())]
 
 @click.group()
 def shards() -> None:
-    """Write sharding of busy chats. Workers shard them automatically."""
+    """Set the number of write shards of a chat. Workers shard busy chats automatically."""
 
 
 @shards.command(name="set")
@@ -38,10 +38,10 @@ def shards() -> None:
     "duration",
     default="24h",
     show_default=True,
-    help="Time for which the chat keeps at least this number of shards, such as 12h or 7d.",
+    help="How long the chat keeps at least this many shards, such as 12h or 7d.",
 )
 def set_(chat: str, number: str, duration: str) -> None:
-    """Shard new entries of CHAT over SHARDS partitions, before a planned event.
+    """Shard new entries of CHAT across SHARDS partitions, before a planned event.
 
     A partition accepts about 1,000 write units per second. The change takes effect within a second.
     Workers may add shards; they remove shards only after the time set with --for, once the chat is

@@ -17,7 +17,7 @@ def tables() -> None:
 @tables.command()
 @click.option("--bucket/--no-bucket", default=True, help="Also create the S3 bucket.")
 def apply(bucket: bool) -> None:
-    """Create missing resources. Deletes nothing; may be run again at any time."""
+    """Create what is missing. Deletes nothing; safe to run again at any time."""
     settings = prepare("tables")
     run(_apply(settings, with_bucket=bucket))
 

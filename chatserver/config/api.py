@@ -24,33 +24,41 @@ class Auth(Section):
     lifetime_s_max: int = Field(
         3600, ge=60, le=86_400, description="Maximum accepted lifetime of a token"
     )
-    local_accounts: bool = Field(True, description="Users log in with user name and password")
+    local_accounts: bool = Field(True, description="Let users log in with a user name and password")
     registration: Literal["open", "closed"] = Field(
-        "open", description="`closed`: only the host application creates accounts"
+        "open",
+        description="`open`: anyone can register an account; `closed`: only the host "
+        "application creates accounts",
     )
     admins: list[str] = Field(
         default_factory=list, description="Users with access to the admin page"
     )
     refresh_ttl_s: int = Field(
-        2_592_000, ge=600, le=31_536_000, description="An unused login expires after this time"
+        2_592_000,
+        ge=600,
+        le=31_536_000,
+        description="A login that is not used for this time expires",
     )
-    cookie_secure: bool = Field(True, description="Browsers send the cookie over HTTPS only")
+    cookie_secure: bool = Field(True, description="Browsers send the login cookie over HTTPS only")
     passphrase_chars_min: int = Field(
-        8, ge=8, le=64, description="Minimum characters of a password"
+        8, ge=8, le=64, description="Minimum characters in a password"
     )
     argon2_memory_kib: int = Field(
         65_536, ge=8, le=4_194_304, description="Memory per Argon2 password hash"
     )
     host_algorithm: Literal["HS256", "RS256", "ES256", "EdDSA"] | None = Field(
-        None, description="Accept tokens of the host application, signed with this algorithm"
+        None,
+        description="Accept tokens from the host application that are signed with this algorithm",
     )
     host_secret: SecretStr | None = Field(
         None, description="Host application's HS256 key; at least 32 bytes"
     )
     host_public_keys: str | None = Field(
-        None, description="Host application's public keys, concatenated PEM"
+        None, description="Host application's public keys, as concatenated PEM blocks"
     )
-    host_jwks_url: str | None = Field(None, description="URL of the host application's key set")
+    host_jwks_url: str | None = Field(
+        None, description="URL of the host application's JSON Web Key Set"
+    )
     host_issuer: str | None = Field(
         None, description="`iss` claim of the host application's tokens"
     )
@@ -91,7 +99,9 @@ class Api(Section):
 
     host: str = Field("127.0.0.1", description="Address to listen on")
     port: int = Field(8080, ge=0, le=65_535, description="Port to listen on")
-    gateway_url: str = Field("ws://127.0.0.1:8081/", description="Gateway URL of the web client")
+    gateway_url: str = Field(
+        "ws://127.0.0.1:8081/", description="Gateway URL to which the web client connects"
+    )
     demo_users: list[str] = Field(
         default_factory=list, description="Users with one-click login; for `chatserver dev` only"
     )
@@ -108,10 +118,12 @@ class Api(Section):
         75.0,
         gt=0,
         le=3600,
-        description="Idle connections close after this time; must exceed the load balancer's",
+        description="Idle connections are closed after this time; must exceed the load "
+        "balancer's idle timeout",
     )
     tls_in_front: bool = Field(
-        False, description="Clients use HTTPS even if the proxy sends no X-Forwarded-Proto"
+        False,
+        description="Assume that clients use HTTPS, even if the proxy sends no X-Forwarded-Proto",
     )
     hsts_s: int = Field(
         31_536_000, ge=0, description="max-age of Strict-Transport-Security; 0: not sent"
@@ -133,9 +145,10 @@ class Outbound(Section):
 
     allow_private: list[Network] = Field(
         default_factory=list,
-        description="Private addresses and ranges that may be called",
+        description="Private addresses and ranges to which requests are allowed",
     )
     ports: list[Annotated[int, Field(ge=1, le=65_535)]] = Field(
         default_factory=lambda: [443],
-        description="Ports of public addresses that may be called; 80 is plain HTTP",
+        description="Ports on public addresses to which requests are allowed; port 80 uses "
+        "plain HTTP",
     )

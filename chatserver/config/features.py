@@ -16,7 +16,9 @@ class Attachments(Section):
         26_214_400, ge=1, le=1_073_741_824, description="Maximum size of a file"
     )
     waiting_bytes_max: int = Field(
-        209_715_200, ge=1, description="Maximum bytes of a user's unsent files"
+        209_715_200,
+        ge=1,
+        description="Maximum total bytes of files that a user has uploaded but not yet sent",
     )
 
 
@@ -24,21 +26,24 @@ class Webhooks(Section):
     """Webhooks to the host application: before-send and events."""
 
     secret: SecretStr = Field(
-        SecretStr(""), description="Signing key of at least 32 bytes; required with a URL"
+        SecretStr(""),
+        description="Signing key of at least 32 bytes; required if a webhook URL is set",
     )
     before_send_url: str | None = Field(
         None, description="URL called before each message is accepted; unset: disabled"
     )
     before_send_timeout_s: float = Field(
-        1.0, gt=0, le=10, description="Timeout of one before-send request"
+        1.0, gt=0, le=10, description="Timeout for each before-send request"
     )
     before_send_policy: Literal["open", "closed"] = Field(
-        "open", description="If the request fails, accept (open) or refuse (closed) the message"
+        "open",
+        description="If the before-send request fails, accept (`open`) or refuse (`closed`) the"
+        " message",
     )
     events_url: str | None = Field(
         None, description="URL that receives events; unset: no events are sent"
     )
-    timeout_s: float = Field(5.0, gt=0, le=30, description="Timeout of one event request")
+    timeout_s: float = Field(5.0, gt=0, le=30, description="Timeout for each event request")
 
     @model_validator(mode="after")
     def _check_secret(self) -> Self:
@@ -54,25 +59,34 @@ class Notify(Section):
     delay_s: float = Field(
         3.0, ge=0, le=300, description="A message that is read within this time is not pushed"
     )
-    preview: bool = Field(True, description="Pushes contain the beginning of the message")
+    preview: bool = Field(True, description="Include the beginning of the message in pushes")
     large: Literal["mentions", "none"] = Field(
-        "mentions", description="Which members of a large chat get a push"
+        "mentions",
+        description="Which members of a large chat get pushes: those who are mentioned, or none",
     )
-    vapid_public: str = Field("", description="Public key for browsers, from `chatserver vapid`")
-    vapid_private: SecretStr = Field(SecretStr(""), description="Private key of the push worker")
-    subject: str = Field("", description="Operator's mailto: or https: address for push services")
+    vapid_public: str = Field(
+        "", description="VAPID public key, from `chatserver vapid`; sent to browsers"
+    )
+    vapid_private: SecretStr = Field(
+        SecretStr(""),
+        description="VAPID private key, from `chatserver vapid`; only workers need it",
+    )
+    subject: str = Field(
+        "", description="mailto: or https: address at which push services can contact the operator"
+    )
     fcm_account: SecretStr = Field(
-        SecretStr(""), description="JSON of the Google service account for FCM"
+        SecretStr(""), description="Google service account for FCM, as JSON"
     )
     apns_key: SecretStr = Field(
-        SecretStr(""), description="Content of the .p8 key for APNs; unset: FCM sends iOS pushes"
+        SecretStr(""),
+        description="Contents of the .p8 key file for APNs; unset: iOS pushes are sent through FCM",
     )
     apns_key_id: str = Field("", description="Key id of `apns_key`")
     apns_team_id: str = Field("", description="Apple team id of `apns_key`")
     apns_topic: str = Field("", description="Bundle id of the application")
     apns_url: str = Field(
         "https://api.push.apple.com",
-        description="Address of APNs; development builds: https://api.sandbox.push.apple.com",
+        description="URL of APNs; for development builds, https://api.sandbox.push.apple.com",
     )
 
 
@@ -92,7 +106,7 @@ class Companions(Section):
         365,
         ge=1,
         le=3650,
-        description="Time after which a companion forgets a fact that is not updated",
+        description="Days after which a companion forgets a fact that has not been updated",
     )
     openai_url: str = Field(
         "https://api.openai.com/v1",
@@ -108,7 +122,9 @@ class Companions(Section):
 class Privacy(Section):
     """Data exports and erasure of user data."""
 
-    export_days: int = Field(7, ge=1, le=30, description="Time for which an export is available")
+    export_days: int = Field(
+        7, ge=1, le=30, description="Days for which a data export can be downloaded"
+    )
 
 
 class Analytics(Section):
@@ -116,8 +132,9 @@ class Analytics(Section):
 
     export: Literal["", "metadata", "texts"] = Field(
         "",
-        description="What `worker all` exports: `metadata`, or `texts` for metadata and message "
-        "text; unset: nothing; `worker analytics` and `analytics export` then export metadata",
+        description="`metadata`: export metadata only; `texts`: also export message text. If "
+        "unset, `worker all` exports nothing, while `worker analytics` and "
+        "`analytics export` export metadata",
     )
 
     @property
@@ -131,8 +148,9 @@ class Search(Section):
 
     index: str = Field(
         "",
-        description="Folder of the index, shared by `worker search` and the API on one machine; "
-        "`s3`: in the bucket, for any number of machines (extra `search`); unset: no search",
+        description="Folder of the index, if `worker search` and the API run on one machine; "
+        "`s3`: keep the index in the bucket, for any number of machines (requires "
+        "the `search` extra); unset: no search",
     )
 
 
@@ -140,6 +158,9 @@ class Timeline(Section):
     """Delivery of posts to timelines."""
 
     fanout_followers_max: int = Field(
-        10_000, ge=0, description="Posts of authors with more followers are merged on read"
+        10_000,
+        ge=0,
+        description="Posts by authors with more followers are not written to timelines, but "
+        "merged on read",
     )
-    days: int = Field(30, ge=1, le=3650, description="Time for which a post stays in timelines")
+    days: int = Field(30, ge=1, le=3650, description="Days for which a post stays in timelines")

@@ -18,7 +18,8 @@ class Gateway(Section):
     port: int = Field(8081, ge=0, le=65_535, description="Port to listen on")
     origins: list[str] = Field(
         default_factory=list,
-        description="Allowed Origin headers; empty: only clients without an Origin header",
+        description="Allowed Origin headers; if empty, only clients without an Origin header "
+        "can connect",
     )
     trusted_proxies: list[Network] = Field(
         default_factory=list,
@@ -39,7 +40,8 @@ class Gateway(Section):
     send_queue_bytes_max: int = Field(
         1_048_576,
         ge=16_384,
-        description="Bytes queued for a slow client before its connection is closed",
+        description="Maximum bytes queued for a client; a slow client that exceeds this is "
+        "disconnected",
     )
     sessions_per_user_max: int = Field(
         20, ge=1, description="Maximum sessions per user; a new session closes the oldest"
@@ -48,13 +50,15 @@ class Gateway(Section):
         50_000, ge=1, description="Maximum connections per process; more are refused"
     )
     online_ttl_s: float = Field(
-        60.0, gt=1, description="Time for which users of a dead gateway appear online"
+        60.0, gt=1, description="How long users still appear online after their gateway has died"
     )
     drain_s: float = Field(
-        10.0, ge=0, description="Time for clients to disconnect from a stopping process"
+        10.0, ge=0, description="How long a stopping process waits for its clients to disconnect"
     )
     rpc_timeout_s: float = Field(
-        3.0, gt=0, description="Timeout of a call to the `rpc` worker, which reads DynamoDB and S3"
+        3.0,
+        gt=0,
+        description="Timeout for each call to the `rpc` worker, which reads DynamoDB and S3",
     )
 
     @model_validator(mode="after")
@@ -79,25 +83,31 @@ class Chats(Section):
     """Groups, messages and pages of history."""
 
     body_chars_max: int = Field(
-        BODY_CHARS_MAX, ge=1, le=BODY_TOP, description="Maximum characters of a message"
+        BODY_CHARS_MAX, ge=1, le=BODY_TOP, description="Maximum characters per message"
     )
     body_bytes_max: int = Field(
-        BODY_BYTES_MAX, ge=4, le=BODY_TOP, description="Maximum UTF-8 bytes of a message"
+        BODY_BYTES_MAX, ge=4, le=BODY_TOP, description="Maximum UTF-8 bytes per message"
     )
     fanout_members_max: int = Field(
         256,
         ge=2,
         le=10_000,
-        description="Maximum members of a chat that uses inboxes; with more, it is a large chat",
+        description="Maximum members of a chat with inboxes; a chat with more members is a "
+        "large chat",
     )
     per_user_max: int = Field(
-        2_000, ge=1, le=2_000, description="Maximum groups per user, and maximum direct chats"
+        2_000,
+        ge=1,
+        le=2_000,
+        description="Maximum groups per user, and also maximum direct chats per user",
     )
     new_contacts_per_day: int = Field(
-        50, ge=1, description="Maximum direct chats with strangers that a user may start per day"
+        50, ge=1, description="Maximum direct chats that a user may start with strangers per day"
     )
     invitations: Literal["ask_strangers", "always", "never"] = Field(
-        "ask_strangers", description="Which users must consent before they are added to a group"
+        "ask_strangers",
+        description="Whether users must consent before others add them to a group: only to "
+        "strangers, always, or never",
     )
 
     @property

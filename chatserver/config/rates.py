@@ -51,7 +51,8 @@ class Limits(Section):
 
     sends: _Rate = Field(RateLimit(50, 500), description="Messages sent by one user")
     requests: Annotated[_Rate, _at_least(REQUESTS_BURST_MIN)] = Field(
-        RateLimit(50, 500), description="Tokens per user for other frames and HTTP requests"
+        RateLimit(50, 500),
+        description="Tokens per user for HTTP requests and for frames other than sends",
     )
     connections: _Rate = Field(
         RateLimit(100, 1000), description="WebSocket handshakes from one address"
@@ -65,7 +66,8 @@ class Limits(Section):
     )
     guesses: _Rate = Field(
         RateLimit(0.1, 30),
-        description="Wrong passwords for one account from unknown devices; then logins are delayed",
+        description="Wrong passwords for one account from unknown devices; with more, their "
+        "logins are delayed",
     )
     entries: _Rate = Field(
         RateLimit(0.5, 60),
@@ -73,6 +75,6 @@ class Limits(Section):
     )
     memory: Annotated[_Rate, _at_least(MEMORY_BURST_BYTES_MIN)] = Field(
         RateLimit(180, 4_000_000),
-        description="Bytes that one user's requests add to Redis; the default is 20 MB a day",
+        description="Bytes that one user's requests add to Redis; the default allows 20 MB a day",
     )
     calls: _Rate = Field(RateLimit(200, 2000), description="HTTP requests from one address")

@@ -16,39 +16,50 @@ class Redis(TenantSection):
     """Redis, the hot tier. It contains the data of one tenant: `warm.tenant`."""
 
     url: str = Field("redis://127.0.0.1:6379/0", description="Address of Redis 7 or Valkey")
-    cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
+    cluster: bool = Field(False, description="Use Redis Cluster; `url` is any of its nodes")
     sentinels: list[str] = Field(
         default_factory=list,
-        description="Sentinels that report the master, redis://host:26379; `url` has the login",
+        description="Sentinels to ask for the master, each as redis://host:26379; `url` has the"
+        " master's credentials",
     )
-    sentinel_master: str = Field("mymaster", description="Name of the master in Sentinel")
+    sentinel_master: str = Field(
+        "mymaster", description="Name by which the Sentinels know the master"
+    )
     partitions: int = Field(
         1,
         ge=1,
         le=1024,
-        description="Number of partitions; fixed at the first start; 64 or more for a cluster",
+        description="Number of Redis partitions, which cannot change after the first start; use"
+        " at least 64 for a cluster",
     )
     wait_replicas: int = Field(
-        0, ge=0, le=5, description="Replicas that must have a message before it is acknowledged"
+        0,
+        ge=0,
+        le=5,
+        description="Number of replicas that must have a message before it is acknowledged",
     )
     wait_fsync: bool = Field(
         False,
-        description="Acknowledge a message after Redis has synced it to disk; Redis 7.2 or Valkey",
+        description="Acknowledge a message only after Redis has synced it to disk; requires "
+        "Redis 7.2 or Valkey",
     )
     call_timeout_s: float = Field(
-        2.0, gt=0, le=60, description="Timeout per call, and for opening a connection"
+        2.0, gt=0, le=60, description="Timeout for each call, and for opening a connection"
     )
     backlog_max: int = Field(
         2_000_000,
         ge=1000,
-        description="Maximum unpersisted messages per partition; more sends are refused",
+        description="Maximum unpersisted messages per partition; at the limit, sends are refused",
     )
-    inbox_max: int = Field(1000, ge=10, description="Maximum events kept per user")
-    log_max: int = Field(1000, ge=10, description="Maximum persisted messages kept per chat")
+    inbox_max: int = Field(1000, ge=10, description="Maximum events kept in a user's inbox")
+    log_max: int = Field(
+        1000, ge=10, description="Maximum persisted messages kept in Redis per chat"
+    )
     chat_idle_s: int = Field(
         604_800,
         ge=1,
-        description="A persisted chat that is unused for this time is removed from Redis",
+        description="A chat that is unused for this time is removed from Redis, if all its "
+        "messages are persisted",
     )
 
     @model_validator(mode="after")
@@ -68,15 +79,22 @@ class Encryption(Section):
     """Client-side encryption of message bodies in DynamoDB and S3; the same in all processes."""
 
     provider: Literal["none", "file", "kms"] = Field(
-        "none", description="Encrypts the data keys: a key file or AWS KMS; `none`: no encryption"
+        "none",
+        description="What encrypts the data keys: a key file (`file`) or AWS KMS (`kms`); "
+        "`none`: no encryption",
     )
-    key_file: Path | None = Field(None, description="Key file, for `file` and for older data keys")
+    key_file: Path | None = Field(
+        None,
+        description="Key file; required for `file`, and to decrypt data keys that `file` "
+        "encrypted earlier",
+    )
     kms_key_id: str = Field(
         "",
-        description="ARN or alias of the KMS key, for `kms`; region and credentials as in `warm`",
+        description="ARN or alias of the KMS key for `kms`; uses the region and credentials of "
+        "`warm`",
     )
     cache_s: float = Field(
-        300.0, ge=1, le=3600, description="Time for which an unwrapped data key is cached"
+        300.0, ge=1, le=3600, description="How long a process caches a decrypted data key"
     )
 
     @model_validator(mode="after")
@@ -101,7 +119,9 @@ class Warm(Section):
     access_key: str | None = Field(
         None, description="AWS access key; unset: the default AWS credential chain"
     )
-    secret_key: SecretStr | None = Field(None, description="AWS secret key of `access_key`")
+    secret_key: SecretStr | None = Field(
+        None, description="AWS secret key that belongs to `access_key`"
+    )
     table_prefix: str = Field(
         "chat_", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Prefix of every table name"
     )
@@ -113,23 +133,30 @@ class Warm(Section):
     billing: Literal["on_demand", "provisioned"] = Field(
         "on_demand", description="Billing mode of new tables"
     )
-    read_units: int = Field(100, ge=1, description="Read capacity of each provisioned table")
-    write_units: int = Field(100, ge=1, description="Write capacity of each provisioned table")
+    read_units: int = Field(100, ge=1, description="Read capacity units of each provisioned table")
+    write_units: int = Field(
+        100, ge=1, description="Write capacity units of each provisioned table"
+    )
     stream: bool = Field(
         False, description="Enable DynamoDB Streams; required by `archive.removal = ttl`"
     )
-    call_timeout_s: float = Field(5.0, gt=0, description="Timeout of one call, including retries")
+    call_timeout_s: float = Field(5.0, gt=0, description="Timeout for each call, including retries")
     body_inline_bytes_max: int = Field(
         32_768, ge=256, le=262_144, description="Longer message bodies are stored in S3"
     )
     schema_version: int | None = Field(
-        None, ge=1, description="Behave like a release with this schema version; unset: the newest"
+        None,
+        ge=1,
+        description="Schema version to use, as an older release would; unset: the newest",
     )
     shard_writes_per_s: int = Field(
-        500, ge=0, description="Write units per partition above which a chat is sharded; 0: never"
+        500,
+        ge=0,
+        description="A chat is sharded if it uses more write units per second on a DynamoDB "
+        "partition; 0: never",
     )
     shards_max: int = Field(
-        16, ge=2, le=SHARDS_MAX, description="Maximum shards of one chat; a power of two"
+        16, ge=2, le=SHARDS_MAX, description="Maximum shards per chat; must be a power of two"
     )
 
     @field_validator("tenant")
@@ -169,16 +196,20 @@ class Cold(TenantSection):
     bucket: str = Field(
         "chatserver",
         pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
-        description="Bucket of the archive, attachments, long messages and exports",
+        description="Bucket for the archive, attachments, long messages and exports",
     )
     access_key: str | None = Field(
         None, description="AWS access key; unset: the default AWS credential chain"
     )
-    secret_key: SecretStr | None = Field(None, description="AWS secret key of `access_key`")
+    secret_key: SecretStr | None = Field(
+        None, description="AWS secret key that belongs to `access_key`"
+    )
     origins: list[str] = Field(
         default_factory=list, description="Web origins that may upload to the bucket and read it"
     )
-    call_timeout_s: float = Field(10.0, gt=0, description="Timeout of one call, including retries")
+    call_timeout_s: float = Field(
+        10.0, gt=0, description="Timeout for each call, including retries"
+    )
 
     @property
     def client_urls(self) -> list[str]:

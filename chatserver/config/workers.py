@@ -16,7 +16,7 @@ class Persist(Section):
         10.0, gt=1, description="Another worker takes over from a dead one after this time"
     )
     write_timeout_s: float = Field(
-        4.0, gt=0, description="Timeout of one write; must be shorter than `lease_s`"
+        4.0, gt=0, description="Timeout for each write; must be shorter than `lease_s`"
     )
 
     @model_validator(mode="after")
@@ -38,7 +38,8 @@ class Archive(Section):
     wait_s: int = Field(
         86_400,
         ge=0,
-        description="Fewer messages than `segment_entries_min` are archived only after this time",
+        description="How long old messages wait in DynamoDB while there are fewer than "
+        "`segment_entries_min`",
     )
     segment_entries_min: int = Field(
         200,
@@ -53,15 +54,18 @@ class Archive(Section):
         67_108_864, ge=1, description="Memory for cached segments, per process"
     )
     removal: Literal["worker", "ttl"] = Field(
-        "worker", description="Whether the worker or TTL deletes archived messages from DynamoDB"
+        "worker", description="What deletes archived messages from DynamoDB: the worker, or TTL"
     )
     ttl_margin_s: int = Field(
         172_800,
         ge=0,
-        description="Time from when a message may be archived until its TTL expires",
+        description="Time between when a message becomes eligible for archiving and when its "
+        "TTL expires",
     )
     ttl_sweep: bool = Field(
-        False, description="The worker deletes expired items, for DynamoDB without TTL"
+        False,
+        description="Let the worker delete expired items, if the DynamoDB server does not "
+        "support TTL",
     )
 
     @model_validator(mode="after")
@@ -79,7 +83,7 @@ class Audit(Section):
 
     interval_s: float = Field(86_400.0, gt=0, description="Time between two audits")
     read_units_per_s: int = Field(
-        100, ge=1, description="Maximum DynamoDB read units per second in each process"
+        100, ge=1, description="Maximum DynamoDB read units per second per process"
     )
 
 
@@ -96,16 +100,18 @@ class Telemetry(Section):
         None,
         ge=1,
         le=65_535,
-        description="Port of /metrics, /healthz and /readyz; unset: not served",
+        description="Port for /metrics, /healthz and /readyz; unset: not served",
     )
     metrics_host: str = Field(
-        "127.0.0.1", description="Address of the metrics port; must not be reachable by clients"
+        "127.0.0.1",
+        description="Address on which metrics are served; must not be reachable by clients",
     )
     traces: Literal["off", "otlp"] = Field(
-        "off", description="Traces of messages, sent by OTLP over HTTP; needs the extra `otel`"
+        "off",
+        description="`otlp`: send traces of messages by OTLP over HTTP; requires the `otel` extra",
     )
     traces_endpoint: str = Field(
-        "http://127.0.0.1:4318/v1/traces", description="Full URL of the collector"
+        "http://127.0.0.1:4318/v1/traces", description="Full URL of the OTLP collector"
     )
     traces_sample: float = Field(
         0.01,

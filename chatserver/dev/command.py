@@ -41,7 +41,7 @@ _PORT = click.IntRange(1, 65_535)
     type=click.IntRange(1, 16),
     default=1,
     show_default=True,
-    help="Gateway processes that share one port.",
+    help="Number of gateway processes, which share one port.",
 )
 @click.option(
     "--aws-limits",

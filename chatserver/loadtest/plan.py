@@ -46,7 +46,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     for scenario in (
         Scenario(
             "connect",
-            "Users connect at RATE sessions per second and stay connected.",
+            "Users connect at --rate sessions per second and stay connected.",
             users=1000,
             rate=50,
             mix=Mix(send=0, connect=1),

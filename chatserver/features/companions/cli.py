@@ -42,9 +42,11 @@ def _add_version_options(command: Callable[..., None]) -> Callable[..., None]:
                 help="UTF-8 file with the system prompt.",
             ),
             click.option(
-                "--context-tokens", type=int, help="Maximum tokens of a request and its response."
+                "--context-tokens",
+                type=int,
+                help="Maximum tokens in a request and its response together.",
             ),
-            click.option("--answer-tokens", type=int, help="Maximum tokens of a response."),
+            click.option("--answer-tokens", type=int, help="Maximum tokens in a response."),
             click.option("--options", help="Options as JSON; replaces all options."),
             click.option(
                 "--options-file",
@@ -92,7 +94,9 @@ def list_companions() -> None:
 
 @companion.command()
 @click.argument("id_", metavar="ID")
-@click.option("--version", type=click.IntRange(1), help="Default: the newest version.")
+@click.option(
+    "--version", type=click.IntRange(1), help="Version to print. Default: the newest version."
+)
 def get(id_: str, version: int | None) -> None:
     """Print a version of a companion as JSON."""
 

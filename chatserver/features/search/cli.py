@@ -35,7 +35,7 @@ def search() -> None:
 @click.argument("text")
 @click.option("--as", "user", required=True, help="User whose chats are searched.")
 @click.option("--limit", type=click.IntRange(1, 50), default=20, show_default=True)
-@click.option("--relevance", is_flag=True, help="Order by relevance instead of newest first.")
+@click.option("--relevance", is_flag=True, help="Sort by relevance instead of newest first.")
 def query(text: str, user: str, limit: int, relevance: bool) -> None:
     """Search as a user and print each result: time, chat, seq, sender and text."""
     settings = _prepare()

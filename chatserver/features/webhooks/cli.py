@@ -24,7 +24,7 @@ def webhooks() -> None:
     "--limit",
     default=100,
     type=click.IntRange(1, 100_000),
-    help="Maximum number of events to print.",
+    help="Maximum number of dead letters to print.",
 )
 def list_dead(limit: int) -> None:
     """Print the dead letters, oldest first: id, attempts, reason, event."""
@@ -37,7 +37,7 @@ def list_dead(limit: int) -> None:
 @click.argument("places", metavar="[ID]...", nargs=-1)
 @click.option("--all", "is_all", is_flag=True, help="Replay all dead letters.")
 def replay(places: tuple[str, ...], is_all: bool) -> None:
-    """Deliver the dead letters with these IDs, which `list` prints."""
+    """Deliver the dead letters with the given IDs, as printed by `list`."""
     if bool(places) == is_all:
         raise click.UsageError("specify IDs or --all")
     settings = prepare("webhooks")

@@ -53,27 +53,44 @@ PERSIST_START_S = 30
 
 
 @click.command(help=(__doc__ or "").replace("\n\n", "\n\n\b\n", 1))
-@click.option("--pairs", default=200, show_default=True, help="Direct chats of two sessions each.")
-@click.option("--window", default=8, show_default=True, help="Messages in flight per pair.")
-@click.option("--frame-bytes", default=200, show_default=True, help="JSON size of one `send`.")
 @click.option(
-    "--gateways", default=1, show_default=True, help="Gateways to start, on alternating CPU cores."
+    "--pairs",
+    default=200,
+    show_default=True,
+    help="Number of direct chats, with two sessions each.",
+)
+@click.option("--window", default=8, show_default=True, help="Messages in flight per direct chat.")
+@click.option(
+    "--frame-bytes", default=200, show_default=True, help="Size of one `send` frame as JSON."
 )
 @click.option(
-    "--idle-sessions", default=2000, show_default=True, help="Idle sessions to measure; 0: skip."
+    "--gateways",
+    default=1,
+    show_default=True,
+    help="Number of gateways to start, on alternating CPU cores.",
 )
 @click.option(
-    "--open-rate", type=float, help="Rate of the open loop; default: half of its maximum."
+    "--idle-sessions",
+    default=2000,
+    show_default=True,
+    help="Number of idle sessions to measure; 0: skip.",
+)
+@click.option(
+    "--open-rate", type=float, help="Open-loop rate; default: half of the measured maximum."
 )
 @click.option(
     "--appendfsync",
     type=click.Choice(["off", "no", "everysec", "always"]),
     default="everysec",
     show_default=True,
-    help="`appendfsync` of Redis; `off`: no append-only file.",
+    help="Redis setting `appendfsync`; `off`: no append-only file.",
 )
 @click.option("--aof-rewrite", is_flag=True, help="Allow Redis to rewrite its append-only file.")
-@click.option("--with-persist", is_flag=True, help="Measure again with the persist worker.")
+@click.option(
+    "--with-persist",
+    is_flag=True,
+    help="Measure the closed-loop rate again, with the persist worker running.",
+)
 @click.option(
     "--target",
     type=click.Choice(["gateway", "stub"]),
@@ -84,9 +101,13 @@ PERSIST_START_S = 30
 @click.option(
     "--fault",
     type=click.Choice(["lose", "repeat", "swap"]),
-    help="Fault to inject in the stub server.",
+    help="Fault to inject into the stub server.",
 )
-@click.option("--retries", default=0, help="Maximum number of disturbed runs to repeat.")
+@click.option(
+    "--retries",
+    default=0,
+    help="Maximum number of runs to repeat because other work disturbed them.",
+)
 @run_options
 def direct(**options: Any) -> None:
     prepare_process(options["load_core"])

@@ -5,9 +5,9 @@ online. Each of `--senders` members has one message in flight: it sends the next
 the event for its own message. Each run starts new servers and measures the group in a closed loop,
 then in an open loop at half that rate. Afterward, a minimal fan-out server is measured on the same
 core. It writes messages of about the same size to the same number of sockets: first with one write
-per message and socket, then with one write for all messages from a read. One member in sixteen and
-all senders check every event and its latency; the others count events. Slow results never
-fail the command: exit code 1 means that a message was lost or wrong.
+per message and socket, then with one write for all messages from a read. All senders and one member
+in sixteen check every event and its latency; the other members only count events. Slow results
+never fail the command: exit code 1 means that a message was lost or wrong.
 """
 
 from __future__ import annotations
@@ -135,8 +135,15 @@ class Listener(Connection):
 
 @click.command(help=(__doc__ or "").replace("\n\n", "\n\n\b\n", 1))
 @click.option("--members", default=500, show_default=True, help="Members of the group.")
-@click.option("--senders", default=16, show_default=True, help="Messages in flight.")
-@click.option("--large/--inboxes", default=False, help="Measure a large chat, without inboxes.")
+@click.option(
+    "--senders",
+    default=16,
+    show_default=True,
+    help="Members that send; each has one message in flight.",
+)
+@click.option(
+    "--large/--inboxes", default=False, help="Measure a large chat, or a chat with inboxes."
+)
 @run_options
 def groups(**options: Any) -> None:
     prepare_process(options["load_core"])

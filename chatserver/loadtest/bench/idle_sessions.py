@@ -70,8 +70,10 @@ def _get_redis_bytes(stack: Stack) -> int:
     type=click.IntRange(1),
     help="Number of idle sessions.",
 )
-@click.option("--server-core", default=0, show_default=True, help="CPU core of the servers.")
-@click.option("--load-core", default=1, show_default=True, help="CPU core of the load generator.")
+@click.option("--server-core", default=0, show_default=True, help="CPU core to pin the servers to.")
+@click.option(
+    "--load-core", default=1, show_default=True, help="CPU core to pin the load generator to."
+)
 def idle(sessions: int, server_core: int, load_core: int) -> None:
     """Measure the memory of an idle session."""
     prepare_process(load_core)

@@ -176,21 +176,29 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
     help="Users per phase.",
 )
 @click.option("--chats", default=5, show_default=True, help="Chats per stored user.")
-@click.option("--restricted", is_flag=True, help="Flag stored users as after a logout or a block.")
+@click.option(
+    "--restricted",
+    is_flag=True,
+    help="Mark stored users as restricted, as a logout or a block does.",
+)
 @click.option("--in-flight", default=256, show_default=True, help="Concurrent logins.")
 @click.option(
     "--lost-sessions",
     default=0,
     show_default=True,
-    help="Connected sessions when Redis loses its data; 0: this phase is skipped.",
+    help="Sessions that are connected when Redis loses its data; 0: skip this phase.",
 )
 @click.option(
     "--runs", default=1, show_default=True, type=click.IntRange(1, 20), help="Number of runs."
 )
-@click.option("--server-core", default=0, show_default=True, help="CPU core of the servers.")
-@click.option("--load-core", default=1, show_default=True, help="CPU core of the load generator.")
+@click.option("--server-core", default=0, show_default=True, help="CPU core to pin the servers to.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write all results as JSON."
+    "--load-core", default=1, show_default=True, help="CPU core to pin the load generator to."
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all results to this file as JSON.",
 )
 def logins(
     users: int,

@@ -1,10 +1,9 @@
 """Persist worker: the rate at which it empties a backlog, its CPU cost, and its memory.
 
-A backlog of direct messages is written to a real Redis, as the commit would write it. One worker
-process then runs on a core of its own. The measurement starts when the worker gets the lease and
-ends at its last checkpoint, so it does not include process startup. With the DynamoDB stub, the
-worker itself is the limit; with the DynamoDB API server of the development environment, that server
-is the limit.
+A backlog of direct messages is written to a real Redis, in the same form as by a gateway. One
+worker process then runs on a core of its own. The measurement starts when the worker gets the lease
+and ends at its last checkpoint, so it does not include process startup. With the DynamoDB stub, the
+worker itself is the limit; with the development DynamoDB API server, that server is the limit.
 """
 
 from __future__ import annotations
@@ -171,14 +170,16 @@ def _measure_worker(
     "database",
     type=click.Choice(["stub", "dynamodb"]),
     default="stub",
-    help="Write to the DynamoDB stub, or to the DynamoDB API server.",
+    help="Write to the DynamoDB stub, or to the development DynamoDB API server.",
 )
 @click.option(
     "--runs", default=3, show_default=True, type=click.IntRange(1, 20), help="Number of runs."
 )
 @click.option("--encrypt", is_flag=True, help="Encrypt bodies with a key file.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write all results as JSON."
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all results to this file as JSON.",
 )
 def persist(messages: int, database: str, runs: int, *, encrypt: bool, out: Path | None) -> None:
     results = []

@@ -17,13 +17,20 @@ FILES_MAX = 65_536
 
 _OPTIONS = (
     click.option("--seconds", default=5.0, show_default=True, help="Seconds per measurement."),
-    click.option("--warmup", default=2.0, show_default=True, help="Warm-up in seconds."),
     click.option(
-        "--runs", default=3, show_default=True, help="Number of runs; the result is their median."
+        "--warmup",
+        default=2.0,
+        show_default=True,
+        help="Warm-up before each measurement, in seconds.",
     ),
-    click.option("--server-core", default=0, show_default=True, help="CPU core of the servers."),
     click.option(
-        "--load-core", default=1, show_default=True, help="CPU core of the load generator."
+        "--runs", default=3, show_default=True, help="Number of runs; the medians are reported."
+    ),
+    click.option(
+        "--server-core", default=0, show_default=True, help="CPU core to pin the servers to."
+    ),
+    click.option(
+        "--load-core", default=1, show_default=True, help="CPU core to pin the load generator to."
     ),
     click.option("--calm", default=0.0, help="Maximum seconds to wait for idle cores."),
     click.option(
@@ -31,7 +38,7 @@ _OPTIONS = (
         type=Path,
         help="Write a py-spy profile of the gateway: a flame graph (.svg) or raw stacks.",
     ),
-    click.option("--out", type=Path, help="Write all results as JSON."),
+    click.option("--out", type=Path, help="Write all results to this file as JSON."),
 )
 
 

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 @click.option(
     "--continuous",
     is_flag=True,
-    help="Audit all chats repeatedly until SIGTERM; report in metrics and the log.",
+    help="Audit all chats repeatedly until SIGTERM; findings go to metrics and the log.",
 )
 @click.option(
     "--max-read-units",
     type=click.IntRange(1),
     default=None,
-    help="Maximum DynamoDB read capacity units per second; default: unlimited, or with "
-    "--continuous CHAT_AUDIT_READ_UNITS_PER_S.",
+    help="Maximum DynamoDB read capacity units per second; default: unlimited, or "
+    "CHAT_AUDIT_READ_UNITS_PER_S with --continuous.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object per finding.")
 @click.pass_context
@@ -48,7 +48,7 @@ def audit(
     max_read_units: int | None,
     is_json: bool,
 ) -> None:
-    """Compare chats in Redis, DynamoDB and S3. Read-only; may run at any time."""
+    """Compare the copies of chats in Redis, DynamoDB and S3. Read-only; safe at any time."""
     if context.invoked_subcommand is not None:
         return
     if sum((bool(chats), is_all, continuous)) != 1:

@@ -21,7 +21,7 @@ SETTLE_S = 10.0  # longer than it takes to queue the count change after an edge 
 def audit_social(is_repairing: bool) -> None:
     """Check that each edge of the social graph is stored on both sides, and check the counts.
 
-    This may run at any time: a mismatch is checked again until it has stopped changing. If a repair
+    Safe to run at any time: a mismatch is checked again until it has stopped changing. If a repair
     removes an edge, the next run repairs the counts.
     """
     settings = prepare("audit")

@@ -64,7 +64,7 @@ def _with_inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     "--constants",
     "constants_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Results file of `chatserver load`; its constants override the built-in ones.",
+    help="Result file from `chatserver load --out`; its constants override the built-in ones.",
 )
 @click.option("--explain", is_flag=True, help="Print each formula with its numbers and constants.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -76,9 +76,9 @@ def plan(
     is_json: bool,
     **options: str,
 ) -> None:
-    """Estimate the capacity of each tier for a number of users, and its monthly cost.
+    """Estimate the capacity that each tier needs for a number of users, and the monthly cost.
 
-    Examples of quantities: 10m (users), 5%, 200 or 2KB, 90d. The command contacts no server and
+    Examples of values: 10m (10 million users), 5%, 2KB, 90d. The command contacts no server and
     needs no settings. docs/capacity.md lists what is included.
     """
     from chatserver.operations.capacity.report import load_constants, make_plan

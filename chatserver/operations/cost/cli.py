@@ -42,7 +42,7 @@ CHATS_SHOWN_MAX = 500
     type=click.IntRange(1, CHATS_SHOWN_MAX),
     default=10,
     show_default=True,
-    help="Number of the most expensive chats to print.",
+    help="Number of chats to print, most expensive first.",
 )
 @click.option(
     "--objects-max",
@@ -52,7 +52,7 @@ CHATS_SHOWN_MAX = 500
     help="Maximum number of bucket objects to list; 0: skip S3.",
 )
 def cost(days: int, is_json: bool, prices_file: Path | None, chats: int, objects_max: int) -> None:
-    """Report DynamoDB usage in units and dollars, and the storage of each tier.
+    """Report DynamoDB usage, in units and dollars, and the data stored in each tier.
 
     The command reads the usage that workers and API processes record in Redis, and queries each
     tier for its size. If a tier does not respond, the report omits it and the exit code is 1.

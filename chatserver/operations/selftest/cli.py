@@ -28,11 +28,9 @@ _COLORS: Final = {"passed": "green", "skipped": "yellow", "failed": "red"}
 
 @click.command()
 @click.option(
-    "--aws", "is_aws", is_flag=True, help="Run against AWS; the settings must not name an endpoint."
+    "--aws", "is_aws", is_flag=True, help="Run against AWS; the `endpoint` settings must be unset."
 )
-@click.option(
-    "--yes", "is_confirmed", is_flag=True, help="Do not ask for confirmation of the cost."
-)
+@click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask to confirm the cost.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -40,10 +38,10 @@ _COLORS: Final = {"passed": "green", "skipped": "yellow", "failed": "red"}
     help="Folder for selftest.md and selftest.json. Default: the current folder.",
 )
 def selftest(is_aws: bool, is_confirmed: bool, out: Path) -> None:
-    """Check the guarantees against the configured Redis, DynamoDB and S3.
+    """Test the server's guarantees on the configured Redis, DynamoDB and S3.
 
-    Creates its own tables, objects and keys, and deletes them at the end, even after Ctrl-C. The
-    bucket must exist. Exit code: 0 all checks passed, 1 a check failed or something could not be
+    The command creates its own tables, objects and keys, and deletes them at the end, even after
+    Ctrl-C. The bucket must exist. Exit code: 0 all checks passed, 1 a check failed or something could not be
     deleted, 2 the settings are wrong.
     """
     from chatserver.operations.cost.prices import load_prices

@@ -44,7 +44,12 @@ for command in (list_command, measure_command, export_command, restore_command):
 
 @tenants.command()
 @tenant_argument
-@click.option("--reason", default="by the operator", show_default=True, help="Shown to clients.")
+@click.option(
+    "--reason",
+    default="by the operator",
+    show_default=True,
+    help="Reason that is shown to clients.",
+)
 @redis_option
 def block(tenant: str, reason: str, has_redis: bool) -> None:
     """Block TENANT: close its sessions, refuse its requests, stop its workers."""
@@ -78,7 +83,7 @@ async def _block(
 )
 @redis_option
 def unblock(tenant: str, deleted: bool, has_redis: bool) -> None:
-    """Unblock TENANT; running processes continue within seconds."""
+    """Unblock TENANT; its running processes resume within seconds."""
     settings = prepare("tenants")
     with handle_errors():
         run(_unblock(settings, tenant, is_deleted=deleted, has_redis=has_redis))
@@ -122,7 +127,7 @@ async def _require_tenant(work: OpenTenant) -> None:
 @tenants.command()
 @tenant_argument
 @click.option(
-    "--confirm", help="The tenant's name, to confirm. In a terminal, you are asked for it."
+    "--confirm", help="The tenant's name, as confirmation. In a terminal, you are prompted for it."
 )
 @click.option("--force", is_flag=True, help="Delete even if the tenant seems to have no data.")
 @click.option("--again", is_flag=True, help="Delete again, even if the tenant has a receipt.")
@@ -144,7 +149,7 @@ def delete(
 ) -> None:
     """Delete TENANT from Redis, DynamoDB and S3, and print a receipt. There is no undo.
 
-    Resumable: it may be interrupted at any time and run again.
+    If the command is interrupted, run it again: it continues where it stopped.
     """
     settings = prepare("tenants")
     if confirm is None and sys.stdin.isatty():
@@ -231,7 +236,7 @@ def audit(
     max_units: int | None,
     has_redis: bool,
 ) -> None:
-    """Check that no data of TENANT is left, and list what is. Exit code 1: data is left.
+    """Check that no data of TENANT is left, and list any that is. Exit code 1: data is left.
 
     Scans all tables, including the items of other tenants.
     """

@@ -28,7 +28,7 @@ PAGE_MAX: Final = 10_000
 
 
 @click.command("list")
-@click.option("--after", default="", help="Start after this name, for the next page.")
+@click.option("--after", default="", help="List only tenants after this name, for the next page.")
 @click.option(
     "--limit", type=click.IntRange(1, PAGE_MAX), default=1000, show_default=True, help="Page size."
 )
@@ -37,7 +37,8 @@ PAGE_MAX: Final = 10_000
     type=click.Choice(["none", "directory", "all"]),
     default="directory",
     show_default=True,
-    help="DynamoDB tables to scan. `all` also finds tenants without items in `directory`.",
+    help="DynamoDB tables to scan. `all` also finds tenants that have no items in "
+    "the `directory` table.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object per tenant.")
 @units_option
@@ -47,7 +48,8 @@ def list_command(
 ) -> None:
     """List all tenants in the tables, the bucket and the configured Redis.
 
-    This runs a Scan, because no index lists the tenants; it costs half a read unit per 4 KB.
+    The command scans tables (see --scan), because no index lists the tenants. A scan costs half a
+    read unit per 4 KB.
     """
     settings = prepare("tenants")
     with handle_errors(), Progress("list") as progress:
@@ -109,7 +111,7 @@ def measure_command(
 ) -> None:
     """Measure the items, bytes and monthly cost of TENANT, or of all tenants.
 
-    Scans all tables, and lists all objects, or only those of TENANT.
+    Scans all tables, even with TENANT. Lists all objects, or with TENANT only its objects.
     """
     settings = prepare("tenants")
     with handle_errors(), Progress("measure") as progress:

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 @click.command("export")
 @tenant_argument
 @click.option("--to", "place", required=True, help="Target: a directory, or s3://bucket/prefix.")
-@click.option("--verify", is_flag=True, help="Verify a finished export; export nothing.")
+@click.option("--verify", is_flag=True, help="Only verify a finished export.")
 @click.option(
     "--allow-unpersisted",
     is_flag=True,
-    help="Export even if the newest messages are only in Redis; the items may lack them.",
+    help="Export even if the newest messages are only in Redis; they may be missing "
+    "from the exported items.",
 )
 @units_option
 @redis_option
@@ -42,7 +43,7 @@ def export_command(
     max_units: int | None,
     has_redis: bool,
 ) -> None:
-    """Export all data of TENANT. Resumable: run it again after an interruption.
+    """Export all data of TENANT. If interrupted, run it again: it continues where it stopped.
 
     For a consistent export, run `tenants block` first.
     """
@@ -109,10 +110,10 @@ async def _verify(settings: Settings, place: str, progress: Progress) -> list[st
 @units_option
 @redis_option
 def restore_command(tenant: str, place: str, max_units: int | None, has_redis: bool) -> None:
-    """Restore TENANT from an export. Resumable: run it again after an interruption.
+    """Restore TENANT from an export. If interrupted, run it again: it continues where it stopped.
 
     The tenant must have no data, and is blocked during the restore. Redis must be empty; the server
-    fills it from DynamoDB.
+    later fills it from DynamoDB.
     """
     settings = prepare("tenants")
     from chatserver.telemetry.failpoints import arm_failpoint

@@ -34,10 +34,11 @@ Line = tuple[str, str]
 @click.option(
     "--chat",
     default=None,
-    help="Chat of the message; finds messages of any age without searching other chats.",
+    help="Chat that contains the message. Messages of any age are found, and no "
+    "other chats are searched.",
 )
 @click.option(
-    "--user", default=None, help="Member of the chat; only this user's chats are searched."
+    "--user", default=None, help="Member of the chat. Only this user's chats are searched."
 )
 @click.option(
     "--chats-max",
@@ -51,7 +52,7 @@ Line = tuple[str, str]
     type=click.IntRange(1, 500),
     default=50,
     show_default=True,
-    help="Maximum number of members to read.",
+    help="Maximum number of members for which to show the delivery state.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 def trace(
