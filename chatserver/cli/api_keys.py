@@ -64,7 +64,7 @@ def list_keys() -> None:
     help="Seconds for which the old secret stays valid.",
 )
 def rotate(key: str, overlap_s: int) -> None:
-    """Create a new secret for a key and print it; the old one stays valid for --overlap seconds."""
+    """Create a new secret for a key and print it. The old one stays valid for --overlap seconds."""
 
     async def work(api_keys: ApiKeys) -> None:
         click.echo(await api_keys.rotate(key, overlap_s))

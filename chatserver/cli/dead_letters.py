@@ -49,9 +49,9 @@ def list_dead(limit: int) -> None:
 def replay(places: tuple[str, ...], is_all: bool) -> None:
     """Retry the messages with the given IDs, as printed by `list`.
 
-    Until now, a tombstone is stored in place of each message. A message that DynamoDB accepts
-    replaces its tombstone, with all later changes applied. If the message has been deleted, the
-    tombstone stays. A message that still cannot be persisted stays a dead letter.
+    DynamoDB contains a tombstone in place of each rejected message. A message that can now be
+    persisted replaces its tombstone, with all later changes applied. If the message has been
+    deleted, the tombstone stays. A message that still cannot be persisted stays a dead letter.
     """
     if bool(places) == is_all:
         raise click.UsageError("specify IDs or --all")

@@ -17,7 +17,7 @@ def tables() -> None:
 @tables.command()
 @click.option("--bucket/--no-bucket", default=True, help="Also create the S3 bucket.")
 def apply(bucket: bool) -> None:
-    """Create what is missing. Deletes nothing; safe to run again at any time."""
+    """Create the tables and the bucket if they are missing. Deletes nothing; safe to run again."""
     settings = prepare("tables")
     run(_apply(settings, with_bucket=bucket))
 

@@ -106,8 +106,8 @@ class Chats(Section):
     )
     invitations: Literal["ask_strangers", "always", "never"] = Field(
         "ask_strangers",
-        description="Whether users must consent before others add them to a group: only to "
-        "strangers, always, or never",
+        description="When users must consent to being added to a group: "
+        "if a stranger adds them, always, or never",
     )
 
     @property

@@ -41,8 +41,8 @@ def selftest(is_aws: bool, is_confirmed: bool, out: Path) -> None:
     """Test the server's guarantees on the configured Redis, DynamoDB and S3.
 
     The command creates its own tables, objects and keys, and deletes them at the end, even after
-    Ctrl-C. The bucket must exist. Exit code: 0 all checks passed, 1 a check failed or something could not be
-    deleted, 2 the settings are wrong.
+    Ctrl-C. The bucket must exist. Exit code: 0 all checks passed, 1 a check failed or something
+    could not be deleted, 2 the settings are wrong.
     """
     from chatserver.operations.cost.prices import load_prices
     from chatserver.operations.selftest.cost import estimate_usd
