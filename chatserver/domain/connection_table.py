@@ -1,8 +1,9 @@
 """Connection limits: selects the connection to close when the process or an address has too many.
 
-Pure: no I/O and no clock. New connections are always accepted. At the limit, the oldest connection
-that waits for its peer is closed, but never one that the server is processing. Peers that keep
-requests half-open therefore mostly displace each other: a normal request waits only milliseconds.
+Pure: no I/O and no clock. New connections are always accepted. At the limit, a connection that is
+waiting for its peer is closed: the oldest one in the lowest `Stage`. A connection that the server
+is processing is never closed. Peers that keep requests half-open therefore mostly displace each
+other: a normal request waits only milliseconds.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class FormerMember:
     """A membership that ended, kept in case the user rejoins.
 
     Entry `mid`, at the last seq of period `last`, ended the membership. If the hot tier has lost
-    that entry, only the entries up to seq `stored` were certainly committed before it.
+    that entry, only the entries up to seq `stored` are known to precede it, so `close` ends the
+    period there.
     """
 
     last: Period = EMPTY

@@ -150,7 +150,7 @@ class Engine(Protocol):
             repeated call completes the changes.
 
         Raises:
-            LostRace: another process writes the index, with a later token.
+            LostRace: another process is writing to the index, with a later token.
         """
 
     def expire(self, now_s: int) -> int:

@@ -103,7 +103,7 @@ class LargeChatPositions(NamedTuple):
     """A session's start positions (chat seqs) in its user's large chats."""
 
     places: list[ChannelPlace]
-    # Chats without a channel: the position, and if it is confirmed (False: the device sent it).
+    # Chats without a channel: the position, and whether it is confirmed (False: from the device).
     remembered: dict[ChatId, tuple[Seq, bool]]
     # Chats that are not loaded or whose position is invalid: the device must page through history.
     closed: dict[ChatId, Seq]

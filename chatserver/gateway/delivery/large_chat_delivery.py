@@ -275,7 +275,7 @@ class Channels:
         A session gets no large-chat entries until its `reset` is sent.
         """
         for channels in self._channels_by_session.values():
-            for channel in channels.values():  # so that a read in progress reaches no session
+            for channel in channels.values():  # a read in progress then delivers to no session
                 channel.caught_up.clear()
                 channel.positions.clear()
         self._channels.clear()

@@ -173,7 +173,8 @@ class GatewayStreamWriter:
         self._hot = hot
         self._out: dict[GatewayId, list[AnyRecord]] = {}
         self._flushes: set[_Flush] = set()
-        # Called when a gateway has no stream, and so is dead, with the users in its lost records.
+        # Called if a gateway has no stream, which means that it is dead. The argument is the set of
+        # users in the records that were not delivered.
         self.on_dead_gateway: Callable[[set[UserId]], None] | None = None
 
     def send(self, gateway: GatewayId, record: AnyRecord) -> None:

@@ -24,7 +24,7 @@ from chatserver.protocol import webhook_messages as hooks
 CALLS_MAX = 10_000
 WAITING_MAX = 2_000
 
-# Accepted while Redis is full: reads, and operations that protect a user.
+# Operations that are accepted even while Redis is full: reads, and those that protect a user.
 _NEEDED_WHEN_FULL = (
     rpc.LoadUser, rpc.LoadKeys, rpc.LoadChat, rpc.LoadFile, rpc.ReadHistory, rpc.FindPeriods,
     rpc.Block, rpc.ListBlocks, rpc.Report, rpc.ListCompanions, rpc.GetSession, rpc.ListSessions,

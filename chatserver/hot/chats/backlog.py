@@ -29,7 +29,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
 DEAD_MAX = 100_000
-AWAITED = b"!"  # before the receiver; no id contains it
+AWAITED = b"!"  # precedes the receiver in a backlog entry; no id contains it
 
 
 class CommittedMessage(msgspec.Struct, frozen=True, gc=False):

@@ -40,8 +40,8 @@ BACKLOG_PER_CHAT_MAX = 100_000  # unpersisted messages per chat; more are refuse
 BATCH_MAX = 128  # messages in one script call
 QUEUE_MAX = 20_000  # sends per gateway that wait for Redis
 
-# Two calls could change the order: if the first finds a chat not loaded, the second could commit
-# later drafts of the same chat.
+# With two calls in flight, the order could change: if the first finds that a chat is not loaded,
+# the second could still commit later drafts of that chat.
 BATCHES_IN_FLIGHT_MAX = 1
 
 _COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL = 1, 2, 3, 5, 6
@@ -65,7 +65,7 @@ class GroupCommit:
         self._batch_max = BATCH_MAX
         self._loop = asyncio.get_running_loop()
         self._in_flight = 0
-        # When the oldest queued draft arrived, or the last batch was sent if that is later
+        # When the oldest queued draft arrived, or when the last batch was sent, whichever is later
         # (monotonic, s).
         self._since = 0.0
         self._is_scheduled = False
@@ -134,7 +134,8 @@ class GroupCommit:
         for submission in batch:
             chats.setdefault(submission[0].chat, []).append(submission)
         for chat, submissions in list(chats.items()):
-            # Audiences only become newer: if the first and the last match, all of them match.
+            # Later drafts have newer audiences: if the first and the last have the same retention,
+            # all of them do.
             if submissions[0][1].retention_s != submissions[-1][1].retention_s:
                 # Some drafts have an outdated retention: return all drafts, in order.
                 del chats[chat]

@@ -37,7 +37,7 @@ from chatserver.hot.redis.scripts import Value, load_script
 OVERDUE_MAX = 100  # per call
 LOADS_MAX = 3
 PERIODS_CACHED_MAX = 10_000
-UNSTORED_S = 5.0  # delay before worker `repair` checks that a change's entries are stored
+UNSTORED_S = 5.0  # delay before the `repair` worker checks that a change's entries are stored
 _CLOSED = 0
 
 

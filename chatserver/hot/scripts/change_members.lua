@@ -58,7 +58,7 @@ local changed = head[6] or ''
 local found_at, mark = string.match(',' .. changed, format(',%d:(%%d+)(%%a?)', version))
 if found_at then
   first = tonumber(found_at)
-  -- If the chat was loaded since then, its members lack the change: apply it again.
+  -- If the chat has been loaded since then, its members lack the change: apply it again.
   if is_repeat or (had_version == version and mark ~= 'l') then
     return {1, first, first + count - 1}
   end

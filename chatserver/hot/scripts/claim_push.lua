@@ -7,7 +7,7 @@
 -- arg chat_id   string
 -- arg seq       integer
 -- arg ttl_s     integer TTL of claims
--- arg is_retry  string  "1": the push was claimed before, and was certainly not sent
+-- arg is_retry  string  "1": the push was claimed before, and is known not to have been sent
 --
 -- returns 1 to send the push; 0 if the message is read, or this or a newer push was claimed
 local call = redis.call

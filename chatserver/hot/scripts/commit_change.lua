@@ -177,7 +177,7 @@ local tail, replaced_ts = ARGV[12], 0
 local last_edit = (kind == 'edit' or kind == 'delete') and message.edited_seq
 local edit_text = last_edit and format('%d', last_edit)
 local edit = last_edit and read_log(edit_text)
--- Redis lost the edit, and another entry has its seq
+-- true if Redis has lost the edit and another entry now has its seq
 local is_other = edit and cjson.decode(edit).ts ~= message.edited_ts
 if last_edit and not is_other then
   replaced_ts = message.edited_ts

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Takes tokens from token buckets, or returns unused ones.
 --
--- item key limit   hash     tokens, and the time (ms) of that number
+-- item key limit   hash     tokens, and when they were counted (ms)
 -- item arg burst   integer  tokens in a full bucket
 -- item arg rate    string   tokens per second
 -- item arg wanted  integer  maximum number to take; negative: number to return

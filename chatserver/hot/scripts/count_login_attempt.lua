@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Counts a login attempt in the bucket of its source and in the budget of the account.
 --
--- key login_attempts hash     tokens of this source for this account, and their time (ms)
--- key guesses        hash     tokens of all unknown devices for this account, and their time (ms)
+-- key login_attempts hash     tokens of this source for this account, and when counted (ms)
+-- key guesses        hash     tokens of all unknown devices for this account, and when counted (ms)
 -- arg burst          integer  tokens in a full bucket of a source
 -- arg rate           string   tokens per second
 -- arg account_burst  integer  tokens in a full budget; 0: the attempt is not counted in it

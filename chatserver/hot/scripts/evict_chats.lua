@@ -5,7 +5,7 @@
 -- its last entry is old enough. The next access loads it again. A chat that has to stay gets a new
 -- time for its next check.
 --
--- key idle         zset  chat to the second since which it may be idle
+-- key idle         zset  chat to the time (s) since which it may be idle
 -- key undelivered  zset  chats with an unfinished fan-out
 -- arg idle_s       integer
 -- item key chat      hash    head of the chat

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Finishes a chat that `claim_due_pushes` returned: removes it, or makes it due again.
 --
--- The chat stays due if a message was committed since then.
+-- The chat stays due if a message has been committed since then.
 --
 -- key due       zset    chat to the time its pushes are due (ms)
 -- key since     hash    chat to the first seq that needs pushes

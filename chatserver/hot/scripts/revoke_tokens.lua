@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Writes revocation marks of a user: tokens issued before a time, logins, a ban.
+-- Writes a user's revocation marks: for tokens issued before a given time, for logins, for a ban.
 --
 -- key revoked  hash     before, banned, and s:<login> of each revoked login
 -- arg before   integer  seconds since 1970; only rises; 0: unchanged

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Requests that the AI response in progress in a session stops.
+-- Requests that the AI response in progress in a session be stopped.
 --
 -- key asking  hash    begun, newest, stop: chat seqs
 --

@@ -39,7 +39,7 @@ _BATCH_MAX = 500
 OF_ADDRESS: Collection[Kind] = (
     "connections",
     "failures",
-)  # the allowances of users are released with their sessions
+)  # allowances of users, in contrast, are released with the users' sessions
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
 MEMORY_BLOCK_BYTES = 32_768  # taken in advance; more than the longest message costs
 TOO_MUCH = "much data (limits.memory)"  # in the message "too …: slow down"
@@ -94,7 +94,7 @@ class Allowance:
         left_s = self._available_at - self._limits.now()
         if left_s <= 0:
             return 0
-        missing = max(0, cost - self.tokens - 1)  # after the first token
+        missing = max(0, cost - self.tokens - 1)  # tokens needed after the first one
         return math.ceil((left_s + missing / self._rate) * 1000)
 
     def request(self, on_reply: Callable[[], None] | None = None, cost: int = 1) -> None:
@@ -110,7 +110,7 @@ class Allowance:
             return
         self.used_at = self._limits.now()
         if on_reply is None and self._available_at > self.used_at:
-            return  # a request in advance that would certainly fail
+            return  # the bucket has no token yet, and nothing is waiting for one
         self._is_requesting = True
         self._limits.request_soon(self, max(self._block, cost) - self.tokens)
 
@@ -135,7 +135,8 @@ class Allowance:
         self.tokens += count
         wait_s = wait_ms / 1000
         if wait_ms and self.key[0] == "memory":
-            wait_s = max(wait_s, MEMORY_PAUSE_S)  # one byte is available sooner, but is not enough
+            # One token is available sooner, but one byte is not enough.
+            wait_s = max(wait_s, MEMORY_PAUSE_S)
         self._available_at = self._limits.now() + wait_s
         waiting, self._waiting = self._waiting, None
         for on_reply in waiting or ():
@@ -275,6 +276,6 @@ class Limits:
         """Return all unspent tokens."""
         for kind, subject in list(self._allowances):
             self.return_tokens(kind, subject)
-        await asyncio.sleep(0)  # the returns are sent at the end of the tick
+        await asyncio.sleep(0)  # tokens are returned to Redis at the end of the tick
         if self._tasks:
             await asyncio.wait(self._tasks)

@@ -40,7 +40,7 @@ _S3_URL: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.*)")
 
 
 class ExportedFile(msgspec.Struct, frozen=True):
-    """Manifest entry for a file of lines."""
+    """Manifest entry for one of the export's `.jsonl.zst` files."""
 
     name: str
     sha256: str

@@ -76,7 +76,7 @@ class ChatCreator:
                 await self._invitations.require_contact(user, other)
         if not exists:
             await self._directory.create_direct(chat, user, other, self._clock.time())
-            # If a user blocked the other after the check above, there was no chat to mark yet.
+            # If one user has blocked the other since the check above, there was no chat to mark.
             await self._block_policy.mark_new_chat(chat, user, other)
         elif not is_listed:
             await self._directory.add_to_chat_list(chat, user)

@@ -63,7 +63,7 @@ _Entry = tuple[int, str, ChatStream]  # heap entry: bound (negated if newest fir
 
 class _CachedDays(NamedTuple):
     days: ActiveDays
-    top: int  # the chat's newest seq; later messages may be on other days
+    top: int  # the chat's newest seq when `days` was read; later messages may add days
     read_at_s: float
 
 

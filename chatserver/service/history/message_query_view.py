@@ -59,7 +59,7 @@ class QueryView:
         self._checked: set[str] = set()
         self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
         self.spans: dict[str, Reader] = {}  # for each chat that the reader may read
-        self.heads: dict[str, ChatHead] = {}  # for each such chat, as of `select_chats`
+        self.heads: dict[str, ChatHead] = {}  # of the same chats, as read by `select_chats`
 
     async def select_chats(self, chats: Collection[str]) -> Collection[str]:
         """Return the chats among `chats` that the reader may read."""

@@ -201,8 +201,8 @@ class History:
         rows = _select_contiguous_up(after + 1, self._read_hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)
-        # The rows may have gaps below the head: of entries that have left the log, the hot tier has
-        # at most tombstones. The warm tier has these entries.
+        # The rows may have gaps below the head: once an entry has left the log, the hot tier has at
+        # most its tombstone. The warm tier has these entries.
         if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
             run = await self._older.read_run(chat, None, last, limit - len(rows), hint)

@@ -237,8 +237,8 @@ class MembershipPropagation:
         """
         chat = ChatId(record.chat)
         for _ in range(ROUNDS_MAX):
-            # Audience and notices are read together, so that no delivery passes a transition
-            # whose notice has not been read.
+            # Audience and notices are read together. Otherwise, entries after a transition could be
+            # delivered before the notice of the transition.
             audience, notices = await self._audiences.get_with_notices(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
@@ -370,7 +370,7 @@ class MembershipPropagation:
         chat = ChatId(record.chat)
         body = codec.encode_chat_event_body(await self.describe(chat))
         places = await self._inboxes.append_event(users, chat, body, is_listed=True)
-        # The chat may still be in the lists of returning members, but they must be notified.
+        # Returning members may still have the chat in their lists, but must be notified anyway.
         returning = [place.user for place in places if not place.appended]
         if returning:
             places += await self._inboxes.append_marks(

@@ -64,7 +64,7 @@ class UserPositions:
             "ExpressionAttributeNames": {"#at": _ATTRIBUTES[direction]},
             "ExpressionAttributeValues": {":ts": {"N": str(ts)}},
         }
-        with contextlib.suppress(ConditionFailed):  # the stored position is as recent
+        with contextlib.suppress(ConditionFailed):  # the stored position is at least as recent
             await self._client.call("update_item", request)
 
     async def find(self, direction: Direction, user: str) -> int | None:

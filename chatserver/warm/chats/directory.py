@@ -38,8 +38,8 @@ from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
 
-# DynamoDB allows 100 items, but a transaction with 100 items delays all of this process's other
-# requests by about 50 ms; on a single-machine server, those of all processes.
+# DynamoDB allows 100 items, but a transaction with 100 items delays all other requests from this
+# process by about 50 ms. If all servers run on one machine, it delays those from all processes.
 MEMBERS_IN_TRANSACTION = 49
 PAUSE_S_MAX = 0.02  # between two transactions
 MEMBERS_READ_MAX = 100_000

@@ -220,7 +220,7 @@ class SegmentField:
     SHA256: Final = "sha256"  # hex, of the object
     TAG: Final = "tag"  # suffix of the object's key
     IS_DEAD: Final = "dead"  # orphans: can no longer become a segment
-    AT: Final = "at"  # chats with late changes: time of the last one, milliseconds since 1970
+    AT: Final = "at"  # chats whose archived entries changed: last change, milliseconds since 1970
     UNTIL: Final = "until"  # restored ranges: end of the restore, seconds since 1970
     DONE: Final = "done"  # restored ranges: last seq restored so far
     IS_ENDING: Final = "ending"  # restored ranges: the items are being removed

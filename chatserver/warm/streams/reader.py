@@ -17,7 +17,7 @@ from chatserver.warm.dynamo.tenancy import Tenancy
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.streams.shard_lineage import Shard
 
-STREAMS_MAX: Final = 100  # per page; a table has one Stream, and disabled Streams for a day
+STREAMS_MAX: Final = 100  # per page; a table has one Stream, and keeps disabled Streams for a day
 SHARDS_MAX: Final = 100_000
 RECORDS_MAX: Final = 1000  # per page; the AWS limit is 1000 and 1 MB
 _TTL: Final = {"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}
@@ -128,8 +128,8 @@ class Streams:
 def _decode_record(raw: dict[str, Any]) -> Record:
     change = raw["dynamodb"]
     created: datetime | None = change.get("ApproximateCreationDateTime")
-    # Only TTL removals have a user identity. One that lacks attributes also counts as a TTL
-    # removal's, because checking an item unnecessarily costs little.
+    # Only TTL removals have a user identity. A removal whose identity lacks attributes also counts
+    # as a TTL removal, because an unnecessary check of an item costs little.
     identity: dict[str, str] | None = raw.get("userIdentity")
     is_by_ttl = (
         raw["eventName"] == "REMOVE"

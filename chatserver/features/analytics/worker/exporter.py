@@ -1,4 +1,4 @@
-"""Exporter: reads units and writes their rows into Parquet files.
+"""Exporter: reads units (ranges of a chat's entries) and writes their rows to Parquet files.
 
 ::
 

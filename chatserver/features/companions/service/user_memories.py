@@ -48,7 +48,7 @@ class Memories:
         await self._update(user, companion, lambda stored: drop_session(stored, chat))
 
     async def delete_all(self, user: UserId, companion: CompanionId) -> None:
-        """Delete all entries, and never read the messages sent until now again. Idempotent."""
+        """Delete all entries. Messages sent before this call are never read again. Idempotent."""
         now_ms = self._now_ms()
         await self._update(user, companion, lambda stored: drop_all(stored, now_ms))
 

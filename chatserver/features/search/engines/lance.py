@@ -91,7 +91,7 @@ class LanceEngine:
         """See `Engine`."""
         self._table.create()
         if self._load().token > state.token:
-            raise LostRace("search: another process writes the index")
+            raise LostRace("search: another process is writing to the index")
         if changes.removed:
             self._table.delete(is_in("id", map(_build_id, changes.removed)))
             failpoint("search.in_apply")

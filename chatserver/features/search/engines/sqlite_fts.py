@@ -156,7 +156,7 @@ class SqliteEngine:
         with self._write() as connection:
             stored = _load(connection)
             if stored.token > state.token:
-                raise LostRace("search: another process writes the index")
+                raise LostRace("search: another process is writing to the index")
             names = _Names(connection)
             for ref in {*changes.removed, *changes.documents}:
                 number = names.find("chat", ref.chat)

@@ -50,10 +50,10 @@ class Follows:
         """Follow a user, and add their newest posts to the follower's timeline.
 
         Guarantees:
-            Idempotent. Both edges are written, or none. The counts are updated within `FLUSH_S`. If
-            the count changes cannot be queued, the follow is rolled back. After a crash between
-            writing the edges and queueing the changes, the counts are off by one until the next
-            audit.
+            Idempotent. Either both edges are written, or neither. The counts are updated within
+            `FLUSH_S`. If the count changes cannot be queued, the follow is rolled back. After a
+            crash between writing the edges and queueing the changes, the counts are off by one
+            until the next audit.
 
         Raises:
             BadRequest: both are the same user.
