@@ -113,9 +113,11 @@ class Companions(Section):
         pattern=r"^https?://",
         description="URL of the OpenAI API or a compatible API, such as vLLM or Ollama",
     )
-    openai_key: SecretStr = Field(SecretStr(""), description="Key of the OpenAI API")
+    openai_key: SecretStr = Field(SecretStr(""), description="API key for `openai_url`")
     bedrock_region: str = Field(
-        "us-east-1", description="AWS region of Amazon Bedrock; uses the AWS credential chain"
+        "us-east-1",
+        description="AWS region for Amazon Bedrock; credentials are taken from the AWS "
+        "credential chain",
     )
 
 
@@ -128,7 +130,7 @@ class Privacy(Section):
 
 
 class Analytics(Section):
-    """Export of messages as Parquet files; the same in all workers."""
+    """Export of messages as Parquet files; must be the same in all workers."""
 
     export: Literal["", "metadata", "texts"] = Field(
         "",
@@ -144,7 +146,7 @@ class Analytics(Section):
 
 
 class Search(Section):
-    """Full-text search; the same in all processes."""
+    """Full-text search; must be the same in all processes."""
 
     index: str = Field(
         "",

@@ -80,7 +80,7 @@ class Presence(Section):
 
 
 class Chats(Section):
-    """Groups, messages and pages of history."""
+    """Messages, groups and direct chats."""
 
     body_chars_max: int = Field(
         BODY_CHARS_MAX, ge=1, le=BODY_TOP, description="Maximum characters per message"

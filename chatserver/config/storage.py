@@ -76,7 +76,7 @@ class Redis(TenantSection):
 
 
 class Encryption(Section):
-    """Client-side encryption of message bodies in DynamoDB and S3; the same in all processes."""
+    """Client-side encryption of bodies in DynamoDB and S3; must be the same in all processes."""
 
     provider: Literal["none", "file", "kms"] = Field(
         "none",
@@ -205,7 +205,8 @@ class Cold(TenantSection):
         None, description="AWS secret key that belongs to `access_key`"
     )
     origins: list[str] = Field(
-        default_factory=list, description="Web origins that may upload to the bucket and read it"
+        default_factory=list,
+        description="Web origins that may upload to and download from the bucket",
     )
     call_timeout_s: float = Field(
         10.0, gt=0, description="Timeout for each call, including retries"

@@ -38,7 +38,7 @@ class Archive(Section):
     wait_s: int = Field(
         86_400,
         ge=0,
-        description="How long old messages wait in DynamoDB while there are fewer than "
+        description="How long messages past `retention_s` wait while there are fewer than "
         "`segment_entries_min`",
     )
     segment_entries_min: int = Field(

@@ -149,7 +149,9 @@ async def _compact(settings: Settings) -> CompactionTally:
     multiple=True,
     help="Tenant to include in the table; can be repeated. Default: CHAT_WARM_TENANT.",
 )
-@click.option("--first-date", default=None, help="First date of the table. Default: 2020-01-01.")
+@click.option(
+    "--first-date", default=None, help="Earliest date that the table includes. Default: 2020-01-01."
+)
 def table(form: str, tenants: tuple[str, ...], first_date: str | None) -> None:
     """Print a table definition for Athena or AWS Glue."""
     from chatserver.features.analytics.table_definition import (

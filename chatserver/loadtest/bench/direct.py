@@ -9,7 +9,7 @@ servers and measures, in this order:
 3. latencies at half that rate
 4. the closed-loop rate with `--window` messages in flight per pair
 5. with `--with-persist`, that rate again while the persist worker runs
-6. the rate of the gateway's connection class with an echo application on the same core
+6. the rate of an echo application that uses the gateway's connection class, on the same core
 
 Every message is checked for loss, duplication and order. Slow results never fail the command: exit
 code 1 means that a message was lost or wrong.
