@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Adds a process's DynamoDB usage to the totals of a day. Idempotent.
+-- Adds a part of a process's DynamoDB usage to the totals of a day. Idempotent.
 -- Keeps only the heaviest chats, with the algorithm of chatserver/telemetry/heavy_hitters.py.
 --
 -- key units    hash    units by purpose
@@ -14,7 +14,7 @@
 -- item arg name   string
 -- item arg amount string
 --
--- returns 1, or 0 if this part was added before
+-- returns 1, or 0 if this part has already been added
 local call = redis.call
 local places = { units = KEYS[1], reads = KEYS[2], writes = KEYS[3] }
 if tonumber(call('HGET', KEYS[4], ARGV[1]) or 0) >= tonumber(ARGV[2]) then return 0 end

@@ -30,7 +30,7 @@
 --                              follows
 --   more key inbox  stream  references to messages. Entry "<seq>-<n>" has n + 1 messages; its field
 --                           is the chat, its value the chat seq of the newest (see `push`)
---   more key watchers zset  gateways with sessions of the chat, score: expiry
+--   more key watchers zset  gateways that are subscribed to the chat, score: expiry
 -- item arg messages integer number of messages that follow:
 --   more arg ref    bytes   digest of sender and reference
 --   more arg sender string
@@ -52,9 +52,10 @@
 --   9          the target of the reply does not exist in the chat
 --   7 why ms   the sender may not write (`chatserver.domain.moderation`), for `ms`; 0: unknown
 -- If any message of the chat has code 1, the codes are followed by the inbox seq of the first such
--- message for each recipient (the seqs of the others follow it). Then come 0 if every recipient is
--- offline or only on the calling gateway, else 1 and the gateways, or 0, for each recipient. A
--- large chat has no inboxes: its codes are followed by the subscribed gateways, or 0.
+-- message for each recipient (the later ones have the next seqs). The next value is 0 if every
+-- recipient is offline or only on the calling gateway. Otherwise it is 1, followed by one value for
+-- each recipient: the other gateways, or 0. A large chat has no inboxes: its codes are followed by
+-- the subscribed gateways, or 0.
 local call, format, sub, match = redis.call, string.format, string.sub, string.match
 local epoch, gateway, ref_ttl_s = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local inbox_max, chat_backlog_max, asked = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])

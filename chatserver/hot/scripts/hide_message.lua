@@ -2,7 +2,7 @@
 -- Hides a message from a user who deleted it for themselves, and adds this to the backlog.
 --
 -- key hidden      hash    chat to hidden seqs, comma-separated; `!`: the backlog entry
---                         of the newest
+--                         of the seq that was hidden last
 -- key backlog     stream  entries that are not persisted yet
 -- key checkpoint  hash    `waiting`: number of entries in the backlog; `id`: last persisted entry
 -- arg chat_id     string
@@ -11,8 +11,8 @@
 -- arg hidden_max  integer per chat
 -- arg backlog_max integer limit of waiting entries: refuse above it
 --
--- returns 1 if the message is newly hidden, 0 if it was already hidden, 3 if also all hidden seqs
--- are persisted, 2 if the user has hidden too many, 6 if the backlog is full
+-- returns 1 if the message is newly hidden, 0 if it was already hidden, 3 if it was already hidden
+-- and all hidden seqs are persisted, 2 if the user has hidden too many, 6 if the backlog is full
 local call = redis.call
 
 local function parse(id)

@@ -9,8 +9,8 @@
 -- item key members  hash  user to "role:joined"
 -- item arg user     string user to check for membership, or empty
 --
--- returns a flat list; for each item seq, 1 if the chat is loaded in this epoch, the version with
--- which it became large or 0, and the user's first seq or 0 if the user is not a member
+-- returns a flat list; for each item the chat's seq; 1 if the chat is loaded in this epoch, else 0;
+-- the version with which it became large, or 0; and the user's first seq, or 0 for a non-member
 local call = redis.call
 local ttl_ms = tonumber(ARGV[3])
 local time = call('TIME')
