@@ -13,7 +13,7 @@ from chatserver.errors import BadRequest
 TENANT_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,31}"
 # First components of object keys in a deployment without a tenant.
 RESERVED_TENANTS: Final = frozenset(
-    {"analytics", "archive", "attachments", "bodies", "exports", "thumbs", "uploads"}
+    {"analytics", "archive", "attachments", "bodies", "exports", "search", "thumbs", "uploads"}
 )
 
 
