@@ -34,7 +34,13 @@ def search() -> None:
 @search.command()
 @click.argument("text")
 @click.option("--as", "user", required=True, help="User whose chats are searched.")
-@click.option("--limit", type=click.IntRange(1, 50), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 50),
+    default=20,
+    show_default=True,
+    help="Maximum number of results.",
+)
 @click.option("--relevance", is_flag=True, help="Sort by relevance instead of newest first.")
 def query(text: str, user: str, limit: int, relevance: bool) -> None:
     """Search as a user and print each result: time, chat, seq, sender and text."""
