@@ -8,7 +8,7 @@ from chatserver.domain.ids import Epoch, Seq
 
 
 class Coverage(enum.Enum):
-    """Whether the inbox in Redis still has all events after a client's cursor."""
+    """Availability of the events after a client's cursor in the Redis inbox."""
 
     CURRENT = "current"  # all later events can be read
     TOO_LONG = "too_long"  # later events have left the hot tier

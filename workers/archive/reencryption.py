@@ -52,7 +52,7 @@ BODY_BYTES_MAX: Final = 1 << 20
 
 @dataclasses.dataclass(slots=True)
 class Counts:
-    """How many items and objects a run has read and written."""
+    """Counts of the items and objects that a run has read and written."""
 
     items_read: int = 0
     items: int = 0

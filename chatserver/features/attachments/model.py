@@ -90,7 +90,7 @@ class File:
 
     @property
     def is_unreferenced(self) -> bool:
-        """Whether no message references the file. Such files count toward the owner's limits."""
+        """True if no message references the file. Such files count toward the owner's limits."""
         return not self.seqs
 
     def is_same_request(self, other: File) -> bool:

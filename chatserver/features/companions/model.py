@@ -99,7 +99,7 @@ class CompanionSession:
 
     @property
     def is_active(self) -> bool:
-        """Whether the user may write and the companion responds."""
+        """True if the user may write and the companion responds."""
         return self.delete_time is None
 
 

@@ -23,7 +23,7 @@ class Pin:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PinCount:
-    """How many pins a chat has, and the digest of the last request that changed them."""
+    """The number of pins in a chat, and the digest of the last request that changed them."""
 
     pins: int = 0
     request: str = ""

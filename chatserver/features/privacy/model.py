@@ -47,7 +47,7 @@ class Job:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the job has completed or failed."""
+        """True if the job has completed or failed."""
         return self.state in FINISHED
 
 

@@ -32,7 +32,7 @@ USERS_AT_ONCE = 100  # a call with this many users blocks Redis for about 0.3 ms
 
 
 class PushNeed(enum.IntEnum):
-    """Whether a user needs a push, according to Redis."""
+    """Need for a push to a user, according to Redis."""
 
     NO = 0
     YES = 1

@@ -51,7 +51,7 @@ class Changes:
 
     @property
     def size(self) -> int:
-        """How many documents are changed."""
+        """The number of changed documents."""
         return len(self.documents) + len(self.edits) + len(self.removed)
 
 

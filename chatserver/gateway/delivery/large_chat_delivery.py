@@ -3,8 +3,8 @@
 Sessions that have received every entry are in `Channel.caught_up`; an entry is framed once for all
 of them. All others are in `Channel.positions`. A session that is behind reads the log itself until
 it has caught up. A session that is ahead, because another gateway has delivered more to its device,
-waits until the channel has caught up. Entries arrive from local commits and from other gateways, in
-any order; missing entries are read from the log.
+waits for the channel. Entries arrive from local commits and from other gateways in any order;
+missing entries are read from the log.
 
 A chat becomes large with one event in every member's inbox, and small again with another. Each
 session switches delivery paths at these events: `begin` runs after the first one, `finish` before
@@ -12,8 +12,8 @@ the second one. In between, the channel delivers the chat's entries, even if the
 large. A channel ends when the log reports another `large` version.
 
 Invariants: every session in a channel gets each entry once and in order (promise P4). A session
-leaves the channel before the `member` entry that removes its user; the inbox delivers this entry.
-The session receives no later entries (promise P7).
+leaves the channel before the `member` entry that removes its user, which the inbox delivers, and
+receives no later entries (promise P7).
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Channels:
     ) -> LargeChatPositions:
         """Return the large-chat positions of a session that resumes its inbox at `start`.
 
-        `known_seqs` maps chats to the device's last chat seq. Transitions after inbox seq `start`
-        are not included; their inbox events apply them.
+        `known_seqs`: chat → last seq of the device. Transitions after inbox seq `start` are not
+        included; their inbox events apply them.
 
         Guarantees:
             Cost: two Redis calls for a user with large chats, regardless of how many there are.
@@ -94,9 +94,8 @@ class Channels:
         )
         for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
             if head is None:
-                positions.closed[chat] = Seq(
-                    max((known_seqs or {}).get(chat, 0), places[chat].since)
-                )
+                known_seq = (known_seqs or {}).get(chat, 0)
+                positions.closed[chat] = Seq(max(known_seq, places[chat].since))
                 continue
             previous = (known_seqs or {}).get(chat, head.seq)
             if previous > head.seq:
@@ -414,8 +413,7 @@ class Channels:
 
     def _skip_gap(self, channel: Channel, upto: Seq) -> None:
         """Skip a gap: entries up to `upto` were trimmed from the log."""
-        # A session behind the channel finds the gap in its own catch-up. A session at or above
-        # `upto` has missed nothing.
+        # A session behind the channel finds the gap itself; one at or above `upto` missed nothing.
         missed = [s for s, place in channel.positions.items() if channel.seq < place < upto]
         missed += channel.caught_up
         channel.seq = upto

@@ -63,7 +63,7 @@ class Recipient:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InWarm:
-    """What DynamoDB holds for a message: its item, or the expiry marker that outlives it."""
+    """DynamoDB record of a message: its item, or the expiry marker that outlives it."""
 
     partition: str
     is_marker: bool

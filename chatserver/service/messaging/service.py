@@ -6,8 +6,7 @@
       │ chat not loaded: load it, queue drafts        └─► push to devices, or fan out first
 
 After a commit, the message is in every inbox (`on_committed`), or only in the chat's log
-(`on_undelivered`). In the second case, this process delivers it to the inboxes; if the process dies
-first, worker `repair` delivers it.
+(`on_undelivered`). In that case, this process delivers it; if it dies, worker `repair` does.
 
 `send` awaits the outcome. `submit` reports the outcome by callback, without a task per message.
 """
@@ -236,8 +235,7 @@ class Messaging:
             sender,
             ref,
             mid,
-            # The digest of the sender's input: a retry has the same one, even if a webhook has
-            # changed the body.
+            # Digest of the sender's input: a retry has the same one, even if a webhook changed it.
             compute_digest(
                 frame.kind,
                 body if original_body is None else original_body,
@@ -448,8 +446,7 @@ class Messaging:
                 upto = pending[-1]
                 pending.clear()
                 traced = self._traced_fan_outs.pop(chat, ())
-                # The audience is read after these commits, so that its `done` includes what later
-                # commits have delivered.
+                # Read after these commits: its `done` includes the deliveries of later commits.
                 audience = await self._audiences.get_fresh(chat)
                 failpoint("send.before_deliver")
                 # If Redis has lost the entries in a restart, there is nothing to deliver.
@@ -485,8 +482,7 @@ async def deliver_to_all(
 ) -> None:
     """Deliver the chat's entries up to `upto` to the inboxes, except large-chat entries.
 
-    `audience` must have been read after `upto` was committed. Entries up to `audience.done` have
-    already been delivered.
+    Read `audience` after committing `upto`. Entries up to `audience.done` are already delivered.
 
     Guarantees:
         Idempotent: no entry is delivered twice, and only users with new entries are notified.

@@ -64,7 +64,7 @@ KEEP_S = 86_400.0
 
 @dataclasses.dataclass
 class CompactionTally:
-    """What a compaction pass has done."""
+    """Result of a compaction pass."""
 
     moved: int = 0  # files whose rows were moved
     created: int = 0

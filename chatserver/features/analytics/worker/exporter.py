@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class ExportTally:
-    """What an export pass has done."""
+    """Result of an export pass."""
 
     units: int = 0
     rows: int = 0  # all rows of the exported units, including unchanged ones
@@ -117,7 +117,7 @@ class Exporter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the units that wait for `flush` have reached the maximum batch size."""
+        """True if the units that wait for `flush` have reached the maximum batch size."""
         return self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX or len(self._pending) >= UNITS_MAX
 
     async def flush(self) -> set[ChatId]:

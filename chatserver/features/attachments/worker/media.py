@@ -72,7 +72,7 @@ class TooSlow(Exception):
 
 
 class UsageByUser:
-    """How long this process has worked on each user's images; halved every `USER_WINDOW_S`."""
+    """Time that this process has spent on each user's images; halved every `USER_WINDOW_S`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -63,7 +63,7 @@ class StartedResponse:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the user had already stopped the response when this work was started."""
+        """True if the user had already stopped the response when this work was started."""
         return self.stop >= self.seq > 0
 
 

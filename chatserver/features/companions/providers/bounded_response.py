@@ -56,7 +56,7 @@ class CallLimits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponseEnd:
-    """How a response ended, and its token counts if the provider reported them."""
+    """End of a response, and its token counts if the provider reported them."""
 
     end: End | Literal["broken", "late"]
     tokens_in: int | None = None

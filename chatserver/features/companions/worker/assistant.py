@@ -78,7 +78,7 @@ class ResponseSlots:
 
     @property
     def room(self) -> int:
-        """How many more responses may be started now."""
+        """The number of further responses that may be started now."""
         return self._max - self.count
 
 

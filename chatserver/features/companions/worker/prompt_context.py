@@ -40,7 +40,7 @@ class PromptMessage:
 
     @property
     def tokens(self) -> int:
-        """How many tokens the message has (estimated)."""
+        """The estimated number of tokens in the message."""
         return estimate_tokens(self.text) + IMAGE_TOKENS * len(self.images)
 
     @property

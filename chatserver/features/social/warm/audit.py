@@ -37,7 +37,7 @@ class SocialFinding(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How many items were checked, and how many changed too often to be checked."""
+    """Counts of the items that were checked, and of those that changed too often to be checked."""
 
     rows: int
     unstable: int
