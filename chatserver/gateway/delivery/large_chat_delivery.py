@@ -1,10 +1,10 @@
 """Large-chat delivery: a gateway reads each chat's log once for all of its sessions.
 
 Sessions that have received every entry are in `Channel.caught_up`; an entry is framed once for all
-of them. All others are in `Channel.positions`. A session that is behind reads the log itself until
-it has caught up. A session that is ahead, because another gateway has delivered more to its device,
-waits for the channel. Entries arrive from local commits and from other gateways in any order;
-missing entries are read from the log.
+of them. All others are in `Channel.positions`. A session that is behind reads the log itself. A
+session that is ahead, because another gateway has delivered more to its device, waits for the
+channel. Entries arrive in any order, from local commits and from other gateways; missing entries
+are read from the log.
 
 A chat becomes large with one event in every member's inbox, and small again with another. Each
 session switches delivery paths at these events: `begin` runs after the first one, `finish` before
@@ -269,10 +269,7 @@ class Channels:
         self._places.pop(session, None)
 
     def handle_epoch_change(self) -> None:
-        """Detach every session after an epoch change; each restarts from a snapshot.
-
-        A session gets no large-chat entries until its `reset` is sent.
-        """
+        """Detach all sessions; each gets no large-chat entries until its `reset` is sent."""
         for channels in self._channels_by_session.values():
             for channel in channels.values():  # a read in progress then delivers to no session
                 channel.caught_up.clear()
