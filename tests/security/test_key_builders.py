@@ -7,6 +7,7 @@ that is validated at the edge (tests/unit/domain/test_ids.py).
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ BUILDERS = {
 _ROWS = {
     name: function
     for name, function in inspect.getmembers(records, inspect.isfunction)
-    if name.endswith("_key") and function.__module__ == records.__name__
+    if re.fullmatch(r"[a-z]\w*_key", name) and function.__module__ == records.__name__
 }
 
 
