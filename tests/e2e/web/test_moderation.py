@@ -110,7 +110,7 @@ async def test_owner_and_member_see_reports_limits_mutes_and_bans(
 
 
 async def test_open_menu_stays_in_the_window_when_it_grows(web: WebStack, visit: Visit) -> None:
-    """When a member is unmuted elsewhere, the open menu grows and stays in the window."""
+    """The open menu of a member who is unmuted elsewhere grows and stays in the window."""
     ann, ben = web.new_users(2)
     owner = await visit(ann)
     await owner.log_in()

@@ -119,7 +119,7 @@ def api() -> Api:
 def test_committed_document_is_current(api: Api) -> None:
     """A change of a route or of its types also changes the document.
 
-    When this fails: make docs
+    If this fails, run `make docs`.
     """
     assert COMMITTED.read_bytes() == encode_document(api.document)
 

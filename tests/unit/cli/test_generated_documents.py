@@ -28,7 +28,7 @@ SETTINGS = [
 def test_committed_settings_or_commands_document_is_current(name: str) -> None:
     """A change of a setting or a command changes its document; the terminal width does not.
 
-    When this fails: make docs
+    If this fails, run `make docs`.
     """
     # In a separate process, because click caches the help options of a command.
     generated = subprocess.run(

@@ -24,7 +24,7 @@ def test_client_replays_recorded_histories(file: Path) -> None:
 
 
 def test_recorded_histories_are_up_to_date() -> None:
-    """When this fails: make docs"""
+    """If this fails, run `make docs`."""
     known = {file.name: file.read_text("utf-8") for file in FILES}
 
     assert known == record_all()

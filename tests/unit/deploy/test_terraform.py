@@ -50,7 +50,7 @@ def source() -> str:
 def test_tables_that_terraform_reads_are_current() -> None:
     """A change of a table also changes deploy/terraform/tables.json.
 
-    When this fails: make docs
+    If this fails, run `make docs`.
     """
     assert (TERRAFORM / "tables.json").read_bytes() == encode_document("terraform")
 

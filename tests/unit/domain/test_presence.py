@@ -44,7 +44,7 @@ def test_idle_session_is_online_again_after_a_use() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["use", "read"]), st.floats(0, 50)), max_size=30))
 def test_session_is_never_idle_too_early(steps: list[tuple[str, float]]) -> None:
-    """A user is away only after `away_after_s` without use, whenever the state is read."""
+    """The state does not become `away` before `away_after_s` without use, even if read often."""
     activity, now, used_at = SessionActivity(0.0, is_foreground=True), 0.0, 0.0
     for step, delay_s in steps:
         now += delay_s

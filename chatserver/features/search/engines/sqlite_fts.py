@@ -184,7 +184,7 @@ class SqliteEngine:
         condition = "expires_at > 0 AND expires_at <= ?"
         with _translate_errors(self._path):
             expired = connection.execute(
-                f"SELECT 1 FROM doc WHERE {condition} LIMIT 1",  # noqa: S608
+                f"SELECT 1 FROM doc WHERE {condition} LIMIT 1",  # noqa: S608  # constants
                 (now_s,),
             ).fetchone()
         if expired is None:
@@ -340,7 +340,7 @@ def _insert(
 
 
 def _delete(connection: sqlite3.Connection, condition: str, values: Sequence[object]) -> int:
-    numbers_query = f"SELECT id FROM doc WHERE {condition}"  # noqa: S608
+    numbers_query = f"SELECT id FROM doc WHERE {condition}"  # noqa: S608  # constants
     ids = connection.execute(numbers_query, values).fetchall()
     connection.executemany("DELETE FROM words WHERE rowid = ?", ids)
     connection.executemany("DELETE FROM doc WHERE id = ?", ids)

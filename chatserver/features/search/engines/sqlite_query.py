@@ -87,7 +87,7 @@ class SqliteSearch:
             statement = _MATCHING
             values.append(self._match)
         matches, count, last = self._connection.execute(
-            "SELECT json_group_array(json_array(doc.id, doc.chat, doc.seq)) "  # noqa: S608
+            "SELECT json_group_array(json_array(doc.id, doc.chat, doc.seq)) "  # noqa: S608  # constants
             f"FILTER (WHERE {condition}), count(*), min(doc.id) "
             f"FROM ({statement}) AS found CROSS JOIN doc ON doc.id = found.id",
             [*values, self._low, high, size],

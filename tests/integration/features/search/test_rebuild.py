@@ -78,7 +78,7 @@ async def test_invalid_query_on_the_command_line_exits_with_2(search_stack: Sear
 async def test_erased_user_is_removed_from_the_index_files(
     search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """When the receipt is done, texts and id are gone. Messages of other users remain."""
+    """Once the receipt is complete, the index has neither the texts nor the id of this user."""
     zoe, ben = await new_person("zoe"), await new_person("ben")
     mark = f"secret{secrets.token_hex(6)}"
     chat = await zoe.open_direct(ben.user)

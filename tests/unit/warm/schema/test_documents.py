@@ -36,7 +36,7 @@ PROPERTIES = {
 def test_committed_document_of_the_tables_is_current(name: str, file: str) -> None:
     """A changed table needs new documents.
 
-    When this fails: make docs
+    If this fails, run `make docs`.
     """
     assert (FOLDER / file).read_bytes() == encode_document(name)
 

@@ -73,7 +73,7 @@ KNOWN = {
 def test_committed_policy_is_current(name: str) -> None:
     """A new table, index or operation needs new policies.
 
-    When this fails: make docs
+    If this fails, run `make docs`.
     """
     assert (FOLDER / f"{name}.json").read_bytes() == encode_document(f"iam-{name}")
 
