@@ -245,7 +245,7 @@ async def finish(container: StorageContainer) -> None:
 
 def limit_connections(settings: Api, files: int) -> Api:
     """Return the settings, with `connections_max` lowered if there are too few file descriptors."""
-    room = max(16, (files - FILES_RESERVED) * 8 // 9)  # the connection table accepts an eighth more
+    room = max(16, (files - FILES_RESERVED) * 8 // 9)  # the table accepts 9/8 of its maximum
     if room >= settings.connections_max:
         return settings
     log.warning("api.connections_reduced", connections_max=room, open_files=files)

@@ -57,7 +57,7 @@ class Authentication:
         """Return the principal of a token or an API key.
 
         Guarantees:
-            A revoked token is rejected, even if Redis has lost its revocation marks.
+            A revoked token is rejected, even if Redis has lost the revocation marks.
 
         Raises:
             Unauthenticated: the token or key is not valid.
@@ -82,7 +82,7 @@ class Authentication:
         """Check that an API key may act for a user: the user exists and is not banned.
 
         Guarantees:
-            A banned user is rejected, even if Redis has lost its revocation marks.
+            A banned user is rejected, even if Redis has lost the revocation marks.
             Cost: two Redis commands if Redis has the user's state.
 
         Raises:

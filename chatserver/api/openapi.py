@@ -32,8 +32,8 @@ _ABOUT = f"""Chats, accounts, attachments and push over HTTP; live events use We
 
 Authenticate with `Authorization: Bearer` and a user's token or the host application's API key.
 Errors are problem details (RFC 9457). `code` is one of {_CODES};
-if `temporary` is true, retry after `retry_after_ms`. A resource that the caller may not see gets
-the same error as a missing one. Lists are paginated: `next` is the `cursor` of
+if `temporary` is true, retry after `retry_after_ms`. A resource that the caller may not see is
+reported as missing. Lists are paginated: `next` is the `cursor` of
 the next page."""
 
 

@@ -29,7 +29,7 @@ Cursor = Annotated[
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """One page of a list. `next` is the cursor of the next page, null on the last one."""
+    """One page of a list. `next` is the cursor of the next page, null on the last page."""
 
     items: list[T]
     next: str | None = None

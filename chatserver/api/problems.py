@@ -104,7 +104,7 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
 
 
 def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> Response[Any]:
-    """Respond to a request that needs a missing bucket or permission, which the log names."""
+    """Respond to a request that needs a bucket or permission that is missing; the log names it."""
     log.error("request.not_configured", path=request.url.path, problems=error.problems)
     detail = "the server is not configured for this request; see the server log"
     return _make_response(503, Unavailable.code, detail, {}, NOT_CONFIGURED_MS)

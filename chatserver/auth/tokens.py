@@ -11,7 +11,7 @@ Tokens of this server, signed with `auth.secret`:
               login  the login it was issued for, if any;  other claims are ignored
 
 Tokens of the host application, if `auth.host_algorithm` is set: signed with that algorithm and one
-of its keys (`chatserver.auth.host_keys`), with another `typ` or none, and without `jti`.
+of the host's keys (`chatserver.auth.host_keys`). `typ` is absent or differs; `jti` is ignored.
 
 The unverified header determines only which of these formats and which configured key to try, never
 the algorithm.

@@ -1,7 +1,7 @@
 """Documents generated from the code: the settings and the commands with their options.
 
-``python -m chatserver.cli.generated_documents settings`` prints the content of
-``docs/settings.md``; ``… commands`` prints that of ``docs/commands.md``.
+``python -m chatserver.cli.generated_documents settings`` prints ``docs/settings.md``, and
+``… commands`` prints ``docs/commands.md``.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ _add_scenario(_CEILING, "Measure only the capacity of the load generator.")
 
 
 def _load_settings(secret: str | None, dev_data: Path) -> Settings:
-    """Load the settings; without a secret, use those of a local `chatserver dev`."""
+    """Load the settings; without a secret, use the settings of a local `chatserver dev`."""
     os.environ.setdefault("CHAT_TELEMETRY_LEVEL", "error")  # logs would garble the progress line
     if secret is not None:
         os.environ["CHAT_AUTH_SECRET"] = secret
@@ -273,7 +273,7 @@ def read_exports(text: str) -> dict[str, str]:
 
 
 def make_plans(scenario: Scenario, settings: Settings, options: dict[str, Any]) -> list[Plan]:
-    """Return one plan per worker process, at most as many as requested (see `split_users`)."""
+    """Return one plan per process; `split_users` may use fewer processes than requested."""
     import msgspec
 
     names = ("small_members", "large_members")

@@ -81,7 +81,7 @@ def restore(
 
 
 def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound | None:
-    """Parse a bound: a whole number is a seq, any other text an ISO 8601 time in UTC.
+    """Parse a bound: a whole number is a seq; other text is an ISO 8601 time, UTC by default.
 
     Raises:
         BadRequest: the text is neither.

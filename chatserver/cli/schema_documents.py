@@ -1,9 +1,9 @@
 """Table definitions for other tools: CloudFormation, Terraform, NoSQL Workbench and IAM.
 
-``python -m chatserver.cli.schema_documents cloudformation`` and ``… workbench`` print the files in
-``deploy/dynamodb``, ``… terraform`` the input for ``deploy/terraform``, and ``… iam-<name>`` the
-files in ``deploy/iam`` (`chatserver.warm.schema.iam_policies`). Tables created by the template and
-by `chatserver tables apply` are identical, so either may run first.
+``python -m chatserver.cli.schema_documents NAME`` prints a document. `cloudformation` and
+`workbench` are stored in ``deploy/dynamodb``. `terraform` is the input for ``deploy/terraform``.
+`iam-<name>` is stored in ``deploy/iam`` (`chatserver.warm.schema.iam_policies`). The template and
+`chatserver tables apply` create identical tables, so either may run first.
 """
 
 from __future__ import annotations

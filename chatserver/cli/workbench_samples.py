@@ -79,7 +79,7 @@ _SEGMENT: Final = Segment(
 
 
 def samples(table: Table) -> Iterable[Item]:
-    """Return items of each kind in a table, together covering all attributes of messages."""
+    """Return example items for a table: every kind of row, and every attribute of messages."""
     for feature in list_features():
         if feature.sample_items:
             yield from load(feature.sample_items)(table)

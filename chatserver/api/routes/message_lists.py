@@ -3,7 +3,7 @@
 Members query a chat, and users query the messages that they sent and received. With the scope
 `chats:read`, the host application may query any chat or user. A cursor is valid only for the same
 list, range and direction. A query on one chat includes archived messages. A query across a user's
-chats uses an index without archived messages, so it is complete only from `archived_before` on.
+chats uses an index without archived messages, so it may lack messages older than `archived_before`.
 `/v1/me/messages` merges the user's chats instead, and omits no messages.
 """
 

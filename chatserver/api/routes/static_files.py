@@ -101,7 +101,7 @@ def read_files(folder: Path) -> list[StaticFile]:
 
 
 def build_client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
-    """Return the routes of the web client: its files, and the index at the paths of its pages."""
+    """Return the routes of the web client: its files, and `index.html` at the path of each page."""
     files = {file.name: file for file in read_files(folder)}
     if INDEX not in files:
         files = {INDEX: StaticFile(INDEX, {"": NOT_BUILT})}

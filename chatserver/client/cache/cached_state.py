@@ -29,9 +29,9 @@ def load_chats(
 ) -> list[LoadedChat]:
     """Read the chats, most recently used last. `shown`: the last delivered seq of each chat.
 
-    The entries are omitted if they are from a newer epoch than the saved `cursor`. In the older
-    epoch, other entries may have been delivered at the same seqs, which the comparison with the
-    server must still detect.
+    No entries are returned if they are from a newer epoch than the saved `cursor`. The application
+    may have received other entries at the same seqs in the older epoch. The comparison with the
+    server must detect this.
     """
     chats: list[LoadedChat] = []
     is_current = cursor is not None and cursor.epoch == store.epoch

@@ -59,7 +59,7 @@ class ChatDropped(NamedTuple):
 
 
 class ChatsUnverified(NamedTuple):
-    """Cached entries of `chats` (None: all except `verified`) may differ from those on the server.
+    """Cached entries of `chats` (None: all except `verified`) may differ from the server's.
 
     Entries cached from now on are from `epoch` (None: the epoch is unchanged).
     """

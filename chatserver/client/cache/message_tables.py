@@ -44,7 +44,7 @@ class CachedPage(NamedTuple):
 
 
 class Unverified(NamedTuple):
-    """The next page to read from the server: the newest page, or the one before a seq."""
+    """The next page to read from the server: the newest page, or the page before a seq."""
 
     chat: str
     before: int | None

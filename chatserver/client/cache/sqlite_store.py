@@ -48,14 +48,14 @@ class SqliteStore:
         A save writes changes, cursor and outbox in one transaction, which survives a process crash.
         A power failure may lose the last saves, but never corrupts the file.
         A page has no gap: evicted and missed entries are read from the server.
-        A cached message is in its state at the last save: edits, reactions and deletions, including
-        those of a user erasure, arrive as events and are applied. If the client has missed events
+        A cached message is in its state at the last save. Edits, reactions and deletions, also by a
+        user erasure, arrive as events and are applied. If the client has missed events
         or the server has lost data (see `Recorder`), cached entries are unverified: they are not
         read until a page of history has replaced them (see `revalidation`). A chat that the user
         has left is deleted.
         Entries that the user has cleared are deleted, and not cached again.
         An expired message is a tombstone from its `expires_at` on, also offline.
-        Deleted and expired text is overwritten in the file, the most recent when it is closed.
+        Deleted and expired text is overwritten in the file, at the latest when the file is closed.
     """
 
     def __init__(
