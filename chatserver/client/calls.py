@@ -57,7 +57,7 @@ class ChatsPage:
 
 
 class SearchResult(NamedTuple):
-    """A message that matches a search. `snippet`: parts of its text, with whether each matches."""
+    """A message that matches a search. `snippet`: parts of its text; True marks a match."""
 
     message: Entry
     snippet: list[tuple[str, bool]]
@@ -263,7 +263,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     ) -> HistoryPage:
         """Return entries before or after a seq, by default the newest.
 
-        The client keeps the entries if they are adjacent to those it already has. They are not
+        The client keeps the entries if they are adjacent to its other entries. They are not
         delivered as events. If no event of the chat has been delivered before, the entries of the
         page count as delivered. Entries that the user has cleared are not returned.
 

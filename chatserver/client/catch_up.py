@@ -85,7 +85,7 @@ class CatchUp:
         self._jobs.pop(chat.id, None)
 
     def handle_disconnect(self) -> None:
-        """Reset the requests in flight; they will not be answered."""
+        """Reset the requests in flight; no response will arrive."""
         for job in self._jobs.values():
             job.is_requested = False
 

@@ -148,7 +148,7 @@ class ChatLog:
         self.top = max(self.top, seq)
 
     def is_adjacent(self, seq: int) -> bool:
-        """Return whether entry `seq` can be stored without a gap below the delivered entries."""
+        """Return whether storing entry `seq` leaves no gap below the delivered entries."""
         if self.shown is None or self.is_unverified or seq > self.shown:
             return True
         return seq >= (self.bottom or self.shown + 1) - 1

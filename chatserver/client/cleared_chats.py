@@ -1,7 +1,7 @@
 """Cleared chats: the seq up to which the user has cleared each chat (docs/chat-preferences.md).
 
-The server stores it as `cleared_upto` in the chat preferences and sends changes as signals. Signals
-may be lost, so a client with an `api_url` loads all preferences after each connect.
+The server stores this seq as `cleared_upto` in the chat preferences, and sends changes as signals.
+Signals may be lost, so a client with an `api_url` loads all preferences after each connect.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class CompanionCalls(abc.ABC):
     async def delete_memory(
         self, companion: str, *, entry: str | None = None, chat: str | None = None
     ) -> None:
-        """Delete memories: one entry, those of one session (`chat`), or all."""
+        """Delete memories: one entry, the memories of one session (`chat`), or all."""
         path = _build_memory_path(companion)
         if entry is not None:
             path += f"/{urllib.parse.quote(entry, safe='')}"

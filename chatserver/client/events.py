@@ -57,7 +57,7 @@ class MessagesHidden:
 class ChatCleared:
     """The user cleared a chat up to seq `upto`, on any device. Do not show these entries.
 
-    Not repeated after a crash; `Chat.cleared_upto` has the position.
+    This event is not repeated after a crash; `Chat.cleared_upto` has the position.
     """
 
     chat: str
@@ -174,7 +174,7 @@ class Restarted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Skipped:
-    """Entries after seq `after`, up to `upto`, are skipped: too many, or not readable."""
+    """Entries after seq `after`, up to `upto`, are skipped: too many, or unreadable."""
 
     chat: str
     after: int

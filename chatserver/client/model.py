@@ -40,7 +40,7 @@ class Bounds:
     fill_max: int = 1_000  # per chat, loaded after a disconnect; older entries are `Skipped`
     chats_max: int = 2_000  # the least recently active chat is evicted
     outbox_max: int = 5_000  # not yet stored; one more raises `Overloaded`
-    requests_max: int = 256  # unanswered; one more raises `Overloaded`
+    requests_max: int = 256  # without a response; one more raises `Overloaded`
     marks_max: int = 300  # members per chat whose markers are kept; further members have none
     watched_max: int = 500  # presence subscriptions; one more raises `Overloaded`
     events_max: int = 2_000  # not yet consumed; beyond that, the server holds back events

@@ -175,7 +175,7 @@ class Outbox:
             self.drop(ref)
 
     def requeue_unanswered(self) -> None:
-        """Requeue the operations in flight, which have not been answered."""
+        """Requeue the operations in flight, which have no response yet."""
         self._requeue(list(self._in_flight.values()))
 
     def requeue_acked(self) -> None:

@@ -1,8 +1,8 @@
 """Persistent client state that survives a process restart, as JSON.
 
-The record `position` has the cursor and the last delivered seq of each chat, as of the last event
-that the application has consumed. After a crash, an event may be delivered twice, but none is
-missed.
+The record `position` has the state after the last event that the application has consumed: the
+cursor, and the last delivered seq of each chat. After a crash, an event may be delivered twice, but
+none is missed.
 The record `outbox` has the operations that have not been stored yet, and the outcomes (`Acked`,
 `Refused`) that the application has not consumed. It is saved before an operation is sent, so that a
 restarted process retries with the same ref.

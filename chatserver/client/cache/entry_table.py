@@ -34,7 +34,7 @@ class EntryTable:
     # ── writes ──────────────────────────────────────────────────────────────────────────────────
 
     def put(self, chat: ChatRow, entry: Entry) -> None:
-        """Write an entry, unless a newer copy is stored. Apply it to the message that it changes."""
+        """Write an entry unless a newer copy is stored. Apply it to the message that it changes."""
         known = self._find(chat, entry.seq)
         if known is None or (known.rev, known.deleted) < (entry.rev, entry.deleted):
             for change in self._list_changes(chat, entry.seq):
@@ -181,7 +181,7 @@ class EntryTable:
     def read(
         self, chat: ChatRow, low: int, high: int, limit: int, now_s: float, *, is_down: bool
     ) -> list[Entry]:
-        """Return the newest (`is_down`) or oldest `limit` entries from `low` to `high`, in order."""
+        """Return the newest (`is_down`) or oldest `limit` entries from `low` to `high`, sorted."""
         order = "DESC" if is_down else "ASC"
         rows = self._connection.execute(
             "SELECT body FROM entry WHERE chat = ? AND seq BETWEEN ? AND ?"  # noqa: S608  # a constant

@@ -144,7 +144,7 @@ class LocalStore:
             self._recorder.record_access_lost(chat)
 
     async def run(self, save: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
-        """Call `save` every `SAVE_S` or on request, and `resume` when `is_full` ends. Never returns."""
+        """Save every `SAVE_S` or on request, until cancelled; call `resume` after `is_full`."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SAVE_S):
