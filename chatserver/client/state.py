@@ -298,7 +298,7 @@ class ClientState:
             self.catch_up.cancel(chat)
 
     def clear_chat(self, name: str, upto: int) -> bool:
-        """Remove messages up to seq `upto`; return False if that has been done already."""
+        """Remove messages up to seq `upto`; return False if they are already removed."""
         if upto <= self._cleared.get(name, 0):
             return False
         self._cleared.pop(name, None)

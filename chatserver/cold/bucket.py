@@ -66,7 +66,7 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
 
 
 async def find_rules_of_tenant(store: ObjectStore, settings: Cold) -> list[str]:
-    """Return the ids of our rules for this tenant only."""
+    """Return the ids of the rules that belong only to this tenant."""
     wanted = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
     rules = [
         *await _find_rules(store, "get_bucket_cors", "CORSRules"),
@@ -83,7 +83,7 @@ async def list_tenants_with_rules(store: ObjectStore) -> list[str]:
 
 
 async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
-    """Remove our rules for this tenant only; return how many were removed. Idempotent."""
+    """Remove the rules that belong only to this tenant; return their number. Idempotent."""
     wanted = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
     removed = 0
     for operation, name, configuration in (

@@ -7,10 +7,10 @@ sort by seq) is one zstd frame with a checksum. It contains JSON lines:
     {"seq":1,"ts":…,"chat":"…", …}          one entry per line, in order of seq, each seq once
 
 With client-side encryption, ``"v":2``. Entries with a body or files are written with
-``"shredded":true``, without the body and the file names. The last line contains what was left out:
-a JSON string with an encrypted value in base64. Decrypted, it is a zstd frame with a JSON list: for
-each such entry the body, then the names of its files. The value is bound to the chat and to the
-first and last seq.
+``"shredded":true``, without the body and the file names. The last line has this missing text: a
+JSON string with an encrypted value in base64. The decrypted value is a zstd frame with a JSON list
+of strings. It has the body and then the file names of each of these entries. The value is bound to
+the chat and to the first and last seq.
 
 Invariants: an entry's line is its JSON in the wire format. A segment has no gaps: a deleted message
 is a tombstone, which is an entry too. Encoding is deterministic, so an object left by a crash can
@@ -173,8 +173,8 @@ def unpack_segment(segment: Segment, data: bytes) -> Unpacked:
     Takes a few milliseconds per megabyte: do not call on an event loop.
 
     Raises:
-        CorruptData: the object is invalid or does not match the manifest. No more bytes than the
-            manifest states are decompressed.
+        CorruptData: the object is invalid or does not match the manifest. Decompression stops at
+            the size in the manifest.
     """
     if len(data) != segment.stored_bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
         raise CorruptData(f"{segment.key}: does not match the manifest")

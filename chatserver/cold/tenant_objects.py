@@ -43,7 +43,7 @@ class TenantObjects:
             request = {"MaxKeys": PAGE, "Prefix": "", "ContinuationToken": token}
 
     async def delete_versions(self) -> AsyncIterator[int]:
-        """Delete all versions of all objects, and delete markers; yield the count per page.
+        """Delete all object versions and all delete markers; yield the count per page.
 
         Idempotent: each listing starts at the first remaining version.
         """
@@ -74,7 +74,7 @@ class TenantObjects:
             )
 
     async def list_version_keys(self, limit: int) -> list[str]:
-        """Return the keys of at most `limit` objects, versions and delete markers."""
+        """Return at most `limit` keys of object versions and delete markers."""
         response = await self._store.call("list_object_versions", MaxKeys=limit, Prefix="")
         versions = [*response.get("Versions", ()), *response.get("DeleteMarkers", ())]
         return [version["Key"] for version in versions][:limit]

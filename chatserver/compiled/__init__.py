@@ -1,9 +1,9 @@
 """Modules compiled with mypyc, and the import hook that loads them instead of their sources.
 
 A build compiles the modules of the send path with mypyc (`deploy/build_hook.py`) and writes them to
-this folder, together with `manifest.json`: the interpreter and the hash of each source. They are
-used only if the interpreter and all hashes match, so an edited source is never ignored. Without
-them, or with `CHATSERVER_PURE_PYTHON=1`, the interpreter runs the sources.
+this folder, together with `manifest.json`: the interpreter and the hash of each source. Compiled
+modules are used only if the interpreter and all hashes match, so an edited source is never ignored.
+Otherwise, or with `CHATSERVER_PURE_PYTHON=1`, the interpreter runs the sources.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ class Api(Section):
     connections_max: int = Field(
         2000,
         ge=16,
-        description="Maximum connections per process; at the limit, a new one closes an idle one",
+        description="Maximum connections per process; at the limit, a new connection closes one "
+        "that waits for its client",
     )
     idle_timeout_s: float = Field(
         75.0,

@@ -62,7 +62,7 @@ class Notify(Section):
     preview: bool = Field(True, description="Include the beginning of the message in pushes")
     large: Literal["mentions", "none"] = Field(
         "mentions",
-        description="Which members of a large chat get pushes: those who are mentioned, or none",
+        description="Which members of a large chat get pushes: mentioned members, or none",
     )
     vapid_public: str = Field(
         "", description="VAPID public key, from `chatserver vapid`; sent to browsers"

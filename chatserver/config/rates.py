@@ -58,7 +58,8 @@ class Limits(Section):
         RateLimit(100, 1000), description="WebSocket handshakes from one address"
     )
     failures: _Rate = Field(
-        RateLimit(1, 100), description="Rejected `hello` frames from one address"
+        RateLimit(1, 100),
+        description="Rejected `hello` frames and rejected HTTP tokens from one address",
     )
     logins: _Rate = Field(
         RateLimit(0.05, 10),
@@ -66,8 +67,8 @@ class Limits(Section):
     )
     guesses: _Rate = Field(
         RateLimit(0.1, 30),
-        description="Wrong passwords for one account from unknown devices; with more, their "
-        "logins are delayed",
+        description="Wrong passwords for one account from unknown devices; beyond that, "
+        "logins from unknown devices are delayed",
     )
     entries: _Rate = Field(
         RateLimit(0.5, 60),

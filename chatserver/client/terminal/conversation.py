@@ -28,7 +28,10 @@ class Mark(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """A message to show. Only own messages have `mark` and `note`. `ts` is None before the ack."""
+    """A message to show.
+
+    `mark` and `note` are only for the user's messages. `ts` is None before the ack.
+    """
 
     sender: str
     body: str

@@ -25,7 +25,7 @@ from chatserver.errors import ConfigError, TooLarge
 from chatserver.telemetry.printable_text import replace_unprintable
 
 LINE_BYTES_MAX = 65_536
-DRAIN_S = 3.0  # maximum wait for unanswered sends at the end of piped input
+DRAIN_S = 3.0  # maximum wait for acks at the end of piped input
 
 
 async def run_chat(
