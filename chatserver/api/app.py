@@ -145,7 +145,7 @@ class _Server(uvicorn.Server):
         self._acceptor = Acceptor(listener, self._make_connection)
 
     def _make_connection(self) -> asyncio.Protocol:
-        make: Any = self.config.http_protocol_class  # declared as a class, but it is a partial
+        make: Any = self.config.http_protocol_class  # typed as a class, but set to a partial
         protocol: asyncio.Protocol = make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )

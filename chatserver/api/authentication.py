@@ -23,7 +23,7 @@ class UserStates(Protocol):
 
 
 class Loader(Protocol):
-    """Loads user state into Redis, revocation marks first."""
+    """Loads a user's state into Redis; the revocation marks are restored first."""
 
     async def load_user(self, user: UserId) -> None: ...
 

@@ -88,7 +88,7 @@ def read_claims(payload: bytes, rules: ClaimRules, now: float) -> Claims:
 def _is_for_us(audience: Any, rules: ClaimRules) -> bool:
     if audience in (rules.audience, [rules.audience]):
         return True
-    # Identity providers issue one token for several audiences; we do not.
+    # Identity providers may issue one token for several audiences; this server does not.
     return rules.is_from_host and isinstance(audience, list) and rules.audience in audience
 
 

@@ -114,7 +114,7 @@ def reencrypt(max_write_units: int | None) -> None:
     try:
         run(_reencrypt(settings, max_write_units))
     except KeyboardInterrupt:
-        raise click.ClickException("stopped; run it again to continue") from None
+        raise click.ClickException("stopped; run the command again to continue") from None
 
 
 @encryption.command()

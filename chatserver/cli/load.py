@@ -349,7 +349,7 @@ async def _load(
     ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
     if ceiling is not None:
         click.echo(summary.format_ceiling(ceiling), err=True)
-    is_set = "url" in settings.redis.model_fields_set  # the default may be a different Redis
+    is_set = "url" in settings.redis.model_fields_set  # the default may not be the server's Redis
     redis = settings.redis if is_set else None
     async with open_monitor(address, redis, options["metrics"]) as monitor:
         running = Coordinator(plans, monitor)

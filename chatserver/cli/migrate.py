@@ -103,7 +103,7 @@ def up(
     except Conflict as exc:
         raise click.ClickException(exc.message) from None
     except KeyboardInterrupt:
-        raise click.ClickException("stopped; run it again to continue") from None
+        raise click.ClickException("stopped; run the command again to continue") from None
 
 
 async def _print_status(settings: Settings) -> None:

@@ -77,7 +77,7 @@ def restore(
     except (Conflict, NotFound) as exc:
         raise click.ClickException(exc.message) from None
     except KeyboardInterrupt:
-        raise click.ClickException("stopped; run it again to continue") from None
+        raise click.ClickException("stopped; run the command again to continue") from None
 
 
 def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound | None:

@@ -50,7 +50,7 @@ class MessagesPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatsPage:
-    """Chats, most recent activity first. `next` is the `after` of the next page, or None."""
+    """Chats, most recent activity first. `next`: `after` for the next page, or None."""
 
     chats: list[Chat]
     next: str | None
@@ -64,7 +64,7 @@ class SearchResult(NamedTuple):
 
 
 class SearchPage(NamedTuple):
-    """Search results. `next` is the `after` of the next page, or None."""
+    """Search results. `next`: the `after` argument for the next page, or None."""
 
     results: list[SearchResult]
     next: str | None
@@ -397,7 +397,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     async def invitations(
         self, *, after: str | None = None, limit: int = 50
     ) -> tuple[list[InvitationInfo], str | None]:
-        """Return `(invitations, next)`: the user's pending invitations, and the next `after`.
+        """Return `(invitations, next)`: pending invitations, and `after` for the next page.
 
         A `SignalReceived` with kind ``invitation`` announces a new invitation.
         """

@@ -32,7 +32,7 @@ IDENTITIES_SAVED = 20  # newest entries whose identity is saved, to compare afte
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """The result of a comparison with the server after a new epoch."""
+    """The result of comparing the log with the server in a new epoch."""
 
     match_seq: int  # the last seq at which both logs have the same entry
     withdrawn: tuple[int, ...]

@@ -225,7 +225,7 @@ class ChatClient(HttpCalls, Calls):
                         device=self._state.device,
                     )
                     self._disconnect_reason = lost.reason
-                    is_there = lost.retry_after_ms is not None  # a gateway that cannot serve yet
+                    is_there = lost.retry_after_ms is not None  # a gateway is there, but not ready
                     if not (self._is_patient or self._has_connected or is_there):
                         raise self._build_no_gateway_error() from lost
                     wait = self._reconnects.next_s(lost.retry_after_ms)
@@ -380,7 +380,7 @@ class ChatClient(HttpCalls, Calls):
         self._flush()
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield all events, including those from before this call. For a single consumer.
+        """Yield all events, including earlier ones. Only one consumer may iterate over them.
 
         Raises:
             ChatError: the client has ended and will not reconnect; the message states the cause.

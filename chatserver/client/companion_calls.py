@@ -59,14 +59,14 @@ class Memory(NamedTuple):
 
 
 class CompanionsPage(NamedTuple):
-    """Companions, sorted by id. `next` is the `after` of the next page, or None."""
+    """Companions, sorted by id. `next`: the `after` argument for the next page, or None."""
 
     companions: list[Companion]
     next: str | None
 
 
 class SessionsPage(NamedTuple):
-    """The user's sessions, active ones first. `next` is the `after` of the next page, or None."""
+    """The user's sessions, active first. `next`: `after` for the next page, or None."""
 
     sessions: list[Session]
     next: str | None

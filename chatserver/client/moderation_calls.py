@@ -15,7 +15,7 @@ from chatserver.client.state import ANSWER_S
 
 
 class BlocksPage(NamedTuple):
-    """Blocked users, sorted by id. `next` is the `after` of the next page, or None."""
+    """Blocked users, sorted by id. `next`: the `after` argument for the next page, or None."""
 
     users: list[str]
     next: str | None

@@ -51,7 +51,7 @@ class SavedChatPosition(
     read: int = 0
     is_large: bool = False
     is_unverified: bool = False
-    is_backfill_pending: bool = False  # a backfill was pending
+    is_backfill_pending: bool = False
 
 
 class SavedPosition(msgspec.Struct, frozen=True):

@@ -76,7 +76,7 @@ class ClientState:
         self._cleared: dict[str, int] = {}  # chat → seq up to which it is cleared
         self._started_by_welcome: dict[
             str, int
-        ] = {}  # chat → the seq after which the last welcome started it
+        ] = {}  # chat → the seq after which the last welcome started delivery
         self._presence = PresenceSubscriptions(self.notify, self.bounds.watched_max)
         self._is_reset_pending = False  # no sends until the reset has requeued acked operations
         self._is_paused = False

@@ -303,7 +303,7 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
         aws_secret_access_key=secret.get_secret_value() if secret else None,
         region_name=settings.region,
     )
-    # Without this check, signing without credentials fails with an unspecific error.
+    # Without this check, signing without credentials fails with a generic error.
     credentials = await session.get_credentials()  # type: ignore[misc]  # a coroutine; the stub is wrong
     if credentials is None:
         raise NoCredentialsError

@@ -73,7 +73,7 @@ def _describe(failure: ValidationError) -> Iterator[str]:
             continue
         if error["type"] == "extra_forbidden":
             if f"{PREFIX}{name.replace('.', '_')}".upper() in os.environ:
-                continue  # reported for its variable
+                continue  # already reported under its environment variable
             detail = "no such setting"
         setting = ".".join(name.split(".")[:2])
         if setting in variables:

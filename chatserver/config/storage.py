@@ -172,7 +172,7 @@ class Warm(Section):
         return self._encryption
 
     def with_encryption(self, encryption: Encryption) -> Self:
-        """Return a copy with another section `encryption`."""
+        """Return a copy with these encryption settings."""
         copy = self.model_copy()
         copy._encryption = encryption
         return copy

@@ -87,7 +87,8 @@ class LocalStore:
         if self._cache is not None:
             shown = {chat.id: chat.log.shown for chat in self._state.chats.values()}
             now_s = self._clock.time()
-            await self._run(lambda: cache.save_changes(Saved(), (), {}, now_s))  # expires messages
+            # Overwrite the messages that have expired.
+            await self._run(lambda: cache.save_changes(Saved(), (), {}, now_s))
             cursor = self._state.cursor
             loaded = await self._run(lambda: load_chats(cache, cursor, shown, now_s))
             restore_chats(self._state, loaded)

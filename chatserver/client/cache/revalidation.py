@@ -31,7 +31,7 @@ async def revalidate(store: LocalStore, state: ClientState, ask: SendRequest, sa
         store.unverified.clear()
         found = None
         if state.is_online:
-            await save()  # so that the cache has all changes so far
+            await save()  # first, write all pending changes to the cache
             found = await store.find_unverified()
         if found is None:
             await store.unverified.wait()

@@ -19,7 +19,7 @@ from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
 
 
 class PreferencesPage(NamedTuple):
-    """Chat preferences. `next` is the `after` of the next page, or None."""
+    """Chat preferences. `next`: the `after` argument for the next page, or None."""
 
     preferences: list[ChatPreferences]
     next: str | None
