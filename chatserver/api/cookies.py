@@ -54,7 +54,7 @@ def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
 
 
 def build_device_cookie(token: str, tokens: Sequence[str], settings: Auth) -> Cookie:
-    """Return the cookie that stores `token` and, from `tokens`, the tokens of other accounts."""
+    """Return the cookie that stores `token` and the `tokens` of other accounts."""
     account = token.partition(".")[0]
     others = [cookie for cookie in tokens if cookie and cookie.partition(".")[0] != account]
     return Cookie(

@@ -87,8 +87,8 @@ class HttpLimits:
     def add_expired(self, connection: HttpConnection) -> None:
         """Schedule the end of a connection whose deadline has passed.
 
-        Ending thousands of connections in one event loop iteration would block the process for
-        hundreds of milliseconds.
+        Each event loop iteration ends only `EXPIRED_IN_TICK_MAX` connections. Ending thousands
+        would block the process for hundreds of milliseconds.
         """
         if not self._expired:
             asyncio.get_running_loop().call_soon(self._end_expired)

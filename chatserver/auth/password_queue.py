@@ -10,8 +10,8 @@ Invariants:
 - Attempts of known devices come first. Apart from that, accounts are served round-robin, and so are
   the sources (networks or devices) within an account. Ties are resolved by age, the oldest first.
 - At most `SOURCE_MAX` attempts per source and `ACCOUNT_MAX` per account may wait, and in total only
-  as many as can start within an estimated `wait_s_max`. Beyond a limit, the lowest-ranked attempt,
-  not necessarily the newest one, is rejected immediately.
+  as many as can probably start within `wait_s_max`. Beyond a limit, the lowest-ranked attempt is
+  rejected immediately. It is not always the newest attempt.
 """
 
 from __future__ import annotations

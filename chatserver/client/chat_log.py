@@ -9,8 +9,8 @@ Invariants: `shown`, the last delivered seq, advances one entry at a time, or ju
 the newest `kept_max` entries are kept.
 
 In a new epoch (after data loss in Redis), delivered entries are invisible until a page from the
-server contains one of them. All entries before the newest such entry match, too, because the server
-can lose only the end of a log.
+server contains one of them. All entries before the newest matching entry are unchanged, too,
+because the server can lose only the end of a log.
 """
 
 from __future__ import annotations

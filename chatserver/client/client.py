@@ -380,7 +380,7 @@ class ChatClient(HttpCalls, Calls):
         self._flush()
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield all events, including earlier ones. Only one consumer may iterate over them.
+        """Yield all events, including events from before this call. Only one consumer is allowed.
 
         Raises:
             ChatError: the client has ended and will not reconnect; the message states the cause.

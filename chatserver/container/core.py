@@ -124,7 +124,7 @@ class CoreContainer(abc.ABC):
     @property
     @abc.abstractmethod
     def earlier_periods(self) -> PeriodSource:
-        """Reads members' earlier membership periods."""
+        """Reads the periods of members' earlier memberships."""
 
     @abc.abstractmethod
     async def load_chat(self, chat: ChatId) -> None:

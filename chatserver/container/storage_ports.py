@@ -30,7 +30,7 @@ EraseIndexed = Callable[[UserId], Awaitable[int]]
 
 
 class NoFollows:
-    """The follow graph if the `social` feature is not installed."""
+    """An empty follow graph, used if the `social` feature is not installed."""
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
         return set()

@@ -145,7 +145,10 @@ class LocalStore:
             self._recorder.record_access_lost(chat)
 
     async def run(self, save: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
-        """Save every `SAVE_S` or on request, until cancelled; call `resume` after `is_full`."""
+        """Save every `SAVE_S` or on request, until cancelled.
+
+        If `is_full` was set, call `resume` after the save.
+        """
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SAVE_S):
@@ -159,7 +162,7 @@ class LocalStore:
     async def save(self, events: EventQueue, *, is_closing: bool = False) -> None:
         """Save all changes. `events`: the events that the application has not consumed.
 
-        The event that was returned last counts as consumed only with `is_closing`.
+        The last event that the application received counts as consumed only if `is_closing`.
 
         Raises:
             Unavailable: the store cannot be written. Nothing is saved from then on.

@@ -1,8 +1,8 @@
 """Records what a client receives as changes to its message cache. No I/O.
 
 Methods are called as input arrives, so the changes are in server order. Cached entries become
-unverified if the client may have missed changes to them. They are not read until they are compared
-with the server. This happens to:
+unverified if the client may have missed changes to them. Unverified entries are not read until they
+are compared with the server. Entries become unverified in:
 
 * all chats, after a `reset` or if the client has no cursor;
 * after a `too_long`, chats whose missed entries are not delivered, and chats that are not in the

@@ -1,8 +1,8 @@
 """Comparison of cached messages with the server, in the background.
 
-Requests the unverified part of each chat as pages of history, the most recently used chat first, at
-most one page per `INTERVAL_S`. Unverified entries are not read until a page has replaced them. A
-chat that the user can no longer read is dropped.
+The unverified entries of each chat are requested as pages of history, the most recently used chat
+first, at most one page per `INTERVAL_S`. Unverified entries are not read until a page has replaced
+them. A chat that the user can no longer read is dropped.
 """
 
 from __future__ import annotations

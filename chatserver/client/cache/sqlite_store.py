@@ -39,20 +39,20 @@ class CachedChat(NamedTuple):
 class SqliteStore:
     """A store in one SQLite file that also caches messages, for one user and one server.
 
-    `entries_per_chat_max` limits the cached entries (messages and changes) of a chat, `bytes_max`
-    the total size of all chats; with 0, no messages are cached. `user` and `server` are checked
-    when the file is opened. By default, `server` is the address of the gateway; set a name if the
-    address changes. The file is readable by its owner only (mode 0600).
+    `entries_per_chat_max` limits the cached entries (messages and changes) of a chat; `bytes_max`
+    limits the total size of all chats. If either is 0, no messages are cached. `user` and `server`
+    are checked when the file is opened. By default, `server` is the address of the gateway; set a
+    name if the address changes. Only the file's owner can read it (mode 0600).
 
     Guarantees:
         A save writes changes, cursor and outbox in one transaction, which survives a process crash.
         A power failure may lose the last saves, but never corrupts the file.
         A page has no gap: evicted and missed entries are read from the server.
         A cached message is in its state at the last save. Edits, reactions and deletions, also by a
-        user erasure, arrive as events and are applied. If the client has missed events
-        or the server has lost data (see `Recorder`), cached entries are unverified: they are not
-        read until a page of history has replaced them (see `revalidation`). A chat that the user
-        has left is deleted.
+        user erasure, arrive as events and are applied. If the client has missed events or the
+        server has lost data (see `Recorder`), cached entries are unverified: they are not read
+        until a page of history has replaced them (see `revalidation`). A chat that the user has
+        left is deleted.
         Entries that the user has cleared are deleted, and not cached again.
         An expired message is a tombstone from its `expires_at` on, also offline.
         Deleted and expired text is overwritten in the file, at the latest when the file is closed.
@@ -134,7 +134,7 @@ class SqliteStore:
     ) -> None:
         """Save the records that are not None, and apply changes to the cache, atomically.
 
-        `infos` are saved descriptions of chats; `now_s` is the time for expiry.
+        `infos` maps chats to their encoded `SavedChat`; `now_s` is the Unix time, for expiry.
         """
         records = {"place": saved.position, "deeds": saved.outbox}
         rows = [(name, value) for name, value in records.items() if value is not None]
