@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     def _set_encryption(self) -> Self:
         if self.encryption.provider != "none" and self.analytics.has_texts:
             raise ValueError("analytics.export: must not be texts if encryption.provider is set")
-        # Each DynamoDB client gets the encryption settings, so that none writes plain text.
+        # Each DynamoDB client gets the encryption settings, so that none bypasses encryption.
         self.__dict__["warm"] = self.warm.with_encryption(self.encryption)
         return self
 
