@@ -59,7 +59,8 @@ PROGRAMS = {
 def find_binary(name: str, *, tools: Path = TOOLS) -> Path:
     """Return the path of a program: from PATH, else from the checkout's `.tools`.
 
-    Symlinks are not resolved, because Debian's Redis programs are links to one executable.
+    Symlinks are not resolved: Debian's Redis programs are links to one executable, which selects
+    its function by the name it was started with.
 
     Raises:
         ConfigError: the program is not installed; the message explains how to install it.

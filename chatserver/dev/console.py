@@ -30,7 +30,7 @@ _LEVELS = {"debug": "dim", "warning": "yellow", "error": "bold red", "critical":
 
 
 class Screen:
-    """Terminal shared by all processes. `is_verbose` also shows the servers' log lines."""
+    """Terminal shared by all processes. `is_verbose`: show the log lines of all servers too."""
 
     def __init__(self, console: Console | None = None, *, is_verbose: bool = False) -> None:
         self._console = console or Console(highlight=False)

@@ -1,4 +1,4 @@
-"""Data folder of `chatserver dev`: ownership mark, lock, secret and settings file.
+"""Data folder of `chatserver dev`: marker file, lock, secret and settings file.
 
 .chatserver-dev   marks a folder that --fresh may empty; locked while in use
 auth-secret       the key that signs tokens, created once, mode 600

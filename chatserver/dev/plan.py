@@ -1,6 +1,7 @@
-"""Processes of `chatserver dev`: programs, ports and settings. Starts nothing.
+"""Processes of `chatserver dev`: programs, ports and settings.
 
-Redis, DynamoDB and S3 servers start first, then our own processes.
+This module only defines the processes; `supervisor` starts them. Redis, DynamoDB and S3 servers
+start first, then our own processes.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Plan:
     ports: Ports
     secret: str
     gateways: int = 1
-    local_dynamodb_port: int | None = None  # with AWS's limits: the server behind the proxy
+    local_dynamodb_port: int | None = None  # with `--aws-limits`: server behind the proxy
 
     @property
     def page_url(self) -> str:
@@ -242,7 +243,7 @@ def fallback_notes() -> list[str]:
     notes = []
     if not has_binary("dynoxide"):
         notes.append(
-            "DynamoDB: npm is missing, so ministack is used instead. ministack is slower and loses "
-            "data in a crash; Ctrl-C saves the data."
+            "DynamoDB: dynoxide is not installed, so ministack is used instead. ministack is "
+            "slower and loses data in a crash; Ctrl-C saves the data."
         )
     return notes

@@ -31,7 +31,7 @@ SECRET_KEY = "local-secret"  # noqa: S105  of servers on loopback, for developme
 REGION = "us-east-1"
 PROBE_TIMEOUT_S = 1.0
 REDIS_START = Path(__file__).with_name("redis-start.sh")
-START_S = 60.0  # enough when a dozen servers start at once
+START_S = 60.0  # enough when a dozen servers start at the same time
 
 Fsync = Literal["always", "everysec", "no"]
 

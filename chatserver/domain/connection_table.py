@@ -2,8 +2,8 @@
 
 Pure: no I/O and no clock. New connections are always accepted. At the limit, a connection that is
 waiting for its peer is closed: the oldest one in the lowest `Stage`. A connection that the server
-is processing is never closed. Peers that keep requests half-open therefore mostly displace each
-other: a normal request waits only milliseconds.
+is processing is never closed. If peers keep many requests half-open, mostly their connections are
+closed, because a normal request waits for its peer only for milliseconds.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class UserChat:
     top: Seq  # newest seq of the chat
     read: Seq
     received: Seq
-    order: Ts  # ts of the newest message or of the listing; the chat list is sorted by it
+    order: Ts  # ts of the newest message or of the addition to the list; the list is sorted by it
     stored: int = 0  # newest seq in the warm tier, if the chat is in Redis
 
 

@@ -190,12 +190,14 @@ def _check_target(group: Group, actor: UserId, user: UserId) -> Role | None:
         raise BadRequest("user: must be another user; to leave the chat, use `leave`")
     target = group.roles.get(user)
     if target == "owner" or (target == "admin" and role != "owner"):
-        raise Forbidden("user: only the owner can change an admin, and nobody can change the owner")
+        raise Forbidden(
+            "user: the owner cannot be removed, muted or banned; admins, only by the owner"
+        )
     return target
 
 
 def plan_mute(group: Group, actor: UserId, user: UserId) -> Changes:
-    """Check that the actor may mute or unmute a member; the role does not change."""
+    """Check that the actor may mute or unmute a member; return the member's unchanged role."""
     role = _check_target(group, actor, user)
     if role is None:
         raise NotFound(f"user: {user} is not a member")

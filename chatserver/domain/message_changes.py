@@ -27,7 +27,7 @@ class MessageChange:
 
 
 class Outcome(enum.Enum):
-    """Outcome of a commit; the values are those of `commit_change.lua`."""
+    """Outcome of a commit; the values match `commit_change.lua`."""
 
     COMMITTED = 1
     KNOWN = 3
@@ -42,7 +42,7 @@ class Outcome(enum.Enum):
 
 
 class Hide(enum.Enum):
-    """Result of deleting a message for oneself; the values are those of `hide_message.lua`."""
+    """Result of deleting a message for oneself; the values match `hide_message.lua`."""
 
     KNOWN = 0  # it was already hidden
     NEW = 1
@@ -66,7 +66,7 @@ class ChangeResult:
 
 
 class HiddenSeqs(frozenset[int]):
-    """Seqs of a chat's messages that are hidden from a user; the number -n hides all up to n."""
+    """Seqs of a chat's messages that are hidden from a user; -n hides all messages up to n."""
 
     upto: int
 

@@ -17,8 +17,8 @@ from chatserver.errors import ChatError
 class Audience:
     """Members of a chat at one version of its membership.
 
-    An audience may be outdated. The commit compares its `gate` with that of the chat, so a message
-    never reaches a non-member (promise P7).
+    An audience may be outdated. The commit compares its `gate` with the chat's current `gate`,
+    so a message never reaches a non-member (promise P7).
     """
 
     chat: ChatId
@@ -142,8 +142,8 @@ class InboxPositions:
     """Seqs of a message in the inboxes of `Audience.inline_users`, in the same order.
 
     `firsts` has, for each user, the inbox seq of the chat's first message in the commit call.
-    `offset` is the number of messages before this one. `remote_gateways` has each user's gateways;
-    None if no user is on another gateway.
+    `offset` is the number of the chat's messages before this one in that call. `remote_gateways`
+    has each user's gateways; None if no user is on another gateway.
     """
 
     __slots__ = ("firsts", "offset", "remote_gateways")
@@ -283,9 +283,10 @@ def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
 
 
 def get_generation_phase(chat: str) -> int:
-    """Return by how many seconds a chat's reference generations start earlier (Lua: `phase`).
+    """Return the start offset of a chat's reference generations, in seconds (Lua: `phase`).
 
-    Offsets differ, so that the references of all chats do not expire at the same moment.
+    Redis deletes a chat's old references one generation at a time. Offsets differ between chats, so
+    that the references of all chats do not expire at the same moment.
     """
     return zlib.crc32(chat.encode())
 

@@ -40,7 +40,7 @@ class MemberStatus(NamedTuple):
 
 
 class WriteRestriction(enum.Enum):
-    """Reasons to reject a message at commit; the values are those of `commit_messages.lua`."""
+    """Reasons to reject a message at commit; the values match `commit_messages.lua`."""
 
     BLOCKED = 1
     MUTED = 2

@@ -80,7 +80,7 @@ class SessionActivity:
         self.used_at = now
 
     def update(self, now: float) -> None:
-        """If `is_fresh` is set, record `now` as the last use and clear it. Call periodically."""
+        """If `is_fresh`, record `now` as the last use and clear `is_fresh`. Call periodically."""
         if self.is_fresh:
             self.used_at = now
             self.is_fresh = False

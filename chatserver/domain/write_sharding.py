@@ -137,7 +137,7 @@ def parse_layout(text: str) -> Layout:
 
 
 def is_shards(number: int) -> bool:
-    """Return whether a number of shards is valid: a power of two."""
+    """Return whether a number of shards is valid: a power of two, at most `SHARDS_MAX`."""
     return 1 <= number <= SHARDS_MAX and number & (number - 1) == 0
 
 

@@ -148,7 +148,7 @@ class KeyRing:
     async def _load(self, version: int) -> DataKey | None:
         stored = await self._store.find(version)
         if stored is None:
-            # Not the same as deleted: the table may have been restored without this row.
+            # This does not mean that the key was deleted: a restored table may lack the row.
             raise Unavailable(f"encryption: data key {version} is missing from the directory table")
         return await self._unwrap(stored)
 

@@ -15,7 +15,10 @@ Response = tuple[int, dict[str, Any]]
 
 @dataclasses.dataclass(slots=True)
 class ItemRequest:
-    """An action with its table and key. `before`: the previous item, if the table has indexes."""
+    """An action on one item, with its table and key.
+
+    `before` is the item before a write; it is loaded only if the table has indexes.
+    """
 
     action: Action
     table: TableInfo
@@ -62,7 +65,7 @@ def count_known_units(write: ItemRequest, factor: int) -> float | None:
 
 
 def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[ItemKey, float | None]:
-    """Return the units of each item in a BatchGetItem response, for a consistent read."""
+    """Return the units of each item in a BatchGetItem response, as for consistent reads."""
     responses = response.get("Responses")
     if not isinstance(responses, dict):
         return {}

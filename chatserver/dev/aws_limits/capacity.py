@@ -67,8 +67,8 @@ class PartitionLimits:
 def split_units(total: float, exact_units: Sequence[float | None]) -> list[float]:
     """Divide the units of a request among its actions.
 
-    Actions with known units get these, and the others share the rest equally. If the units of all
-    actions are known, `total` is divided in proportion to them.
+    An action whose units are known gets these, and the other actions share the rest equally. If the
+    units of all actions are known, `total` is divided in proportion to them.
     """
     sizes = [units for units in exact_units if units is not None]
     unknown = len(exact_units) - len(sizes)

@@ -51,7 +51,7 @@ class RunningRequests:
 
     @contextlib.contextmanager
     def transaction(self, keys: Sequence[ItemKey]) -> Iterator[None]:
-        """Register a running TransactWriteItems that has no conflicts (`find_transactions`)."""
+        """Register a running TransactWriteItems. First call `find_transactions` to check it."""
         self._cancel_reads(keys)
         self._in_transactions.update(keys)
         try:
@@ -74,7 +74,7 @@ class RunningRequests:
 
     @contextlib.contextmanager
     def read_transaction(self, keys: Sequence[ItemKey]) -> Iterator[ReadTransaction]:
-        """Register a running TransactGetItems; check its conflicts at the start and at the end."""
+        """Register a running TransactGetItems. Check `conflicts` at its start and at its end."""
         running = {key for key in keys if key in self._in_transactions or key in self._writes}
         read = ReadTransaction(keys, running)
         self._reads.add(read)

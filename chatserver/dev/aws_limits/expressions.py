@@ -43,7 +43,7 @@ def parse(expression: str, request: Mapping[str, Any]) -> Test:
 
 
 def find_partition(request: Mapping[str, Any], partition: str) -> Value | None:
-    """Return the partition key's value in a Query's key condition; None if there is none."""
+    """Return the value that a Query requires for its partition key attribute; None if not found."""
     names: Mapping[str, str] = request.get("ExpressionAttributeNames") or {}
     values: Mapping[str, Value] = request.get("ExpressionAttributeValues") or {}
     condition = request.get("KeyConditionExpression", "")

@@ -70,7 +70,7 @@ class IndexLag:
 
 
 def prepare_query(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Query without its projection, so that the rows have the keys for `apply_lag`."""
+    """Return the Query without its projection, so that rows have the keys `apply_lag` needs."""
     sent = dict(request)
     sent.pop("ProjectionExpression", None)
     if sent.get("Select") in ("COUNT", "SPECIFIC_ATTRIBUTES"):

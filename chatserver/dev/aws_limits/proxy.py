@@ -58,7 +58,7 @@ class _Connection:
 
 
 class LimitsProxy:
-    """Serves on a loopback port. Use as an async context manager."""
+    """A proxy that listens on a loopback port. Use it as an async context manager."""
 
     def __init__(self, target_port: int, limits: Limits | None = None, port: int = 0) -> None:
         self.rules = Rules(limits or Limits())

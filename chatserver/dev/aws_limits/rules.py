@@ -2,7 +2,7 @@
 
 Steps of a write: check for conflicts, lock the items (in tables with an index), load the previous
 items, check the partition limits, call the local server. The call comes last, so a refused request
-has not been applied.
+changes nothing.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class Rules:
                 return 200, apply_lag(body, response[1], table, index, pending)
         return response
 
-    # Parts
+    # Helpers
 
     def _is_left_unprocessed(self) -> bool:
         return self._random.random() < self.limits.unprocessed_share

@@ -18,7 +18,7 @@ RESERVED_TENANTS: Final = frozenset(
 
 
 def format_tenant(tenant: str) -> str:
-    """Return how messages refer to a tenant; `tenant` is empty without tenants."""
+    """Return the name of a tenant for error messages; `tenant` is empty without tenants."""
     return f"tenant {tenant}" if tenant else "the deployment without a tenant"
 
 
@@ -34,7 +34,7 @@ def parse_tenant(text: str) -> str:
 
 
 class RemainingData(NamedTuple):
-    """Names of some data that a tenant still has, and how many places were checked."""
+    """Names of data that a tenant still has, and how many items or files were checked."""
 
     found: list[str]
     checked: int
@@ -88,8 +88,8 @@ class WriteFence:
     async def wait_changed(self, within_s: float) -> None:
         """Wait up to `within_s` seconds until a source reports a change.
 
-        Changes since the last call also count. The caller then reads the schema item: Redis reports
-        a block and its end long before the next periodic check of that item.
+        If a change was reported since the last call, return immediately. The caller then reads the
+        schema item without waiting for its next periodic check.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):

@@ -7,7 +7,7 @@ requests are passed on unchanged.
 
 If a client retries before ``retry_after_ms``, its refusal is delayed by up to `DELAY_MS_MAX`, to
 slow down password guessing. Concurrently delayed requests are limited to `DELAYED_OF_NETWORK_MAX`
-per network and an eighth of the process's connections. Further requests are refused at once.
+per network and an eighth of the process's connections. Further requests are refused immediately.
 """
 
 from __future__ import annotations

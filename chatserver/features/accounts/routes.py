@@ -125,7 +125,7 @@ def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         return Response(granted, status_code=status, cookies=response_cookies)
 
     # The option `creates` is not set, because it would store responses, which contain tokens here.
-    # A retry finds the same login without it.
+    # A retry finds the same login without a stored response.
     @post("/v1/auth/register", opt={"rule": ANYONE, "accepts_key": True})
     async def register(
         data: JSONBody[Registration], request: Request[Any, Any, Any]

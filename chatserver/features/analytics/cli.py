@@ -66,7 +66,10 @@ def export(with_warm: bool, is_all: bool) -> None:
     tally = run(_export(settings, with_warm=with_warm, is_all=is_all))
     click.echo(_format_tally(tally))
     if tally.postponed:
-        click.echo(f"{tally.postponed} postponed; run the command again", err=True)
+        click.echo(
+            f"some messages were postponed ({tally.postponed} ranges); run the command again",
+            err=True,
+        )
         sys.exit(1)
 
 

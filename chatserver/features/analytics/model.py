@@ -105,8 +105,8 @@ class Row(NamedTuple):
 class Unit:
     """A range of a chat's entries, ``[first, last]``, that is exported together.
 
-    `sha256` is the digest of the exported rows. `version` identifies their source. Both are empty
-    until the files have been written.
+    `sha256` is the digest of the exported rows. `version` identifies the data that the rows were
+    read from. Both are empty until the files have been written.
     """
 
     chat: ChatId
@@ -216,8 +216,8 @@ class FileFacts(NamedTuple):
 
     `contains`: ids of the files whose rows were moved into this file. `moves_to`: id of the target
     file to which the rows of this file move. If the target exists and `contains` this file, the
-    rows have moved; if it exists and does not, the move was cancelled. `is_moved`: the rows have
-    moved and were deleted from this file.
+    rows have moved. If it exists, but does not contain this file, the move was cancelled.
+    `is_moved`: the rows have moved and were deleted from this file.
     """
 
     contains: frozenset[str] = frozenset()

@@ -170,7 +170,7 @@ class ExportRows:
     # Users
 
     async def find_erased(self, users: Collection[str]) -> set[str]:
-        """Return those of `users` who have been erased."""
+        """Return the users among `users` who have been erased."""
         keys = [row_key(user_key(user), user_key(user)) for user in sorted(set(users))]
         rows = await get_items(self._client, self._table, keys)
         return {

@@ -14,7 +14,7 @@ from chatserver.features.attachments.service.sendable import AttachmentResolver
 from chatserver.features.attachments.service.uploads import ReadAccess, Uploads
 from chatserver.features.attachments.warm import Attachments
 
-# Decides who may read a file. By default, these are the members of the file's chat.
+# Decides who may read a file. By default, the members of the file's chat may.
 FILE_READERS: Port[ReadAccess | None] = Port("file_readers", None)
 
 

@@ -2,8 +2,9 @@
 
 Keys:
 
-- `{pN}:file:<file>` (string, msgpack): a copy of the file's item in the `directory` table. It
-  exists while the file may be sent and no message references it. Without it, the item is read.
+- `{pN}:file:<file>` (string, msgpack): a copy of the file's item in the `directory` table. The copy
+  exists while the file may be sent and no message references the file. If there is no copy, the
+  item is read.
 - `{media}:jobs` and `{media}:slow-jobs` (bounded streams): ids of images to process. All `media`
   workers are in one consumer group. Slow images are moved to the second stream. An entry is deleted
   when its job has finished.
@@ -102,7 +103,7 @@ class MediaJobs:
         self._hot = hot
 
     async def add(self, file: str) -> None:
-        """Queue an image. If the stream is full, the oldest images are dropped without a result."""
+        """Queue an image. If the queue is full, its oldest images are dropped without a result."""
         await self._add(self._hot.keys.media_jobs(), file)
 
     async def move_to_slow_queue(self, job: Job) -> None:

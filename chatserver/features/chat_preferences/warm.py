@@ -6,9 +6,9 @@
 |              |            |                       | draft? cleared? expires_at?`                 |
 | pinned chats | `u#<user>` | `pinned_chats#<user>` | `rev pinned_chats`                           |
 
-So one Query returns the preferences for many chats. They are not stored in the `Member` item: that
-item is written for each read marker and read with all members of a chat, so a draft in it would be
-expensive.
+So one Query returns the preferences for many chats. They are not stored in the `Member` item,
+because a draft there would be expensive: the item is written whenever a read marker moves, and is
+read with all members of a chat.
 
 Pushes need `quiet` in the `Member` item (`chatserver.warm.chats.muted_chats`), and reads need
 `hidden` (`HiddenSeqs`). These two are written in one transaction with `muted_until` and `cleared`.

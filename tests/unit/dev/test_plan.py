@@ -125,7 +125,7 @@ def test_fallback_without_npm_is_named_with_its_drawbacks(monkeypatch: pytest.Mo
 
     (note,) = fallback_notes()
 
-    assert "npm is missing" in note
+    assert "dynoxide is not installed" in note
     assert "slower" in note and "crash" in note
 
 

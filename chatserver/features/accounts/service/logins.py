@@ -4,7 +4,7 @@
 
     log in ──► access token (minutes) + refresh token n
     refresh(n) ──► access token + refresh token n+1        n is used up
-    refresh(n) within the grace period ──► same n+1        lost response, or two windows at once
+    refresh(n) within the grace period ──► same n+1        lost response, or concurrent refreshes
     refresh(n) later ──► the login ends                    two clients used n: one of them stole it
 
 The signature of a refresh token is checked before its number n, so a forged token cannot end a

@@ -1,7 +1,7 @@
 """User search by name or id.
 
-It finds only users who allow it. It omits banned users, and users who block the caller or are
-blocked by the caller.
+It finds only users who made themselves discoverable. It omits banned users, and users who block the
+caller or are blocked by the caller.
 """
 
 from __future__ import annotations

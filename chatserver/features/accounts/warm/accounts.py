@@ -138,7 +138,7 @@ class AccountRows(LoginRows):
     def _build_profile_actions(
         self, record: User, wanted: Mapping[str, Value | None], *, is_discoverable: bool | None
     ) -> list[dict[str, Any]]:
-        """Return the actions that change a profile if its name and words are as in `record`."""
+        """Return the actions that change a profile if its name and words still match `record`."""
         name = wanted.get(Field.NAME, record.name)
         is_kept = bool(record.words) if is_discoverable is None else is_discoverable
         words = list_search_words(record.user, str(name or "")) if is_kept else ()

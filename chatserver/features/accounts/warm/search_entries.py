@@ -6,8 +6,8 @@
 
 A discoverable user has an entry for each search word (`chatserver.features.accounts.search_words`).
 `<letter>` is the word's first letter; `<part>` divides the users, so that a frequent letter does
-not become a hot partition. `words` has all search words of the user, as the user's own item does.
-Both are written in one transaction, so the entries always match the user's name.
+not become a hot partition. `words` has all search words of the user. The user's own item has the
+same `words` and is written in the same transaction, so the entries always match the user's name.
 """
 
 from __future__ import annotations

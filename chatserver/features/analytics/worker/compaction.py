@@ -73,7 +73,7 @@ class CompactionTally:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Move:
-    """Moves the rows of `files` to the compacted file `id`."""
+    """A move of the rows of `files` to the compacted file `id`."""
 
     prefix: str
     id: str
@@ -173,7 +173,7 @@ class Compactor:
         return _Move(prefix, new_id().lower(), move_files) if len(move_files) >= FILES_MIN else None
 
     async def _clean_up(self, files: Sequence[StoredFile]) -> None:
-        """Empty these files, whose rows have moved; delete those emptied at least `KEEP_S` ago."""
+        """Delete the moved rows from these files; delete files emptied at least `KEEP_S` ago."""
         now_s = self._clock.time()
         for file in files:
             facts = await self._files.find_facts(file.key)

@@ -6,7 +6,7 @@
       │                                                                   │ one conditional PUT each
       └── remains after a crash: the next pass reads the unit again and replaces its rows
 
-Crash safety: before its files are written, a unit is claimed for a batch, and the batch determines
+Crash safety: a unit is claimed for a batch before its files are written, and the batch determines
 the files. A repeated export replaces the rows of the unit in the same files, or in the files to
 which compaction has moved them (`file_locations`). So each message is exported exactly once.
 Segments are marked as exported last.
@@ -93,8 +93,8 @@ class Exporter:
     async def add(self, unit: Unit, changes: Changes = NO_CHANGES) -> None:
         """Read a unit, to be written by `flush`.
 
-        `changes`: entries of other units that change messages of this unit. Without them, a unit
-        that has already been added is ignored.
+        `changes`: entries of other units that change messages of this unit. If there are none, a
+        unit that has already been added is ignored.
 
         Raises:
             Unavailable: a store does not respond, or some entries cannot be read now.

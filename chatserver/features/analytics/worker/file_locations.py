@@ -44,8 +44,8 @@ class FileLocations:
     async def locate(self, date: str, batch: str) -> Location:
         """Return the file to which a batch's rows for one date must be written.
 
-        Cancels an unfinished move of this file. If the rows have moved, deletes them from their old
-        files, so that no file contains erased text after an erasure.
+        Cancels an unfinished move of these rows. If the rows have moved, deletes them from their
+        old files, so that no file contains erased text after an erasure.
 
         Guarantees:
             Cost: a HEAD, a LIST, and a GET of 64 KB per compacted file of the date.

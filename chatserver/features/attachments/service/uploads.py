@@ -184,8 +184,8 @@ class Uploads:
     async def _publish(self, file: File) -> File:
         """Queue a media job for a ready file, then store the file in Redis for gateways.
 
-        A file in Redis counts as queued, so this order repeats the job after a crash, and never
-        loses it.
+        A file in Redis counts as queued. If the process crashes between the two steps, the job is
+        repeated. In the opposite order, the job would be lost.
         """
         (published,) = await self._files.find([file.id])
         if published is not None:

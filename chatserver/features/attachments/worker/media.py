@@ -8,8 +8,8 @@
     {media}:slow-jobs: images that need more than `FAST_CPU_S`, and images of heavy users
 
 Fairness: an image that needs more CPU time than `FAST_CPU_S` is moved to the slow queue, which has
-its own worker. So are the images of a user whose recent images took `USER_CPU_S` or more. In the
-normal queue, an image does not wait more than a few seconds for the images of one other user.
+its own worker. The images of a user whose recent images took `USER_CPU_S` or more are moved too. In
+the normal queue, an image waits at most a few seconds for the images of one other user.
 
 Crash-safe: jobs are idempotent, and another worker claims the job of a crashed worker when the
 lease expires. After `TRIES_MAX` attempts, the file remains without a thumbnail.
@@ -266,7 +266,7 @@ def _parse(out: bytes) -> Thumb | None:
 
 
 async def run_media(container: StorageContainer, owner: str) -> None:
-    """Process images until cancelled: up to `THUMBS_IN_FLIGHT_MAX` at once, plus one slow image.
+    """Process images until cancelled: `THUMBS_IN_FLIGHT_MAX` concurrently, plus one slow image.
 
     Raises:
         Unavailable: a data store is unavailable; restart the worker.

@@ -4,7 +4,7 @@ Each of these files has a due item (`chatserver.features.attachments.warm`). The
 copy in Redis, the objects in S3, and then the DynamoDB items. After a crash the due item still
 exists, and the next pass repeats the deletion, so no S3 object is orphaned.
 
-A message that references the file may have been committed, but not persisted yet. A file with due
+A committed message that references a file may not have been persisted yet. A file with due
 time t is therefore deleted only when all messages committed before t + `SETTLE_S` have been
 persisted.
 """
@@ -43,7 +43,7 @@ class Sweeper:
         """Sweep until cancelled.
 
         Raises:
-            Unavailable: a data store is unavailable; start again.
+            Unavailable: a data store is unavailable; restart the worker.
         """
         await run_periodically(self._lease, SWEEP_INTERVAL_S, self.sweep)
 
@@ -93,7 +93,7 @@ async def run_sweep(container: StorageContainer, owner: str) -> None:
     """Sweep until cancelled.
 
     Raises:
-        Unavailable: a data store is unavailable; start again.
+        Unavailable: a data store is unavailable; restart the worker.
     """
     async with open_task_group() as group:
         group.create_task(Sweeper(container, owner).run(), name="sweep-files")

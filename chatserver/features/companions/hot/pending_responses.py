@@ -37,7 +37,8 @@ _CHANGES = frozenset({"edit", "delete"})
 class PendingMessage:
     """Pending work found in a backlog entry.
 
-    Either `newest` is the seq of a message to answer, or `changed` that of a changed message.
+    Exactly one is set: `newest`, the seq of a message to answer, or `changed`, the seq of a changed
+    message.
     """
 
     entry: str
