@@ -25,5 +25,5 @@ def describe_session(session: CompanionSession) -> frames.SessionInfo:
 
 
 def list_name(user: UserId, companion: CompanionId | None) -> str:
-    """Return the name of a session list. A page cursor is valid only for the list with this name."""
+    """Return the name of a session list; a page cursor is valid only for lists with this name."""
     return f"sessions with {companion or 'any'} of {user}"

@@ -131,4 +131,4 @@ def is_same_request(a: ChatId, b: ChatId) -> bool:
 
 def describe_active(active: CompanionSession) -> str:
     """Return the error message for starting a session while another one is active."""
-    return f"session: one with this companion is already active: chat {active.chat}"
+    return f"session: you already have an active session with this companion: chat {active.chat}"

@@ -66,7 +66,7 @@ class NewCompanion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CompanionChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Fields to change in the next version. `options` replaces all options.
 
-    With `version`, the change is rejected if this is not the newest version.
+    With `version`, the change is rejected if `version` is not the newest version.
     """
 
     name: Name | None = None

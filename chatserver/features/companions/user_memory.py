@@ -103,7 +103,7 @@ class ExtractionTimes(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change that the model requests. `id` is that of the entry to update or delete."""
+    """A change that the model requests. `id` is the id of the entry to update or delete."""
 
     what: Literal["add", "update", "delete", "summary"]
     text: str = ""
@@ -234,7 +234,7 @@ def _apply(
 
 
 def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
-    """Delete the entries that have message `changed` of a session, or a later one, as a source.
+    """Delete the entries with a source in this session that has message `changed` or a later one.
 
     The session will be read again, starting with the first message of the deleted sources.
     """
@@ -340,7 +340,7 @@ def _join_sources(sources: tuple[Source, ...], new: Source) -> tuple[Source, ...
 
 
 def _replace_entries(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory:
-    """Replace the entries with the newest of these, up to the limits."""
+    """Replace the memory's entries with the newest of `entries`, up to the limits."""
     newest = sorted(entries, key=lambda entry: (entry.updated, entry.id), reverse=True)
     summaries = [entry for entry in newest if entry.kind == "summary"][:SUMMARIES_MAX]
     facts = [entry for entry in newest if entry.kind == "fact"][: ENTRIES_MAX - len(summaries)]

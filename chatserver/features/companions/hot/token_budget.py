@@ -85,7 +85,7 @@ class TokenBudgets:
         if result == _TOO_MANY:
             metrics.RATE_LIMITED.labels("turns").inc()
             raise TooManyResponses(
-                f"at most {settings.responses_per_user_max} responses can run for you at once; "
+                f"you can have at most {settings.responses_per_user_max} responses in progress; "
                 "wait for one to finish",
                 retry_after_ms=BUSY_RETRY_MS,
             )

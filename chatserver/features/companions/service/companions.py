@@ -1,8 +1,8 @@
 """Companion management: create, update, delete, get and list.
 
-Operators manage companions on the command line, or with an API key that has the scope for it. Every
-user may list companions. A version is immutable: an update creates the next version. An existing
-session keeps its companion version until the session is updated.
+Operators manage companions on the command line, or with an API key that has the scope
+`companions:write`. Every user may list companions. A version is immutable: an update creates the
+next version. An existing session keeps its companion version until the session is updated.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from chatserver.features.companions.warm.user_memories import MemoryRows
 
 
 class Memories:
-    """Companions' memories: use cases for the users that they are about.
+    """Use cases for users to read and change what companions remember about them.
 
     Changes raise NotFound if there is no such companion, and LostRace if there are too many
     concurrent changes.

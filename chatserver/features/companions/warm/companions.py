@@ -59,7 +59,7 @@ def encode_version(companion: Companion) -> Item:
 
 
 def encode_head(companion: Companion) -> Item:
-    """Return the head item of a companion whose newest version is this one."""
+    """Return the head item of a companion whose newest version is `companion`."""
     item = _head_key(companion.id)
     item[Field.NAME] = {"S": companion.name}
     item[Field.VERSION] = {"N": str(companion.version)}
@@ -201,7 +201,7 @@ class CompanionRows:
         by_partition = {item[DirectoryField.PK]["S"]: item for item in items}
         head, row = by_partition.get(PARTITION), by_partition.get(HEAD_PREFIX + companion)
         if head is None or row is None:
-            raise NotFound(NO_COMPANION if head is None else f"version: no version {version}")
+            raise NotFound(NO_COMPANION if head is None else f"version: {version} does not exist")
         return decode_version(row, is_deleted=DirectoryField.ENDED in head)
 
     async def list_page(

@@ -239,7 +239,7 @@ class SessionRows:
         active = await self.find_active(user, companion)
         if active is not None and active.chat == chat:
             return active
-        # A session ends in one transaction, so one that is no longer active has an ended item.
+        # A session ends in one transaction: if it is no longer active, it has an ended item.
         return await self.find_old(user, companion, chat)
 
     async def list_all(

@@ -3,12 +3,13 @@
 ::
 
     backlog ─► pending sessions ({pN}:asked) ─► begin: message to answer ─► `responder` ─► end
-      │ this worker, at once             ▲         │ killed: restarted for the same message
+      │ this worker, immediately         ▲         │ killed: restarted for the same message
       └ persist worker, before its trim ─┘         └ a tier is down: retried later
 
 The worker that holds a partition's lease handles all sessions in the partition. Responses in
-different sessions are created concurrently, those in one session sequentially. Messages that arrive
-during a response are all answered by the next response, which is a reply to the last of them.
+different sessions are created concurrently; responses in one session, one after another. Messages
+that arrive during a response are all answered by the next response, which is a reply to the last of
+them.
 
 Crash-safe at any point: a session stays pending in Redis until its response has been committed, and
 the response's `ref` prevents a second commit. Devices see the response restart with a new id.
@@ -63,7 +64,7 @@ LEASE_S = 10.0
 READ_MAX = 100  # backlog entries per read; each holds up to `redis.batch_max` messages
 WAIT_MS = 250  # maximum wait for new backlog entries while sessions are pending
 IDLE_MS = 2000  # the same while no session is pending
-UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session's, but that has no session item
+UNKNOWN_TRIES_MAX = 8  # for a chat id in the format of sessions that has no session item
 RETRY_S = 0.5
 RETRY_S_MAX = 30.0
 BROKEN_TRIES_MAX = 5  # for failures caused by a bug in this server
@@ -138,7 +139,7 @@ class AssistantWorker:
                 await self._pending.wait_after(checkpoint, WAIT_MS if is_pending else IDLE_MS)
 
     async def _start_due(self) -> bool:
-        """Start tasks for due sessions, up to the process limit; False if none is pending."""
+        """Start due sessions, up to the process limit; return False if no session is pending."""
         room = self._running.room
         if room <= 0:
             return True

@@ -7,8 +7,8 @@
                  │  ▼
                 results ◄─ host application
 
-All rounds share one deadline. At most `CALLS_MAX` tool calls are made. For any further calls, the
-model gets errors instead of results.
+A round is one model call and its tool calls. All rounds share one deadline. At most `CALLS_MAX`
+tool calls are made. For any further calls, the model gets errors instead of results.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ the session has been read to its end. If that record is lost, the first response
 records it again.
 
 Messages that expire soon, and the responses to them, are not read. An entry expires no later than
-the first of the messages that were read in the same extraction.
+any message that was read in the same extraction.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class MemoryExtractor:
         prompt_messages: Sequence[PromptMessage],
         memory: UserMemory | None,
     ) -> None:
-        """Extract facts if the user has written `MEMORY_MESSAGES` messages since the last time.
+        """Extract facts if there are `MEMORY_MESSAGES` user messages since the last extraction.
 
         `prompt_messages`: a page of the session's messages, usually the newest.
 

@@ -193,7 +193,7 @@ def choose_old(
     room: int,
     messages_max: int,
 ) -> list[PromptMessage]:
-    """Return the oldest messages, which must be summarized next; empty while all messages fit."""
+    """Return the oldest messages, to be summarized; empty until `FULL_SHARE` of a limit is used."""
     upto = 0 if summary is None else summary.upto
     unsummarized = [message for message in prompt_messages if message.seq > upto]
     tokens, count = sum(message.tokens for message in unsummarized), len(unsummarized)
