@@ -38,7 +38,7 @@ class Screen:
 
     def print_line(self, name: str, text: str) -> None:
         """Print a line of process `name`."""
-        text = replace_unprintable(text)  # a pipe does not filter control characters
+        text = replace_unprintable(text)  # piped output may contain control characters
         level = next((word for word in text.split(maxsplit=2)[1:2]), "")
         self._console.print(
             Text.assemble((f"{name:<8} │ ", _COLORS.get(name, "")), (text, _LEVELS.get(level, ""))),

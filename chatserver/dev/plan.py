@@ -78,7 +78,7 @@ class Ports:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """One run of `chatserver dev`."""
+    """The processes and settings of one run of `chatserver dev`."""
 
     folder: Path
     ports: Ports

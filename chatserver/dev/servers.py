@@ -60,7 +60,7 @@ class Launch:
 
 
 def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> Launch:
-    """Return the launch of Redis in `folder`. ``appendonly="no"`` disables persistence."""
+    """Return the `Launch` for Redis in `folder`. ``appendonly="no"`` disables persistence."""
     options = {
         "port": str(port),
         "bind": HOST,
@@ -83,7 +83,7 @@ def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> 
 
 
 def dynoxide_launch(folder: Path, port: int) -> Launch:
-    """Return the launch of dynoxide, a DynamoDB API server with one data file in `folder`."""
+    """Return the `Launch` for dynoxide, a DynamoDB API server with one data file in `folder`."""
     path = folder / "dynamodb.sqlite"
     argv = [str(find_binary("dynoxide")), "--host", HOST, "--port", str(port)]
     argv += ["--db-path", str(path)]
@@ -93,7 +93,7 @@ def dynoxide_launch(folder: Path, port: int) -> Launch:
 def ministack_launch(
     folder: Path, port: int, *, service: Literal["s3", "dynamodb", "kms"]
 ) -> Launch:
-    """Return the launch of a ministack service. Its DynamoDB saves data only on a clean stop."""
+    """Return the `Launch` for a ministack service. Its DynamoDB saves data only on a clean stop."""
     env = {
         "SERVICES": service,
         "AUTH": "true",
@@ -116,14 +116,14 @@ def ministack_launch(
 
 
 def dynamodb_launch(folder: Path, port: int) -> Launch:
-    """Return the launch of dynoxide, or of ministack (slower; loses data if killed)."""
+    """Return the `Launch` for dynoxide, or of ministack (slower; loses data if killed)."""
     if has_binary("dynoxide"):
         return dynoxide_launch(folder, port)
     return ministack_launch(folder, port, service="dynamodb")
 
 
 def aws_limits_launch(folder: Path, port: int, target_port: int, *options: str) -> Launch:
-    """Return the launch of the proxy that refuses and delays requests as AWS does."""
+    """Return the `Launch` for the proxy that refuses and delays requests as AWS does."""
     argv = [sys.executable, "-m", "chatserver.dev.aws_limits"]
     argv += ["--port", str(port), "--target", str(target_port), *options]
     return Launch("limits", argv, port, folder, lambda: is_http_ready(port, "/"))

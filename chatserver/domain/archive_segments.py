@@ -29,7 +29,7 @@ class Segment:
     last: Seq
     first_ts: Ts
     last_ts: Ts
-    raw_bytes: int  # size of the lines before compression
+    raw_bytes: int  # size of the JSON lines before compression
     stored_bytes: int  # size of the object
     sha256: str  # of the object, hexadecimal
     tag: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SMALL_AGAIN = 0.8  # share of the limit; below 1, to prevent repeated transitions
+SMALL_AGAIN = 0.8  # a large chat stays large down to this share of the limit (hysteresis)
 
 
 def is_large_after(count: int, fanout_max: int, *, was_large: bool) -> bool:

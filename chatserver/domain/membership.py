@@ -40,7 +40,7 @@ GROUP_MEMBERS_MAX = 100_000
 
 
 class Reader(NamedTuple):
-    """A member's read access to a chat: seqs `first` to `head`, and earlier periods.
+    """A member's read access: seqs `first` to `head`, and the periods of earlier memberships.
 
     The warm tier has the entries up to seq `stored`. `periods` is None until the earlier periods
     are loaded.
@@ -105,7 +105,7 @@ class Group:
         return role
 
     def require_manager(self, actor: UserId) -> Role:
-        """Return the role of an owner or admin. Raises Forbidden, and the errors of `get_role`."""
+        """Return the role of an owner or admin. Raises Forbidden, or as `get_role` does."""
         role = self.get_role(actor)
         if role not in _MANAGERS:
             raise Forbidden("chat: only the owner and admins may do this")
@@ -117,7 +117,7 @@ def plan_invite(
 ) -> Changes:
     """Return the changes for an invitation; existing members keep their roles."""
     if group.require_manager(actor) != "owner" and role == "admin":
-        raise Forbidden("role: only the owner may make admins")
+        raise Forbidden("role: only the owner may invite admins")
     users = list(users)
     for user in users:
         if user in group.banned:

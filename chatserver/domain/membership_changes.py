@@ -28,9 +28,10 @@ class MembershipChange:
     """A change committed to the `directory` table. The fields hold the values after the change.
 
     `sender`, `ref`, `mid` (of the first entry) and `digest` identify the request. `large` is the
-    chat version that made the chat large, or 0 if it is small. `transition` is "up" if this change
-    makes the chat large, "down" if it makes the chat small. All entries get seqs above `after`.
-    `is_repeat`: Redis lost the entries, so they are created again, possibly after later entries.
+    chat version that made the chat large, or 0 if the chat is small. `transition` is "up" if this
+    change makes the chat large, "down" if it makes the chat small. All entries get seqs above
+    `after`. `is_repeat`: Redis lost the entries, so they are created again, possibly after later
+    entries.
     """
 
     chat: ChatId
@@ -81,7 +82,7 @@ class ReferenceRecord(NamedTuple):
 
 
 class ChangedChatHead(NamedTuple):
-    """A chat's newest and stored seqs in Redis, and its last changes by chat version."""
+    """A chat's newest seq, the seq up to which it is stored, and its last changes by version."""
 
     seq: Seq
     stored: Seq

@@ -31,14 +31,14 @@ class Audience:
     done: Seq  # all inboxes have the entries up to this seq
     receiver_of: dict[UserId, UserId]  # direct chats: sender → receiver
     is_large: bool  # members read the log instead of inboxes
-    inline_users: tuple[UserId, ...]  # recipients to whom the commit delivers: all, or none
-    # Prepared for the commit command of the hot tier.
+    inline_users: tuple[UserId, ...]  # users whose inboxes the commit appends to: all, or none
+    # Prepared arguments of the commit script.
     gate: str  # the chat's "epoch:version" and write policy when the audience was read
     keys_packed: bytes
     keys_count: int
     args_packed: bytes
     sender_packed: dict[UserId, bytes]
-    prefix_of: dict[UserId, bytes]  # sender → receiver prefix of the message in a direct chat
+    prefix_of: dict[UserId, bytes]  # sender → "<receiver>\n", for a direct chat
     # Seqs above which the chat became large (positive) or small (negative); kept until all members
     # have been notified.
     transitions: tuple[int, ...] = ()
@@ -166,7 +166,7 @@ class SendListener(Protocol):
         """The message was committed at `seq`."""
 
     def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
-        """The message was not committed; with `Unavailable` the outcome is unknown."""
+        """The message was refused; if `error` is Unavailable, it may have been committed."""
 
 
 class CommitListener(Protocol):
@@ -204,7 +204,7 @@ class CommitListener(Protocol):
         """The sender is not a member."""
 
     def on_failed(self, draft: PendingDraft, error: ChatError) -> None:
-        """The message was not committed; with `Unavailable` the outcome is unknown."""
+        """The message was refused; if `error` is Unavailable, it may have been committed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class ChatHead:
     stored: int = 0  # seq up to which the warm tier has the entries
 
 
-_ANY_EXPIRY = "f" * 8  # longer than any message lifetime
+_ANY_EXPIRY = "f" * 8  # stands for any `expires_s`; longer than any lifetime
 
 
 def compute_digest(
@@ -295,5 +295,5 @@ REF_TTL_S = 86_400  # how long a retry of a send is recognized
 
 
 def reference_key(sender: str, ref: str) -> bytes:
-    """Return the key of a sender's `ref` in the chat's Redis hash: a hash of ten bytes."""
+    """Return the field of a sender's `ref` in the chat's Redis hash: a digest of ten bytes."""
     return hashlib.blake2b(f"{sender}:{ref}".encode(), digest_size=10).digest()

@@ -176,5 +176,5 @@ async def test_query_prints_table_and_csv_and_reports_truncation(vault: Vault) -
     assert csv.stdout.splitlines()[0] == "seq,kind,body,ts"
     assert len(csv.stdout.splitlines()) == 6
     assert wrong.returncode == 2
-    assert "must be exactly one SELECT statement" in wrong.stderr
+    assert "must be exactly one SELECT or EXPLAIN statement" in wrong.stderr
     assert f"s3://{vault.cold.bucket}/analytics/v1/" in definition.stdout

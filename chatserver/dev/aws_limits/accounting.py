@@ -80,7 +80,7 @@ def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[Item
 
 
 def request_capacity(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request, changed so that the response reports the units by table and index."""
+    """Return a copy of the request that makes the response report the units by table and index."""
     return {**body, "ReturnConsumedCapacity": "INDEXES"}
 
 

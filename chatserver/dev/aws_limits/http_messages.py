@@ -45,7 +45,7 @@ def make_head(head: bytes) -> bytes:
 
 
 def encode_call(own_head: bytes, operation: str, body: bytes) -> bytes:
-    """Return a request for an operation."""
+    """Return the HTTP request that calls a DynamoDB operation."""
     return b"%bX-Amz-Target: DynamoDB_20120810.%b\r\nContent-Length: %d\r\n\r\n%b" % (
         own_head,
         operation.encode(),

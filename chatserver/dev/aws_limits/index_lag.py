@@ -30,7 +30,7 @@ class _Change:
 
 
 class IndexLag:
-    """Recent writes. `delay` returns the lag of the next write in seconds."""
+    """Recent writes that the indexes do not show yet. `delay` returns a write's lag in seconds."""
 
     def __init__(self, delay: Callable[[], float], clock: Callable[[], float]) -> None:
         self._delay = delay
@@ -85,7 +85,7 @@ def apply_lag(
     index: IndexInfo,
     pending: Mapping[ItemKey, Item | None],
 ) -> dict[str, Any]:
-    """Return the response that the index gives before the pending writes are visible."""
+    """Return the response that the index would give without the `pending` writes."""
     current: list[Item] = response["Items"]
     rows = [row for row in current if table.get_key(row) not in pending]
     last: Item | None = response.get("LastEvaluatedKey")

@@ -75,7 +75,7 @@ class Action:
 
     @property
     def place(self) -> Item:
-        """The item of a put; for other actions, the key."""
+        """The whole item for a put; the key for other actions."""
         place: Item = self.body["Item"] if self.kind == "put" else self.body["Key"]
         return place
 
@@ -147,7 +147,7 @@ def list_actions(operation: str, body: Mapping[str, Any]) -> list[Action]:
 
 
 class Refused(Exception):
-    """An error response."""
+    """The request is refused; `code` and `body` are the error response."""
 
     def __init__(self, code: str, message: str, **fields: Any) -> None:
         super().__init__(code)

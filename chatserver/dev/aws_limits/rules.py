@@ -339,7 +339,7 @@ class Rules:
             self._locks[key] = lock, users - 1
 
     async def _load_images(self, writes: Sequence[ItemRequest], server: Server) -> None:
-        """Load the previous items for writes to tables with indexes."""
+        """Load the items that the writes will change, for tables with indexes."""
         by_key = {write.key: write for write in writes if is_image_needed(write)}
         keys = list(by_key)
         for start in range(0, len(keys), _READS_MAX):

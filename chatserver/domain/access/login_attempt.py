@@ -1,4 +1,4 @@
-"""A login attempt: source, account, and treatment in the queue of password checks. No I/O."""
+"""A login attempt: its source, account and priority in the queue of password checks. No I/O."""
 
 from __future__ import annotations
 

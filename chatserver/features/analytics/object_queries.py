@@ -1,4 +1,4 @@
-"""SQL queries over the files in the bucket. Compaction does not affect their results."""
+"""SQL queries over the exported files in S3. Concurrent compaction does not affect the results."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ ReadFile = Callable[[str], bytes]
 
 
 class Result(NamedTuple):
-    """The result of a query. `is_cut`: the query has more rows than these."""
+    """The result of a query. `is_cut`: the query found more rows than `rows`."""
 
     columns: Sequence[str]
     rows: Sequence[tuple[Any, ...]]
@@ -148,7 +148,7 @@ def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
         try:
             statements = connection.extract_statements(sql)
             if len(statements) != 1 or statements[0].type.name not in _READING:
-                raise BadRequest("analytics: must be exactly one SELECT statement")
+                raise BadRequest("analytics: must be exactly one SELECT or EXPLAIN statement")
             connection.execute(statements[0])
             columns = [column[0] for column in connection.description or ()]
             rows = connection.fetchmany(rows_max + 1)

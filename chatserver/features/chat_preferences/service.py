@@ -114,7 +114,7 @@ class Preferences:
     async def _put(
         self, user: UserId, before: ChatPreferences, after: ChatPreferences, now_s: float
     ) -> bool:
-        """Replace the stored preferences; return False if the caller must read and apply again."""
+        """Replace the stored preferences; return False if the caller must read and try again."""
         chat = ChatId(after.chat)
         expires_s = int(now_s) + DEFAULTS_KEPT_S if has_defaults(after) else None
         try:

@@ -161,7 +161,7 @@ class AccountRows(LoginRows):
             row["ExpressionAttributeValues"] = values
         actions = [{"Update": row}]
         if wanted:
-            # Both attributes have the same names in both tables.
+            # `name` and `about` have the same attribute names in both tables.
             actions.append({"Update": make_update(self._social, key, INFO, wanted)})
         return actions + self._entries.build_replace_actions(record.user, record.words, words)
 

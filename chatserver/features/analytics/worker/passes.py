@@ -41,7 +41,7 @@ log = structlog.get_logger()
 LEASE_S: Final = 60.0
 INTERVAL_S: Final = 3600.0  # between passes of the worker
 FAILURES_MAX: Final = 10  # consecutive failures after which a pass fails
-UNIT_ENTRIES_MAX = 500  # per unit of entries that are not archived; segments have their own limit
+UNIT_ENTRIES_MAX = 500  # per unit, if the entries are not archived; segments have their own limit
 
 OnProgress = Callable[[ExportTally], Awaitable[None]]
 

@@ -177,7 +177,7 @@ class PendingResponses:
         await other._record("0-0", [PendingMessage(_LAST_ENTRY_ID, chat, changed=ENDED)])
 
     async def is_pending(self, chat: ChatId) -> bool:
-        """Return whether a session in any partition has pending work."""
+        """Return whether a session, in this or another partition, has pending work."""
         requests = self._hot.keys.companion_requests(self._hot.keys.get_partition(chat))
         return await self._hot.call("ZSCORE", requests, chat) is not None
 

@@ -99,7 +99,7 @@ class SessionRows:
         self._table = CHAT_SESSION.name_in(settings)
         self._directory = DIRECTORY.name_in(settings)
 
-    # The five access patterns
+    # Create, find, end, renew and update
 
     async def create(self, session: CompanionSession) -> None:
         """Start a session.

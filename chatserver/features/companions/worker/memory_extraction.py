@@ -76,7 +76,7 @@ PARTS_MAX = 8  # model calls per extraction; further messages are not read
 PAGES_MAX = 10  # history pages read per extraction
 EXTRACTION_S_MAX = 60.0
 TRIES_MAX = 8  # attempts to read an ended session; after that, the rest is not remembered
-WAIT_S = 8.0  # maximum wait of a session's first response for the previous session's memory
+WAIT_S = 8.0  # the first response of a session waits this long for the previous memory
 POLL_S = 0.25
 EXPIRY_S_MIN = 7 * 86_400  # messages that expire sooner are not read
 DAY_MS = 86_400_000
@@ -329,7 +329,7 @@ class MemoryExtractor:
 
 
 def render_memory(memory: UserMemory | None, persona: Companion, now_ms: int) -> str:
-    """Return the memory as notes to append to a response's system prompt; empty if None."""
+    """Return the memory as notes to append to a response's system prompt; empty for None."""
     if memory is None:
         return ""
     room = persona.context_tokens_max - persona.answer_tokens_max
@@ -343,7 +343,7 @@ def _encode_question(notes: Sequence[Entry], part: Sequence[PromptMessage], toke
     for number, entry in enumerate(notes, 1):
         room -= estimate_tokens(entry.text) + 8
         if room < 0:
-            break  # only the last (oldest) notes are left out, so the numbers of the others hold
+            break  # only the last (oldest) notes are left out, so the other numbers stay valid
         numbered.append({"number": number, "kind": entry.kind, "text": entry.text})
     messages = [
         {"from": message.role, "text": cut_to_tokens(message.text, tokens_max)} for message in part

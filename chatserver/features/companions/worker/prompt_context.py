@@ -19,7 +19,7 @@ from chatserver.protocol.frames import Message
 CONTEXT_MESSAGES_MAX = 100  # messages per model request
 ROOM_TOKENS_MIN = 64  # always available for messages, however long the prompt is
 REMEMBERED = "\n\nThis was said before, in short:\n"
-FULL_SHARE = 0.75  # if messages fill more of their room, the oldest are summarized
+FULL_SHARE = 0.75  # if messages fill more than this share of their room, the oldest are summarized
 KEPT_SHARE = 0.4  # the messages kept verbatim then fill at most this share
 KEPT_MIN = 2
 IMAGE_TOKENS = 1_600  # estimate per image; models scale larger images down
