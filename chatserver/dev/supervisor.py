@@ -3,7 +3,7 @@
 Redis, DynamoDB and S3 start together; the workers, the gateway and the API follow, also together.
 
 If the gateway, the workers or the API end, they are restarted after a pause that doubles from 0.5
-to 10 s. If Redis, DynamoDB or S3 ends, everything is stopped.
+to 10 s. If Redis, DynamoDB or S3 ends, all processes are stopped.
 """
 
 from __future__ import annotations

@@ -50,10 +50,10 @@ class ShardFloor(NamedTuple):
 
 
 def parse_floor(text: str) -> ShardFloor:
-    """Parse a floor.
+    """Parse an encoded `ShardFloor`.
 
     Raises:
-        CorruptData: the text is not a floor.
+        CorruptData: the text is not an encoded `ShardFloor`.
     """
     try:
         until_ts, shards = map(int, text.split(":"))

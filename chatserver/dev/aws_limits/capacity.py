@@ -5,8 +5,8 @@ key value is a separate partition, as after DynamoDB has split a hot partition. 
 token bucket that holds up to `burst_s` seconds' worth of units.
 
 A request is accepted while units are left. It is charged when it completes, because the units of a
-Query are not known earlier. So a request may exceed the limit; later ones are throttled until the
-bucket is above zero again.
+Query are not known earlier. So a request may exceed the limit; later requests are throttled until
+the bucket is above zero again.
 """
 
 from __future__ import annotations

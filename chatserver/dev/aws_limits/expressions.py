@@ -34,7 +34,9 @@ class Unsupported(Exception):
 
 
 def parse(expression: str, request: Mapping[str, Any]) -> Test:
-    """Compile an expression, with the attribute names and values in its request.
+    """Return a function that tests whether an item matches an expression.
+
+    `request` has the attribute names and values of the expression.
 
     Raises:
         Unsupported: the expression is malformed or has an unknown function.

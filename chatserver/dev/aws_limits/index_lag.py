@@ -1,8 +1,8 @@
 """Index lag: a write becomes visible in the indexes after a delay.
 
-The previous item of each recent write is kept, and index queries use it: an added item is missing,
-a removed item is still present, and a changed item has its old entry. Each page is filtered,
-ordered and limited as by AWS.
+For each recent write, the previous item is kept, and index queries use it: an added item is
+missing, a removed item is still present, and a changed item has its old entry. Each page is
+filtered, ordered and limited as by AWS.
 
 Bounds: at most `CHANGES_MAX` writes are kept; beyond that, the oldest become visible early. A Scan
 of an index returns removed items and old entries on its last page.

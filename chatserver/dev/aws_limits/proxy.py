@@ -1,4 +1,4 @@
-"""HTTP proxy in front of a DynamoDB server, which applies `Rules` to each request.
+"""HTTP proxy that applies `Rules` to each request to a DynamoDB server.
 
 Each client connection has its own connection to the server. `GET /` returns the number of
 refusals per error code.

@@ -1,6 +1,6 @@
 """Handling of one request by AWS's rules: checks, execution and accounting.
 
-Steps of a write: check for conflicts, lock the items (in tables with an index), load the previous
+Steps of a write: check for conflicts, lock the items (in tables with an index), load the current
 items, check the partition limits, call the local server. The call comes last, so a refused request
 changes nothing.
 """

@@ -1,13 +1,14 @@
 """Early refusal of rate-limited logins, before the HTTP framework runs.
 
-A refusal here costs less than a tenth as much as in the framework. When Redis refuses a login,
+A refusal here costs less than a tenth of one in the framework. When Redis refuses a login,
 `LoginRateLimits` caches the time at which the refusal ends. Before that time, the middleware
 refuses the login without calling Redis, with the same response as the login handler. All other
 requests are passed on unchanged.
 
 If a client retries before ``retry_after_ms``, its refusal is delayed by up to `DELAY_MS_MAX`, to
 slow down password guessing. Concurrently delayed requests are limited to `DELAYED_OF_NETWORK_MAX`
-per network and an eighth of the process's connections. Further requests are refused immediately.
+per network, and to an eighth of the process's connections in total. Further requests are refused
+immediately.
 """
 
 from __future__ import annotations

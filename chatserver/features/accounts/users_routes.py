@@ -65,7 +65,7 @@ def build_users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def search_users(
         actor: Actor, wanted_text: SearchText, limit: SearchLimit = RESULTS_MAX
     ) -> Persons:
-        """Find users by display name or id, among those who allow it (`discoverable`).
+        """Find discoverable users by display name or id.
 
         Each word of `q` is the beginning of a word of the name or id. Letter case and accents are
         ignored. Users who block the caller, or are blocked, are omitted.

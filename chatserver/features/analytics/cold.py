@@ -76,7 +76,7 @@ class ParquetFiles:
         return {key: facts for key, facts in zip(keys, results, strict=True) if facts is not None}
 
     async def put(self, key: str, data: bytes, etag: str | None) -> str:
-        """Create a file, or replace the version with this ETag; return the new ETag.
+        """Create a file, or replace the version with ETag `etag`; return the new ETag.
 
         Guarantees:
             Atomic: readers get either the old or the new file.

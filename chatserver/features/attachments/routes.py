@@ -33,7 +33,10 @@ PROCESSING_WAIT_MS_MAX = 5_000
 Seq = Annotated[
     int | None,
     QueryParameter(
-        ge=1, le=frames.INT_MAX, required=False, description="a message that contains the file"
+        ge=1,
+        le=frames.INT_MAX,
+        required=False,
+        description="seq of a message that contains the file",
     ),
 ]
 Thumb = Annotated[

@@ -53,7 +53,7 @@ class PreferenceRows:
     async def put(
         self, user: UserId, before: ChatPreferences, after: ChatPreferences, expires_s: int | None
     ) -> bool:
-        """Replace preferences; return False if they are no longer `before`.
+        """Replace preferences; return False if the stored ones are no longer `before`.
 
         Guarantees:
             Atomic: either both the preferences and the `Member` item are written, or neither.
@@ -113,7 +113,7 @@ class PreferenceRows:
         return decode_pinned(item) if item else PinnedChats([])
 
     async def put_pinned(self, user: UserId, before: PinnedChats, after: PinnedChats) -> bool:
-        """Replace the pinned chats; return False if they are no longer `before`.
+        """Replace the pinned chats; return False if the stored ones are no longer `before`.
 
         Raises:
             Unavailable: the pinned chats may have been replaced.

@@ -48,7 +48,7 @@ class CompanionRequests:
 
         Raises:
             RateLimited: too many responses are in progress, or the day's tokens are used up.
-                `retry_after_ms` says when to try again.
+                `retry_after_ms` is the time to wait.
         """
         chat = ChatId(frame.chat)
         try:

@@ -55,8 +55,8 @@ class Source(NamedTuple):
 class Entry:
     """A fact or the summary of a session. Times are in milliseconds since 1970.
 
-    `bound` is when the first source message expires, or 0 if none expires. The entry expires at
-    that time, or earlier if it is not updated within the retention period.
+    `bound` is the earliest expiry of the source messages, or 0 if none expires. The entry expires
+    at that time, or earlier if it is not updated within the retention period.
     """
 
     id: str
@@ -89,7 +89,7 @@ class Entry:
 class ExtractionTimes(NamedTuple):
     """Times that determine when the entries from one extraction expire.
 
-    `bound_ms` is when the first message that the model has read expires, or 0 if none expires.
+    `bound_ms` is the earliest expiry of the messages that the model has read; 0 if none expires.
     """
 
     now_ms: int

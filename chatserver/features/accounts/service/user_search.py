@@ -35,7 +35,7 @@ class UserSearch:
         Each word of `text` must be a prefix of a word of the name or id. If very many names begin
         with the longest word of `text`, some are not found (`SearchEntries.find`). A changed name
         is found after about a second.
-        Cost: 4 eventually consistent Queries and 2 BatchGetItem.
+        Cost: 4 eventually consistent Queries and 2 BatchGetItem calls.
 
         Raises:
             BadRequest: the text has no letter or digit.

@@ -128,7 +128,7 @@ class CompanionRows:
     ) -> Companion:
         """Write the next version of a companion and return it.
 
-        With `before`, write it only if this is the newest version.
+        With `before`, write it only if `before` is the newest version.
 
         Guarantees:
             Each of several concurrent updates creates its own version, based on the previous one.

@@ -96,7 +96,7 @@ EXTRACT = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Unread:
-    """Messages to read, oldest first, and when the first of them expires (ms; 0: none expires)."""
+    """Messages to read, oldest first, and their earliest expiry time (ms; 0: none expires)."""
 
     messages: list[PromptMessage]
     bound_ms: int

@@ -1,8 +1,8 @@
 """The model's context in a session: system prompt, memory, summary, and the newest messages.
 
-Pure functions. The messages are those that the user sees in the chat's history. Deleted messages,
-failed responses and entries that are not messages are left out. A response is placed directly after
-the message that it answers, even if the user wrote more messages in between.
+Pure functions. The context contains the messages that the user sees in the chat's history. Deleted
+messages, failed responses and entries that are not messages are left out. A response is placed
+directly after the message that it answers, even if the user wrote more messages in between.
 """
 
 from __future__ import annotations
