@@ -1,7 +1,7 @@
 """Link preview cache.
 
 Data: `{pN}:preview:<digest of the URL>` (string, expires after `CACHE_S` or `FAILURE_CACHE_S`) has
-the page summary as JSON. Each is charged to a user's memory limit, which bounds the number of keys.
+the page summary as JSON. Each key counts toward a user's memory limit, which bounds the number of keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PreviewCache:
         self._hot = hot
 
     async def find(self, url: str) -> PageSummary | None:
-        """Return the cached summary, or None; an empty summary if the page had no preview."""
+        """Return the cached summary, or None. A page without a preview has an empty summary."""
         value = await self._hot.call("GET", self._hot.keys.preview(compute_url_digest(url)))
         return None if value is None else _decoder.decode(value)
 

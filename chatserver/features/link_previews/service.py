@@ -89,7 +89,7 @@ class PageFetcher:
     async def _fetch(
         self, url: str, accept: str, bytes_max: int, *, is_truncated: bool
     ) -> tuple[Answer, str] | None:
-        """Return a successful response and its final URL, after redirects; None if it failed."""
+        """Return a successful response and its final URL, or None if the fetch failed."""
         try:
             async with asyncio.timeout(WAIT_S):
                 await self._slots.acquire()
@@ -138,8 +138,8 @@ class LinkPreviews:
         """Return the preview of the page at `url`.
 
         Guarantees:
-            Cost: one Redis call if the page's preview is cached. Otherwise a fetch, and the cached
-                preview is charged to the user's memory limit.
+            Cost: one Redis call if the page's preview is cached; otherwise also one fetch, and the
+                new cache entry is charged to the user's memory limit.
 
         Raises:
             BadRequest: the URL is malformed.

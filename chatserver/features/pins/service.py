@@ -216,7 +216,7 @@ class Pins:
     # Reads
 
     async def _read(self, reader: UserId, chat: ChatId, pins: Sequence[Pin]) -> list[PinnedMessage]:
-        """Return those of the pinned messages that the reader may read."""
+        """Return the pinned messages that the reader may read."""
 
         async def read(pin: Pin) -> PinnedMessage | None:
             # With `ts`, the warm tier finds the message without a search.
@@ -240,7 +240,7 @@ class Pins:
     async def _delete_pins_of_deleted(
         self, reader: UserId, chat: ChatId, pins: Sequence[Pin]
     ) -> None:
-        """Delete `pins`, except those whose messages are not deleted, but hidden by the reader."""
+        """Delete `pins`, except pins of messages that the reader has only hidden."""
         hidden = (await self._views.list_hidden(reader, [chat])).get(chat, HiddenSeqs())
         for pin in pins:
             if pin.seq in hidden:

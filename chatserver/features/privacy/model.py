@@ -14,7 +14,7 @@ FINISHED: frozenset[State] = frozenset({"ready", "done", "failed"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReceiptLine:
-    """A line in an erasure receipt: in which step, where, what and how much was deleted."""
+    """A line in an erasure receipt: step, location, kind of data, and number of deleted items."""
 
     step: str
     where: str

@@ -129,7 +129,7 @@ class Privacy:
             raise Forbidden(f"token: must be at most {FRESH_S} s old; log in again")
 
     async def erase(self, user: UserId) -> Job:
-        """Start the erasure of a user, and end the user's access at once.
+        """Start the erasure of a user, and end the user's access immediately.
 
         Guarantees:
             Idempotent: if an erasure has already been started, its job is returned.

@@ -1,7 +1,7 @@
 """Images for a model request: read from S3, within the limits of the Converse and OpenAI APIs.
 
-An image that is too large is replaced by its thumbnail, which the server has encoded. An unusable
-image is left out; `Context.build_messages` adds a note to its message.
+An image that exceeds the limits is replaced by its thumbnail. An image that cannot be used is left
+out, and `Context.build_messages` adds a note to the message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 IMAGE_BYTES_MAX: Final = 3_750_000  # the Converse API accepts 3.75 MB and 8,000 pixels per side
 IMAGE_PIXELS_MAX: Final = 8_000
-TOTAL_BYTES_MAX: Final = 12_000_000  # per request
+TOTAL_BYTES_MAX: Final = 12_000_000  # per model request
 
 
 class PromptImages:

@@ -15,14 +15,14 @@ from chatserver.features.companions.providers.registry import load_sdk
 log = structlog.get_logger()
 
 PAGE = 100
-PAGES_MAX = 20  # SDKs that only further companions use are loaded on first use
+PAGES_MAX = 20  # the SDKs of the remaining companions are loaded on first use
 
 
 async def preload_sdks(container: StorageContainer) -> None:
     """Load the SDK of each provider that a companion uses, in a thread.
 
-    Otherwise the first response would be delayed for seconds. Failures are only logged, because a
-    response with this provider reports them again.
+    Otherwise the first response would be delayed for seconds. Failures are only logged, because
+    each response that uses the provider reports them again.
     """
     for name in sorted(await _list_providers(container)):
         try:

@@ -9,8 +9,8 @@
 
 Every response ends with a message from the companion: the full response, a partial one, or the
 reason for the failure. There are two exceptions: the user stopped the response before it began, or
-deleted the message to answer. The message's `ref` is derived from the answered message's seq. If
-two workers respond to the same message, one commits and the other gets a conflict.
+deleted the message that it answers. The message's `ref` is derived from the answered message's seq.
+If two workers respond to the same message, one commits and the other gets a conflict.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ log = structlog.get_logger()
 
 FIRST_DELTA_S = 30.0  # a model must start its response within this time
 BETWEEN_S = 20.0  # longest pause between two deltas
-ATTEMPTS_MAX = 3  # model calls until one yields a first delta
+ATTEMPTS_MAX = 3  # model calls per response, until one returns a first delta
 BACKOFF_S = 0.5  # before the second call; doubles with each call
 FLUSH_MS = 100  # text is batched for this time, except for the first delta
-JOIN_S = 120  # how long devices can still join a finished response
+JOIN_S = 120  # devices can read the text of a finished response for this time
 
 POLL_S = 0.2  # poll interval for stop requests and for the user's gateways
 COMMIT_TRIES_MAX = 6
@@ -135,9 +135,9 @@ class ResponderContext:
 
 
 class _SessionPage(NamedTuple):
-    """A page of the session's messages, its summary, the memory, and the context built from these.
+    """A page of the session's messages, the summary, the user's memory, and the resulting context.
 
-    The page is the newest one, unless the message to answer is on an older page.
+    The page is the newest one, unless the answered message is on an older page.
     """
 
     messages: list[PromptMessage]
@@ -147,7 +147,7 @@ class _SessionPage(NamedTuple):
 
 
 class Responder:
-    """Creates one response. `is_held` returns whether this worker still holds the lease."""
+    """Creates one response. `is_held`: whether this worker still holds the partition's lease."""
 
     def __init__(
         self,

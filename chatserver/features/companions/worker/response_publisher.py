@@ -2,8 +2,8 @@
 
 ::
 
-    delta ─► first: at once; later: batched for `flush_s` ─► stored in Redis ─► signal to gateways
-                                                            (for late joiners)
+    delta ─► first: unbatched; later: batched for `flush_s` ─► stored in Redis ─► signal to gateways
+                                                              (for late joiners)
 
 Deltas are stored before they are published. Publishing is best effort: a device that detects a gap
 in `index` requests the current text (`join_turn`). The list of the user's gateways is refreshed

@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 SUMMARY_TOKENS_MAX = 600
 
-SUMMARY_S_MAX = 60.0  # per summary, including all its parts; the next response waits for it
+SUMMARY_S_MAX = 60.0  # per summary, including all parts; the next response waits for the summary
 PAGES_MAX = 10  # history pages before the newest page; older messages are ignored
 PARTS_MAX = 20  # model calls per summary
 PART_TOKENS_MIN = 256
@@ -87,7 +87,7 @@ class SessionMemory:
         return await self._summaries.find(chat)
 
     async def drop_changed(self, chat: ChatId, changed: int) -> bool:
-        """Drop the summary if it covers message `changed` or a later one; return whether it did so.
+        """Drop the summary if it covers message `changed` or a later one; return True if dropped.
 
         Guarantees:
             Idempotent.
@@ -123,7 +123,7 @@ class SessionMemory:
     ) -> None:
         """Summarize the oldest messages if the unsummarized ones use too much of the context.
 
-        `prompt_messages`: a page of the session's messages, usually the newest.
+        `prompt_messages`: a page of the session's messages, usually the newest page.
 
         Guarantees:
             If the model or a tier fails, nothing is raised and the summary does not change.
@@ -198,7 +198,10 @@ class SessionMemory:
     async def _summarize_part(
         self, persona: Companion, before: str, part: Sequence[PromptMessage]
     ) -> tuple[str, int]:
-        """Return a summary of the text `before` and `part`, and how many tokens were used."""
+        """Return a summary of `before` and `part`, and the number of tokens used.
+
+        `before`: the summary so far, or "".
+        """
         tokens_max = SUMMARY_TOKENS_MAX
         words = int(tokens_max * WORDS_PER_TOKEN)
         lines = "\n".join(f"{message.role}: {message.text}" for message in part)

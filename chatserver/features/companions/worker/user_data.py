@@ -33,9 +33,9 @@ async def iter_sessions(
 async def iter_responses(
     container: StorageContainer, session: CompanionSession
 ) -> AsyncIterator[list[Message]]:
-    """Yield pages of all entries that the companion has written in a session, from older tiers.
+    """Yield the entries that the companion has written in a session, in pages.
 
-    Entries that are still only in Redis are missing, so call this when all have been persisted.
+    Reads DynamoDB and S3, so call this when all entries have been persisted.
     """
     after = 0
     while True:

@@ -39,7 +39,7 @@ from chatserver.warm.schema.tables import JobField as Field
 
 WAITING_READ_MAX: Final = 100
 DAY_S: Final = 86_400
-EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # longer than any export exists
+EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # longer than the lifetime of any export
 EXPORT_PREFIX: Final = "export#"
 _KEPT: Final = "jobs#kept"
 _steps = msgspec.json.Decoder(tuple[ReceiptLine, ...])
@@ -338,7 +338,7 @@ class JobRows:
     # Expired exports
 
     async def list_expiring_before(self, before: int) -> list[tuple[str, int]]:
-        """Return the job id and `expires_at` of the exports that expire before this time (s)."""
+        """Return id and `expires_at` of the exports that expire before `before` (s since 1970)."""
         expiring = []
         for row in await self._list(_KEPT, f"{before:012d}"):
             due, _, id_ = row[DirectoryField.SK]["S"].partition("#")

@@ -230,7 +230,7 @@ class Erasure:
                 await asyncio.sleep(0.1)
 
     async def _erase_companions(self) -> list[ReceiptLine]:
-        """Delete the text of companions' messages to the user, their summaries and memories.
+        """Delete the text of companions' messages to the user, the summaries and the memories.
 
         `_check_erased` deletes the session items.
         """

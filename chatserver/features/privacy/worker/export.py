@@ -93,7 +93,7 @@ class ExportWorker:
             TooLarge: the ZIP would exceed the size limit.
             NotFound: the user no longer exists.
             Unavailable: a data store is unavailable; retry.
-            JobLost: another worker has claimed the job, or its user is erased.
+            JobLost: another worker has claimed the job, or the user has been erased.
         """
         job = claimed.job
         await wait_until_persisted(self._container)
@@ -111,7 +111,7 @@ class ExportWorker:
             )
         except JobLost:
             if await self._privacy.jobs.find(job.id) is None:
-                await self._privacy.exports.remove(job.id)  # the user is erased
+                await self._privacy.exports.remove(job.id)  # the user has been erased
             raise
 
     async def _write(self, archive: ExportZip, claimed: ClaimedJob) -> None:

@@ -79,7 +79,7 @@ class ClaimedJob:
         await self.finish(state="failed", why=reason[:500], expires_at=expires_at)
 
     async def release(self) -> None:
-        """Release the lease, so that another worker can claim the job at once."""
+        """Release the lease, so that another worker can claim the job immediately."""
         await self._rows.update(self.job, until_ms=0)
 
     async def postpone(self, reason: str) -> None:
