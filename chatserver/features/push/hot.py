@@ -32,7 +32,7 @@ USERS_AT_ONCE = 100  # a call with this many users blocks Redis for about 0.3 ms
 
 
 class PushNeed(enum.IntEnum):
-    """Need for a push to a user, according to Redis."""
+    """Whether a user needs a push, according to Redis."""
 
     NO = 0
     YES = 1
@@ -42,7 +42,7 @@ class PushNeed(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DueChat:
-    """A claimed chat whose messages from seq `since` on need pushes.
+    """A claimed chat. Messages from seq `since` onward may need pushes.
 
     `time` identifies the claim. `claimed_ms` is the time of the claim, by the Redis clock.
     """
@@ -87,7 +87,7 @@ class DueChats:
         return bool(await self._hot.call("EXISTS", self._hot.keys.due(self._partition)))
 
     async def schedule(self, upto: str, first_seqs: Mapping[ChatId, Seq], delay_s: float) -> bool:
-        """Make the chats in `first_seqs` due in `delay_s`, and advance the checkpoint to `upto`.
+        """Make the chats in `first_seqs` due after `delay_s`, and advance the checkpoint to `upto`.
 
         If the lease is lost, change nothing and return False.
 
@@ -178,7 +178,7 @@ class PushState:
         )
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
-        """Return the members (only those in `users`, if given) and the first seq each may read."""
+        """Return the members and the first seq that each may read; only `users` if given."""
         key = self._hot.keys.members(chat)
         if users is None:
             reply = await self._hot.call("HGETALL", key)

@@ -1,11 +1,12 @@
 """APNs provider (HTTP/2 API of Apple), for applications on iOS, iPadOS, macOS and watchOS.
 
-A key of the developer account (.p8) signs a provider token, which must be renewed every 20 to 60
+A key (.p8 file) of the Apple developer account signs a provider token, which must be renewed every 20 to 60
 minutes. Apple can read the preview, because pushes are not end-to-end encrypted. Set
 `notify.preview` to off to omit it.
 
-Responses are classified by status and reason. `TooManyRequests` affects one device.
-After `BadDeviceToken` or `Unregistered`, the subscription is removed. The operator must fix the
+Responses are classified by status and reason. `TooManyRequests` affects one device. After
+`BadDeviceToken`, `Unregistered` or `ExpiredToken`, the subscription is removed. After
+`ExpiredProviderToken`, the push is retried with a new provider token. The operator must fix the
 cause of any other 400 or 403. https://developer.apple.com/documentation/usernotifications
 """
 

@@ -48,7 +48,7 @@ class Provider(Protocol):
     """A push service."""
 
     def get_host(self, subscription: Subscription) -> str:
-        """Return the host of the push service. Limits and failures apply per host."""
+        """Return the host of the push service. Queue limits and circuit breakers apply per host."""
 
     async def send(self, subscription: Subscription, notice: Notice) -> SendResult:
         """Send a notice once.

@@ -51,7 +51,7 @@ RemoveSubscription = Callable[[Subscription, int], Awaitable[None]]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Service:
-    """Queue and circuit breaker of one service."""
+    """Queue and circuit breaker of one push service."""
 
     slots: asyncio.Semaphore
     waiting: int = 0

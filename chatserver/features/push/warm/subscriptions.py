@@ -123,7 +123,7 @@ class PushSubscriptions:
     # removal
 
     async def remove(self, user: UserId, subscription: str, *, until_ms: int | None = None) -> None:
-        """Remove a user's subscription; with `until_ms`, unless it has been renewed since then.
+        """Remove a user's subscription. With `until_ms`, keep it if it was renewed after that time.
 
         Raises:
             NotFound: the user has no such subscription, or it was renewed after `until_ms`.
@@ -166,7 +166,7 @@ class PushSubscriptions:
     async def remove_all(
         self, user: UserId, now: float, *, except_device: str | None = None
     ) -> int:
-        """Remove a user's subscriptions, except those of `except_device`; return how many."""
+        """Remove a user's subscriptions, except on `except_device`; return how many were removed."""
         return await self._remove_matching(
             user,
             now,
