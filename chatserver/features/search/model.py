@@ -56,10 +56,10 @@ class Changes:
 
 
 class Rebuild(msgspec.Struct):
-    """Progress of a rebuild or catch-up: `part` of `parts` are done.
+    """Progress of a rebuild or catch-up: `part` of the `parts` parts are done.
 
-    `chats` and `messages` count those processed so far. Only entries after `since_ts` are read; 0
-    means all. If `is_fresh`, documents that the rebuild did not find are deleted at the end.
+    `chats` and `messages`: how many have been processed so far. Only entries after `since_ts` are
+    read; 0 means all. If `is_fresh`, documents that the rebuild did not find are deleted last.
     """
 
     request: str
@@ -178,7 +178,7 @@ class Engine(Protocol):
         """Delete up to `limit` documents of earlier generations; return how many were deleted."""
 
     def compact(self, *, is_first: bool) -> bool:
-        """Run one step of a compaction; return whether it is complete.
+        """Run one step of a compaction; return True after the last step.
 
         After the last step, the files contain nothing from documents deleted before the first step.
         """

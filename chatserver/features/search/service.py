@@ -250,7 +250,7 @@ class Search:
         try:
             page = await self._history.get_page(viewer, frame)
         except NotFound:
-            return None  # the viewer has left
+            return None  # the viewer has left the chat
         if not page.messages:
             return None
         message = codec.decode_message(page.messages[0])
@@ -297,7 +297,7 @@ def merge(
         for hit, cursor in zip(page.hits, page.cursors, strict=True)
     ]
     if order is Order.NEWEST:
-        # A partition that was not read to its end may have unread candidates older than this.
+        # Partitions that were not read to the end may have unread candidates older than this.
         horizon = max(
             (page.next.ts for page in results.values() if page.next is not None), default=0
         )

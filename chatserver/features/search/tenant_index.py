@@ -46,6 +46,6 @@ class TenantIndex:
 
 @contextlib.asynccontextmanager
 async def open_tenant_index(settings: Settings, tenant: str) -> AsyncIterator[TenantStore]:
-    """Open the index of a tenant on this machine."""
+    """Open a tenant's index files on this machine."""
     has_folder = is_enabled(settings) and not is_in_bucket(settings)
     yield TenantIndex(get_index_folder(settings, tenant) if has_folder else None)

@@ -65,7 +65,7 @@ def _build_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @put("/v1/me/favorites/posts/{user:str}/{post:str}", status_code=204, opt={"rule": WRITE})
     async def save_post(user: PathId, post: PathPost, actor: Actor) -> None:
-        """Save a post for oneself; nobody else sees it."""
+        """Save a post to the caller's private favorites."""
         await favorites.save_post(actor, PostRef(parse_post_id(post), user))
 
     @delete("/v1/me/favorites/posts/{user:str}/{post:str}", status_code=204, opt={"rule": WRITE})
@@ -95,7 +95,7 @@ def _build_message_routes(container: StorageContainer) -> list[HTTPRouteHandler]
 
     @put("/v1/me/favorites/messages/{chat:str}/{seq:int}", status_code=204, opt={"rule": WRITE})
     async def save_message(chat: PathId, seq: PathSeq, actor: Actor) -> None:
-        """Save a message for oneself; nobody else sees it."""
+        """Save a message to the caller's private favorites."""
         await favorites.save_message(actor, MessageRef(ChatId(chat), Seq(seq)))
 
     @delete("/v1/me/favorites/messages/{chat:str}/{seq:int}", status_code=204, opt={"rule": WRITE})

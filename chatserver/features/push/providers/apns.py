@@ -1,7 +1,7 @@
 """APNs provider (HTTP/2 API of Apple), for applications on iOS, iPadOS, macOS and watchOS.
 
-A key (.p8 file) of the Apple developer account signs a provider token, which must be renewed every 20 to 60
-minutes. Apple can read the preview, because pushes are not end-to-end encrypted. Set
+A key (.p8 file) of the Apple developer account signs a provider token, which must be renewed every
+20 to 60 minutes. Apple can read the preview, because pushes are not end-to-end encrypted. Set
 `notify.preview` to off to omit it.
 
 Responses are classified by status and reason. `TooManyRequests` affects one device. After

@@ -166,7 +166,7 @@ class PushSubscriptions:
     async def remove_all(
         self, user: UserId, now: float, *, except_device: str | None = None
     ) -> int:
-        """Remove a user's subscriptions, except on `except_device`; return how many were removed."""
+        """Remove a user's subscriptions, except on `except_device`; return how many existed."""
         return await self._remove_matching(
             user,
             now,

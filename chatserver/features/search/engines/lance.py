@@ -1,8 +1,8 @@
 """Distributed engine: LanceDB tables in the S3 bucket, one per index partition.
 
 Any number of API processes read the bucket; the indexer is the only writer. A table has a row per
-document, and one row with the indexer state. Queries find new rows immediately, because LanceDB scans
-the rows that are not yet in the full-text index. `maintain` adds these rows to the index.
+document, and one row with the indexer state. Queries find new rows immediately, because LanceDB
+scans the rows that are not yet in the full-text index. `maintain` adds these rows to the index.
 
 | column                                | index                            |
 |---------------------------------------|----------------------------------|

@@ -1,7 +1,7 @@
 """Queries for the SQLite engine; see `sqlite_fts` for the tables.
 
-Matches are read newest first, in descending order of their rowids. To order by relevance, the
-newest `RANKED_MAX` matches are sorted.
+Matches are read newest first, in descending order of their rowids. For the order by relevance, the
+newest `RANKED_MAX` matches are read and then sorted.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def build_terms(query: Query) -> list[str]:
 
 
 def find_number(connection: sqlite3.Connection, kind: str, name: str) -> int | None:
-    """Return the number that stands for a chat or user; None if the index has none."""
+    """Return the number that stands for a chat or user; None if it is not in the index."""
     row = connection.execute(
         "SELECT id FROM name WHERE kind = ? AND name = ?", (kind, name)
     ).fetchone()

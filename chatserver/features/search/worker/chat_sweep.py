@@ -1,7 +1,8 @@
 """Sweep over chats for a rebuild or a catch-up, in small steps.
 
 A *rebuild* reads all chats; it scans the `directory` table in `parts`. A *catch-up* reads the
-entries after a point in time. If `has_activity`, it reads only the chats active since then.
+entries after a point in time. With `has_activity`, it reads only the chats that Redis lists as
+active since then.
 
 The indexer runs one step between two reads of the backlog, so it keeps indexing new messages. The
 result is correct because a step reads every change before the indexer's backlog position, and later
@@ -54,7 +55,7 @@ class ChatSweep:
         """Run one step and return its changes; None at the end.
 
         Raises:
-            Unavailable: a tier does not respond; create the sweep again.
+            Unavailable: a tier does not respond; create a new sweep.
         """
         changes, count = Changes(), 0
         async for page in self._pages:

@@ -362,9 +362,9 @@ def _list_messages(entries: Sequence[BacklogEntry]) -> list[Message]:
 
 
 async def run_search(container: StorageContainer, owner: str) -> None:
-    """Until cancelled, index all partitions not leased by others, and run searches for gateways.
+    """Index the partitions that no other process leases, and run searches for gateways.
 
-    Does nothing if search is disabled.
+    Runs until cancelled. Does nothing if search is disabled.
 
     Raises:
         Unavailable: all of Redis is unavailable; start the worker again.

@@ -142,7 +142,7 @@ class Favorites:
             try:
                 message = await self._get_message(user, favorite.ref)
             except NotFound:
-                return None  # the user may become a member again
+                return None  # keep the favorite: the user may become a member again
             if message.deleted:
                 await self._rows.remove(user, favorite.ref)
                 return None

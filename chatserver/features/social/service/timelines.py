@@ -60,7 +60,7 @@ class Timelines:
         Guarantees:
             No post appears twice, even on different pages. Deleted posts, and posts of users who
             are no longer followed, are omitted.
-            Cost: usually a Query, one per merged author, and up to six BatchGetItem calls.
+            Cost: usually one Query, another per merged author, and up to six BatchGetItem calls.
         """
         merged = await self._list_merged(user)
         posts: list[Post] = []
@@ -79,7 +79,7 @@ class Timelines:
         return await self._social.build_views(user, posts), before
 
     async def _load(self, user: UserId, entries: list[PostRef]) -> list[Post]:
-        """Return the posts for `entries`, except deleted posts and those of unfollowed authors."""
+        """Return the posts for `entries`, except deleted posts and posts of unfollowed authors."""
         if not entries:
             return []
         posts, followed = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""Audit of the `social` table: edges and favorites are complete, and counts match the items.
+"""Audit of the `social` table: checks that edges, favorites and counts are consistent.
 
 The audit scans the whole table once. A suspected mismatch is read again until two reads agree,
 because likes and follows are counted some seconds later. A repair deletes a one-sided edge or
@@ -37,7 +37,7 @@ class SocialFinding(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Counts of the items that were checked, and of those that changed too often to be checked."""
+    """How many items were checked, and how many changed too often to be checked."""
 
     rows: int
     unstable: int

@@ -2,7 +2,7 @@
 
 Counts of likes, followers and followed users are not written in the transaction that writes the
 edge, because concurrent transactions on one count item would conflict. The changes go into a queue
-(`chatserver.features.social.hot`), and `worker/counters.py` applies many of them at once.
+(`chatserver.features.social.hot`), and `worker/counters.py` applies them in batches.
 
 The attribute `batch` is the newest queue entry included in an item's counts. An update is
 conditional on `batch` being older than all entries that it adds. If a worker crashes after the

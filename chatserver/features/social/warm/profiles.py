@@ -74,7 +74,7 @@ class SocialProfiles:
         return {info.user: info for info in map(social.decode_info, items)}
 
     async def make_info(self, user: str) -> Info:
-        """Create the missing profile of an older user.
+        """Create the profile of a user who does not have one yet.
 
         Guarantees:
             The profile matches the user's item in `directory`, even if it changes concurrently.
