@@ -1,4 +1,4 @@
-"""End-of-tick writes: one per connection and loop tick, and metrics for the events in them."""
+"""End-of-tick writes: one write per connection and loop tick. Also records delivery metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TickWrites:
             counters.traced = []
 
     def flush_soon(self, connection: Connection) -> None:
-        """Flush the connection at the end of this tick. Call this only once per tick."""
+        """Flush the connection at the end of this tick. Call this once per connection and tick."""
         if not self._unflushed:
             connection.loop.call_soon(self._flush)
         self._unflushed.append(connection)

@@ -38,7 +38,10 @@ class Subscriber(Protocol):
 
 
 class Channel:
-    """A large chat with sessions on this gateway. `large`: the version at which it became large."""
+    """A large chat with sessions on this gateway.
+
+    `large`: the chat version at which the chat became large.
+    """
 
     __slots__ = (
         "caught_up",
@@ -65,7 +68,7 @@ class Channel:
 
     @property
     def version(self) -> tuple[Epoch, int]:
-        """The hot tier's epoch and `large`; differs once the chat has become large again."""
+        """The Redis epoch and `large`; changes when the chat becomes large again."""
         return self.epoch, self.large
 
     @property

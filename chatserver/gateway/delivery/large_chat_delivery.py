@@ -1,15 +1,15 @@
 """Large-chat delivery: a gateway reads each chat's log once for all of its sessions.
 
 Sessions that have received every entry are in `Channel.caught_up`; an entry is framed once for all
-of them. All others are in `Channel.positions`. A session that is behind reads the log itself. A
-session that is ahead, because another gateway has delivered more to its device, waits for the
-channel. Entries arrive in any order, from local commits and from other gateways; missing entries
-are read from the log.
+of them. The other sessions are in `Channel.positions`. A session that is behind reads the log
+itself. A session that is ahead, because another gateway has delivered more to its device, waits for
+the channel. Entries arrive in any order, from local commits and from other gateways; missing
+entries are read from the log.
 
-A chat becomes large with one event in every member's inbox, and small again with another. Each
-session switches delivery paths at these events: `begin` runs after the first one, `finish` before
-the second one. In between, the channel delivers the chat's entries, even if the chat is no longer
-large. A channel ends when the log reports another `large` version.
+Every member's inbox gets an event when a chat becomes large, and another event when it becomes
+small again. Each session switches delivery paths at these events: `begin` runs after the first one,
+`finish` before the second one. In between, the channel delivers the chat's entries, even if the
+chat is no longer large. A channel ends when the log reports another `large` version.
 
 Invariants: every session in a channel gets each entry once and in order (promise P4). A session
 leaves the channel before the `member` entry that removes its user, which the inbox delivers, and
@@ -78,8 +78,8 @@ class Channels:
     ) -> LargeChatPositions:
         """Return the large-chat positions of a session that resumes its inbox at `start`.
 
-        `known_seqs`: chat → last seq of the device. Transitions after inbox seq `start` are not
-        included; their inbox events apply them.
+        `known_seqs`: the last seq that the device has, by chat. Transitions after inbox seq `start`
+        are not included; their inbox events apply them.
 
         Guarantees:
             Cost: two Redis calls for a user with large chats, regardless of how many there are.
@@ -107,7 +107,7 @@ class Channels:
                 channel = self._get_or_create_channel(chat, head)
                 positions.places.append(ChannelPlace(channel, place, head.joined))
             else:
-                positions.remembered[chat] = (place, True)  # a later inbox event removes this
+                positions.remembered[chat] = (place, True)  # a later inbox event removes it
         return positions
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
@@ -301,7 +301,7 @@ class Channels:
             if chat not in self._channels:
                 await self._subscriptions.unsubscribe([chat])
             if chat in self._channels:
-                await self._subscriptions.subscribe([chat])  # a session has attached since
+                await self._subscriptions.subscribe([chat])  # a session has attached meanwhile
         except ChatError as exc:
             # The subscription expires.
             log.warning("channel.unsubscribe_failed", chat=chat, error=exc.message)
@@ -309,7 +309,7 @@ class Channels:
     # entries
 
     def push(self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes) -> None:
-        """Deliver an entry to all local sessions if it is the next one; otherwise read the gap.
+        """Deliver an entry to all local sessions, or read missing entries before it from the log.
 
         `body` has the format of an inbox event.
         """
@@ -410,7 +410,7 @@ class Channels:
 
     def _skip_gap(self, channel: Channel, upto: Seq) -> None:
         """Skip a gap: entries up to `upto` were trimmed from the log."""
-        # A session behind the channel finds the gap itself; one at or above `upto` missed nothing.
+        # Sessions behind the channel find the gap; sessions at or above `upto` missed nothing.
         missed = [s for s, place in channel.positions.items() if channel.seq < place < upto]
         missed += channel.caught_up
         channel.seq = upto

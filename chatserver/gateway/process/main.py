@@ -29,7 +29,7 @@ async def run_gateway(settings: Settings, ready_fd: int | None = None) -> None:
 
     Raises:
         ConfigError: a setting prevents the start.
-        Unavailable: Redis is unavailable; the message has its address and how to start it.
+        Unavailable: Redis is unavailable; the message contains its address and how to start it.
     """
     with open_tracing(settings.telemetry, "gateway"):
         await _run_gateway(settings, ready_fd)

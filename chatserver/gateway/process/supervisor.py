@@ -10,7 +10,7 @@
 The supervisor serves no clients. It reserves the port, and starts and stops the processes. A
 process that exits is restarted with exponential backoff. SIGHUP replaces all processes one by one:
 the new process is ready before the old one starts to drain. SIGTERM and SIGINT drain all processes
-at once. If the supervisor is killed, the kernel kills the processes (Linux).
+together. If the supervisor is killed, the kernel kills the processes (Linux).
 
 Process n serves metrics on ``telemetry.metrics_port + n``. During a replacement, that port serves
 the old process's metrics until the old process exits.

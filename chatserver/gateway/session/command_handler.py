@@ -316,9 +316,12 @@ class CommandHandler:
         return response
 
     async def _read_history(self, frame: frames.History) -> msgspec.Struct | None:
-        """Return a history page; raise if the device's epoch is or becomes outdated.
+        """Return a history page, if the device's epoch is current before and after the read.
 
         Otherwise, the device would mix the page with entries that Redis has lost.
+
+        Raises:
+            Unavailable: the epoch is outdated, so a `reset` will be sent.
         """
         epoch = self.session.epoch
         page = await self._context.requests.handle(self.session.user, frame)
@@ -334,7 +337,7 @@ class CommandHandler:
             self._connection.send_text(codec.encode_error(error, request))
 
     def _refuse_payload(self, payload: bytes, number: int | None, error: ChatError) -> None:
-        """Refuse a frame temporarily. If it is a send, later sends to its chat await its retry."""
+        """Refuse a frame temporarily. After a refused send, later sends to the chat must wait."""
         send = codec.find_send(payload)
         if send is not None:
             self._order.refuse(send.chat, send.ref, number, self._retry_at(error))
@@ -396,7 +399,7 @@ class CommandHandler:
         self._refuse(frame.id, error)
 
     def _send_after_lookup(self, frame: frames.Send, number: int) -> None:
-        """Send a message that needs a Redis lookup: one with attachments, or to a companion.
+        """Send a message that needs a Redis lookup: with attachments, or to a companion.
 
         Frames that arrive during the lookup are held.
         """

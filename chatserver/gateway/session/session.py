@@ -43,7 +43,7 @@ SEND, LIVE = Verdict.SEND, Stage.LIVE  # used for every push; faster than enum a
 
 
 class Session:
-    """Session of one device. Created with its connection; ends with it."""
+    """Session of one device, from the start to the end of its connection."""
 
     __slots__ = (
         "_connection",
@@ -127,7 +127,7 @@ class Session:
         """Publish the user's presence; return the inbox state, loading it if necessary.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         container = self._context.container
         (state,) = await container.presence.set_online([self.user])
@@ -137,7 +137,7 @@ class Session:
             except Unavailable as exc:
                 # The hot tier alone can serve the session (promise P9); the load is retried later.
                 log.warning("session.user_not_loaded", user=self.user, error=exc.message)
-            # Either way time has passed, and the inbox may have grown.
+            # Read the state again, because the inbox may have grown during the call.
             (state,) = await container.presence.set_online([self.user])
         return state
 
@@ -177,7 +177,7 @@ class Session:
     # events
 
     def push(self, epoch: Epoch, seq: Seq, parts: tuple[bytes, ...], size: int) -> None:
-        """Send event `seq` if it is the device's next one. `parts` are the pieces of its frame."""
+        """Send event `seq` if it is the next event for the device. `parts` are the pieces of its frame."""
         verdict = self.state.handle_event(epoch, seq)
         if verdict is SEND:
             self._context.counters.pushed += 1
@@ -245,7 +245,7 @@ class Session:
                 continue
             seq = Seq(min(self._unreported.pop(key), reader.head))
             if self.epoch != epoch:
-                continue  # in the new epoch, its seqs may belong to other messages
+                continue  # in the new epoch, this seq may belong to another message
             if reader.stored:
                 self.send_stored(
                     encode_text_frame(codec.encode(frames.Stored(chat, reader.stored)))
@@ -340,7 +340,7 @@ class Session:
     async def _pump(self, *, is_resuming: bool) -> None:
         """Send inbox events until the device has all of them, no faster than the device reads.
 
-        `is_resuming`: the events are older than the session; delivery latency does not count them.
+        `is_resuming`: the events are older than the session; the delivery latency metric excludes them.
         """
         cursor = self.state.cursor
         try:
@@ -436,7 +436,7 @@ class Session:
             state = await self.publish_presence()
             if not state.is_known:
                 raise Unavailable("the user's chats are not loaded yet")
-            # Opened first, so that events that arrive during the read are sent after the snapshot.
+            # Open the large chats first, so that events that arrive during the read are sent after the snapshot.
             positions = await self._context.channels.open_for(self.user, state.head)
             coverage = Coverage.TOO_LONG if state.epoch == self.epoch else Coverage.RESET
             if not self.state.recover():

@@ -104,7 +104,7 @@ class SocialFiles:
     async def get_link(self, file: str | None, *, is_thumb: bool) -> Link:
         """Return a signed URL for a picture; the caller must have checked read access.
 
-        With `is_thumb`, the URL leads to the thumbnail, or to the picture if there is no thumbnail yet.
+        With `is_thumb`, the URL leads to the thumbnail, or to the picture until a thumbnail exists.
 
         Raises:
             NotFound: there is no picture, or it was deleted.

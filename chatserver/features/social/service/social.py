@@ -243,7 +243,7 @@ class Social:
         return PostViewPage(await self.build_views(viewer, page.items), page.next)
 
     async def build_views(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]:
-        """Return posts as seen by a viewer, in the same order. Cost: four calls for up to 100 posts."""
+        """Return posts as seen by a viewer, in order. Cost: four calls for up to 100 posts."""
         if not posts:
             return []
         ids = [post.id for post in posts]

@@ -130,7 +130,7 @@ class SocialLikes:
         return await write_conditionally(self._table.client, "update_item", request)
 
     async def remove_some(self, post_ref: PostRef, limit: int) -> int:
-        """Remove up to `limit` likes of a deleted post, with their links; return the number removed.
+        """Remove up to `limit` likes of a deleted post, with their links; return how many likes.
 
         If fewer than `limit` were removed, none are left.
         """

@@ -2,8 +2,8 @@
 
 The `info` item repeats the name and description from the user's item in `directory`, so that a
 profile costs one Query. A change to that item updates `info` in the same transaction
-(`chatserver.features.accounts.warm.accounts`). Older users have no `info` item until their first
-lookup (`make_info`).
+(`chatserver.features.accounts.warm.accounts`). A user has no `info` item until the first lookup or
+change of the profile creates it (`make_info`).
 """
 
 from __future__ import annotations

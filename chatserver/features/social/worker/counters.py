@@ -132,7 +132,7 @@ async def run_counters(container: StorageContainer, owner: str) -> None:
     """Count the changes of all partitions until cancelled.
 
     Raises:
-        Unavailable: the hot tier is unavailable as a whole; start the worker again.
+        Unavailable: all of Redis is unavailable; start the worker again.
     """
     await run_partitions(
         container.hot,

@@ -2,7 +2,7 @@
 
 ::
 
-    job ─► page of followers ─► timelines ─► signals to those online ─► checkpoint ────┐
+    job ─► page of followers ─► timelines ─► signals to online users ─► checkpoint ────┐
                  ▲                                                                     │
                  └────────────── until there are no more ── then delete the job ◄──────┘
 
@@ -113,7 +113,7 @@ class TimelineWorker:
         except NotFound:
             return  # the post or its author was deleted
         followers_max = self._settings.fanout_followers_max
-        # A fan-out that has begun is never switched to merging: some timelines have the post.
+        # A fan-out that has begun never switches to merging: some timelines already have the post.
         is_merged = job.place is None and await self._is_author_merged_on_read(author)
         if is_merged:
             await self._social.fanouts.put_merged(job.post_ref, self._get_oldest())
