@@ -185,7 +185,7 @@ class EventDeliverer:
 
 
 def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[PendingEvent]]:
-    """Split events into up to `count` concurrent lanes. A chat's events are in one lane, in order."""
+    """Split events into up to `count` concurrent lanes. One lane has a chat's events, in order."""
     lanes: list[list[PendingEvent]] = [[] for _ in range(count)]
     for entry in waiting:
         lanes[zlib.crc32(_get_subject(entry.event)) % count].append(entry)

@@ -177,7 +177,7 @@ class Session:
     # events
 
     def push(self, epoch: Epoch, seq: Seq, parts: tuple[bytes, ...], size: int) -> None:
-        """Send event `seq` if it is the next event for the device. `parts` are the pieces of its frame."""
+        """Send event `seq` if it is the next one for the device. `parts` are parts of its frame."""
         verdict = self.state.handle_event(epoch, seq)
         if verdict is SEND:
             self._context.counters.pushed += 1
@@ -340,7 +340,7 @@ class Session:
     async def _pump(self, *, is_resuming: bool) -> None:
         """Send inbox events until the device has all of them, no faster than the device reads.
 
-        `is_resuming`: the events are older than the session; the delivery latency metric excludes them.
+        `is_resuming`: the events are older than the session and do not count as delivery latency.
         """
         cursor = self.state.cursor
         try:
@@ -436,7 +436,7 @@ class Session:
             state = await self.publish_presence()
             if not state.is_known:
                 raise Unavailable("the user's chats are not loaded yet")
-            # Open the large chats first, so that events that arrive during the read are sent after the snapshot.
+            # Open the large chats first, so that events during the read follow the snapshot.
             positions = await self._context.channels.open_for(self.user, state.head)
             coverage = Coverage.TOO_LONG if state.epoch == self.epoch else Coverage.RESET
             if not self.state.recover():
