@@ -1,8 +1,8 @@
 """Link previews: fetches pages and pictures that users' messages link to.
 
 Users choose the URLs, so each request and each redirect must pass the address check in
-`chatserver.outbound`, where `outbound.allow_private` does not apply. A fetch that fails has the
-same result as a page without a preview, whatever the reason, so users learn nothing about the
+`chatserver.outbound`. The setting `outbound.allow_private` does not apply. A fetch that fails has
+the same result as a page without a preview, whatever the reason, so users learn nothing about the
 server's network. The only exception: if too many fetches are running, the request fails with
 `Overloaded`, and nothing is cached.
 """

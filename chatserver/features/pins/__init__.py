@@ -1,8 +1,8 @@
-"""Pinned messages: a bounded list per chat, which all members see and managers can change.
+"""Pinned messages: a bounded list per chat. In a group, only owners and admins can change it.
 
-Start with `service.py`. `warm.py` has the DynamoDB items. Pinning a message also adds an entry to
-the chat (`chatserver.service.messaging.message_changes`), so members see changes to the list in
-order with the messages.
+Start with `service.py`. `warm.py` has the DynamoDB items. All members see the list. Pinning a
+message also adds an entry to the chat (`chatserver.service.messaging.message_changes`), so members
+see changes to the list in order with the messages.
 """
 
 from chatserver.features.registry import Feature

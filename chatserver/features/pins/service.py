@@ -93,7 +93,7 @@ class Pins:
 
         Raises:
             NotFound: the chat or message does not exist, or the user may not read it.
-            Forbidden: the user is not a manager of the group, or may not write to the chat.
+            Forbidden: the user is not an owner or admin of the group, or may not write to the chat.
             Conflict: the message is deleted, or `ref` has been used for another request.
             TooLarge: the chat has `PINS_MAX` pins.
             Unavailable: the message may or may not be pinned; retry with the same `ref`.
@@ -240,7 +240,7 @@ class Pins:
     async def _delete_pins_of_deleted(
         self, reader: UserId, chat: ChatId, pins: Sequence[Pin]
     ) -> None:
-        """Delete `pins`, except pins of messages that the reader has only hidden."""
+        """Delete `pins`, but skip messages that look deleted because the reader has hidden them."""
         hidden = (await self._views.list_hidden(reader, [chat])).get(chat, HiddenSeqs())
         for pin in pins:
             if pin.seq in hidden:

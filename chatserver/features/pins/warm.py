@@ -48,7 +48,7 @@ class PinRows:
         """Store a pin. With `has_item`, also set the flag in the message's item.
 
         Guarantees:
-            Atomic: either pin, count and flag are all written, or nothing is.
+            Atomic: pin, count and flag are all written, or none of them is.
             At most `PINS_MAX` pins per chat, even with concurrent requests.
 
         Raises:
@@ -84,7 +84,7 @@ class PinRows:
         `request` is the digest to store with the pin count; None keeps the stored digest.
 
         Guarantees:
-            Atomic: either pin, count and flag are all changed, or nothing is.
+            Atomic: pin, count and flag are all changed, or none of them is.
 
         Raises:
             Unavailable: the pin may or may not be deleted.

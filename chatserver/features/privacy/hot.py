@@ -21,7 +21,7 @@ PAGE_MAX: Final = 500
 
 
 class RedisUserData:
-    """Deletes a user's data. All methods are idempotent. Most return how much they deleted.
+    """Deletes a user's data. All methods are idempotent. Most return the number of deleted entries.
 
     `chats` are the chats of the user's companion sessions. All messages in them are deleted, too.
     """
@@ -162,8 +162,8 @@ def contains_user_text(event: bytes, user: UserId, chats: Collection[ChatId] = (
 
 
 def _encode_sender(user: UserId) -> bytes:
-    # This is exactly what the encoder writes. Message text cannot match, because its quotes are
-    # escaped.
+    # These are exactly the bytes that the encoder writes. Quotes in message text do not match,
+    # because they are escaped.
     return b'"sender":"%b"' % user.encode()
 
 

@@ -103,9 +103,9 @@ def _join_grams(tokens: Sequence[Token]) -> tuple[list[str], bool]:
     """Return the tokens to find, and whether the last one is a prefix.
 
     In scripts without spaces, a token consists of a character and the next character. The last
-    character of the query has no next character, but in a message it may have one. If the preceding
-    character is in the same word, the previous token already contains the last character, whose
-    own token is then omitted. Otherwise, its token matches as a prefix.
+    character of the query has no next character, but in a message it may have one. If another
+    character of the script directly precedes it, the previous token already contains the last
+    character, whose own token is then omitted. Otherwise, its token matches as a prefix.
     """
     names: list[str] = []
     is_open = False

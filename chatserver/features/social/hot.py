@@ -40,7 +40,7 @@ class CountEntry(NamedTuple):
     change: int
 
 
-QUEUE_MAX = 100_000  # queued changes per partition; more are refused
+QUEUE_MAX = 100_000  # queued changes per partition; further changes are refused
 
 
 class CountQueue:

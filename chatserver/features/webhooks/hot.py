@@ -95,7 +95,7 @@ class EventQueue:
         return await self._hot.get_time_ms(self._late)
 
     async def requeue_due(self, now_ms: int, limit: int) -> None:
-        """Move delayed events whose retry time has passed back to the pending queue."""
+        """Move delayed events back to the pending queue if their retry time has passed."""
         packed = await self._hot.call(
             "ZRANGEBYSCORE", self._late, "-inf", now_ms, "LIMIT", 0, limit
         )

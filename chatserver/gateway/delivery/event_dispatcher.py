@@ -89,7 +89,7 @@ class EventDispatcher:
                 place = b"%d" % seq
                 length = shared + len(place)
                 header = encode_text_header(length)
-                # Do not join the parts: the body is then copied only once, to the socket's buffer.
+                # Do not join the parts, so that the body is copied only to the socket's buffer.
                 parts = (header, head, place, body)
                 for session in sessions:
                     session.push(device_epoch, seq, parts, length + len(header))

@@ -111,7 +111,7 @@ class Channels:
         return positions
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
-        """Subscribe to chats, loading them if needed; return their heads (None if not loaded)."""
+        """Subscribe to chats, loading them if needed; return a head per chat (None: not loaded)."""
         if not chats:
             return []
         heads: dict[ChatId, LargeHead] = dict(
@@ -174,7 +174,7 @@ class Channels:
             self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
 
     async def find_again(self, session: Subscriber, chat: ChatId) -> ChannelPlace | None:
-        """Return where a session re-attaches to a chat; None if it must not re-attach.
+        """Return the position at which a session re-attaches to a chat; None if it must not.
 
         Raises:
             Unavailable: a tier does not respond.
@@ -303,13 +303,13 @@ class Channels:
             if chat in self._channels:
                 await self._subscriptions.subscribe([chat])  # a session has attached meanwhile
         except ChatError as exc:
-            # The subscription expires.
+            # No retry is needed, because the subscription expires.
             log.warning("channel.unsubscribe_failed", chat=chat, error=exc.message)
 
     # entries
 
     def push(self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes) -> None:
-        """Deliver an entry to all local sessions, or read missing entries before it from the log.
+        """Deliver an entry to all local sessions. If entries before it are missing, read the log.
 
         `body` has the format of an inbox event.
         """

@@ -226,7 +226,7 @@ class GatewayServer:
             self._refresher.remove_presence_soon(session.user)
 
     def _close_blocked(self, reason: str) -> None:
-        """Close all connections of a blocked tenant. An empty `reason` means that it is unblocked."""
+        """Close all connections of a blocked tenant. An empty `reason`: the tenant is unblocked."""
         if not reason:
             return
         for session in list(self.registry):

@@ -317,8 +317,8 @@ class Session:
         while self._is_current(cursor):
             try:
                 position = await self._context.channels.find_again(self, chat)
-                # Read after the position: a user who is still a member can be removed only by an
-                # entry above that position.
+                # Read the summary after the position: a user who is still a member can be removed
+                # only by an entry above that position.
                 return position, await self._context.container.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:

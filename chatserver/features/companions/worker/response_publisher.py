@@ -77,7 +77,7 @@ class ResponsePublisher:
             (self._gateways,) = await self._inboxes.list_gateways([self._session.user])
 
     def append(self, text: str) -> None:
-        """Add text, which is published at once or with the next batch."""
+        """Add text, to be published immediately or with the next batch."""
         self._streamed.append(text)
         self._buffer.append(text)
         if self._timer is not None:

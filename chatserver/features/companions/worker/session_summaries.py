@@ -4,7 +4,7 @@ A summary records the range of messages that it covers. If one of these messages
 deleted for everyone or for one user, the summary is dropped before the next response and rebuilt
 from the current messages. So deleted content is never sent to a model again.
 
-A summary is created after a response, so it does not delay this response. If that fails, it is
+A summary is created after a response, so it does not delay this response. A failed attempt is
 retried after the next response; until then, the oldest messages are missing from the context.
 """
 

@@ -338,7 +338,7 @@ class JobRows:
     # Expired exports
 
     async def list_expiring_before(self, before: int) -> list[tuple[str, int]]:
-        """Return id and `expires_at` of the exports that expire before `before` (s since 1970)."""
+        """Return job id and `expires_at` of exports that expire before `before` (s since 1970)."""
         expiring = []
         for row in await self._list(_KEPT, f"{before:012d}"):
             due, _, id_ = row[DirectoryField.SK]["S"].partition("#")

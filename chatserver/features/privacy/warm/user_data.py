@@ -1,6 +1,6 @@
 """One user's data in DynamoDB, for exports and erasures.
 
-A user's items are in the partition `u#<user>`. It also contains pointers to items in other
+A user's items are in the partition `u#<user>`, which also contains pointers to items in other
 partitions, for example `file#<id>` or `reported#<chat>#<seq>`. The user's messages are found
 through the `sender` index. This index is eventually consistent, so a single query may miss recent
 messages.

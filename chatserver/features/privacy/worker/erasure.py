@@ -264,7 +264,7 @@ class Erasure:
         ]
 
     async def _list_chats(self) -> set[ChatId]:
-        """Return the chats that have or had messages from or to the user."""
+        """Return all chats that may contain messages from or to the user."""
         chats = set(await self._privacy.user_messages.list_chats(self._user))
         async for page in self._privacy.rows.iter_entries(self._user):
             chats |= {ChatId(entry.chat) for entry in page}

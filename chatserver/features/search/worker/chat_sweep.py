@@ -6,7 +6,7 @@ active since then.
 
 The indexer runs one step between two reads of the backlog, so it keeps indexing new messages. The
 result is correct because a step reads every change before the indexer's backlog position, and later
-changes are applied afterwards. This requires that all entries before the position are persisted.
+changes are applied afterward. This requires that all entries before the position are persisted.
 """
 
 from __future__ import annotations

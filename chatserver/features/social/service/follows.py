@@ -50,7 +50,7 @@ class Follows:
         """Follow a user, and add their newest posts to the follower's timeline.
 
         Guarantees:
-            Idempotent. Either both edges are written, or neither. The counts are updated within
+            Idempotent and atomic: both edges are written, or none. The counts are updated within
             `FLUSH_S`. If the count changes cannot be queued, the follow is rolled back. After a
             crash between writing the edges and queueing the changes, the counts are off by one
             until the next audit.
@@ -81,7 +81,7 @@ class Follows:
         await self._backfill.run(user, other)
 
     async def unfollow(self, user: UserId, other: UserId) -> bool:
-        """Unfollow a user; return False if there was no edge. Guarantees as for `follow`.
+        """Unfollow a user; return False if there was no edge. For guarantees, see `follow`.
 
         The other user's posts disappear from the user's timeline.
 

@@ -145,7 +145,7 @@ class Social:
     async def list_followers(
         self, viewer: UserId, user: UserId, start: Start | None, limit: int
     ) -> FollowPage:
-        """Return a page of a user's followers, sorted by id. Raises as `get_profile`."""
+        """Return a page of a user's followers, sorted by id. Errors: see `get_profile`."""
         await self._check_access(viewer, user)
         page = await self._rows.graph.list_followers(user, start, limit)
         return await self._build_follow_page(page.items, page.next)
@@ -153,7 +153,7 @@ class Social:
     async def list_following(
         self, viewer: UserId, user: UserId, start: Start | None, limit: int
     ) -> FollowPage:
-        """Return a page of the users whom a user follows, sorted by id. Raises as `get_profile`."""
+        """Return a page of users whom a user follows, sorted by id. Errors: see `get_profile`."""
         await self._check_access(viewer, user)
         page = await self._rows.graph.list_following(user, start, limit)
         return await self._build_follow_page(page.items, page.next)
@@ -212,7 +212,7 @@ class Social:
         return (await self.build_views(author, [after]))[0]
 
     async def delete_post(self, author: UserId, id_: PostId) -> None:
-        """Delete a post. It is invisible when this returns; its likes are removed asynchronously.
+        """Delete a post. On return, the post is invisible. Its likes are removed asynchronously.
 
         Raises:
             NotFound: the author has no such post.
@@ -237,13 +237,13 @@ class Social:
     async def list_posts(
         self, viewer: UserId, author: UserId, start: Start | None, limit: int
     ) -> PostViewPage:
-        """Return a page of a user's posts, newest first. Raises as `get_profile`."""
+        """Return a page of a user's posts, newest first. Errors: see `get_profile`."""
         await self._check_access(viewer, author)
         page = await self._rows.posts.list_posts(author, start, limit)
         return PostViewPage(await self.build_views(viewer, page.items), page.next)
 
     async def build_views(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]:
-        """Return posts as seen by a viewer, in order. Cost: four calls for up to 100 posts."""
+        """Return posts as seen by a viewer, in the same order. Cost: four calls per 100 posts."""
         if not posts:
             return []
         ids = [post.id for post in posts]
@@ -282,14 +282,14 @@ class Social:
             await self._pictures.remove_use(before, AVATAR)
 
     async def get_avatar_link(self, viewer: UserId, user: UserId, *, is_thumb: bool) -> Link:
-        """Return a URL for a user's avatar. Raises as `get_profile`; NotFound if there is none."""
+        """Return a URL for a user's avatar. Errors: see `get_profile`; NotFound if not set."""
         profile = await self.get_profile(viewer, user)
         return await self._pictures.get_link(profile.info.avatar, is_thumb=is_thumb)
 
     async def get_image_link(
         self, viewer: UserId, author: UserId, id_: PostId, *, is_thumb: bool
     ) -> Link:
-        """Return a URL for a post's picture. Raises as `get_post`; NotFound if there is none."""
+        """Return a URL for a post's picture. Errors: see `get_post`; NotFound if there is none."""
         await self._check_not_blocked(viewer, author)
         post = await self._rows.posts.get_post(author, id_)
         return await self._pictures.get_link(post.image, is_thumb=is_thumb)
@@ -324,7 +324,7 @@ class Social:
             raise
 
     async def unlike(self, user: UserId, post_ref: PostRef) -> None:
-        """Remove a like, even from a deleted post. Guarantees as for `like`.
+        """Remove a like, even from a deleted post. For guarantees, see `like`.
 
         Raises:
             Overloaded: the queue of uncounted changes is full.
@@ -342,7 +342,7 @@ class Social:
     async def list_likes(
         self, viewer: UserId, post_ref: PostRef, start: Start | None, limit: int
     ) -> FollowPage:
-        """Return a page of the users who like a post, sorted by id. Raises as `get_post`."""
+        """Return a page of the users who like a post, sorted by id. Errors: see `get_post`."""
         await self._check_not_blocked(viewer, UserId(post_ref.author))
         await self._rows.posts.get_post(post_ref.author, post_ref.post)
         page = await self._rows.likes.list_likes(post_ref.post, start, limit)

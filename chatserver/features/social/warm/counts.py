@@ -4,9 +4,9 @@ Counts of likes, followers and followed users are not written in the transaction
 edge, because concurrent transactions on one count item would conflict. The changes go into a queue
 (`chatserver.features.social.hot`), and `worker/counters.py` applies them in batches.
 
-The attribute `batch` is the newest queue entry included in an item's counts. An update is
-conditional on `batch` being older than all entries that it adds. If a worker crashes after the
-write and another worker repeats it, the entries still count only once.
+The attribute `batch` is the newest queue entry included in an item's counts. An update succeeds
+only if `batch` is older than all entries that the update adds. If a worker crashes after the write
+and another worker repeats the write, the entries still count only once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CountResult(NamedTuple):
 async def add_changes(
     table: SocialTable, key: Item, changes: Mapping[str, int], first: str, last: str
 ) -> CountResult:
-    """Add queue entries `first` to `last` to an item's counts; `changes` has their sums.
+    """Add the queue entries from `first` to `last` to an item's counts. `changes`: their sums.
 
     Guarantees:
         Idempotent: entries that are already counted are not added.
@@ -72,7 +72,7 @@ class SocialCounts:
     async def add_follows(
         self, user: str, *, followers: int, following: int, first: str, last: str
     ) -> CountResult:
-        """Add the sums of the queue entries `first` to `last` to a user's counts.
+        """Add to a user's counts the sums of the queue entries from `first` to `last`.
 
         Guarantees:
             Idempotent, like `add_changes`.

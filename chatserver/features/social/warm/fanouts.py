@@ -123,8 +123,8 @@ class Fanouts:
     async def put_merged(self, post_ref: PostRef, oldest: PostId) -> None:
         """Record a post for merging at read time. Idempotent.
 
-        `oldest` is the oldest post id in timelines. If the author's last merged post is older than
-        that, the author's merged posts begin again with `post_ref`.
+        `oldest` is the oldest post id in timelines. If the author's last merged post is older, the
+        author's merged posts begin again with `post_ref`.
         """
         key = row_key(MERGED, f"{MERGED}#{post_ref.author}")
         values = {":post": {"S": post_ref.post}}

@@ -64,7 +64,7 @@ class SocialFavorites:
 
         Guarantees:
             Atomic; a retry changes nothing.
-            Cost: a transaction of two items that no other user writes, and a count.
+            Cost: a transaction of two items that no other user writes, and a count query.
 
         Raises:
             TooLarge: the user has the maximum number of favorites.
@@ -110,7 +110,7 @@ class SocialFavorites:
     ) -> Page[T]:
         """Return a page of favorites of one kind, converted by `load`, most recently saved first.
 
-        Favorites for which `load` returns None are omitted. Guarantees as for `read_page`.
+        Favorites for which `load` returns None are omitted. For guarantees, see `read_page`.
         """
         span = Span(SOCIAL, social.favorites_key(user), prefix=_build_prefix(kind))
         query = {**span.query(self._table.settings), "ScanIndexForward": False}

@@ -94,9 +94,9 @@ class SocialLikes:
     # Counting
 
     async def add_likes(self, post: PostId, change: int, first: str, last: str) -> CountResult:
-        """Add the sum of the queue entries `first` to `last` to a post's like count.
+        """Add to a post's like count the sum of the queue entries from `first` to `last`.
 
-        Guarantees as for `add_changes`.
+        For guarantees, see `add_changes`.
         """
         changes = {Field.N: change}
         return await add_changes(self._table, _count_key(post), changes, first, last)
@@ -130,9 +130,9 @@ class SocialLikes:
         return await write_conditionally(self._table.client, "update_item", request)
 
     async def remove_some(self, post_ref: PostRef, limit: int) -> int:
-        """Remove up to `limit` likes of a deleted post, with their links; return how many likes.
+        """Remove up to `limit` likes of a deleted post, with their links.
 
-        If fewer than `limit` were removed, none are left.
+        Return the number of removed likes. If it is less than `limit`, none are left.
         """
         span = Span(SOCIAL, social.likelist_key(post_ref.post))
         request = {**span.query(self._table.settings), "ConsistentRead": True, "Limit": limit}
@@ -150,7 +150,7 @@ class SocialLikes:
 
 
 def parse_link(name: str) -> PostRef:
-    """Return the post that a link refers to; `name` is its sort key without `LIKED_PREFIX`."""
+    """Return the post that a link refers to. `name`: the link's sort key without `LIKED_PREFIX`."""
     post, _, author = name.partition("#")
     return PostRef(PostId(post), author)
 

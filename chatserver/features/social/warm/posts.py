@@ -1,8 +1,8 @@
 """Posts in the `social` table; see `chatserver.features.social.warm.social_items`.
 
-A post is created in one transaction with its author's count, its own like count, and its fan-out
-job (`chatserver.features.social.warm.fanouts`), so every post reaches the timelines. A post is
-deleted in one transaction with a job that removes its likes.
+One transaction creates a post with its like count and its fan-out job
+(`chatserver.features.social.warm.fanouts`) and updates the author's post count, so every post
+reaches the timelines. One transaction deletes a post and creates a job that removes its likes.
 """
 
 from __future__ import annotations
