@@ -354,7 +354,7 @@ def _build_timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler
     ) -> Page[PostInfo]:
         """Read the caller's timeline: posts of followed users and own posts, newest first."""
         if user != actor:
-            raise NotFound("timeline: you can only read your own")
+            raise NotFound("timeline: you can read only your own timeline")
         place = f"timeline of {actor}"
         start = container.cursors.open(place, cursor, list[str])
         before = None if start is None else PostRef(PostId(start[0]), start[1])

@@ -30,7 +30,7 @@ class Subscriber(Protocol):
         """Wait until the send queue has room."""
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Recover a chat whose log was trimmed before the session had received all entries.
+        """Recover a chat whose missing entries cannot be sent from its log.
 
         The device then pages through history, and the session re-attaches through
         `Channels.find_again`.

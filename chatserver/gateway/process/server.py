@@ -5,8 +5,9 @@
   and compares inbox heads to detect lost events. Records from other processes arrive in the
   gateway's stream.
 - Stop (SIGTERM, SIGINT): refuse new connections, complete accepted requests, and send every session
-  a `bye` with its own reconnect delay. The process exits within `drain_s`. SIGUSR1 does the same,
-  but releases the port to the sibling processes first (`chatserver.gateway.process.supervisor`).
+  a `bye` with its own reconnect delay. The process exits within about `drain_s`. SIGUSR1 does the
+  same, but first releases the port to the sibling processes
+  (`chatserver.gateway.process.supervisor`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Request dispatch: each request frame gets one response frame or an error.
+"""Request dispatch: each frame with a request id gets one response or an error.
 
 All sessions of a gateway share one `Requests` instance. `send` is not handled here:
 `chatserver.gateway.session.command_handler` submits it, and the commit sends the response.

@@ -55,7 +55,7 @@ class SendOrder:
             return
         self._add(refused, ref, number)
         wait_ms = max(100, int((refused.retry_at - now) * 1000))
-        reason = f"an earlier send was refused; retry {first} first, then this one"
+        reason = f"an earlier send was refused; retry {first} first, then this send"
         raise RateLimited(reason, retry_after_ms=wait_ms)
 
     def refuse(self, chat: str, ref: str, number: int | None, retry_at: float) -> None:

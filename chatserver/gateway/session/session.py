@@ -275,7 +275,7 @@ class Session:
         await self._connection.wait_for_room()
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Send the chat's summary after log entries were trimmed; the device then reads history."""
+        """Send a chat's summary in place of missing log entries; the device then reads history."""
         if self.state.stage is LIVE and not self._is_current(self.state.cursor):
             self._recover()  # the snapshot has the summary of every chat
         elif chat not in self._summaries:

@@ -405,7 +405,7 @@ class Responder:
                 return
             except (Unavailable, TimeoutError) as exc:
                 if not attempts_left:
-                    raise Unavailable(f"response: not committed: {exc}") from exc
+                    raise Unavailable(f"the response was not committed: {exc}") from exc
                 await asyncio.sleep(add_jitter(wait_s))
                 wait_s = min(2 * wait_s, 2.0)
             else:

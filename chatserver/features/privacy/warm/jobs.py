@@ -122,7 +122,7 @@ class JobRows:
         if pointer is not None:
             last = await self.find(get_text(pointer, Field.JOB))
             if last is not None and not last.is_finished:
-                raise Conflict("export: one is already running")
+                raise Conflict("export: another export is already running")
             if get_number(pointer, Field.DAY) == day:
                 count = get_number(pointer, Field.EXPORTS)
         if count >= per_day_max:

@@ -54,7 +54,7 @@ class PersonalRows:
     # The `directory` table
 
     async def list_names(self, user: str, prefix: str) -> list[str]:
-        """Return the sort keys that start with `prefix`, without the prefix. Strongly consistent."""
+        """Return sort keys that start with `prefix`, without the prefix. Strongly consistent."""
         rows = await self._list_rows(user, prefix)
         return [row[DirectoryField.SK]["S"].removeprefix(prefix) for row in rows]
 

@@ -60,7 +60,7 @@ class Timelines:
         Guarantees:
             No post appears twice, even on different pages. Deleted posts, and posts of users who
             are no longer followed, are omitted.
-            Cost: usually one Query, another per merged author, and up to six BatchGetItem calls.
+            Cost: usually one Query, another per merged author, and up to seven BatchGetItem calls.
         """
         merged = await self._list_merged(user)
         posts: list[Post] = []
