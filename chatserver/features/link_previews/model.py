@@ -22,7 +22,7 @@ CACHE_S: Final = 86_400
 FAILURE_CACHE_S: Final = 600
 CACHE_BYTES: Final = 4096  # memory charged per preview; a typical one is smaller
 
-# Networks, comma-separated, that previews may access in addition to public addresses. Users choose
+# Comma-separated networks that previews may access in addition to public addresses. Users choose
 # the URLs, so `outbound.allow_private` does not apply. Tests replace this constant.
 PRIVATE_NETWORKS = ""
 

@@ -23,7 +23,7 @@ from chatserver.features.link_previews.model import (
 
 TAGS_MAX: Final = 300
 
-# Possessive quantifiers prevent backtracking, and bounded ones limit the length of each attempt.
+# Possessive quantifiers prevent backtracking, and bounded quantifiers limit each attempt.
 _TAG = re.compile(
     r"""<meta\b(?:[^"'<>]{1,2048}+|"[^"]{0,4096}+"|'[^']{0,4096}+'){0,32}+>"""
     r"|<title\b[^<>]{0,256}+>([^<]{0,1024}+)",

@@ -181,7 +181,7 @@ class Requests:
     async def _read_history(self, user: UserId, frame: frames.History) -> Response:
         page = await self._container.history.get_page(user, frame)
         messages = [msgspec.Raw(message) for message in page.messages]
-        # A client that opens a chat reads the newest page first; later, it already has the marks.
+        # A client reads the newest page first. For other pages, it already has the read marks.
         is_newest = frame.before is None and frame.after is None
         marks = (
             await self._container.chats.list_marks(user, ChatId(frame.chat)) if is_newest else []

@@ -235,7 +235,7 @@ class Responder:
         )
         messages = [codec.decode_message(json) for json in page.messages]
         if messages and messages[0].seq > self._started.seq:
-            # Many messages have followed the message to answer, so it is on an older page.
+            # Many messages have followed the answered message, which is therefore on an older page.
             request = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
             page = await self._context.history.get_page(session.user, request)
             messages = [codec.decode_message(json) for json in page.messages]

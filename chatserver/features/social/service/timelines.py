@@ -120,8 +120,8 @@ class Timelines:
     async def _list_posts(
         self, author: str, before: PostRef | None, first: PostId, size: int
     ) -> tuple[list[PostRef], bool]:
-        # Entries with the same post id sort by author, so an entry with the id of `before` may
-        # belong on either side of it.
+        # Entries with the same post id sort by author, so an entry with the id of `before` can
+        # come before or after it.
         upto = None if before is None else before.post
         ids = await self._posts.list_before(author, upto, first, size)
         return [PostRef(id_, author) for id_ in ids], len(ids) == size

@@ -142,7 +142,7 @@ class SocialAudit:
             )
             if forward_item is None or reverse_item is not None:
                 return None
-            if attempt == 1:  # a mismatch that is read twice is real: one transaction writes both
+            if attempt == 1:  # a mismatch read twice is real: one transaction writes both items
                 break
         if self._is_repairing:
             key = social.row_key(*forward)

@@ -88,7 +88,7 @@ class SocialLikes:
         counts = {
             PostId(item[Field.PK]["S"].split("#")[1]): _decode_count(item).n for item in items
         }
-        # While a like and its removal are queued, the removal may be counted first.
+        # The removal of a queued like may be counted first, so a count may briefly be negative.
         return {post: max(0, counts.get(post, 0)) for post in posts}
 
     # Counting

@@ -43,7 +43,7 @@ class SocialProfiles:
         by_sort: dict[str, Item] = {row[Field.SK]["S"]: row for row in rows}
         info = by_sort.get(social.INFO)
         counts = social.decode_counts(by_sort.get(social.COUNT, {}))
-        # While a follow and its removal are queued, the removal may be counted first.
+        # The removal of a queued follow may be counted first, so counts may briefly be negative.
         counts = Counts(max(0, counts.followers), max(0, counts.following), counts.posts)
         return None if info is None else social.decode_info(info), counts
 
