@@ -30,7 +30,7 @@ async def map_concurrently(
     """Run `work` for each item in tasks called `name`; return the results in the order of `items`.
 
     Guarantees:
-        At most `in_flight_max` calls to `work` run at once.
+        At most `in_flight_max` calls to `work` run at the same time.
         If one call fails, the others are cancelled.
 
     Raises:

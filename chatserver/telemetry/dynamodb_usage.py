@@ -87,7 +87,7 @@ class UsageAccumulator:
         self._units[key] = self._units.get(key, 0.0) + units
 
     def record_chat_units(self, kind: Kind, shares: Mapping[str, float], units: float) -> None:
-        """Divide units among chats in proportion to `shares`; key "" is for items of no chat."""
+        """Divide units among chats in proportion to `shares`; key "" means items of no chat."""
         whole = sum(shares.values())
         for chat, share in shares.items():
             if chat:

@@ -5,7 +5,7 @@ The event name is constant; variable data goes into fields.
 
 Guarantees, for lines from this project and from libraries:
 - No message text, token or password is logged: fields with such names are replaced, and so is any
-  text that looks like a token. Libraries only log warnings and errors.
+  text that looks like a token. Libraries log only warnings and errors.
 - No line can be forged: control characters, and characters that change the text direction, are
   escaped in both formats.
 - Writing never raises: a line that cannot be written is counted and dropped.

@@ -157,7 +157,7 @@ ANALYTICS_FILES = Counter(
 )
 ANALYTICS_POSTPONED = Counter(
     "chatserver_analytics_postponed",
-    "Exports postponed to the next pass: the data changed during the export, or it failed",
+    "Exports postponed to the next pass: the data changed during the export, or the export failed",
 )
 ANALYTICS_PASS = Gauge(
     "chatserver_analytics_pass_time_seconds", "Unix time of the last complete analytics pass"

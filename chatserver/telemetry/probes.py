@@ -19,7 +19,7 @@ from prometheus_client import make_wsgi_app
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import READY
 
-# With no heartbeat for this long, the loop is stuck. `watch_loop_lag` records two per second.
+# Without a heartbeat for this long, the loop is stuck. `watch_loop_lag` records two per second.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
 STOP_POLL_S: Final = 3600.0  # checks for a stop are rare, because the server is never stopped

@@ -1,4 +1,4 @@
-"""Process statistics published every two seconds for the admin page. No I/O.
+"""Process statistics published every two seconds for the admin page. This module does no I/O.
 
 A snapshot contains the current gauges, and how much counters and histograms have increased since
 the previous snapshot. Snapshots from several processes can therefore be summed.
@@ -28,8 +28,8 @@ QUEUES_MAX: Final = 10  # longest queues per snapshot
 PARTITIONS_MAX: Final = 10  # longest backlogs per snapshot
 
 Kind = Literal["gateway", "worker", "api"]
-# Upper bound → number of values in the bucket (not cumulative). Empty buckets are included only
-# directly below a non-empty one, to mark where it begins.
+# Upper bound → number of values in the bucket (not cumulative). An empty bucket is included only
+# directly below a non-empty one, because its bound is the lower bound of that bucket.
 Buckets = Mapping[float, int]
 
 
@@ -103,7 +103,7 @@ class BusyChats:
 
 
 def add_buckets(target: dict[float, int], increments: Buckets) -> None:
-    """Add a histogram's counts to those of another; the bounds may differ."""
+    """Add `increments` to the counts in `target`. The two histograms may have different bounds."""
     for bound, count in increments.items():
         target[bound] = target.get(bound, 0) + count
 

@@ -1,6 +1,6 @@
 """Trace ids derived from message ids, so that nothing is stored with the message.
 
-The trace id, the root span id and the sampling decision are computed from the message's mid. All
+The trace id, the root span id and the sampling decision are computed from the message id (mid). All
 processes and `chatserver trace` therefore compute the same values. See decision 0039.
 """
 

@@ -6,7 +6,8 @@
       │ chat not loaded: load it, queue drafts        └─► push to devices, or fan out first
 
 After a commit, the message is in every inbox (`on_committed`), or only in the chat's log
-(`on_undelivered`). In that case, this process delivers it; if it dies, worker `repair` does.
+(`on_undelivered`). In the second case, this process delivers it to the inboxes; if the process
+dies, worker `repair` does.
 
 `send` awaits the outcome. `submit` reports the outcome by callback, without a task per message.
 """
@@ -119,7 +120,7 @@ class SendInterceptor(Protocol):
 
 
 class Messaging:
-    """Send use case. One instance per process."""
+    """The use case of sending messages. One instance per process."""
 
     def __init__(
         self,
@@ -235,7 +236,8 @@ class Messaging:
             sender,
             ref,
             mid,
-            # Digest of the sender's input: a retry has the same one, even if a webhook changed it.
+            # The digest of the sender's input is the same for a retry, even if a webhook changed
+            # the body.
             compute_digest(
                 frame.kind,
                 body if original_body is None else original_body,
@@ -266,7 +268,7 @@ class Messaging:
             self._tracer.begin(mid, began_ns)
 
     def _commit(self, draft: PendingDraft, audience: Audience) -> None:
-        """Set the draft's expiry (the earlier of the sender's and the chat's), and queue the draft.
+        """Queue a draft. Its expiry is the sender's or the chat's, whichever is earlier.
 
         Raises:
             Overloaded: too many drafts are waiting.
@@ -287,13 +289,13 @@ class Messaging:
         self._commits.submit(draft, audience)
 
     def _compute_expiry(self, frame: frames.Send) -> int | None:
-        """Return the Unix second (rounded up) at which the message expires; None for never."""
+        """Return when the message expires (Unix seconds, rounded up); None means never."""
         if frame.expires_s is None:
             return None
         return math.ceil(self._clock.time() + frame.expires_s)
 
     async def drain(self) -> None:
-        """Wait until all accepted messages are delivered."""
+        """Wait until all running chat loads and fan-outs have finished."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -304,7 +306,7 @@ class Messaging:
             raise Overloaded("too many messages are waiting for chats to load; slow down")
         self._waiting_count += 1
         waiting = self._waiting.setdefault(draft.chat, [])
-        # Drafts are sorted by number, because the commit may return a draft after later ones.
+        # Sort by number: the commit may return a draft when later drafts are already waiting.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
             # Messages from the host application are charged to no user.
@@ -364,7 +366,7 @@ class Messaging:
         body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
         self._devices.push(audience.inline_users, epoch, places, body)
         if places.remote_gateways is not None:
-            # This is sent after this tick's records, on the same connection.
+            # Redis receives this after the tick's records, because both use the same connection.
             self._undelivered.finish_soon(draft.chat, seq)
 
     def on_published(
@@ -446,7 +448,8 @@ class Messaging:
                 upto = pending[-1]
                 pending.clear()
                 traced = self._traced_fan_outs.pop(chat, ())
-                # Read after these commits: its `done` includes the deliveries of later commits.
+                # The audience must be read after these commits. Its `done` also includes the
+                # deliveries of later commits.
                 audience = await self._audiences.get_fresh(chat)
                 failpoint("send.before_deliver")
                 # If Redis has lost the entries in a restart, there is nothing to deliver.

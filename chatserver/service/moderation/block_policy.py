@@ -19,7 +19,7 @@ class BlockPolicy:
         """Check that there is no block between `user` and any of `others`.
 
         Raises:
-            Forbidden: there is a block. The message names the other user, but not who blocked whom.
+            Forbidden: there is a block. The error names the other user, but not who blocked whom.
         """
         blocked = await self._rows.find_blocked(user, list(others))
         if blocked:

@@ -103,7 +103,7 @@ class Moderation:
     async def unblock(self, user: UserId, other: UserId) -> None:
         """Remove the user's own block; a block by the other user remains. Idempotent."""
         if user == other:
-            raise BadRequest("user: you cannot block yourself")
+            raise BadRequest("user: you cannot unblock yourself")
         await self._rows.delete_block(user, other)
         if not await self._rows.find_blocked(user, [other]):
             await self._blocks.remove(user, other)

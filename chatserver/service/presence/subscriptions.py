@@ -45,7 +45,7 @@ class Subscriber(Protocol):
 
 
 class _Subject:
-    """A user with subscribers on this gateway: their shared chats, and the user's presence."""
+    """A user with subscribers: the chat shared with each subscriber, and the user's presence."""
 
     __slots__ = ("latest", "sent", "sent_at", "subscribers", "timer")
 
@@ -168,7 +168,7 @@ class PresenceSubscriptions:
         self.unsubscribe(subscriber, list(self._users_by_subscriber.get(subscriber, ())))
 
     def _remove(self, subscriber: Subscriber, user: UserId) -> bool:
-        """Remove a subscription; return True if the user has no other one on this gateway."""
+        """Remove a subscription; return True if it was the last one to `user` on this gateway."""
         subject = self._subjects[user]
         del subject.subscribers[subscriber]
         if subject.subscribers:
@@ -187,7 +187,7 @@ class PresenceSubscriptions:
     # visibility
 
     async def _find_shared(self, user: UserId, others: set[UserId]) -> dict[UserId, ChatId]:
-        """Return, for each of `others`, a chat shared with `user`; omit those who share none."""
+        """Map each of `others` to a chat shared with `user`; omit users who share no chat."""
         if others and self._blocks is not None:
             others = others - await self._blocks.list_blocked(user)
         if not others:
@@ -212,7 +212,7 @@ class PresenceSubscriptions:
         return shared
 
     async def _find_members(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId]:
-        """Return which of `users` are members of the chat; load it into Redis if needed."""
+        """Return which of `users` are members of the chat; load the chat into Redis if needed."""
         members = await self._states.find_members(chat, users)
         if members is None:
             try:
