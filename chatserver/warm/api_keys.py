@@ -86,7 +86,7 @@ class KeyRows:
             raise Conflict("API key: already exists") from None
 
     async def find(self, key: str) -> KeyRow | None:
-        """Return the API key with id `key`, even if revoked. Strongly consistent."""
+        """Return the API key with id `key`, even if revoked, or None. Strongly consistent."""
         item = await find_item(self._client, self._table, records.row_key(PARTITION, PREFIX + key))
         return None if item is None else KeyRow.decode(item)
 

@@ -366,7 +366,7 @@ class Messaging:
         body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
         self._devices.push(audience.inline_users, epoch, places, body)
         if places.remote_gateways is not None:
-            # Redis receives this after the tick's records, because both use the same connection.
+            # Redis receives the removal after the tick's records: both use the same connection.
             self._undelivered.finish_soon(draft.chat, seq)
 
     def on_published(

@@ -1,9 +1,9 @@
-"""Archivable entries in the `messages` table: reads by time, and deleting and restoring items.
+"""Archivable entries in the `messages` table: reads by time, deletion, and restoring of items.
 
 Owns the attribute `restored` (N): the Unix time in seconds until which a restored item stays in the
 table. `chatserver.warm.messages.store` defines the other attributes. A chat's entries are archived
-in seq order, oldest first. An archived item is deleted only if it has not changed since it was read
-and is not restored. TTL deletes an item at its `ttl` (`chatserver.warm.messages.ttl`).
+in seq order, oldest first. An archived item is deleted only if it is not restored, and has not
+changed since it was read. TTL deletes an item at its `ttl` (`chatserver.warm.messages.ttl`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from chatserver.warm.messages.ttl import find_ttl
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
-RUN_BYTES_MAX = 16_777_216  # bytes of message bodies loaded from S3 at once
+RUN_BYTES_MAX = 16_777_216  # bytes of message bodies in S3 that one run may load
 
 
 class ArchivableRun(NamedTuple):
@@ -129,7 +129,10 @@ class ArchivableMessages:
     async def list_markers(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
     ) -> list[CheckedItem]:
-        """Return the markers in ``[from_ts, to_ts]`` as tombstones; see `list_checked`."""
+        """Return the markers of expired and lost messages in ``[from_ts, to_ts]``, as tombstones.
+
+        See `list_checked`.
+        """
         items = await self._read(expired_markers.get_partition(chat), from_ts, to_ts, limit)
         return [_check(item, expired_markers.decode_marker) for item in items]
 
@@ -139,8 +142,9 @@ class ArchivableMessages:
         """Return consecutive entries from seq ``after_seq + 1`` on, up to `to_ts`.
 
         `after_ts` is the ts of entry `after_seq`. An item that TTL has deleted is returned as a
-        tombstone, if it has a marker; otherwise the result ends before it. Expired entries are
-        returned as stored. The result also ends after about `RUN_BYTES_MAX` bytes of bodies in S3.
+        tombstone if it has a marker; otherwise, the result ends before it. Expired entries that TTL
+        has not deleted are returned unchanged. The result also ends after about `RUN_BYTES_MAX`
+        bytes of bodies in S3.
         """
         items = await self._read(chat, after_ts + 1, to_ts, limit)
         fitting = _limit_bytes(items)

@@ -17,8 +17,8 @@ been replaced. A *late* record marks a chat whose archived entries have changed.
 The orphan is written before the S3 object. One transaction then commits the segment: it deletes the
 orphan, puts the segment, updates the top, and adds an orphan marked `dead` for the replaced object.
 Therefore, every object in the bucket has a record, even after a crash. Cleanup deletes only the
-objects of dead orphans, and a dead orphan cannot be committed, so cleanup never deletes an object
-that another process is about to commit. Tags are never reused.
+objects of dead orphans. A dead orphan cannot be committed, so cleanup never deletes an object that
+another process is about to commit. Tags are never reused.
 
 Invariant: a chat's segments cover ``1..top`` without overlap or gap, because each new segment must
 begin just after the top or replace an unchanged segment.
@@ -345,7 +345,7 @@ class Manifests:
         return chats, response.get("LastEvaluatedKey")
 
     async def record_due(self, chat: str, ts: int) -> None:
-        """Exclude the chat from `list_due_chats` until its `before_ts` is later than `ts`."""
+        """Exclude the chat from `list_due_chats` until `before_ts` is later than `ts`."""
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), chat_key(chat)),

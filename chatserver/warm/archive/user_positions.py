@@ -71,7 +71,8 @@ class UserPositions:
         """Return the ts of the user's newest archived message; None if there is none.
 
         Guarantees:
-            If called after an index Query, the ts covers every message that had left the index.
+            If called after an index Query, the ts covers every message that the Query missed
+            because it had been archived.
             Cost: a GetItem of one read unit.
         """
         item = await find_item(self._client, self._table, _build_key(user)) or {}

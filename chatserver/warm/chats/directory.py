@@ -39,7 +39,7 @@ from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 # DynamoDB allows 100 items, but a transaction with 100 items delays all other requests from this
-# process by about 50 ms. If all servers run on one machine, it delays those from all processes.
+# process by about 50 ms. If all servers run on one machine, it delays requests from all processes.
 MEMBERS_IN_TRANSACTION = 49
 PAUSE_S_MAX = 0.02  # between two transactions
 MEMBERS_READ_MAX = 100_000
@@ -126,7 +126,7 @@ class Directory:
         return {user.user for user in stored if user.erased_ms is None}
 
     async def check(self) -> None:
-        """Check that the table can be read, for one read unit.
+        """Check that the table can be read. Cost: one read unit.
 
         Raises:
             Unavailable: DynamoDB does not respond.
@@ -220,8 +220,8 @@ class Directory:
         """Create a group with owner `creator` and `members`; return the stored record.
 
         The request digest includes `invited`, so a retry is recognized even after some invited
-        users have accepted. `first_change` makes the group a large chat, and is the change to
-        propagate.
+        users have accepted. If `first_change` is given, the group is a large chat, and this change
+        must be propagated to its members.
 
         Guarantees:
             Idempotent: a retry returns the record of the first request, including its time.

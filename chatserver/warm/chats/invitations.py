@@ -93,7 +93,7 @@ class InvitationRows:
         return [invitation for invitation in invitations[:limit] if invitation.expires_s > now_s]
 
     async def find(self, user: str, chat: str, now_s: float) -> Invitation | None:
-        """Return a pending invitation. Strongly consistent."""
+        """Return a user's pending invitation to a chat, or None. Strongly consistent."""
         key = row_key(user_key(user), PREFIX + chat)
         for item in await get_items(self._client, self._table, [key]):
             invitation = decode_invitation(item)

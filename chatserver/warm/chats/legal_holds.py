@@ -68,7 +68,7 @@ def encode_hold(hold: Hold) -> Item:
 
 
 def encode_copy(version: Message) -> Item:
-    """Return the item for a copy.
+    """Return the item for the copy of a message version.
 
     The body is a separate attribute, because it may be encrypted, and JSON could double its size.
     The attachments are separate too, because their names may be encrypted.
@@ -200,7 +200,7 @@ class Holds:
             await self._client.call("transact_write_items", {"TransactItems": actions})
 
     async def list_chats(self, limit: int, start: Token | None = None) -> Page[str]:
-        """Return a page of the chats under a legal hold, by id."""
+        """Return a page of the chats under a legal hold, sorted by id."""
         span = Span(DIRECTORY, HOLDS)
 
         async def load(rows: list[Item]) -> Sequence[str]:
@@ -236,7 +236,7 @@ class Holds:
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 
     async def remove_copy(self, version: Message) -> None:
-        """Remove a copy. Idempotent."""
+        """Delete the copy of a message version. Idempotent."""
         copy = encode_copy(version)
         key = {name: copy[name] for name in MESSAGES.key.names}
         await self._client.call("delete_item", {"TableName": self._messages, "Key": key})

@@ -7,7 +7,7 @@
 
 A login is a device that has logged in, with its chain of refresh tokens, which are not stored
 (`chatserver.auth.refresh_tokens`). The item of an ended login is kept, without its seed, until the
-last of its tokens expires: if Redis loses the revocation marks, they are restored from these items.
+last of its tokens expires: if Redis loses the revocations, they are restored from these items.
 
 Invariant: a conditional write increments `generation` with each token issued.
 """
@@ -78,7 +78,7 @@ class LoginRows:
     # Users.
 
     async def find_user(self, user: str) -> User | None:
-        """Return a user. Strongly consistent."""
+        """Return a user, even if erased; None if there is none. Strongly consistent."""
         item = await self._find(user, records.user_key(user))
         return None if item is None else User.decode(item)
 
@@ -116,7 +116,7 @@ class LoginRows:
         return await write_conditionally(self._client, "put_item", request)
 
     async def find_login(self, user: str, login: str) -> Login | None:
-        """Return a login, even if it has ended. Strongly consistent."""
+        """Return a login, even if it has ended; None if there is none. Strongly consistent."""
         item = await self._find(user, LOGIN_PREFIX + login)
         return None if item is None else decode_login(item)
 
@@ -175,8 +175,9 @@ class LoginRows:
         return await write_conditionally(self._client, "update_item", request)
 
     async def end_logins(self, user: str, logins: Collection[str], now_ms: int, until: int) -> None:
-        """End logins, and keep their items until time `until` (s). Idempotent; ignores unknown
-        logins.
+        """End logins, and keep their items until time `until` (Unix s).
+
+        Idempotent. Unknown logins are ignored.
 
         Raises:
             Unavailable: some logins may not have been ended.

@@ -185,9 +185,9 @@ class Memberships:
         maps members to new roles. `settings` may contain name, topic, picture, joining, history,
         slow_s and retention_s. `muted` maps members to the end of their mute, or None to unmute.
         `banned` maps banned users to the user who bans them. `former` maps removed members to the
-        former memberships to store, and rejoining members to those to restore. `large` is the
-        version at which the chat became large, or 0. `unstored` contains the changes, including
-        this one, that have not been stored as entries yet.
+        former membership to store, and rejoining members to the former membership to restore.
+        `large` is the version at which the chat became large, or 0. `unstored` contains the
+        changes, including this one, that have not been stored as entries yet.
 
         Guarantees:
             Atomic. A retry after a lost response is detected and returns the same result.
@@ -438,7 +438,7 @@ class Memberships:
         return [{"ConditionCheck": check}, {"Update": update}]
 
     async def put_unstored(self, chat: str, version: int, unstored: str) -> None:
-        """Replace a chat's `unstored`, unless the chat has a newer version."""
+        """Replace a chat's `unstored` changes, unless the chat has a newer version."""
         await self._set_unless_changed(
             chat, version, "SET #name = :text", Field.UNSTORED, {":text": {"S": unstored}}
         )

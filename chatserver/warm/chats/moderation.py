@@ -10,8 +10,8 @@
 | line     | `reports`   | `<created>#<chat>#<seq>#…` | none: lists an open report              |
 
 The item of a direct chat also lists which of its two users block the other (`blocked`), and its
-`version` increases with each change to that list. So one item is enough to load the chat into
-Redis. In keys, `seq` and `created` have a fixed width, so that they sort numerically. Index
+`version` increases with each change to that list. So the chat's item is enough to load the chat
+into Redis. In keys, `seq` and `created` have a fixed width, so that they sort numerically. Index
 `by_member` inverts the keys and lists the users who block a user.
 """
 
@@ -238,7 +238,7 @@ class Moderation:
         ]
 
     async def list_blockers(self, user: str) -> list[str]:
-        """Return the first `BLOCKED_BY_MAX` blockers of a user, by id. Eventually consistent."""
+        """Return up to `BLOCKED_BY_MAX` users who block `user`, by id. Eventually consistent."""
         span = Span(DIRECTORY, block_key(user), MEMBER_INDEX)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": 1000}
         blockers: list[str] = []
@@ -331,7 +331,8 @@ class Moderation:
         if after is not None:
             low, high = ("0", after) if is_newest_first else (f"{after}!", ":")
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))
-        # Bounds are inclusive: with newest first, the item at the cursor is read again and dropped.
+        # Bounds are inclusive: in newest-first order, the item at the cursor is read again and
+        # dropped.
         extra = 1 if is_newest_first and after is not None else 0
         rows = await self._query(span, limit + extra, is_newest_first=is_newest_first)
         places = [place for row in rows if (place := row[Field.SK]["S"]) != after][:limit]

@@ -203,8 +203,8 @@ def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role])
 class Member:
     """A member of a chat. `joined`, `read` and `received` are chat seqs.
 
-    `hidden` contains the seqs of messages that the user has deleted for themselves, and `periods`
-    the earlier memberships.
+    `hidden` contains the seqs of messages that the user has deleted for themselves. `periods`
+    contains the earlier membership periods.
     """
 
     chat: str

@@ -1,8 +1,9 @@
 """Flag on users who may have restrictions: ended logins, or blocks in either direction.
 
-In a new user's item, `restricted` is false. It becomes true, forever, before the user's first
-restriction is written. While it is false, loading the user needs no Queries for restrictions. Items
-written by older releases lack the attribute; loading their users always needs the Queries.
+In a new user's item, `restricted` is false. It is set to true before the user's first restriction
+is written, and is never reset. While it is false, loading the user needs no Queries for
+restrictions. Items written by older releases lack the attribute; loading their users always needs
+the Queries.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _SPAN: Final = (BLOCK_PREFIX, AFTER_LOGINS)
 
 
 class Restrictions(NamedTuple):
-    """`blocks` are the users who block this user or whom this user blocks."""
+    """A user's restrictions. `blocks` are the users who block the user or whom the user blocks."""
 
     ended_logins: frozenset[str] = frozenset()
     blocks: frozenset[str] = frozenset()

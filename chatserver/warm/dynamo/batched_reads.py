@@ -21,7 +21,7 @@ _Key = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Read:
-    """The keys requested by one caller; those in `left` have no result yet."""
+    """The keys requested by one caller; the keys in `left` have no result yet."""
 
     keys: Sequence[Item]
     left: set[_Key]

@@ -151,7 +151,7 @@ class DynamoClient:
 
     @property
     def cipher(self) -> BodyCipher | None:
-        """The tenant's data keys; None if encryption is off."""
+        """The cipher with the tenant's data keys; None if encryption is off."""
         return None if self._encryption is None else self._encryption.cipher
 
     async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class DynamoClient:
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Call one operation without retries, for callers inside `retry`. See `call` for errors."""
         sent = request
-        # The schema item is still read: it shows when the tenant is no longer blocked.
+        # Feature `schema` may still read the schema item, which shows when the block has ended.
         if self.fence.reason and self.feature != "schema":
             raise Unavailable(self.fence.reason)
         if self._encryption is not None:

@@ -1,4 +1,4 @@
-"""Reads of one item or of all pages of a query or scan; conditional writes."""
+"""Reads one item or all pages of a query or scan, and writes conditionally."""
 
 from __future__ import annotations
 

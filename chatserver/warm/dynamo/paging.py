@@ -27,7 +27,7 @@ EVALUATED_MAX = 4096
 # matches reads at most about 2 MB of an index and 2,000 items.
 SCANNED_MAX = 10_000
 LOADED_MAX = 2_000
-CHUNK_MIN = 100  # minimum number of rows loaded at once: the size of one BatchGetItem
+CHUNK_MIN = 100  # minimum number of rows per load: the size of one BatchGetItem
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Rows(Protocol):
     """A Query in progress."""
 
     async def read(self, limit: int) -> Chunk:
-        """Evaluate about `limit` rows; return those that match. Stop once `after` is None."""
+        """Evaluate about `limit` rows; return the matching ones. If `after` is None, no rows are left."""
 
     def build_token(self, row: Item) -> Token:
         """Return the token for the page that begins after `row`."""

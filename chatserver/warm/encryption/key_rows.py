@@ -115,8 +115,8 @@ class KeyRows:
     async def shred(self, now_ms: int) -> int:
         """Delete all of the tenant's data keys; return how many this call deleted.
 
-        Everything that they encrypted can never be decrypted again, except from a backup of the
-        table (point-in-time recovery) together with the KMS key or key file.
+        Values encrypted with these keys can then be decrypted only with a backup of the table
+        (point-in-time recovery) and the KMS key or key file.
 
         Guarantees:
             Idempotent; repeat it after an error. A key created during the call is deleted too,
