@@ -212,7 +212,7 @@ class _MergedRows:
 
 
 def compute_share(limit: int, shards: int) -> int:
-    """Return how many rows to read per shard so that one round usually yields `limit` rows."""
+    """Return how many rows to read per shard, so that all shards together usually yield `limit`."""
     mean = limit / shards
     return min(limit, math.ceil(mean + 2 * math.sqrt(mean)) + 1)
 

@@ -239,7 +239,7 @@ class LongBodies:
     # Orphaned objects.
 
     async def find_orphans(self, keys: Sequence[str]) -> list[str]:
-        """Return which of `keys` no item points to. Strongly consistent.
+        """Return the keys among `keys` that no item points to. Strongly consistent.
 
         Raises:
             Unavailable: DynamoDB does not respond.

@@ -221,7 +221,7 @@ class MessageChanges:
             await self._bodies.drop(old)
 
     async def _copy_if_held(self, version: Message, item: Item | None) -> bool:
-        """Copy a message version if its chat is under a legal hold; return whether it was."""
+        """Copy a message version if its chat is under a legal hold; return True if copied."""
         if self._holds is None or not await self._holds.is_held(version.chat):
             return False
         whole = [version] if item is None else await decode_items([item], self._bodies)

@@ -10,7 +10,7 @@ The layout of a chat is a list of periods (`ShardingPeriod`), each with a first 
 shards. All processes must compute the same partition for an entry, without coordination. The
 *horizon* ensures this: a period that starts at or before ts `upto` is never added.
 
-- A copy of the layouts is therefore final for all ts up to the horizon that was read before it.
+- A copy of the layouts is therefore final up to the horizon that was read before the copy.
 - A process writes an entry only if its copy is final for the entry's ts. If the ts is beyond the
   horizon, the process first moves the horizon to `EXTENSION_US` after the ts.
 - Each write to the horizon increments `rev`, and is conditional on the `rev` that was read. The
@@ -145,7 +145,7 @@ class ShardList:
 
         Guarantees:
             Cost: none up to the horizon. Beyond it, one GetItem; all processes together also make
-            one UpdateItem per `EXTENSION_US` or so.
+            about one UpdateItem per `EXTENSION_US`.
 
         Raises:
             Unavailable: the items cannot be read or written.
@@ -169,7 +169,7 @@ class ShardList:
         horizon = await self._get_horizon()
         layouts, changed = self._copy.layouts, self._copy.changed
         if changed < horizon.changed:
-            # Layouts read after the horizon include all periods that existed when it was read.
+            # Layouts read after the horizon include all periods that existed at that time.
             layouts, changed = await self._get_layouts()
             if changed < horizon.changed:
                 raise Unavailable("directory: the layouts of sharded chats are outdated; try again")
@@ -194,7 +194,7 @@ class ShardList:
         return _Horizon(*(get_number(item, name) for name in names))
 
     async def _get_layouts(self) -> tuple[Layouts, int]:
-        """Return `(layouts, changed)`."""
+        """Return `(layouts, changed)`: the stored layouts, and the `rev` of their last change."""
         item = await find_item(self._client, self._table, LAYOUTS_KEY) or {}
         if Field.CHANGED not in item:
             return Layouts(), 0
@@ -269,7 +269,7 @@ class ShardList:
         find_newest_ts: Callable[[], Awaitable[int | None]],
         floor: ShardFloor | None,
     ) -> Outcome:
-        # Read the horizon first: a period that is added in between changes its `rev`.
+        # Read the horizon first: a period that is added in between changes the horizon's `rev`.
         horizon = await self._get_horizon()
         layouts, _ = await self._get_layouts()
         layout = layouts.of(chat)

@@ -314,8 +314,8 @@ class MessageRepository:
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
         """Store a marker for a lost message; return False if no older entry is stored.
 
-        `ts` must be between those of the neighboring entries. If the message is stored later, it
-        takes precedence over the marker.
+        `ts` must be between the ts of the previous and the next entry. If the message is stored
+        later, it takes precedence over the marker.
 
         Guarantees:
             Idempotent.
@@ -358,8 +358,8 @@ class MessageRepository:
     ) -> list[Message]:
         """Return at most `limit` consecutive messages up to seq ``before - 1``, sorted by seq.
 
-        Without `before`, the last of them is the chat's newest message. `ts_hint` is the probable
-        ts of the message with seq `before`; a correct hint saves a search.
+        Without `before`, the last message in the result is the chat's newest. `ts_hint` is the
+        probable ts of the message with seq `before`; a correct hint saves a search.
 
         Guarantees:
             The last message has seq ``before - 1``; if that is not stored, the result is empty.

@@ -151,7 +151,7 @@ class SchemaRows:
         return bool((await self._client.call("query", request))["Items"])
 
     async def set_blocked(self, blocked: str) -> None:
-        """Block the tenant, or end the block if `blocked` is empty. Idempotent."""
+        """Block the tenant with reason `blocked`; an empty reason ends the block. Idempotent."""
         change: dict[str, Any] = {"UpdateExpression": "REMOVE #blocked"}
         if blocked:
             change = {
@@ -256,7 +256,7 @@ async def watch_schema(
 
     Guarantees:
         A process that may no longer use the tables receives SIGTERM within `SCHEMA_CHECK_S`.
-        While the tenant is blocked, the client's fence is set, and this process has no item.
+        While the tenant is blocked, the client rejects calls, and this process has no item.
         While DynamoDB is unavailable or denies access, the process may run.
 
     Raises:

@@ -1,6 +1,6 @@
 """Attributes that features, migrations and Streams store in table `directory`.
 
-`chatserver.warm.schema.tables` defines its other attributes.
+`chatserver.warm.schema.tables` defines the table's other attributes.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class FanoutField:
     PK: Final = "PK"
     SK: Final = "SK"
     PLACE: Final = "place"  # last follower processed
-    FIRST: Final = "first"  # authors whose posts are merged on read: the first such post
-    LAST: Final = "last"  # authors whose posts are merged on read: the newest such post
+    FIRST: Final = "first"  # authors whose posts are merged on read: their first merged post
+    LAST: Final = "last"  # authors whose posts are merged on read: their newest merged post
     CREATED: Final = "created"  # milliseconds since 1970
 
 

@@ -38,7 +38,7 @@ async def apply_tables(
     timeout_s: float = APPLY_TIMEOUT_S,
     poll_s: float = POLL_S,
 ) -> list[Change]:
-    """Create the four tables as defined by the settings, and return what was done for each.
+    """Create the four tables as defined by the settings; return what was done for each table.
 
     Guarantees:
         Idempotent: a second call changes nothing. Concurrent calls are safe.

@@ -204,7 +204,7 @@ class StreamRows:
             raise LeaseLost(f"shard {hold.name}: claimed by another reader") from exc
 
     async def close(self, progress: ShardProgress, now: float) -> bool:
-        """Mark a shard that no longer exists as complete; return False if it was already."""
+        """Mark a shard that no longer exists as complete; return False if it already was."""
         request = {
             "TableName": self._table,
             "Key": _key(_SHARD + progress.name),

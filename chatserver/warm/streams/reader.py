@@ -1,4 +1,4 @@
-"""Reader of the Stream of table `messages`: shards and records.
+"""Stream reader for table `messages`: shards and records.
 
 DynamoDB keeps a record for 24 hours. It may replace a shard with child shards at any time, and does
 so at least every few hours. If a table's Stream is disabled and then enabled again, the table has

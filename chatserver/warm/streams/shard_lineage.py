@@ -1,8 +1,8 @@
 """Shard lineage: the order in which a Stream's shards are read, and their distribution over
 readers. No I/O.
 
-When a shard ends, its child shards continue it. Changes to an item in the parent precede those in a
-child, so a shard may only be read once its parent has been read completely or no longer exists.
+When a shard ends, its child shards continue it. The parent's changes to an item are older than the
+child's, so a shard is read only when its parent has been read completely or no longer exists.
 
 Only leases assign shards to readers (`chatserver.warm.streams.checkpoints`). `plan` returns the
 next actions of one reader, so that shards are balanced over the live readers.
@@ -14,8 +14,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-# DynamoDB keeps records for 24 hours. If a shard is missing earlier, the list of shards is
-# incomplete.
+# DynamoDB keeps records for 24 hours. If a shard is missing from the list before that, it is not
+# lost: the list is incomplete.
 KEPT_MS: Final = 24 * 3_600_000
 SLACK_MS: Final = 3_600_000
 

@@ -137,7 +137,7 @@ class Backfill:
         return request
 
     async def _repair_page(self, items: list[Item]) -> list[float]:
-        """Repair the items of a page; return the write units consumed for each."""
+        """Repair the items of a page; return the write units that each repair consumed."""
         repair = self._migration.repair
         assert repair is not None  # only migrations with a repair are run here
 

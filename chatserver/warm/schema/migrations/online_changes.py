@@ -1,7 +1,7 @@
 """Online table changes: creating an index and changing the TTL attribute.
 
 DynamoDB backfills a new index while the table remains in use. On AWS, this takes minutes, or hours
-for a large table. A table can only get one index at a time.
+for a large table. A table can get only one new index at a time.
 
 The TTL attribute cannot be changed in one call: TTL is disabled, then enabled with the new
 attribute. AWS takes up to an hour for each step and rejects the second step until the first is

@@ -196,10 +196,10 @@ class MigrationRunner:
         )
 
     async def _reject_older(self, migration: Migration) -> None:
-        """Check that no older process is running, reject later ones, and wait until none is left.
+        """Reject older processes from now on, and wait until none is running.
 
         Raises:
-            Conflict: older processes are running.
+            Conflict: older processes were already running.
         """
         state = await self._schema.get_state()
         if state.oldest < migration.oldest:
