@@ -37,8 +37,8 @@ EVICTION_INTERVAL_S = 5.0  # pause after a pass that evicted no chat
 CHATS_MAX = 200  # per read
 READS_MAX = 50  # per pass
 CHATS_AT_ONCE = 16
-CHAT_S_MAX = 2.0  # timeout per chat: one that cannot be loaded must not delay others for longer
-LEASE_S = 2.0  # if a worker dies, another takes over after this time; two at once do no harm
+CHAT_S_MAX = 2.0  # timeout per chat: a chat that cannot be loaded must not delay others for longer
+LEASE_S = 2.0  # if a worker dies, another takes over after this time; two workers do no harm
 
 
 class RepairWorker:
@@ -95,7 +95,7 @@ class RepairWorker:
         """
         failed = finished = 0
         for _ in range(READS_MAX):
-            # Failed chats stay at the start of the list, so skip that many.
+            # Failed chats stay at the start of the list, so skip them.
             chats = await self._list_overdue(failed)
             outcomes = await asyncio.gather(*(self._try_repair(chat) for chat in chats))
             finished += sum(outcomes)

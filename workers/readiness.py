@@ -31,7 +31,7 @@ class Readiness:
 
     async def _check(self, container: StorageContainer) -> str:
         if not container.hot.is_up:
-            return "no redis"
+            return "Redis is unavailable"
         if container.hot.refusal:
             return container.hot.refusal
         try:

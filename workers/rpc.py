@@ -1,13 +1,13 @@
 """RPC worker: serves the gateways' calls to the warm tier; see `chatserver.hot.bus.rpc`.
 
-At most `CALLS_IN_FLIGHT_MAX` calls run at once, and at most `CALLS_OF_USER_MAX` for one user. Other
-calls wait in this process. Users are served round-robin, and a call whose caller has timed out is
-skipped. At most `WAITING_OF_USER_MAX` calls per user wait; further calls fail with `rate_limited`.
-This process takes at most `TAKEN_MAX` calls from the stream at a time.
+At most `CALLS_IN_FLIGHT_MAX` calls run at a time, and at most `CALLS_OF_USER_MAX` for one user.
+Other calls wait in this process. Users are served round-robin, and a call whose caller has timed
+out is skipped. At most `WAITING_OF_USER_MAX` calls per user wait; further calls fail with
+`rate_limited`. This process takes at most `TAKEN_MAX` calls from the stream at a time.
 
-Bulk calls (more than `FEW_USERS` users) run one at a time. After each, they pause for as long as it
-took, but at most `BULK_PAUSE_S_MAX`. At most `BULK_WAITING_MAX` bulk calls wait; further bulk calls
-fail with `rate_limited`.
+Bulk calls (more than `FEW_USERS` users) run one at a time. After a bulk call, the next one waits
+for as long as the call took, but at most `BULK_PAUSE_S_MAX`. At most `BULK_WAITING_MAX` bulk calls
+wait; further bulk calls fail with `rate_limited`.
 
 Operations are idempotent, so a call that is lost with this process can be retried. On shutdown,
 calls that have not started are rejected.
@@ -185,7 +185,7 @@ class RpcWorker:
                     is_host=operation.is_host,
                 )
                 if info.large:
-                    # Entries of a large chat go to no inbox, so members must be notified of it.
+                    # Entries of a large chat go to no inbox, so notify members of the chat.
                     await self._container.membership_propagation.finish(ChatId(info.chat))
                 return _encode(info)
             case rpc.ChangeChat():

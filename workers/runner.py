@@ -49,7 +49,9 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     workers = list_workers()
     unknown = [name for name in names if name not in workers]
     if unknown:
-        raise ConfigError([f"worker {name}: unknown worker" for name in unknown])
+        raise ConfigError(
+            [f"worker {name}: does not exist; see `chatserver worker --help`" for name in unknown]
+        )
     for name in names:
         if check := workers[name].check:
             load(check)(settings)

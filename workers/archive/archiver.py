@@ -9,14 +9,14 @@
 `chatserver.warm.archive.manifests` explains these records.
 
 Crash safety: before the transaction, nothing is archived, and an orphan record lists the object.
-After it, readers find the entries in the archive. Items that are still in the warm tier take
-precedence until they are removed. An item is removed only if it is unchanged since it was read. A
-concurrent change stays in the warm tier, and `merge_changes` merges it into the segment.
+After the transaction, readers find the entries in the archive. Items that are still in the warm
+tier take precedence until they are removed. An item is removed only if it is unchanged since it was
+read. A concurrent change stays in the warm tier, and `merge_changes` merges it into the segment.
 
 With TTL removal (`archive.removal`), the archiver only copies items that have a `ttl`; DynamoDB
 removes them. If the item of an archived entry has no `ttl`, it contains changes: these are merged,
-and the item is removed. The archiver searches for them only in chats with a *late* record, which is
-written before the change.
+and the item is removed. The archiver searches for these items only in chats with a *late* record,
+which is written before the change.
 
 An expiring entry is archived as a tombstone: its text stays in the warm tier until it expires, and
 never reaches S3.
@@ -176,7 +176,7 @@ class Archiver:
     # entries that are old enough
 
     async def _archive_segment(self, chat: ChatId, cutoff: int, *, is_by_ttl: bool) -> int:
-        """Write one segment; return how many entries it adds to the archive, 0 if too few wait."""
+        """Write one segment; return how many entries it adds, or 0 if too few entries wait."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
         archivable = await self._archivable.list_consecutive(
@@ -256,7 +256,8 @@ class Archiver:
         retention_us = self._settings.retention_s * US
         for from_ts, to_ts in [] if is_by_ttl else self._list_spans(top):
             for late_entry in await self._archivable.list_between(chat, from_ts, to_ts, LATE_PAGE):
-                # The entry has not expired yet, or it changed while it was being archived.
+                # This entry is still in the table, because it has not expired yet or because it
+                # changed while it was being archived.
                 ends = late_entry.expires_at
                 due = min(due, late_entry.ts if ends is None else ends * US - retention_us)
         following = await self._archivable.list_between(chat, top.ts + 1, TS_MAX, 1)
@@ -332,7 +333,7 @@ class Archiver:
         metrics.SEGMENT_BYTES.inc(segment.stored_bytes)
 
     async def _find_orphan(self, segment: Segment) -> Segment | None:
-        """Return an orphan, left by a crash, whose object is the same as that of `segment`."""
+        """Return the orphan, left by a crash, that has the same object as `segment`, or None."""
         for orphan, is_dead in await self._manifests.list_orphans(segment.chat):
             if not is_dead and dataclasses.replace(segment, tag=orphan.tag) == orphan:
                 log.info("archive.adopted", key=orphan.key)

@@ -89,7 +89,7 @@ class Reencryption:
         self._cipher = cipher
         self._writes = writes
         self._warm = container.settings.warm
-        # Reads and writes items as they are stored.
+        # This client reads and writes items as they are stored: it does not decrypt or encrypt.
         self._raw: DynamoClient = container.dynamodb.for_feature("archive").with_cipher(None)
         self._counts = Counts()
 
@@ -98,7 +98,7 @@ class Reencryption:
 
         Guarantees:
             Idempotent and resumable. When it returns, every body that was stored before the call is
-            encrypted with the current key, except refused ones.
+            encrypted with the current key, except corrupt ones.
 
         Raises:
             Unavailable: a store or a key is unavailable; run it again.
@@ -217,7 +217,7 @@ class Reencryption:
                 self._counts.refused += 1
                 log.error("reencryption.refused", chat=chat, error=exc.message)
             return
-        raise Unavailable(f"archive of {chat}: keeps changing; run it again")
+        raise Unavailable(f"archive of {chat}: keeps changing; run the command again")
 
     # progress
 

@@ -86,7 +86,7 @@ class StreamReader:
                 await self._rows.remove_reader(self._name)
 
     async def rebalance(self) -> None:
-        """Claim the shards that this reader should read, and release those that others should.
+        """Claim and release shards as `plan` decides, and report lost shards.
 
         Raises:
             Unavailable: DynamoDB does not respond.

@@ -29,8 +29,8 @@ from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
-# A change is written within `persist.write_timeout_s` after its late record. Allows for clock
-# differences.
+# A change is written at most `persist.write_timeout_s` after its late record. The rest of this time
+# allows for clock differences.
 LATE_SETTLE_S: Final = 60.0
 
 
@@ -93,7 +93,7 @@ class ArchiveWorker:
             with _skip_failed_chat(late.chat):
                 await self._archiver.merge_changes(late.chat)
                 if self._settings.retention_s:
-                    # Restored items may be newer than the archive's top
+                    # Restored items may be newer than the newest archived entry
                     # (`workers.archive.ttl_removals`).
                     await self._archiver.archive_chat(late.chat)
                 if is_settled:

@@ -55,7 +55,9 @@ class BatchEffects:
 
 
 def coalesce(writes: Sequence[EntryWrite], batch_size: int) -> BatchEffects:
-    """Apply the changes in `writes`, which are in commit order, written `batch_size` at a time.
+    """Apply the changes among `writes` in memory; return what must be written.
+
+    `writes` are in commit order, and will be written `batch_size` at a time.
 
     Guarantees:
         The stored messages do not depend on how the backlog is divided into batches.

@@ -95,7 +95,7 @@ class Writer:
         """Write pieces; return the stored entries: all except dead letters.
 
         Guarantees:
-            Idempotent. When this returns, everything is written; if it raises, some may be.
+            Idempotent. When this returns, everything is written. If it raises, some writes may be missing.
 
         Raises:
             NotWritten: a write failed, and this writer has no retries.
@@ -251,7 +251,7 @@ class Writer:
         return [write for write in batch if not write.why] if unreadable else list(batch)
 
     async def _reject(self, write: EntryWrite, reason: str, by_chat: dict[ChatId, Piece]) -> None:
-        """Dead-letter an entry, and write a tombstone, so that the chat has no gap (I4)."""
+        """Dead-letter an entry, and write a tombstone, so that the chat has no gap."""
         tombstone = None if write.why else build_replacement_tombstone(write.committed)
         try:
             if tombstone is None:

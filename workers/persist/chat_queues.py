@@ -153,7 +153,7 @@ class ChatQueues:
         return writes is not None
 
     def release(self) -> None:
-        """Let `claim` return chats."""
+        """End `is_held`, so that `claim` returns chats again."""
         self.is_held = False
         self._wake_writers()
 

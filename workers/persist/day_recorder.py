@@ -2,8 +2,8 @@
 
 The recorder caches the active days of the chats that it has seen since the worker acquired its
 lease. So a chat's first batch costs one read unit, the first message of each day costs one write
-unit, and all others cost nothing. Only the holder of the lease writes, and it writes a chat's
-batches one after the other, so replacing the item loses no day.
+unit, and all other messages cost nothing. Only the holder of the lease writes, and it writes a
+chat's batches one after the other, so replacing the item loses no day.
 """
 
 from __future__ import annotations

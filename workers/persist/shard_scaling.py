@@ -91,7 +91,7 @@ class LoadMeter:
 def estimate_units(write: EntryWrite) -> int:
     """Return the approximate write units that an entry consumes in its chat's partition.
 
-    A change writes two items: its own and that of the changed message.
+    A change writes two items: its own item, and the item of the changed message.
     """
     units = 1 + (len(write.committed.tail) + ITEM_BYTES - 1) // UNIT_BYTES
     return units + 1 if write.committed.target_ts else units

@@ -64,7 +64,7 @@ from workers.persist.shard_scaling import WriteSharding
 
 log = structlog.get_logger()
 
-BATCH_MAX = 32  # backlog entries read at once
+BATCH_MAX = 32  # backlog entries per read
 WRITES_IN_FLIGHT_MAX = 8  # concurrent batches
 IDLE_MS = 3000  # longest sleep without new entries
 SLOW_CHATS_MAX = 16  # chats with failing writes that other chats do not wait for
@@ -204,7 +204,7 @@ class PersistWorker:
         batch = Batch(
             entries[0].id, entries[-1].id, count, since_ms=since_ms, read_ns=time.time_ns()
         )
-        # This must be recorded before any write past the checkpoint.
+        # `ahead` must be recorded before any write past the checkpoint.
         is_past = bool(self._open) or count > CHUNK_MAX
         if is_past and not await self._backlog.record_persisting_id(self._lease, batch.last):
             raise LeaseLost("another worker holds the lease")
@@ -277,7 +277,7 @@ class PersistWorker:
                 queues.load(item, writes)
 
     async def _read_again(self, batch: Batch, chat: ChatId) -> list[EntryWrite]:
-        """Read a batch again; return the entries of `chat`, and cache those of other chats."""
+        """Read a batch again; return the entries of `chat`, and cache the other chats' entries."""
         entries = await self._backlog.list_between(batch.first, batch.last)
         writes = {piece.chat: piece.writes for piece in sort_entries(entries)[0]}
         if chat not in writes:
@@ -289,7 +289,7 @@ class PersistWorker:
     async def _write_alone(
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
     ) -> None:
-        """Write one chunk; if that fails, or already has (`is_known`), start `_write_slow`."""
+        """Write one chunk. If the write fails, or has failed (`is_known`), start `_write_slow`."""
         if not is_known:
             try:
                 writes = await self._writer.write([chunk.piece])
