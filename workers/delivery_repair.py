@@ -38,7 +38,7 @@ CHATS_MAX = 200  # per read
 READS_MAX = 50  # per pass
 CHATS_AT_ONCE = 16
 CHAT_S_MAX = 2.0  # timeout per chat: a chat that cannot be loaded must not delay others for longer
-LEASE_S = 2.0  # if a worker dies, another takes over after this time; two workers do no harm
+LEASE_S = 2.0  # if a worker dies, another takes over after this; concurrent workers do no harm
 
 
 class RepairWorker:

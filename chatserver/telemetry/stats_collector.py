@@ -39,7 +39,7 @@ TIMES: Final[dict[str, Any]] = {
 
 
 class StatsDelta(NamedTuple):
-    """The values read by one `StatsCollector.collect`."""
+    """The values read by one call of `StatsCollector.collect`."""
 
     gauges: dict[str, float]
     counts: dict[str, float]

@@ -220,7 +220,7 @@ class Archiver:
         await self._users.record("received", received)
 
     def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:
-        """Return whether the archiver must remove an entry's item: TTL will not do so soon."""
+        """Return True if the archiver must remove an entry's item: TTL will not remove it soon."""
         if entry.seq not in ttls:
             return False
         ttl = ttls[entry.seq]

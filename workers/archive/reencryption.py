@@ -94,7 +94,7 @@ class Reencryption:
         self._counts = Counts()
 
     async def run(self, on_progress: OnProgress) -> Counts:
-        """Re-encrypt everything.
+        """Re-encrypt all bodies; return the counts.
 
         Guarantees:
             Idempotent and resumable. When it returns, every body that was stored before the call is

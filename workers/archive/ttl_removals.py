@@ -7,7 +7,7 @@
                  ─► anything else                             ─► restored, and the chat recorded
 
 The common case needs no read: the archive top of a chat is cached, and an object is read only if
-the entry had changed.
+the entry has been changed since it was sent.
 
 A restored item has no `ttl`: the archive worker archives and removes it. While the item is missing,
 changes to it have no effect. Changes are therefore read and applied before the restore, and again

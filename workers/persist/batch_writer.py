@@ -95,7 +95,7 @@ class Writer:
         """Write pieces; return the stored entries: all except dead letters.
 
         Guarantees:
-            Idempotent. When this returns, everything is written. If it raises, some writes may be missing.
+            Idempotent. When this returns, everything is written; on an error, only a part may be.
 
         Raises:
             NotWritten: a write failed, and this writer has no retries.

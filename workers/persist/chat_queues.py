@@ -7,7 +7,7 @@ Theory of operation:
 - At most one writer holds a chat at a time, so the chat's entries are written in order. After a
   chunk, a chat with more entries goes to the end of the line.
 - Chats with a sender that waits for a message to be stored are in a separate priority line.
-  Every `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
+  Every `ORDINARY_EVERY`-th pick is from the ordinary line, so neither line starves.
 - Memory is limited to `bytes_max` of entries plus one batch. The reader waits while the queues are
   full (`is_full`). Entries added beyond the limit stay only in the backlog (`Queued.writes` is
   None), and the writer loads them.

@@ -407,7 +407,7 @@ class Messaging:
         self.spawn(self._fan_out(chat), f"fan-out-{chat}")
 
     def on_duplicate(self, draft: PendingDraft, place: bytes) -> None:
-        """Send the earlier ack if the draft is a retry of the same message, otherwise Conflict."""
+        """Repeat the ack if the draft is a retry of the same message; otherwise, refuse it."""
         self._trace_refused(draft, "known")
         seq, ts, mid, digest = parse_place(place)
         # An empty digest matches: the text has been deleted or changed, and cannot be compared.
@@ -418,7 +418,7 @@ class Messaging:
             draft.listener.on_acked(draft, seq, ts, mid, dup=True)
 
     def on_chat_closed(self, draft: PendingDraft) -> None:
-        """Load the chat, then commit again."""
+        """Load the chat, then commit the draft again."""
         self._audiences.drop(draft.chat)
         draft.load_count += 1
         if draft.load_count >= LOADS_MAX:
@@ -483,9 +483,10 @@ class Messaging:
 async def deliver_to_all(
     inboxes: Inboxes, devices: DeviceNotifier, audience: Audience, upto: Seq
 ) -> None:
-    """Deliver the chat's entries up to `upto` to the inboxes, except large-chat entries.
+    """Deliver a chat's entries up to seq `upto` to the inboxes.
 
-    Read `audience` after committing `upto`. Entries up to `audience.done` are already delivered.
+    Entries that were sent while the chat was large are not delivered to inboxes. Read `audience`
+    after committing `upto`. Entries up to `audience.done` are already delivered.
 
     Guarantees:
         Idempotent: no entry is delivered twice, and only users with new entries are notified.

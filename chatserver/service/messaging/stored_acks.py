@@ -109,7 +109,7 @@ class StoredWaits:
             wait.on_timeout()
 
     async def run(self, log: ChatLog) -> None:
-        """Until cancelled, poll the stored seqs of chats in which sends are waiting.
+        """Until cancelled, poll the last stored seq of each chat in which sends are waiting.
 
         Polling is needed if a notification from the worker is lost, if a send is retried on another
         gateway, and in processes without a gateway stream.

@@ -5,8 +5,9 @@ changes a direct chat without adding an entry to it::
 
     marker ─► directory: block, chat item (version+1) ─► Redis: write policy ─► delete marker
 
-If the process dies after writing to the `directory` table, worker `repair` finds the marker in
-Redis and applies the write policy. From then on, no commit accepts messages from either user.
+The marker in Redis records an unfinished change. If the process dies after writing to the
+`directory` table, worker `repair` finds the marker and applies the write policy. From then on, no
+commit accepts messages from either user.
 """
 
 from __future__ import annotations

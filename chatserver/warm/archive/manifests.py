@@ -170,12 +170,12 @@ class Manifests:
     # Writes.
 
     async def add_orphan(self, segment: Segment) -> None:
-        """Add the orphan record for a segment. Call this before writing the segment's object."""
+        """Record a segment's object as an orphan. Call this before writing the object."""
         row = row_key(_partition(segment.chat), orphan_sort(segment)) | encode_segment(segment)
         await self._client.call("put_item", {"TableName": self._table, "Item": row})
 
     async def commit(self, segment: Segment, replaced: Segment | None, top: ArchiveTop) -> None:
-        """Commit a segment whose object is an orphan, and replace segment `replaced`, if given.
+        """Commit a segment whose object is recorded as an orphan; replace `replaced`, if given.
 
         Pass `top` and `replaced` as last read.
 
@@ -269,12 +269,12 @@ class Manifests:
     # Chats with late changes.
 
     async def record_late(self, chat: str, at_ms: int) -> None:
-        """Write the chat's late record. Call this before changing an archived entry."""
+        """Record that archived entries of a chat will change. Call this before the change."""
         item = row_key(_LATE, f"{_LATE}#{chat}") | {Field.AT: {"N": str(at_ms)}}
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
     async def list_late(self) -> list[LateChat]:
-        """Return all late records."""
+        """Return the chats whose archived entries have changed."""
         request = {**Span(DIRECTORY, _LATE).query(self._settings), "ConsistentRead": True}
         return [
             LateChat(
@@ -286,7 +286,7 @@ class Manifests:
         ]
 
     async def delete_late(self, late: LateChat) -> None:
-        """Delete a late record, unless the chat has changed again in the meantime."""
+        """Delete a chat's late record, unless its archived entries have changed again."""
         request = {
             "TableName": self._table,
             "Key": row_key(_LATE, f"{_LATE}#{late.chat}"),
@@ -300,7 +300,7 @@ class Manifests:
     # Segments with messages from a user.
 
     async def record_trails(self, users: Iterable[str], chat: str, seq: int) -> None:
-        """Record that the segment that contains `seq` has messages from these users."""
+        """Record that the segment containing `seq` has messages from these users."""
         sort = f"{TRAIL_PREFIX}{chat}#{seq:020d}"
         rows = [row_key(user_key(user), sort) for user in sorted(set(users))]
         for start in range(0, len(rows), WRITES_MAX):
@@ -311,7 +311,7 @@ class Manifests:
     async def list_due_chats(
         self, part: int, parts: int, before_ts: int, start: Item | None
     ) -> tuple[list[ChatId], Item | None]:
-        """Return `(chats, start)`: chats that may have messages sent before `before_ts`.
+        """Return `(chats, start)`: chats that may have unarchived messages before `before_ts`.
 
         Scans one page of part `part` of `parts`: about 8,000 items for 128 read units. The returned
         `start` is for the next page; None at the end.

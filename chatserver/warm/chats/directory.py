@@ -11,7 +11,7 @@ request. The last transaction marks the item as ready. Therefore:
 - Readers see a chat only when its item is ready; by then it is complete.
 - A crash leaves a forming item. Only a retry of the same request can complete it, because a chat id
   belongs to one request forever.
-- Members are only written while the chat is forming, so a late retry cannot restore a member who
+- Members are written only while the chat is forming, so a late retry cannot restore a member who
   has left in the meantime, or reset a read marker.
 """
 
@@ -229,7 +229,7 @@ class Directory:
             completes it.
             Cancellation: safe, like a crash.
             Cost: one transaction per 49 members. Between transactions, the call pauses for as long
-            as the last one took, at most 20 ms.
+            as the last transaction took, at most 20 ms.
 
         Raises:
             Conflict: the chat exists with another kind, name or membership.

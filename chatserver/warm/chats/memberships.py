@@ -127,7 +127,7 @@ class Memberships:
         return dict(map(records.decode_former, items))
 
     async def find_periods(self, chat: str, user: str) -> Periods:
-        """Return the earlier membership periods of a member, or (). Strongly consistent."""
+        """Return a member's earlier membership periods; may be empty. Strongly consistent."""
         row = await find_item(self._client, self._table, self._member_row(chat, user))
         return () if row is None else Member.decode(row).periods
 

@@ -347,7 +347,7 @@ class Moderation:
         return open_reports, places[-1] if len(places) == limit else None
 
     async def list_reports(self, chat: str, after: str | None, limit: int) -> list[Report]:
-        """Return open and resolved reports from a chat, in message order."""
+        """Return a chat's open and resolved reports after `after`, sorted by seq."""
         span = Span(
             DIRECTORY, f"c#{chat}", between=(_lower_bound(REPORT_PREFIX, after), AFTER_REPORTS)
         )
@@ -364,5 +364,5 @@ class Moderation:
 
 
 def _lower_bound(prefix: str, after: str | None) -> str:
-    """Return the lower bound of the sort keys after `after`."""
+    """Return the lowest possible sort key with `prefix` that follows `after`."""
     return prefix if after is None else f"{prefix}{after}!"

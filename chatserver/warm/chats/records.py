@@ -191,7 +191,7 @@ def get_origin(item: Item) -> str:
 
 
 def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role]) -> str:
-    """Return a digest of a chat's creation request, by which its retries are recognized."""
+    """Return a digest of a chat's creation request. A retry of the request has the same digest."""
     parts = [kind, "-" if name is None else f"={name}"]
     parts += [f"{user}#{roles[user]}" for user in sorted(roles)]
     # A name may contain any character, so each part is preceded by its length.

@@ -17,7 +17,7 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 
 
 async def mark_restricted(client: DynamoClient, table: str, *users: str) -> None:
-    """Set the flag on users. Call this before writing a restriction.
+    """Set the flag `restricted` of users. Call this before writing a restriction.
 
     Idempotent; ignores unknown users.
 

@@ -23,7 +23,7 @@ class RateLimiter:
         self._free_at = clock.monotonic()
 
     async def acquire(self, units: float) -> None:
-        """Reserve `units`, then wait until the rate has covered all earlier reservations."""
+        """Reserve `units`, and wait while earlier reservations exceed the rate."""
         if self._rate is None:
             return
         now = self._clock.monotonic()

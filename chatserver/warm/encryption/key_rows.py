@@ -147,7 +147,7 @@ class KeyRows:
 
 
 async def require_provider(client: Caller, settings: Warm) -> None:
-    """Check that encryption has not been turned off: new bodies would be stored as plain text.
+    """Check that encryption has not been turned off, because new bodies would be unencrypted.
 
     If DynamoDB cannot be read, nothing is checked.
 

@@ -152,7 +152,7 @@ def encode_days(chat: str, days: ActiveDays) -> Item:
 
 
 def decode_days(item: Item) -> ActiveDays:
-    """Decode an item; an invalid one yields `ANY_DAY`, which costs reads but hides no message.
+    """Decode an item. An invalid item yields `ANY_DAY`, which costs reads but hides no message.
 
     Nothing repairs the stored item.
     """

@@ -76,8 +76,8 @@ class PersistItem(msgspec.Struct, frozen=True, gc=False):
 def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
     """Return the item for a message. Deterministic: equal messages have equal items.
 
-    `removed_at` (s) is when TTL removes the item by age. It is ignored for an expiring message,
-    because the body has no other copy.
+    `removed_at` (Unix s) is when TTL removes the item because of its age. It is ignored for an
+    expiring message: the body has no other copy, so the item stays until the message expires.
 
     Raises:
         CorruptData: the body is not valid Unicode, which some DynamoDB servers accept.

@@ -42,7 +42,7 @@ class ItemRetention:
         return cls(settings.retention_s, settings.ttl_margin_s, is_by_ttl)
 
     def compute_ttl(self, ts: int, now_s: float) -> int | None:
-        """Return the `ttl` by age (s) for an item that is written now, or None for no `ttl`.
+        """Return the age-based `ttl` (Unix s) for an item that is written now; None: no `ttl`.
 
         An item that is written long after its message was sent gets no `ttl`, because TTL might
         delete it before it is archived. The archive worker deletes such an item.
@@ -53,7 +53,7 @@ class ItemRetention:
         return None if expires < now_s + self.margin_s else expires
 
     def may_be_archived(self, item: Item, now_s: float) -> bool:
-        """Return whether the archive may contain an item that has a `ttl` by age.
+        """Return whether the archive may contain an item that has an age-based `ttl`.
 
         Checks both the item's age and its `ttl`, which may be based on another retention setting.
         """
@@ -64,7 +64,7 @@ class ItemRetention:
         return is_old or ttl <= self.get_archived_ttl_max(now_s)
 
     def get_archived_ttl_max(self, now_s: float) -> int:
-        """Return the latest `ttl` by age that an archived item may have."""
+        """Return the latest age-based `ttl` that an archived item may have."""
         return int(now_s) + self.margin_s + SLACK_S
 
     def is_soon(self, ttl: int | None, now_s: float) -> bool:
@@ -76,5 +76,5 @@ NO_EXPIRY: Final = ItemRetention(0, 0, is_by_ttl=False)
 
 
 def find_ttl(item: Item) -> int | None:
-    """Return the time from which TTL may remove an item (s), or None."""
+    """Return the Unix time (s) from which TTL may remove an item, or None."""
     return int(item[Field.TTL]["N"]) if Field.TTL in item else None
