@@ -307,7 +307,7 @@ class Writer:
         if self._lease.left_s() > self._timeout_s:
             return
         if not await self._lease.claim() or self._lease.left_s() <= self._timeout_s:
-            raise LeaseLost("the lease could expire before a write ends")
+            raise LeaseLost("the lease could expire before the write ends")
 
 
 async def dead_letter(backlog: Backlog, raw: CommittedMessage, reason: str) -> None:

@@ -70,7 +70,7 @@ class Retention:
             if role in ("owner", "admin"):
                 frame = frames.UpdateChat(0, chat, ref, retention_s=retention_s)
                 return await self._membership.change(UserId(user), frame)
-        raise Conflict("chat: its settings cannot be changed without an owner or admin")
+        raise Conflict("chat: the group has no owner or admin who could change its settings")
 
     async def _set_direct(self, chat: ChatId, retention_s: int) -> frames.ChatInfo:
         marker = await self._hot_membership.begin(chat, MARKER_TTL_S)

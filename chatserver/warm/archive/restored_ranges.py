@@ -89,7 +89,7 @@ class RestoredRows:
         row = await find_item(self._client, self._table, key)
         restored = None if row is None else decode_range(row)
         if restored is not None and restored.is_ending:
-            raise LostRace("this range is being deleted; try again later")
+            raise LostRace("the restored range is being deleted; try again later")
         if restored is not None:
             wanted = dataclasses.replace(restored, until=max(restored.until, wanted.until))
         put: dict[str, Any] = {"TableName": self._table, "Item": key | encode_restored(wanted)}
@@ -103,7 +103,7 @@ class RestoredRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed as exc:
-            raise LostRace("this range is being changed concurrently; try again") from exc
+            raise LostRace("the restored range was changed concurrently; try again") from exc
         return wanted
 
     async def record_done(self, chat: str, restored: Restored, done: int) -> None:
@@ -127,7 +127,7 @@ class RestoredRows:
         try:
             await self._client.call("update_item", request)
         except ConditionFailed as exc:
-            raise Conflict("this range was deleted concurrently") from exc
+            raise Conflict("the restored range was deleted concurrently") from exc
 
     async def mark_ending(self, chat: str, restored: Restored) -> bool:
         """Mark a range as ending; return False if it has been extended."""

@@ -220,7 +220,7 @@ class LongBodies:
             if (body := await self._read(other, now)) is None:
                 metrics.HISTORY_GAPS.labels("body").inc()
                 log.error("bodies.missing", key=other)
-                raise Unavailable(f"message {message.seq}: its text cannot be read now; try again")
+                raise Unavailable(f"message {message.seq}: the text is unavailable now; try again")
             message = decode(now)
         return msgspec.structs.replace(message, body=body.decode())
 
