@@ -166,7 +166,7 @@ class GatewayServer:
         if self._container.hot.blocked:
             return self._container.hot.blocked
         if not self._container.hot.is_up:
-            return "no redis"
+            return "Redis is unavailable"
         if self._container.hot.refusal:
             return self._container.hot.refusal
         return self._gateway_stream_check.find_problem()

@@ -89,7 +89,7 @@ def handle_errors() -> Iterator[None]:
     except (BadRequest, Conflict, CorruptData, NotFound, TooLarge) as exc:
         raise click.ClickException(exc.message) from None
     except KeyboardInterrupt:
-        raise click.ClickException("stopped; run it again to continue") from None
+        raise click.ClickException("stopped; run the command again to continue") from None
 
 
 @contextlib.asynccontextmanager

@@ -52,7 +52,7 @@ class NewestMessages:
         """Return the chat's newest messages, and fill gaps with tombstones.
 
         If the persist worker and Redis fail together, messages below the warm tier's head may be
-        lost. Such a gap would block all reads beyond it (invariant I4). `top` is the newest seq in
+        lost. Such a gap would block all reads beyond it. `top` is the newest seq in
         Redis; the persist worker may still store messages up to it.
         """
         while True:

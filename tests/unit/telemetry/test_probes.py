@@ -28,11 +28,11 @@ def test_probes_return_readiness_health_and_metrics() -> None:
     serve_probes("127.0.0.1", port, lambda: problems[0])
 
     ready = get(port, "/readyz")
-    problems[0] = "no redis"
+    problems[0] = "Redis is unavailable"
     unready = get(port, "/readyz")
 
     assert ready == (200, "ok\n")
-    assert unready == (503, "no redis\n")
+    assert unready == (503, "Redis is unavailable\n")
     assert get(port, "/healthz") == (200, "ok\n")
     assert "chatserver_connections" in get(port, "/metrics")[1]
     assert get(port, "/")[0] == 404
