@@ -38,7 +38,7 @@ class WorkerState:
         return f"load-{self.run}-{index}"
 
     def build_body(self, index: int, number: int, due_us: int) -> str:
-        """Return a message body that contains the sender, number and scheduled time, padded."""
+        """Return a body of `body_bytes` with the sender, message number and scheduled time."""
         head = f"{self.run} {index} {number} {due_us} "
         return head + "x" * (self.body_bytes - len(head))
 

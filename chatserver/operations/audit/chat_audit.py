@@ -2,12 +2,12 @@
 
 ::
 
-    head ─► segments, by their rows ─► items beyond them, by time ─► entries only in Redis so far
-              each range: read ─► inconsistent? ─► wait, read again ─► still so? ─► finding
+    head ─► archived segments ─► later items in DynamoDB, by time ─► entries that only Redis has
+              each range: read ─► inconsistent? ─► wait, read again ─► inconsistent? ─► finding
 
 Workers may move entries during an audit, from Redis to DynamoDB to S3. An entry is written to the
-next tier before it leaves the previous one. The tiers are read in this order, so a moving entry is
-found at least once. An inconsistency is reported only if all of `READS` reads find it.
+next tier before it leaves the previous one. The tiers are read in the same order, so a moving entry
+is found at least once. An inconsistency is reported only if all `READS` reads find it.
 
 The chat's active days must include the day of each stored message
 (`chatserver.warm.messages.active_days`). These days are read after the messages.
@@ -165,7 +165,7 @@ class Auditor:
 
     async def _check_days(self, cursor: _Cursor) -> list[Finding]:
         """Check that the day of each stored message is an active day of the chat."""
-        # Read after the items, because a day is recorded before its messages are stored.
+        # Read the days after the items, because a day is recorded before its messages are stored.
         active = (await self._days.find_many([cursor.chat])).get(cursor.chat, ANY_DAY)
         return [
             Finding("day_missing", cursor.chat, first, last, f"day {day} since 1970")
@@ -176,7 +176,7 @@ class Auditor:
     async def _check(
         self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None, tally: Tally
     ) -> None:
-        """Check a range, repeatedly if it appears inconsistent, and advance past it."""
+        """Check a range and advance past it. An inconsistent range is read up to `READS` times."""
         entries = await self._read_range(cursor, window, items)
         inconsistencies = find_inconsistencies(entries)
         for number in range(1, READS):
@@ -272,7 +272,7 @@ class Auditor:
 
 
 def _build_archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:
-    """Return the range from the cursor to the end of the next segment and those overlapping it."""
+    """Return the range from the cursor to the end of the next segment, or of one overlapping it."""
     last = rows[0]
     for row in rows[1:]:
         if row.first > last.last:
@@ -288,14 +288,14 @@ def _first_seq(page: Sequence[CheckedItem]) -> int:
 def _page_window(
     page: Sequence[CheckedItem], cursor: _Cursor
 ) -> tuple[Window, Sequence[CheckedItem]]:
-    """Return the range that a page of items covers, and the page's items.
+    """Return the range that a page of items covers, and the first `PAGE` items of the page.
 
-    The range ends with the last item that is in seq order. `page` has one extra item, which shows
-    whether the last item of the range is in order.
+    The range ends with the last item that is in seq order. The extra item at the end of `page`
+    shows whether the item before it is in order.
     """
     body = page[:PAGE]
     seqs = [0 if item.message is None else item.message.seq for item in page]
-    # Ignore items with a seq before the current position.
+    # Ignore items with a seq before the cursor.
     numbers = [number for number, seq in enumerate(seqs) if seq >= cursor.seq]
     rising = [
         numbers[position]

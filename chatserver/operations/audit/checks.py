@@ -43,7 +43,7 @@ class UnreadableSegment(NamedTuple):
 class RangeEntries(NamedTuple):
     """Each tier's entries in a range. All seqs up to `stored` must be in the warm or cold tier.
 
-    `top` is the chat's newest archived seq, as of when `rows` were read.
+    `top` is the chat's newest archived seq, which is read just before `rows`.
     """
 
     chat: str
@@ -114,7 +114,7 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
     }
     for seq, message in items.items():
         archived = entries.cold.get(seq)
-        # `_check_items` already reports a seq with two ts.
+        # `_check_items` already reports a seq with two timestamps.
         if (
             archived is not None
             and archived.ts == message.ts
@@ -124,7 +124,7 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
     for seq, entry in entries.hot.items():
         below = items.get(seq) or entries.cold.get(seq)
         if below is not None and not _are_equivalent(entry, below):
-            yield Finding("tiers_differ", entries.chat, seq, seq, "log and what is stored")
+            yield Finding("tiers_differ", entries.chat, seq, seq, "log and stored entry")
 
 
 def _are_equivalent(first: Message, other: Message) -> bool:
@@ -145,7 +145,7 @@ def _to_comparable(entry: Message) -> Message:
 
 
 def _check_rows(entries: RangeEntries) -> Iterable[Finding]:
-    """Check that segments do not overlap, are readable, and do not end after the archive top."""
+    """Check that segments do not overlap, are readable, and do not end after `entries.top`."""
     chat = entries.chat
     overlapping = [pair for pair in pairwise(entries.rows) if pair[1].first <= pair[0].last]
     if overlapping:

@@ -1,4 +1,4 @@
-"""Latest results of the continuous audit, in Redis for the admin page. All results are logged.
+"""Latest results of the continuous audit, in Redis for the admin page. The log has all results.
 
 Data (small, so it does not expire):
 
@@ -49,7 +49,7 @@ class AuditResults:
         self._hot = hot
 
     async def put_round(self, audit_round: Round) -> None:
-        """Store the result of a pass, replacing the partition's previous one.
+        """Store the result of a pass; it replaces the result of the partition's previous pass.
 
         Raises:
             Unavailable: the write may or may not have happened.

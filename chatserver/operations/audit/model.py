@@ -30,8 +30,8 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     "log_missing": (
         "missing",
         "these messages were committed but not stored, and Redis does not have them",
-        "Check whether Redis lost recent writes (`epoch` in the logs). Clients send such messages "
-        "again. Open the chat in a client: the server then fills the gap with tombstones.",
+        "Check whether Redis lost recent writes (`epoch` in the logs). Clients send these "
+        "messages again. Open the chat in a client: the server then fills the gap with tombstones.",
     ),
     "object_missing": (
         "missing",
@@ -47,10 +47,10 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     ),
     "day_missing": (
         "missing",
-        "the active days of the chat lack the day of these messages",
-        "Lists of all messages of a user omit these messages; all other reads return them. Stop "
+        "the active days of the chat do not include the day of these messages",
+        "The list of a user's messages omits them; all other reads return them. Stop "
         "`worker persist`, delete the row `recorded_days#<chat>` of `directory`, and start the "
-        "worker. Then the lists read this chat for all earlier days.",
+        "worker. Then the list reads all earlier days of this chat.",
     ),
     "repeated_item": (
         "duplicate",
@@ -62,7 +62,7 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
         "duplicate",
         "segments contain the same seqs",
         "One of the segments was not written by the archive worker. Keep the segments that join "
-        "without a gap, and delete the row of the other one in `directory`; its object then "
+        "without a gap, and delete the row of the other segment in `directory`; its object then "
         "becomes an orphan.",
     ),
     "item_changed": (
@@ -92,14 +92,14 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     "object_changed": (
         "mismatch",
         "the object of a segment does not match the manifest",
-        "Restore the version of the object with the SHA-256 of the manifest, under the same key. "
+        "Restore the object version whose SHA-256 is in the manifest, under the same key. "
         "Until then, readers get `unavailable` for this range.",
     ),
     "manifest_top": (
         "mismatch",
         "a segment lies beyond the end of the archive",
         "Readers do not see it. If the warm tier has these seqs, delete the row of the segment; "
-        "if not, set `last` and `last_ts` of the row `a#<chat>` to those of the segment.",
+        "if not, copy `last` and `last_ts` of the segment to the row `a#<chat>`.",
     ),
     "manifest_unreadable": (
         "mismatch",
@@ -109,7 +109,7 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     ),
     "orphan": (
         "orphan",
-        "the bucket has an object without a row",
+        "an object in the bucket has no row in `directory`",
         "It is never read. If no segment is missing, delete it; it may contain messages that "
         "users have deleted.",
     ),

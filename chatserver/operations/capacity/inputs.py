@@ -93,7 +93,7 @@ def compute_plan(by_name: dict[str, float], nodes: Sequence[Node]) -> tuple[list
     """Evaluate the capacity model; return its rows and the Redis node type.
 
     `by_name` contains all inputs, constants and prices; results are added to it. The node type is
-    the smallest one with which a single cluster is enough, or else the largest.
+    the smallest for which one cluster is enough. If there is none, it is the largest.
     """
     values = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), by_name)
     for node in sorted(nodes, key=lambda option: option.memory_bytes):

@@ -77,7 +77,7 @@ GATEWAYS = (
     Row(
         "gateways",
         "gateway_cores",
-        "cores by messages",
+        "cores for messages",
         "",
         "peak_messages_per_s * gateway_us / 1000000 / utilization",
     ),
@@ -124,7 +124,7 @@ REDIS = (
     Row(
         "redis",
         "log_entry_bytes",
-        "a message in a log",
+        "one log entry",
         "B",
         "redis_bytes_per_log_entry + redis_bytes_per_body_byte * message_bytes",
     ),
@@ -147,14 +147,14 @@ REDIS = (
     Row(
         "redis",
         "refs_bytes",
-        "references of a day and a half",
+        "idempotency keys of 1.5 days",
         "B",
         "users * messages_per_user_day * 1.5 * redis_bytes_per_ref",
     ),
     Row(
         "redis",
         "heads_bytes",
-        "heads of chats and users",
+        "state of chats and users",
         "B",
         "active_chats * (redis_bytes_per_chat"
         " + (2 * (1 - group_share) + group_size * group_share) * redis_bytes_per_member)"

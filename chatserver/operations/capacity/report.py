@@ -43,7 +43,7 @@ class Results(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A row of the plan. `value` is in `unit`; `numbers` is the formula in numbers."""
+    """A row of the plan. `numbers` is the formula with its names replaced by numbers."""
 
     tier: str
     name: str
@@ -72,7 +72,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[str]]:
-    """Return `(constants, overridden)`: the packaged constants, overridden by a results file.
+    """Return `(constants, overridden)`: all constants, and the names that the file overrides.
 
     Ignores constants in the file that have a negative value, no value or an unknown name.
 
@@ -165,19 +165,19 @@ def _sum_costs(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def list_warnings(values: Mapping[str, float], node: Node) -> list[str]:
-    """Return warnings about exceeded limits and cheaper options, one sentence each."""
+    """Return warnings about exceeded limits and cheaper options."""
     messages = []
     if values["deployments"] > 1:
         messages.append(
-            f"Redis: {values['redis_nodes']:,.0f} nodes of {node.name} are more than the "
-            f"{values['nodes_per_cluster']:,.0f} of one cluster. Divide the users among "
+            f"Redis: {values['redis_nodes']:,.0f} nodes of type {node.name} are needed; one "
+            f"cluster has at most {values['nodes_per_cluster']:,.0f}. Divide the users among "
             f"{values['deployments']:,.0f} deployments, each with its own tables or as a tenant "
             "(docs/tenants.md)"
         )
     elif values["partitions"] < values["masters"]:
         messages.append(
-            f"Redis: {values['masters']:,.0f} masters are more than {capacity.PARTITIONS_MAX} "
-            f"partitions (CHAT_REDIS_PARTITIONS) can be divided among"
+            f"Redis: {values['masters']:,.0f} masters are too many for {capacity.PARTITIONS_MAX} "
+            f"partitions, the maximum of CHAT_REDIS_PARTITIONS"
         )
     quota = capacity.TABLE_UNITS_QUOTA
     messages += [
@@ -194,8 +194,8 @@ def list_warnings(values: Mapping[str, float], node: Node) -> list[str]:
         most = per_chat * capacity.CHAT_SHARDS_MAX
         messages.append(
             f"DynamoDB: a chat has {group_rate:,.0f} messages a second at the peak; a partition "
-            f"takes {per_chat:,.0f}. A chat is sharded automatically over up to "
-            f"{capacity.CHAT_SHARDS_MAX} shards, {most:,.0f} messages per second; lower the "
+            f"accepts {per_chat:,.0f}. A chat is distributed automatically over up to "
+            f"{capacity.CHAT_SHARDS_MAX} shards, which accept {most:,.0f}; lower the "
             "peak if that is not enough"
         )
     if values["group_size"] > values["fanout_members_max"]:
@@ -213,8 +213,8 @@ def _list_savings(values: Mapping[str, float]) -> list[str]:
         savings.append(
             f"Redis: {format_bytes(stored_bytes)} of {format_bytes(values['redis_bytes'])} are "
             "logs and inboxes; try --log-max 200 and --inbox-max 200 (CHAT_REDIS_LOG_MAX, "
-            "CHAT_REDIS_INBOX_MAX). Then devices that were offline longer get a snapshot, and "
-            "more history is read from DynamoDB"
+            "CHAT_REDIS_INBOX_MAX). Then devices that return after a long time get a snapshot, "
+            "and more history is read from DynamoDB"
         )
     moved = values["is_archived"] * values["is_removed_by_worker"]
     if moved:

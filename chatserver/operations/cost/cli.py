@@ -200,8 +200,8 @@ def report_lines(report: Report) -> list[str]:
         error = report.chats_error_units
         lines += [
             "",
-            f"most expensive chats (each at most {error['write']:,.1f} write and "
-            f"{error['read']:,.1f} read units more)",
+            f"most expensive chats (each may have used up to {error['write']:,.1f} more write and "
+            f"{error['read']:,.1f} more read units)",
             *(_format_line(line) for line in report.chats),
         ]
     if report.tiers:

@@ -78,7 +78,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_prices(path: Path | None = None) -> Prices:
-    """Return the packaged prices, overridden by those in the file `path`.
+    """Return the packaged prices, overridden by the prices in the file `path`.
 
     Raises:
         ConfigError: the file cannot be read, is not TOML, or contains an invalid price.

@@ -1,4 +1,4 @@
-"""Cost report of `chatserver cost`: usage, storage and what they cost. No I/O.
+"""Cost report of `chatserver cost`: the cost of DynamoDB usage and of storage. No I/O.
 
 Each cost is a `Line` or `Stored`: an amount in dollars, and its formula.
 """
@@ -159,7 +159,7 @@ def build_chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -
 
 
 def compute_chats_error(spending: Spending) -> dict[str, float]:
-    """Return, by kind, the maximum number of units by which a chat may be undercounted."""
+    """Return the units, for writes and for reads, by which a chat may be undercounted at most."""
     errors: dict[str, float] = {}
     for kind in KINDS:
         listed = sum(spending.chats[kind].values())

@@ -29,7 +29,7 @@ def doctor(is_json: bool, is_all: bool) -> None:
     """Check settings, Redis, DynamoDB and S3; report problems and how to fix them.
 
     Safe to run at any time. The command writes only the initial keys of a new Redis, and a test
-    object, which it deletes again. The exit code is 1 if there is a problem, otherwise 0.
+    object, which it then deletes. The exit code is 1 if there is a problem, otherwise 0.
     """
     findings = run(_check_stores(prepare("doctor")))
     for finding in findings:

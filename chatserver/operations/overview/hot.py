@@ -1,7 +1,7 @@
 """Redis stream of process statistics for the admin page.
 
 Data: ``{figures}:log`` (stream). Fields: ``p``, the process, and ``s``, its snapshot (msgpack of
-`chatserver.telemetry.process_stats.Snapshot`). Each process appends every two seconds. The key
+`chatserver.telemetry.process_stats.Snapshot`). Each process appends one every two seconds. The key
 expires `KEPT_S` after the last append. Bound: the entries of the last `KEPT_S` seconds by the Redis
 clock, and about `ENTRIES_MAX` entries.
 """

@@ -1,7 +1,7 @@
 """HTTP routes of the admin page: process statistics, audit report and cost.
 
-They require an admin (`auth.admins`) or an API key with the `operate` scope. Responses contain no
-message text; chats and users appear only by id.
+The routes require an admin (`auth.admins`) or an API key with the `operate` scope. Responses
+contain no message text; chats and users appear only by id.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class AuditReport(msgspec.Struct, frozen=True):
     """The last pass of the continuous audit over each partition, and the latest findings.
 
     `oldest_ms` and `newest_ms` are the earliest and latest end times of these passes, null if there
-    are none. `failed` counts the chats that could not be checked, and `findings` the findings, in
-    these passes; `latest` may include findings from earlier passes.
+    are none. `failed` and `findings` refer to the same passes: the number of chats that could not
+    be checked, and the number of findings. `latest` may include findings from earlier passes.
     """
 
     partitions: int

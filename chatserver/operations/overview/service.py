@@ -4,8 +4,8 @@
 
     processes ──► {figures}:log ──► StatsHistory: latest snapshot per process ──► a Point every 2 s
 
-A point sums the latest snapshots of the processes that published one within the last `STALE_S`
-seconds. So dead processes disappear from the sums. Percentiles are computed from the merged
+A point sums the latest snapshot of each process that published within the last `STALE_S` seconds.
+So dead processes disappear from the sums. Percentiles are computed from the merged
 histograms of all processes.
 
 Memory: `POINTS_MAX` points and `PROCESSES_MAX` processes. The stream is read only when the page is
@@ -171,7 +171,7 @@ class StatsHistory:
             if now_ms - received.at_ms > GONE_S * 1000:
                 del self._latest[process]
         while self._slow and now_ms - self._slow[0].at_ms > KEPT_S * 1000:
-            self._slow.popleft()  # user ids are kept no longer than in Redis
+            self._slow.popleft()  # do not keep user ids longer than Redis does
 
     def _make_point(self, at_ms: int) -> Point:
         recent = [

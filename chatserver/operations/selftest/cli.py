@@ -69,7 +69,7 @@ def require_target(settings: Settings, *, is_aws: bool) -> None:
     """Check that the settings use AWS if and only if `is_aws`.
 
     Raises:
-        ConfigError: the settings name a local server with `--aws`, or AWS without it.
+        ConfigError: the settings name a local server although `is_aws` is true, or the reverse.
     """
     endpoints = {"warm.endpoint": settings.warm.endpoint, "cold.endpoint": settings.cold.endpoint}
     problems = []

@@ -6,7 +6,7 @@ from typing import Final
 
 from chatserver.operations.cost.prices import Prices
 
-# Upper bounds: more than one run uses, including its retries.
+# Upper bounds: one run, including its retries, uses less.
 WRITE_UNITS: Final = 5_000
 READ_UNITS: Final = 5_000
 PUTS: Final = 200  # S3: PUT and LIST requests

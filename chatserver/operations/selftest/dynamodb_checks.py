@@ -103,7 +103,7 @@ class DynamodbChecks:
         item = await self._find("counter")
         count = 0 if item is None else int(item["members"]["N"])
         require(count == AT_ONCE, f"the counter is {count} after {AT_ONCE} transactions")
-        return f"{AT_ONCE} at once, each applied once"
+        return f"{AT_ONCE} concurrently, each applied once"
 
     async def _check_expiry(self) -> str:
         for table in TABLES:
@@ -153,7 +153,7 @@ class DynamodbChecks:
             deadline = time.monotonic() + STREAM_S_MAX
             while time.monotonic() < deadline:
                 if await _has_removal(streams, table, key):
-                    return "a removal is in the Stream, with the old item"
+                    return "the Stream contains the removal, with the old item"
                 await asyncio.sleep(1.0)
         raise Failed(f"the removal did not appear in the Stream within {STREAM_S_MAX:g} s")
 

@@ -55,7 +55,7 @@ def describe(exc: ChatError) -> str:
 
 
 async def run_check(check: Check) -> Result:
-    """Run a check; an error is a failure of this check only."""
+    """Run a check and return its result. A `ChatError` or a timeout makes the check fail."""
     began = time.monotonic()
     status: Status = "failed"
     try:

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Names:
-    """Names used by one run: those of all its tables and objects begin with `prefix`."""
+    """Names used by one run. The names of all its tables and objects begin with `prefix`."""
 
     prefix: str
 
@@ -49,7 +49,7 @@ def build_isolated_settings(settings: Settings, names: Names) -> Settings:
 
 
 async def delete_tables(client: DynamoClient, settings: Settings) -> list[str]:
-    """Delete the run's tables; return those that still exist, with the reason.
+    """Delete the run's tables; return the tables that still exist, with the reason.
 
     Guarantees:
         Only tables with the run's prefix are deleted. Waits for tables that are being created.
@@ -80,7 +80,7 @@ async def _delete_table(client: DynamoClient, name: str) -> str:
 
 
 async def delete_objects(store: ObjectStore) -> list[str]:
-    """Delete the run's objects; return those that still exist."""
+    """Delete the run's objects; return the objects that still exist, with the reason."""
     remaining: list[str] = []
     try:
         async with asyncio.timeout(DELETE_S_MAX):
@@ -102,7 +102,7 @@ async def delete_objects(store: ObjectStore) -> list[str]:
 
 
 async def claim_redis(hot: HotClient, names: Names) -> bool:
-    """Claim Redis for this run if it has no data; return False if it is in use."""
+    """Claim Redis for this run if it is empty; return False if Redis already has data."""
     partitions = range(hot.keys.partitions)
     connection_keys = {  # keys that any connection creates
         make(number)
@@ -121,7 +121,7 @@ async def claim_redis(hot: HotClient, names: Names) -> bool:
 
 
 async def delete_keys(hot: HotClient, names: Names) -> list[str]:
-    """Delete all keys in a claimed Redis; return an error, if any."""
+    """Delete all keys in the Redis that this run has claimed; return the errors."""
     claim = hot.keys.lease(0, "selftest")
     try:
         async with asyncio.timeout(DELETE_S_MAX):
