@@ -22,7 +22,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 URL_CHARS_MAX = 2048
-# RFC 6052: IPv6-only networks reach IPv4 servers through it; the last 32 bits are the IPv4 address.
+# RFC 6052: IPv6-only networks reach IPv4 servers through this range. The last 32 bits of an address
+# are the IPv4 address.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NEVER = [
     ipaddress.ip_network(text)

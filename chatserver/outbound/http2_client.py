@@ -46,7 +46,7 @@ class Http2:
         self._connect_lock = asyncio.Lock()
         self._connections: list[
             Http2Connection
-        ] = []  # the last one is used, the others are closing
+        ] = []  # requests use the last connection; the others are closing
 
     async def post(
         self,
@@ -108,7 +108,7 @@ class Http2:
             addresses = await self._lookup(host, port)
         except OSError as exc:
             raise NotReached(f"unknown host {host}") from exc
-        # Check all addresses: a name with both private and public ones indicates an attack.
+        # Check all addresses: a name with both private and public addresses indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NOT_ALLOWED)
         reason: Exception | None = None
@@ -145,7 +145,7 @@ def parse_origin(url: str) -> URL:
     """Parse the https URL of a server, without a path.
 
     Raises:
-        BadRequest: `url` is not such a URL.
+        BadRequest: `url` is not https, or it has a path or a query.
     """
     parsed = parse_url(url)
     if parsed.scheme != "https" or parsed.path not in ("", "/") or parsed.query_string:

@@ -166,7 +166,7 @@ class _CheckedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         addresses = await self._lookup(host, port)
-        # Check all addresses: a name with both private and public ones indicates an attack.
+        # Check all addresses: a name with both private and public addresses indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NOT_ALLOWED)
         return [

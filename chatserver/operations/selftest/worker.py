@@ -32,8 +32,8 @@ EACH: Final = 10  # messages in each tier
 OLD_S: Final = 30 * 86_400
 STORED_S_MAX: Final = 60.0
 IN_USE: Final = (
-    "Redis is in use: set CHAT_REDIS_URL to an empty database or cluster for this check, and no "
-    "other chatserver process may use it meanwhile"
+    "Redis is in use: for this check, set CHAT_REDIS_URL to an empty database or cluster that no "
+    "other chatserver process uses"
 )
 
 

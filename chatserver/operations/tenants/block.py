@@ -2,12 +2,13 @@
 
 A block takes effect in three steps:
 
-1. Schema item in DynamoDB: new processes do not start, and running ones stop at their next check.
+1. DynamoDB: the schema item is set to blocked. New processes do not start, and running processes
+   stop at their next check.
 2. Redis: connections are closed, and new ones are refused, so the Redis calls of gateways, API
    processes and workers fail. These processes close all sessions (3504), return 403 to requests,
    and stop calling DynamoDB and S3.
-3. `wait_for_processes` waits until all processes have removed their items or missed three
-   heartbeats. Calls that they made before then end within `in_flight_s_max`.
+3. `wait_for_processes` waits until all processes have removed their heartbeat items or missed three
+   heartbeats. Their earlier calls end within `in_flight_s_max`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.schema.active_version import HEARTBEATS_MISSED_MAX, SCHEMA_CHECK_S
 
 POLL_S: Final = 0.5
-CALL_TIMEOUTS: Final = 1.0  # longest call, in call timeouts; the timeout includes retries
+CALL_TIMEOUTS: Final = 1.0  # a call, including its retries, ends within one call timeout
 PROCESSES_WAIT_S: Final = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
 
 
 def in_flight_s_max(settings: Settings) -> float:
-    """Return the longest time that a call to DynamoDB or S3 can be in progress."""
+    """Return the maximum duration of a call to DynamoDB or S3, in seconds."""
     return CALL_TIMEOUTS * max(settings.warm.call_timeout_s, settings.cold.call_timeout_s)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chatserver.operations.tenants.stores import OpenTenant
     from chatserver.operations.tenants.tenant_audit import StoreAudit
 
-SHOWN_MAX: Final = 20  # places printed per store
+SHOWN_MAX: Final = 20  # remaining items, objects or keys printed per store
 
 
 @click.group()
@@ -236,7 +236,7 @@ def audit(
     max_units: int | None,
     has_redis: bool,
 ) -> None:
-    """Check that no data of TENANT is left, and list any that is. Exit code 1: data is left.
+    """Check that no data of TENANT is left, and list remaining data. Exit code 1: data is left.
 
     Scans all tables, including the items of other tenants.
     """

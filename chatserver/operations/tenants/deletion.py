@@ -6,10 +6,10 @@
                                                                               │
                                                    found something ◄──────────┘ delete it again
 
-The command may crash at any point: the record in DynamoDB holds the progress, every step is
-idempotent, and running the same command again continues. After the deletion, the record with the
-receipt and the block (one item, and one hash per Redis partition) remain. Because of the block, a
-process that starts later writes nothing.
+After a crash, the same command continues the deletion: the record in DynamoDB holds the progress,
+and every step is idempotent. After the deletion, the record with the receipt and the block (one
+item, and one hash per Redis partition) remain. Because of the block, a process that starts later
+writes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chatserver.operations.tenants.stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.tenant_records import TenantRecord
 
-CHECKS_MAX: Final = 5  # how often data from late writes is deleted before giving up
+CHECKS_MAX: Final = 5  # attempts to delete data from late writes
 LEFT_SHOWN_MAX: Final = 10
 
 Report = Callable[[str, int], None]  # store, and the number deleted since the last report
@@ -50,11 +50,11 @@ class Deletion:
     async def run(self, *, is_again: bool = False) -> dict[str, Any]:
         """Delete the tenant, or continue a deletion; return the receipt.
 
-        A finished deletion is only repeated if `is_again`.
+        A finished deletion is repeated only if `is_again`.
 
         Raises:
             Conflict: processes of the tenant do not stop.
-            Unavailable: a store does not respond, or data keeps appearing. Run it again.
+            Unavailable: a store does not respond, or processes still write data. Run it again.
         """
         record = await self._work.records.find(self._work.tenant)
         if record is not None and record.state == "deleted" and not is_again:
@@ -108,7 +108,7 @@ class Deletion:
         return total
 
     async def _check(self) -> dict[str, int]:
-        """Delete data from late writes until all stores are empty; return the counts checked."""
+        """Delete data from late writes until none is left; return the items checked per store."""
         for _ in range(CHECKS_MAX):
             checked: dict[str, int] = {}
             remaining_places: list[str] = []

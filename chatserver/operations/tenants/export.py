@@ -42,7 +42,7 @@ Report = Callable[[str, int], None]
 
 
 class _State(msgspec.Struct):
-    """Progress: finished sections, the position in the current one, and all files so far."""
+    """Progress: finished sections, the position in the current section, and all files so far."""
 
     tenant: str
     started: str

@@ -33,7 +33,7 @@ MANIFEST: Final = "manifest.json"
 STATE: Final = "state.json"
 FORMAT: Final = 1
 FILE_BYTES_MAX: Final = 256 * 2**20  # per file, both compressed and decompressed
-ITEMS_BYTES: Final = 8 * 2**20  # uncompressed lines after which a new file is started
+ITEMS_BYTES: Final = 8 * 2**20  # uncompressed size after which a new file is started
 COPY_BYTES_MAX: Final = 5 * 2**30  # AWS: CopyObject
 
 _S3_URL: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.*)")

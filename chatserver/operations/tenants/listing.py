@@ -32,7 +32,7 @@ from chatserver.warm.tenant_records import TenantRecords
 
 TENANTS_MAX: Final = 10_000
 
-Report = Callable[[str, int], None]  # table, and the items scanned since the last report
+Report = Callable[[str, int], None]  # table, and number of items scanned since the last report
 
 
 class TenantLine(msgspec.Struct):

@@ -1,8 +1,8 @@
 """Items, bytes and monthly cost of each tenant, by tier.
 
-DynamoDB: a Scan of each table measures all tenants. Sizes are those that DynamoDB bills: each item
-and index entry has 100 bytes of overhead. S3: a listing. Redis: the memory of the whole server,
-because it holds the data of only one tenant.
+DynamoDB: a Scan of each table measures all tenants. Sizes are the billed sizes: each item and index
+entry has 100 bytes of overhead. S3: a listing. Redis: the memory of the whole server, because a
+server holds the data of only one tenant.
 """
 
 from __future__ import annotations
@@ -124,6 +124,6 @@ async def measure_tenants(
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Return the tenant of a stored object key, and the key without it."""
+    """Return the tenant of a stored object key, and the key without the tenant."""
     first, _, suffix = key.partition("/")
     return ("", key) if first in RESERVED_TENANTS else (first, suffix)

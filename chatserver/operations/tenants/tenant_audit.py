@@ -37,7 +37,7 @@ Report = Callable[[str, int], None]
 
 
 class StoreAudit(msgspec.Struct):
-    """Result for one store: the number of items checked, and what is left (about `LEFT_MAX`)."""
+    """Result for one store: the number of items checked, and about `LEFT_MAX` of the items left."""
 
     store: str
     checked: int
@@ -155,7 +155,7 @@ def decode_object(content: bytes) -> bytes:
 
 
 def _decode_parquet(content: bytes) -> bytes:
-    """Return the rows as JSON lines; without pyarrow, the file itself."""
+    """Return the rows as JSON lines; if pyarrow is not installed, return the file itself."""
     import io
 
     try:

@@ -2,12 +2,12 @@
 
 ::
 
-    backlog of every partition ─► logs of chats active since then ─► all other chats
-       by time, a call each          newest entries back to then        items and segments
+    backlog of every partition ─► logs of active chats in Redis ─► items and segments of all chats
 
-A mid contains its creation time. The message's ts is usually slightly later, so the trace searches
-only a few minutes. If the chat or one of its members is given, the trace searches only that chat or
-the member's chats, but from the creation time up to the present.
+A mid contains its creation time. The first two searches start at that time, and the second covers
+only chats that have been active since. The message's ts is usually slightly later, so the third
+searches only a few minutes. If the chat or one of its members is given, the trace searches only
+that chat or the member's chats, but from the creation time up to the present.
 
 A tier that does not respond is listed in `problems`, and the others are still read (promise P9).
 """
@@ -232,7 +232,7 @@ class _Search:
 
 
 def _merge(now: Recipient, stored: Recipient | None) -> Recipient:
-    """Merge a member's delivery state in Redis with the one stored in DynamoDB."""
+    """Merge a member's delivery state in Redis with the state stored in DynamoDB."""
     if stored is None:
         return now
     return Recipient(
