@@ -19,14 +19,14 @@ from chatserver.protocol import frames
 
 Charge = Callable[[str, int], None]  # charges a user for bytes that are already used
 
-MESSAGE_BYTES = 256  # reference, log entry and two inbox entries, without the frame size
+MESSAGE_BYTES = 256  # idempotency key, log entry and two inbox entries, without the frame size
 ATTACHMENT_BYTES = 512  # a file's metadata in a message
 INBOX_ENTRY_BYTES = 64  # a message or change in one member's inbox
 NEW_INBOX_BYTES = 5120  # the first entry of an inbox: Redis allocates 4 KB
 MARK_BYTES = 256  # a read mark in one member's inbox
 EXPIRY_BYTES = 128  # the expiry time of a message
 CHANGE_BYTES = 4096  # an edit, delete or reaction, and the changed message up to about 2 KB
-CHAT_BYTES = 6144  # head, log, references and lists of a new chat
+CHAT_BYTES = 6144  # head, log, idempotency keys and lists of a new chat
 MEMBER_BYTES = 640  # a member's row, list entry and inbox entry, without the member list
 ENTRY_BYTES = 1024  # a change to a chat's members or settings
 ANSWER_BYTES = 1024  # an HTTP response kept for an idempotency key
@@ -46,7 +46,7 @@ def compute_send_cost(frame: frames.Send, size_bytes: int) -> int:
 
 
 def compute_cost(frame: msgspec.Struct, size_bytes: int) -> int:
-    """Return the memory cost of any other frame; 0 if the frame stores nothing."""
+    """Return the memory cost of a frame that is not a `Send`; 0 if the frame stores nothing."""
     match frame:
         case frames.Edit() | frames.React() | frames.Delete():
             return CHANGE_BYTES + size_bytes
@@ -88,8 +88,8 @@ def compute_growth_cost(written: str, normalized: str) -> int:
 def compute_membership_change_cost(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
     """Return the cost of a group change in inboxes: one entry per member.
 
-    `Invite` costs this once per invited user. In a large group, only the new members' inboxes are
-    charged.
+    An `Invite` costs this once per invited user. In a large group, only the new members' inboxes
+    are charged.
     """
     entry = 0 if info.large else INBOX_ENTRY_BYTES * info.count
     if isinstance(frame, frames.Invite):

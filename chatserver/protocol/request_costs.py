@@ -23,7 +23,7 @@ LINK_PREVIEW = 5  # requests to another server, unless the preview is cached
 CHANGE = 4  # a transaction, and the events that notify members
 USERS_PER_TOKEN = 4  # invited users: three reads and two writes each, in batches
 ITEMS_PER_TOKEN = 50  # page items
-CHATS_PER_TOKEN = 10  # listed chats, because idle ones have to be loaded
+CHATS_PER_TOKEN = 10  # listed chats: fewer than other items, because idle chats must be loaded
 
 
 def _by_members(frame: frames.CreateChat) -> int:
@@ -122,7 +122,7 @@ def compute_frame_cost(frame: Any) -> int:
 def compute_route_cost(method: str, path: str, limit: str | None) -> int:
     """Return the cost of an HTTP request in tokens.
 
-    `path` is the route pattern. `limit` is the raw query parameter; an invalid one is rejected
+    `path` is the route pattern. `limit` is the raw query parameter; an invalid value is rejected
     later.
     """
     cost = ROUTE_COSTS.get((method, path), BASE)

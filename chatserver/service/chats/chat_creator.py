@@ -76,7 +76,7 @@ class ChatCreator:
                 await self._invitations.require_contact(user, other)
         if not exists:
             await self._directory.create_direct(chat, user, other, self._clock.time())
-            # If one user has blocked the other since the check above, there was no chat to mark.
+            # If one user has blocked the other since the check above, mark the new chat as blocked.
             await self._block_policy.mark_new_chat(chat, user, other)
         elif not is_listed:
             await self._directory.add_to_chat_list(chat, user)
@@ -102,7 +102,7 @@ class ChatCreator:
             NotFound: a member does not exist; the message names the first such member.
             NotFound: the group already exists, and the user has left it.
             Conflict: `ref` has already been used for another group.
-            Forbidden: a member has blocked the creator, or the creator a member.
+            Forbidden: a member has blocked the creator, or the creator has blocked a member.
         """
         if len(members) + 1 > self._members_max:
             raise BadRequest(f"members: must be at most {self._members_max}, including you")

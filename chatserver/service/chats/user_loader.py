@@ -20,7 +20,7 @@ from chatserver.warm.chats.directory import Directory, Membership
 from chatserver.warm.chats.records import User
 from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
 
-COMPANION_CHATS_MAX = 500  # newest chats per user; daily session renewal creates many
+COMPANION_CHATS_MAX = 500  # per user, newest first; daily session renewal creates many chats
 
 
 class UserLoader:

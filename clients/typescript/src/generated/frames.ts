@@ -722,7 +722,7 @@ export interface TooLong {
   large?: LargeChat[];
 }
 
-/** Response to `join_turn`. `text` covers the parts up to `index`; later ones are signals. */
+/** Response to `join_turn`. `text` covers the parts up to `index`; later parts are signals. */
 export interface Turn {
   type: "turn";
   id: number;
