@@ -1,14 +1,14 @@
-"""Query pages for one chat: newer entries from the warm tier, older ones from the archive.
+"""Query pages for one chat: newer entries from the warm tier, older entries from the archive.
 
 ::
 
-    newest first   warm tier, down to the cached position ─► current position ─► archive
-    oldest first   archive, up to the position ─► warm tier ─► position unchanged? else again
+    newest first   warm tier, down to the cached archive end ─► actual archive end ─► archive
+    oldest first   archive ─► warm tier ─► actual archive end; if it has increased, repeat
 
-The position is the ts up to which the chat is archived. It only increases, possibly during the
-read. Entries are archived before they leave the warm tier. Therefore, the position is read after
-the warm tier, and entries up to it are taken from the archive. A page token has the ts of the last
-evaluated entry. That ts is the same in both tiers, so a token stays valid when entries are
+The archive end is the ts up to which the chat is archived. It only increases, possibly during the
+read. Entries are archived before they leave the warm tier. Therefore, the archive end is read after
+the warm tier, and entries up to that ts are taken from the archive. A page token has the ts of the
+last evaluated entry. That ts is the same in both tiers, so a token stays valid when entries are
 archived. The token's `seq` saves a search for the ts in the archive.
 """
 
@@ -105,7 +105,7 @@ class ChatQueryPage:
 
         Raises:
             BadRequest: `start` is not a token from this query.
-            Unavailable: a tier does not respond, and the tiers read before had no messages.
+            Unavailable: a tier does not respond, and the tiers read before it had no messages.
         """
         from_ts, to_ts, seq = times.from_ts, times.to_ts, None
         if start is not None:

@@ -6,8 +6,8 @@
     oldest first   archive ─► warm tier ─► hot log: entries that are not stored yet
 
 The chat's head is read first. Entries up to its `stored` seq are read from the warm tier and the
-archive, later ones from the hot log. If the log has been trimmed during the read, because its
-entries have been stored meanwhile, the head is read again.
+archive, later entries from the hot log. If entries are stored during the read, the log may be
+trimmed; the head is then read again.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class ChatStream:
     # the hot log
 
     async def _read_log(self, tiers: ChatTiers) -> int:
-        """Read the next entries of the hot log. Return how many; 0 at the end of the log."""
+        """Read the next entries of the hot log. Return their number; 0 at the end of the log."""
         for _ in range(_ATTEMPTS_MAX):
             following = self._seq - 1 if self._is_descending else self._seq + 1
             if following <= self._stored or following > tiers.view.heads[self.chat].seq:
@@ -249,7 +249,7 @@ class ChatStream:
         ]
 
     def _end_log(self) -> None:
-        """Stop reading the log. Newest first, the warm tier follows; oldest first, nothing."""
+        """Stop reading the log. Newest first, the warm tier is next; otherwise, end the stream."""
         self._reads_log = False
         if not self._is_descending:
             self._next = None

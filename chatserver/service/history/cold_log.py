@@ -6,9 +6,8 @@
 
 When an archived entry changes, its new version is an item in the warm tier until the archive worker
 has replaced the segment. The version with the higher `rev` is used. The manifest is read before and
-after these items. If it has changed, the read starts again; otherwise, it could miss a changed
-entry or return deleted text from a replaced segment. Segment objects never change, so they are
-cached.
+after these items. If it has changed, the read starts again, because it may have missed a changed
+entry or found deleted text in a replaced segment. Segment objects never change, so they are cached.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class ColdLog:
         ]
 
     async def find_first_at(self, chat: str, top: ArchiveTop, ts: int) -> int:
-        """Return the first archived seq sent at `ts` or later.
+        """Return the seq of the first archived entry with a timestamp of `ts` or later.
 
         `top` is the chat's archived position. If all archived entries are earlier, returns `top.seq
         + 1`.

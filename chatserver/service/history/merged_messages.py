@@ -6,9 +6,10 @@
     Redis               directory, cached      hot log, warm tier, archive
 
 Nothing is stored per recipient. Each chat is a stream (`chatserver.service.history.chat_streams`).
-A stream knows its next message, or a bound for its ts: the newest ts in Redis, or the last active
-day. Only streams whose bound precedes all known messages are read. A page token has the ts and chat
-of the last message, so it stays valid while messages arrive, are stored or are archived.
+A stream knows its next message, or a bound for that message's ts: the newest ts in Redis, or the
+last active day. Only streams whose bound precedes all known messages are read. A page token has the
+ts and chat of the last message, so it stays valid while messages arrive, are stored or are
+archived.
 
 The list covers the user's current chats, for the periods in which the user was a member. It
 includes messages in Redis and in the archive. It omits messages from before the user joined, even
@@ -268,8 +269,8 @@ class _Merge:
     async def _read_wave(self, size: int) -> None:
         """Read the streams that may have the next message, about `size` of them.
 
-        More are read if they all share the first bound, because they must be read anyway. Example:
-        chats that were last active on the same day.
+        More streams are read if all of them share the first bound, because they must be read
+        anyway. Example: chats that were last active on the same day.
         """
         wave: list[ChatStream] = []
         first = self._waiting[0][0]

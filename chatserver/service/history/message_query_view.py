@@ -90,7 +90,7 @@ class QueryView:
         }
 
     async def filter_messages(self, messages: Sequence[Message]) -> list[Message | None]:
-        """Return the messages as the reader sees them now; None for those that are not visible.
+        """Return the messages as the reader sees them now; None for messages that are not visible.
 
         Every change acked before `select_chats` is included. If a chat has entries that have not
         been stored yet, its messages are read again from the warm tier, after the overlay.
@@ -115,7 +115,7 @@ class QueryView:
     async def render_committed(
         self, chat: ChatId, entries: Sequence[Message]
     ) -> list[Message | None]:
-        """Return entries from the hot log as the reader sees them; None for invisible ones."""
+        """Return entries from the hot log as the reader sees them; None for invisible entries."""
         view = (await self._open_views({chat: [entry.seq for entry in entries]}))[chat]
         return [self._render(entry, view) for entry in entries]
 

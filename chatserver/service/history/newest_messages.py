@@ -53,7 +53,7 @@ class NewestMessages:
 
         If the persist worker and Redis fail together, messages below the warm tier's head may be
         lost. Such a gap would block all reads beyond it. `top` is the newest seq in
-        Redis; the persist worker may still store messages up to it.
+        Redis; the persist worker may still store messages up to that seq.
         """
         while True:
             newest = await self._messages.list_before(

@@ -34,7 +34,7 @@ _CHANGES_WITH_TEXT = frozenset({"edit", "reaction"})
 
 
 def has_changes(entries: Iterable[LogEntry]) -> bool:
-    """Return whether any entry is a change to another entry."""
+    """Return whether any entry is an edit or a reaction."""
     return any(codec.get_kind(entry.tail) in _CHANGES_WITH_TEXT for entry in entries)
 
 

@@ -96,7 +96,7 @@ class Sync:
         return missed
 
     async def _open_views(self, user: UserId, chats: Sequence[ChatId]) -> dict[ChatId, View]:
-        """Return the user's views of those chats in which the user has hidden messages."""
+        """Return the user's views of the chats in which the user has hidden messages."""
         if self._views is None:
             return {}
         hidden = await self._views.list_hidden(user, chats)
@@ -129,7 +129,8 @@ class Sync:
         for entry in entries:
             if entry.chat is not None:
                 wanted.setdefault(entry.chat, []).append(entry.cs)
-        # An inbox refers to every message in its chats, so a chat's seqs in `entries` are dense.
+        # An inbox refers to every message in the user's chats, so a chat's seqs in `entries` are
+        # dense.
         ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in wanted.items()]
         pages = await asyncio.gather(*(self._log.list_range(*seq_range) for seq_range in ranges))
         messages = {
@@ -151,7 +152,7 @@ class Sync:
         messages: dict[tuple[ChatId, Seq], LogEntry],
         older: WarmHistory,
     ) -> None:
-        """Add the messages in `ranges`, which start below the chats' logs, from older tiers."""
+        """Add the messages in `ranges` from older tiers; the chats' logs start at later seqs."""
 
         async def read(chat: ChatId, first: int, last: int) -> None:
             limit, view = min(last - first + 1, frames.PAGE_MAX), NO_CHANGES

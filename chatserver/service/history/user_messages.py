@@ -23,7 +23,7 @@ class UserEntries(Protocol):
         """Yield pages of entries that the user sent, from an index that may lag behind."""
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
-        """Return the warm-tier entry of a chat with this ts, or None."""
+        """Return a chat's warm-tier entry with this ts, or None."""
 
     async def list_names(self, user: str, prefix: str) -> list[str]:
         """Return the user's item names that begin with `prefix`, without the prefix."""

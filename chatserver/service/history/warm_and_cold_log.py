@@ -28,7 +28,7 @@ RESTORED_CACHED_S: Final = 10.0  # how long the list of restored ranges is cache
 class _Read(NamedTuple):
     """A read of at most `limit` entries from `seq` on, downward or upward.
 
-    `ts` is the probable ts of the entry that precedes `seq` in that direction.
+    `ts` is the probable ts of the entry that precedes `seq` in the direction of the read.
     """
 
     seq: int
@@ -127,7 +127,7 @@ class OlderTiers:
         return run
 
     async def _read_tier(self, chat: str, read: _Read, *, has_some: bool) -> HistoryRun:
-        """Read the entries from the tier that has the first one."""
+        """Read the entries from the tier that has the first entry."""
         top = self.get_cached_top(chat).seq
         if read.seq > top:
             if messages := await self._read_warm(chat, read):

@@ -78,9 +78,8 @@ def find_unstored(row: Chat) -> list[MembershipChange]:
 def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str | None:
     """Return the item's unstored changes with `change` added; None if they exceed the limits.
 
-    Changes that are stored and checked are removed, but only from the oldest on: the first change
-    that is not both ends the removal. Otherwise, loading the chat could find a member's join, but
-    not their later leave.
+    Changes that are stored and checked are removed, but never before an older change. Otherwise,
+    loading the chat could find a member's join, but not their later leave.
     """
     records = [*_decode_unstored(row, head), change]
     text = _encode_unstored(records)

@@ -3,7 +3,7 @@
 Only one of several changes based on the same version can be committed; the others must be retried.
 A process therefore runs a chat's changes one at a time. Changes from different processes are
 serialized by the chat version in DynamoDB. A propagation includes all earlier changes, so all
-changes that arrive during one propagation share the next.
+changes that arrive during one propagation share the next propagation.
 """
 
 from __future__ import annotations

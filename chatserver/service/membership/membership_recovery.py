@@ -2,7 +2,7 @@
 
 A committed change is final: its entries must be in the history exactly once (decision 0011). The
 chat's item keeps each change until the change's entries are stored. When the chat is loaded, each
-entry is in Redis, in the warm tier, or lost. Lost entries are created again, after the stored ones.
+entry is in Redis, in the warm tier, or lost. Lost entries are created again, after stored entries.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _PAGE = 200
 class ChangesToLoad(NamedTuple):
     """Changes to apply when a chat is loaded, and the seqs of the changes that are not lost.
 
-    `places` maps a change's version to its first seq. `joined` maps members to the seq at which
-    they joined.
+    `places` maps a change's version to the change's first seq. `joined` maps members to the seq at
+    which they joined.
     """
 
     changes: list[MembershipChange]

@@ -43,7 +43,7 @@ from chatserver.warm.chats.records import Chat
 log = structlog.get_logger()
 
 LOADS_MAX = 3
-ROUNDS_MAX = 5  # another round is needed if a large-chat transition was in progress
+ROUNDS_MAX = 5  # delivery rounds; a large-chat transition in progress requires another round
 _CHAT_KEY: Final = UserId("+")  # used instead of a user in notifications about the chat itself
 
 
@@ -76,7 +76,7 @@ class MembershipPropagation:
     async def finish(self, chat: ChatId) -> bool:
         """Complete a chat's interrupted change, if there is one.
 
-        Return False if its entries have not been stored yet; the caller must call again later.
+        Return False if some changes have not been stored yet; the caller must call again later.
 
         Raises:
             NotFound: the chat does not exist.
@@ -248,7 +248,7 @@ class MembershipPropagation:
             await self._mark_delivered(audience)
             if not audience.is_in_transition:
                 break
-            # Another round delivers what other processes have committed during the transition.
+            # Another round delivers entries that other processes committed during the transition.
         if record.change is not None:
             await self._memberships.clear_change(chat, record.version)
 
@@ -288,7 +288,7 @@ class MembershipPropagation:
         # Members who joined later have their own notice.
         first_own = max(notice.seq, 1)
         users = [user for user, first in audience.joined.items() if first <= first_own]
-        # Members who have left since then get the same events, up to their last entry.
+        # Members who have left since the transition get the same events, up to their last entry.
         for leave in leaves:
             if leave.user is not None and leave.after < notice.seq < leave.seq:
                 await self._deliver_spans(audience, leave.user, leave.after, notice.seq)

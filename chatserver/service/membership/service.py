@@ -13,7 +13,7 @@ stores, so a change has ordered steps, and another process completes an interrup
 3. `change_members.lua` updates membership, write policy and entries together. This happens before
    the caller receives ``ok``: no later commit uses the previous membership (promise P7).
 4. Members get the entries through the regular fan-out. Members who have left get the entries up to
-   the one about their leave. New members get the chat in their list.
+   their leave entry. New members get the chat in their list.
 5. The change is deleted from the item, and the marker is removed. Until the entries are stored, the
    item keeps a copy for `chatserver.service.membership.membership_recovery`.
 
@@ -149,8 +149,8 @@ class Membership:
                 that changes nothing succeeds. A former member's retry succeeds, but returns no
                 members or name.
             After it returns, no message from a removed member is committed (promise P7).
-            Concurrency: several processes may change the chat at once; within a process, a chat's
-                changes run one at a time.
+            Concurrency: several processes may change the chat concurrently; within a process, a
+                chat's changes run one at a time.
 
         Raises:
             NotFound: the chat does not exist, the actor is not a member, or a user does not exist.
@@ -361,7 +361,7 @@ class Membership:
             await self._propagation.deliver_leaves(record, changes)
         marker = await self._hot_membership.begin(chat, MARKER_TTL_S)
         head = await self._propagation.get_head(chat, list(changes))
-        # This is the lowest possible seq of the first entry; the script returns the actual one.
+        # This is the lowest possible seq of the first entry; the script returns the actual seq.
         first = Seq(head.seq + 1)
         added: dict[str, tuple[Role, int]] = {
             user: (role, first + index)

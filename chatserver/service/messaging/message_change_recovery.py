@@ -1,8 +1,8 @@
 """Recovery of message changes that are stored but not applied to their messages.
 
 The persist worker first stores an edit, deletion or reaction, and then changes the message
-(`workers.persist.batch_writer`). If Redis loses data between the two steps, the second one does not
-run. Loading the chat then completes the change.
+(`workers.persist.batch_writer`). If Redis loses data between the two steps, the second step does
+not run. Loading the chat then completes the change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UnappliedChanges:
     async def apply(
         self, chat: ChatId, newest: Sequence[frames.Message], epoch: Epoch
     ) -> list[frames.Message]:
-        """Apply the unapplied changes among `newest`, a chat's newest entries; return the result.
+        """Apply the unapplied changes among `newest`, a chat's newest entries; return the entries.
 
         Guarantees:
             Idempotent.
@@ -81,7 +81,7 @@ class UnappliedChanges:
                 continue
             if entry.kind != "reaction" and message.edited_seq:
                 # Clear the previous edit's text first: once this change has been applied, a retry
-                # would skip it.
+                # would not clear it.
                 await self._changes.clear_edit(chat, message.edited_ts, entry.seq)
                 if edit := by_seq.get(message.edited_seq):
                     by_seq[edit.seq] = build_tombstone(edit, entry.seq)

@@ -7,9 +7,9 @@
                           └─┴ read it in the warm tier, retry
 
 A change is a chat entry with its own seq: it is delivered, synced and stored like a message.
-Deleting for oneself creates no entry, only a mark in the user state and an event for the user's
-devices. A pin or unpin is an entry but does not change the message; `chatserver.features.pins`
-stores the pins.
+Deleting for oneself creates no entry: the user state records the seq as hidden, and the user's
+devices get an event. A pin or unpin is an entry but does not change the message;
+`chatserver.features.pins` stores the pins.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
                   ▲ │ the message is not in the hot tier                   │
                   └─┴ read it in the warm tier, retry                      ▼ workers.persist.worker
 
-All devices and tiers apply the deletion like any other; worker `repair` does the fan-out. The
-deletion's `ref` is derived from the message's seq, so erasing a message again has no effect.
+All devices and tiers apply the deletion like any other deletion; worker `repair` does the fan-out.
+The deletion's `ref` is derived from the message's seq, so erasing a message again has no effect.
 """
 
 from __future__ import annotations
