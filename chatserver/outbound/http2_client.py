@@ -67,7 +67,7 @@ class Http2:
         Raises:
             BadRequest: the address is not allowed.
             NotReached: the server has certainly not processed the request.
-            Unavailable: there was no response in time, or it was too long or invalid.
+            Unavailable: the response did not arrive in time, or was too long or invalid.
         """
         deadline = self._loop.time() + timeout_s
         try:

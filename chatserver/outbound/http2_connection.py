@@ -136,7 +136,7 @@ class Http2Connection(asyncio.Protocol):
 
         Raises:
             NotReached: the server has certainly not processed the request.
-            Unavailable: there was no response in time, or it was too long or invalid.
+            Unavailable: the response did not arrive in time, or was too long or invalid.
         """
         exchange = _Exchange(self._loop.create_future(), response_bytes_max)
         try:
@@ -232,7 +232,7 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
-        self._end("the server closed the connection" if exc is None else "the connection broke")
+        self._end("the server closed the connection" if exc is None else "the connection was lost")
 
     # server events
 
@@ -328,7 +328,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self._transport.write(data)
         if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            self._abort("the server does not read")
+            self._abort("the server does not read the requests")
 
     def _notify_changed(self) -> None:
         self._changed.set()

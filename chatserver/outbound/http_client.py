@@ -95,7 +95,7 @@ class Outbound:
         Raises:
             BadRequest: the URL or a header is malformed, or the address is not allowed.
             NotReached: no connection could be made, so the request did not arrive.
-            Unavailable: there was no response in time, or it was too long or invalid.
+            Unavailable: the response did not arrive in time, or was too long or invalid.
         """
         return await self._request("POST", url, body, headers, timeout_s, response_bytes_max)
 

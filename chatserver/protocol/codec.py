@@ -48,7 +48,7 @@ def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
 
 
 def _check_surrogates(data: bytes) -> None:
-    """Check JSON that msgspec rejected for an escaped lone surrogate, like ``"\\ud83d"``.
+    """Check whether JSON that msgspec rejected has an escaped lone surrogate, like ``"\\ud83d"``.
 
     Such JSON is valid (RFC 8259 section 8.2), but msgspec reports it as invalid.
 

@@ -94,8 +94,8 @@ class ClientFrame(msgspec.Struct, tag_field="type", frozen=True, gc=False):
 class Hello(ClientFrame, tag="hello", frozen=True):
     """Authenticates the connection; must be the first frame. With `cursor`, events resume after it.
 
-    `large` maps each large chat to the last position (`cs`) that the device has. `unstored` maps
-    each chat whose acked sends have not been reported as `stored` yet to the newest acked `seq`.
+    `large` maps each large chat to the last position (`cs`) that the device has. `unstored` has the
+    newest acked `seq` of each chat with acked sends that have not been reported as `stored` yet.
     """
 
     v: Literal[1]

@@ -120,7 +120,7 @@ class Auditor:
         """Audit a chat from its first entry to its last; update `tally`.
 
         Guarantees:
-            Nothing is written. Entries that move during the audit are not reported.
+            Nothing is written. An entry that moves between tiers does not cause a finding.
             Cost: reads the chat's items and segments once, and inconsistent ranges three times.
 
         Raises:
@@ -272,7 +272,7 @@ class Auditor:
 
 
 def _build_archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:
-    """Return the range from the cursor to the end of the next segment, or of one overlapping it."""
+    """Return the range from the cursor to the end of the next group of overlapping segments."""
     last = rows[0]
     for row in rows[1:]:
         if row.first > last.last:

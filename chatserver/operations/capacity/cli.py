@@ -152,7 +152,7 @@ def _print(capacity_plan: Plan) -> None:
 def _format_inputs(capacity_plan: Plan) -> str:
     words = [f"{n.name}={format_quantity(capacity_plan.inputs[n.name], n.kind)}" for n in INPUTS]
     from_file = (
-        f"; measured by you: {', '.join(capacity_plan.from_results)}"
+        f"; from your file: {', '.join(capacity_plan.from_results)}"
         if capacity_plan.from_results
         else ""
     )

@@ -51,7 +51,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The complete report. A tier that did not respond is only in `problems`."""
+    """The complete report. A tier that did not respond appears only in `problems`."""
 
     tenant: str
     days: list[str]
@@ -70,7 +70,7 @@ class Report(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rates:
-    """Price per unit in dollars, and how formulas show it."""
+    """Price per unit: as a number in dollars, and as the text shown in formulas."""
 
     write_usd: float
     read_usd: float
@@ -159,7 +159,7 @@ def build_chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -
 
 
 def compute_chats_error(spending: Spending) -> dict[str, float]:
-    """Return the units, for writes and for reads, by which a chat may be undercounted at most."""
+    """Return the maximum undercount of a chat, in write units and in read units."""
     errors: dict[str, float] = {}
     for kind in KINDS:
         listed = sum(spending.chats[kind].values())
@@ -189,7 +189,7 @@ def total_line(spending: Spending, rates: Rates) -> Line:
 
 
 def build_message_line(total: Line, messages: int) -> Line | None:
-    """Return the cost per message, including all related work."""
+    """Return the cost per message, including all related work; None if there are no messages."""
     if not messages:
         return None
     return Line(

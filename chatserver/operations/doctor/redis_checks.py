@@ -117,7 +117,7 @@ def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
             STORE,
             f"{name}: has a replica",
             is_met=replicas > 0,
-            fix="add one and set `min-replicas-to-write 1`; without it, there is no failover",
+            fix="add a replica and set `min-replicas-to-write 1`; otherwise, there is no failover",
             level="note",
         ),
     ]
@@ -136,12 +136,12 @@ def _check_memory(name: str, info: dict[str, Any]) -> Finding:
         fix = "set `maxmemory` below the memory of the machine, with `maxmemory-policy noeviction`"
         return Finding(STORE, "note", f"{usage} and has no limit", fix)
     if used >= most:
-        fix = "add memory, and check why workers do not persist; sends are refused until then"
+        fix = "add memory, and check why workers do not persist; meanwhile, sends are refused"
         return Finding(
             STORE, "problem", f"{usage} and is full: maxmemory is {most / 1e6:,.0f} MB", fix
         )
     share = f"{usage}, less than {MEMORY_SHARE_MAX:.0%} of its {most / 1e6:,.0f} MB"
-    fix = "raise it, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
+    fix = "raise maxmemory, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
     return make_finding(STORE, share, is_met=used < most * MEMORY_SHARE_MAX, fix=fix)
 
 

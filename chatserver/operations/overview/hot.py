@@ -1,9 +1,9 @@
 """Redis stream of process statistics for the admin page.
 
 Data: ``{figures}:log`` (stream). Fields: ``p``, the process, and ``s``, its snapshot (msgpack of
-`chatserver.telemetry.process_stats.Snapshot`). Each process appends one every two seconds. The key
-expires `KEPT_S` after the last append. Bound: the entries of the last `KEPT_S` seconds by the Redis
-clock, and about `ENTRIES_MAX` entries.
+`chatserver.telemetry.process_stats.Snapshot`). Each process appends a snapshot every two seconds.
+The key expires `KEPT_S` after the last append. Bound: the entries of the last `KEPT_S` seconds by
+the Redis clock, and about `ENTRIES_MAX` entries.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ProcessStatsLog:
         """Append a snapshot.
 
         Guarantees:
-            Cost: one call of three commands, about 1 KB. A repeated call appends the snapshot
+            Cost: one call with three commands, about 1 KB. A repeated call appends the snapshot
             again.
 
         Raises:

@@ -5,8 +5,8 @@
     processes ──► {figures}:log ──► StatsHistory: latest snapshot per process ──► a Point every 2 s
 
 A point sums the latest snapshot of each process that published within the last `STALE_S` seconds.
-So dead processes disappear from the sums. Percentiles are computed from the merged
-histograms of all processes.
+So dead processes disappear from the sums. Percentiles are computed from the merged histograms of
+all processes.
 
 Memory: `POINTS_MAX` points and `PROCESSES_MAX` processes. The stream is read only when the page is
 requested.

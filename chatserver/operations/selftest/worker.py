@@ -1,7 +1,7 @@
 """Self-test checks of the guarantees across Redis, DynamoDB and S3, with the real workers.
 
-Ten old messages are written to DynamoDB and archived to S3, ten recent ones stay in DynamoDB, and
-ten are sent through Redis. Then the chat is read as one history, and a device catches up.
+Ten old messages are written to DynamoDB and archived to S3. Ten recent messages stay in DynamoDB,
+and ten are sent through Redis. Then the chat is read as one history, and a device catches up.
 """
 
 from __future__ import annotations

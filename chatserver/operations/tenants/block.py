@@ -4,9 +4,9 @@ A block takes effect in three steps:
 
 1. DynamoDB: the schema item is set to blocked. New processes do not start, and running processes
    stop at their next check.
-2. Redis: connections are closed, and new ones are refused, so the Redis calls of gateways, API
-   processes and workers fail. These processes close all sessions (3504), return 403 to requests,
-   and stop calling DynamoDB and S3.
+2. Redis: connections are closed and new connections are refused, so the Redis calls of gateways,
+   API processes and workers fail. These processes close all sessions (3504), return 403 to
+   requests, and stop calling DynamoDB and S3.
 3. `wait_for_processes` waits until all processes have removed their heartbeat items or missed three
    heartbeats. Their earlier calls end within `in_flight_s_max`.
 """

@@ -32,7 +32,7 @@ def get_tenant_settings(settings: Settings, tenant: str) -> Settings:
     """Return the settings for `tenant`; if it is empty, for the deployment without a tenant.
 
     Items and objects are read and written as they are stored: a tenant's encrypted values stay
-    encrypted, and its wrapped data keys are items like all others.
+    encrypted, and its wrapped data keys are ordinary items.
     """
     return settings.model_copy(
         update={

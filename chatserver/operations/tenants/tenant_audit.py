@@ -37,7 +37,7 @@ Report = Callable[[str, int], None]
 
 
 class StoreAudit(msgspec.Struct):
-    """Result for one store: the number of items checked, and about `LEFT_MAX` of the items left."""
+    """Result for one store: the number of items checked, and the first remaining items."""
 
     store: str
     checked: int

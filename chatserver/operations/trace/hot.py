@@ -140,7 +140,7 @@ class HotTrace:
         )
 
     async def list_members(self, chat: ChatId, limit: int) -> tuple[int, dict[UserId, int]]:
-        """Return `(count, joined)` from Redis: the member count, and some members' join seqs."""
+        """Return `(count, joined)`: the member count, and up to `limit` members' join seqs."""
         key = self._keys.members(chat)
         count = int(await self._hot.call("HLEN", key))
         members: dict[UserId, int] = {}

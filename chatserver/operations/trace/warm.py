@@ -71,9 +71,9 @@ class WarmTrace:
         return chats[:limit]
 
     async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> LocatedMessage | None:
-        """Return the message if it has an item or a marker in ``[from_ts, to_ts]``.
+        """Return the message if it has an item or an expiry marker in ``[from_ts, to_ts]``.
 
-        Cost: reads the chat's items, then its markers, in that interval; up to `ROWS_MAX` of each.
+        Cost: reads up to `ROWS_MAX` of the chat's items, then up to `ROWS_MAX` of its markers.
         """
         for partition in (chat, expired_markers.get_partition(chat)):
             item = await self._find_row(partition, mid, from_ts, to_ts)
@@ -135,7 +135,7 @@ class WarmTrace:
     # state
 
     async def find_state(self, chat: ChatId, ts: Ts) -> InWarm | None:
-        """Return the state of the item or marker at `ts`, or None."""
+        """Return the state of the item or expiry marker at `ts`, or None."""
         for partition in (chat, expired_markers.get_partition(chat)):
             span = Span(MESSAGES, partition, between=(ts, ts))
             request = {**span.query(self._settings), "ConsistentRead": True}

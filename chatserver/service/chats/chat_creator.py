@@ -99,7 +99,7 @@ class ChatCreator:
 
         Raises:
             BadRequest: the group would exceed the member limit.
-            NotFound: a member does not exist; the message names the first such member.
+            NotFound: a member does not exist; the error names the first missing member.
             NotFound: the group already exists, and the user has left it.
             Conflict: `ref` has already been used for another group.
             Forbidden: a member has blocked the creator, or the creator has blocked a member.

@@ -31,7 +31,7 @@ from chatserver.service.messaging.device_notifier import DeviceNotifier
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
 PREVIEW_DEPTH = 20  # how many of the newest entries are searched for the last message
-OLDER_PREVIEW_DEPTH = 5  # how many entries older than those in Redis are searched
+OLDER_PREVIEW_DEPTH = 5  # how many of the entries before the Redis log are searched
 READ_MARKS_MEMBERS_MAX = 32  # larger chats do not share read marks
 
 
@@ -288,7 +288,7 @@ class Chats:
         return None
 
     async def _is_readable(self, user: UserId, audience: Audience, seq: Seq) -> bool:
-        """Return whether the user may read the message at `seq`, which may precede their join."""
+        """Return whether the user may read the message at `seq`, even if they joined after it."""
         chat = audience.chat
         if seq >= audience.joined[user] or await self._log.is_earlier_history_readable(chat):
             return True

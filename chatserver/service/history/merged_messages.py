@@ -173,7 +173,7 @@ class MergedMessages:
         return streams
 
     async def _find_days(self, chats: Collection[UserChat]) -> dict[str, ActiveDays]:
-        """Return the active days of those chats whose entries are all stored."""
+        """Return the active days of the chats whose entries are all stored."""
         days: dict[str, ActiveDays] = {}
         unknown: dict[str, int] = {}
         oldest_s = self._clock.monotonic() - DAYS_CACHED_S

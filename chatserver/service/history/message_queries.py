@@ -191,7 +191,7 @@ class MessageQueries:
             newest_first=times.is_newest_first,
             view=self._open_view(reader),
         )
-        # The archive position is read after the index, to cover messages archived during the query.
+        # The archived position is read after the index, to cover messages archived in the meantime.
         newest = await self._users.find(direction, user)
         if newest is None or newest < times.from_ts:
             return UserMessages(page, None)

@@ -64,7 +64,7 @@ class FormerMembers:
 
         Guarantees:
             No membership period includes entries committed after the user left. If the hot tier has
-                lost the user's leave entry, the last period ends with the entries stored before it.
+                lost the leave entry, the last period ends with the entries stored before the leave.
             Idempotent.
             Cost: a BatchGetItem. For each former member, also a Redis call or two reads of an older
                 tier.

@@ -18,7 +18,7 @@ class GroupPictures(Protocol):
             Idempotent.
 
         Raises:
-            NotFound: the user has no such picture.
+            NotFound: the user has no upload with the id `file`.
             Conflict: the picture has not been uploaded yet.
             BadRequest: the file is not a picture, or this server does not support pictures.
         """

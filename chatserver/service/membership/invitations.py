@@ -25,7 +25,7 @@ from chatserver.protocol import codec, frames
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.invitations import InvitationRows
 
-PENDING_MAX = 100  # invitations per user; a further one replaces the oldest
+PENDING_MAX = 100  # invitations per user; another invitation replaces the oldest
 LIFETIME_S = 30 * 86_400
 FROM_ONE_MAX = 5  # pending and declined invitations from one inviter, per invited user
 IN_FLIGHT_MAX = 16  # users invited concurrently by one request
@@ -169,8 +169,8 @@ class Invitations:
         Guarantees:
             Idempotent: one invitation per user and chat; a declined invitation is not sent again
             before it expires.
-            Bounded: at most `FROM_ONE_MAX` invitations per inviter and user, including declined
-                ones. If a user has the maximum number of invitations, the oldest is replaced.
+            Bounded: at most `FROM_ONE_MAX` pending or declined invitations per inviter and user.
+                If a user has the maximum number of invitations, the oldest is replaced.
 
         Raises:
             TooLarge: a user has `FROM_ONE_MAX` invitations from the inviter; the message names the

@@ -42,7 +42,7 @@ class LostChanges:
         self._hot = hot
 
     async def find(self, row: Chat, newest: Sequence[frames.Message]) -> ChangesToLoad:
-        """Return the changes to apply when a chat is loaded; `newest` has its newest messages.
+        """Return the changes to apply when a chat is loaded. `newest`: the chat's newest messages.
 
         Guarantees:
             Cost: nothing if all changes are stored. Otherwise one Redis call; if `newest` does not

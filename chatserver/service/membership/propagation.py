@@ -1,7 +1,8 @@
 """Membership propagation: applies a committed change to Redis and delivers it to inboxes.
 
 These are steps 3 to 5 in `chatserver.service.membership.service`. All operations are safe to
-repeat, to run in two processes at once, and to run in a process that did not commit the change.
+repeat, to run concurrently in two processes, and to run in a process that did not commit the
+change.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class MembershipPropagation:
         if head is None:
             return False
         await self._former_members.correct_periods(chat, changes, head)
-        # No change is removed before an older one; see `change_records.add_unstored`.
+        # No change is removed before an older change; see `change_records.add_unstored`.
         first_unstored = next(
             (change.version for change in changes if not head.is_stored(change)), None
         )
@@ -205,7 +206,7 @@ class MembershipPropagation:
     # inboxes
 
     async def deliver_leaves(self, record: Chat, users: Collection[UserId]) -> None:
-        """Complete the pending deliveries to those of `users` who have left, before they rejoin.
+        """Complete the pending deliveries to `users` who have left and are about to rejoin.
 
         Otherwise, deliveries after they rejoin would skip the entries up to their leave entry.
 
@@ -360,7 +361,7 @@ class MembershipPropagation:
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
             self._devices.notify_channel_seq(chat, head, gateways)
-        # Let this tick write the notifications to the connection before the call below.
+        # Let the event loop write the notifications to the connection before the call below.
         await asyncio.sleep(0)
         await self._undelivered.finish([(chat, head)])
 

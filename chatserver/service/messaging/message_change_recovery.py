@@ -34,8 +34,8 @@ class UnappliedChanges:
 
         Guarantees:
             Idempotent.
-            Cost: nothing for changes made in `epoch`. For earlier changes, one read per changed
-                message that is not among `newest`.
+            Cost: nothing for changes made more than an hour after the start of `epoch`. For earlier
+                changes, one read per changed message that is not among `newest`.
 
         Raises:
             Unavailable: a required tier does not respond.

@@ -1,4 +1,4 @@
-"""Erasure of a user's messages: each one is deleted for everyone on behalf of the system user.
+"""Erasure of a user's messages: deletes them for everyone on behalf of the system user.
 
 ::
 
