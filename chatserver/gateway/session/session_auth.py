@@ -90,7 +90,7 @@ class SessionAuth:
             raise Forbidden("token: belongs to another user; open another connection")
         self._claims = claims
         try:
-            # A revocation of the new token closes this session from now on; check for earlier ones.
+            # Revoking the new token now closes this session; check for an earlier revocation.
             await self.check()
         except Unavailable:
             self._claims = before
@@ -103,7 +103,7 @@ class SessionAuth:
         self._expiry.add(self, claims.expires_at)
 
     def apply_revocation(self, marks: Marks, reason: str) -> None:
-        """Close the session if these revocation marks cover its token."""
+        """Close the session if the revocation `marks` apply to its token."""
         try:
             check_marks(self._claims, marks)
         except ClientError as exc:

@@ -56,7 +56,7 @@ class HotPathCounters:
         self.traced: list[tuple[bytes, int]] | None = None
 
     def record_new_event(self, body: bytes, count: int) -> None:
-        """Record a new event, which stands for `count` frames sent in this loop tick."""
+        """Record that `count` frames with new events were sent; `body` is the first event."""
         if self.first is None:
             self.first = body
         if self.traced is not None:

@@ -1,10 +1,10 @@
 """Session directory: registers sessions on this gateway and across all gateways.
 
 Across all gateways, each device has at most one session and each user at most
-`sessions_per_user_max` (enforced by `chatserver.hot.users.user_sessions`). When a session is
-replaced, its gateway is notified through its stream and closes it with 3004. Registering and
-removing sessions also updates presence. Removing a user's last session on a gateway returns the
-unused rate limit tokens.
+`sessions_per_user_max` (enforced by `chatserver.hot.users.user_sessions`). If a session on another
+gateway is replaced, that gateway is notified through its stream and closes the session with 3004.
+Registering and removing sessions also updates presence. When a user's last session on a gateway
+ends, unused rate limit tokens are returned to Redis.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPLACED = "replaced by another session of this device, or the session limit was
 
 
 class SessionDirectory:
-    """Session directory of one gateway."""
+    """Registers and removes the sessions of one gateway."""
 
     def __init__(
         self, gateway: GatewayId, registry: SessionRegistry, container: GatewayContainer
@@ -53,7 +53,7 @@ class SessionDirectory:
         """Register sessions across all gateways, and close the older sessions that they replace.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         claims = [
             Claim(claimant.user, claimant.id, claimant.device, claimant.started_ms)
@@ -87,7 +87,7 @@ class SessionDirectory:
         """Check all local users for revocations that this gateway's stream may have lost.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         users = self._registry.list_users()
         for start in range(0, len(users), USERS_PER_CHECK_MAX):
@@ -99,7 +99,7 @@ class SessionDirectory:
                 self.apply_revocation(user, marks, "")
 
     def unregister(self, session: Session) -> bool:
-        """Unregister an ended session; return True if it was the user's last one here."""
+        """Unregister an ended session; return True if it was the user's last on this gateway."""
         user, container = session.user, self._container
         if session not in self._registry.list_sessions(user):
             return False
@@ -116,10 +116,10 @@ class SessionDirectory:
     async def renew(self, *, is_loss_possible: bool) -> None:
         """Extend the TTL of this gateway's session data in Redis.
 
-        `is_loss_possible`: the data may have been lost, so it is written again.
+        If the data has expired or may be lost (`is_loss_possible`), write it again.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         if not await self._container.presence_states.extend_expiry() or is_loss_possible:
             self._container.user_presence.republish_all()

@@ -1,4 +1,4 @@
-"""Opening of a session: `hello`, authentication, registration and `welcome`."""
+"""Session opening: `hello`, authentication, registration and `welcome`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chatserver.protocol.codes import CODES, Close
 
 
 class SessionOpening:
-    """Opens one session. `on_registered` is called when the session's user is known."""
+    """Opens one session. `on_registered` is called when the session's user has been set."""
 
     __slots__ = (
         "_admission",
@@ -73,7 +73,7 @@ class SessionOpening:
         self._context.tasks.spawn(self._open(frame, claims), f"hello-{self._session.id}", on_crash)
 
     def refuse(self, code: int, reason: str) -> None:
-        """Close the connection, and count the failure against its address."""
+        """Close the connection, and count the failure against the client's address."""
         self._admission.charge_failure(self._connection.peer)
         self._session.close(code, reason)
 

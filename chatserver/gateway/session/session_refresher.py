@@ -57,7 +57,7 @@ class SessionRefresher:
     async def refresh(self, *, is_loss_possible: bool = True) -> None:
         """Refresh presence and compare each session's cursor with its inbox head.
 
-        `is_loss_possible`: Redis may have lost records for this gateway, or data written by it.
+        `is_loss_possible`: Redis may have lost stream records for this gateway, or its data.
         """
         steps: list[Callable[[], Awaitable[object]]] = [
             self._container.gateway_stream.renew,
@@ -92,7 +92,7 @@ class SessionRefresher:
                 session.compare(state)
 
     def remove_presence_soon(self, user: UserId) -> None:
-        """Remove the presence of a user whose last session here ended; batched per tick."""
+        """Remove the user's presence on this gateway after this tick if no session remains."""
         if not self._ended_users:
             asyncio.get_running_loop().call_soon(self._start_removal)
         self._ended_users.append(user)
@@ -108,9 +108,9 @@ class SessionRefresher:
             await self._container.presence.set_offline(users)
 
     def prune_soon(self, users: set[UserId]) -> None:
-        """Remove the presence of users on a gateway that no longer exists."""
+        """Delete the users' presence entries for gateways that no longer exist."""
         self._tasks.spawn(self._prune(list(users)), "prune")
 
     async def _prune(self, users: list[UserId]) -> None:
-        with contextlib.suppress(ChatError):  # the next message to these users retries
+        with contextlib.suppress(ChatError):  # retried with the next message to these users
             await self._container.presence.prune(users)

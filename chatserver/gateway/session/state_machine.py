@@ -15,17 +15,19 @@ What the server may send, by stage:
 ========== =======================================================================================
 NEW        `bye`
 OPENING    `welcome`, `bye`
-WELCOMED   `reset` or `too_long`, refusals of requests held too long, `bye`
+WELCOMED   `reset` or `too_long`, errors for requests that were held too long, `bye`
 LIVE       events, signals, `stored`, chat summaries, responses, `bye`
 RECOVERING `reset` or `too_long`, `stored`, responses, `bye`
 CLOSED     nothing
 ========== =======================================================================================
 
-Client frames are processed in NEW (`hello` only) and in LIVE while they are not held.
+Client frames are processed in NEW (`hello` only) and in LIVE. At other times, and while an earlier
+frame waits for Redis, they are held.
 
 Invariants (promise P4): only `welcome` and snapshots (`reset`, `too_long`) change the device's
-epoch. An event is sent only in LIVE, in the device's epoch, and if its seq is the device's last seq
-plus one. This module has no I/O and no clock; `session` and `command_handler` do the work.
+epoch. An event is sent only if the session is LIVE, the event is in the device's epoch, and its seq
+is the device's last seq plus one. This module does no I/O and reads no clock; `session` and
+`command_handler` do.
 """
 
 from __future__ import annotations
@@ -126,12 +128,12 @@ class SessionState:
 
     def __init__(self) -> None:
         self.stage = Stage.NEW
-        # A recovery, successful or not, replaces the cursor. A task that still has the old one thus
-        # detects that its cursor is outdated.
+        # A recovery, successful or not, replaces the cursor. A task that still has the old cursor
+        # can thus detect that it is outdated.
         self.cursor = DeviceCursor(Epoch(""), Seq(0))
         self.seen_head = Seq(0)  # the newest seq that arrived while the session was not live
         self.is_held = False  # client frames are held
-        self.is_looking_up = False  # a send waits for a lookup; later frames are held
+        self.is_looking_up = False  # a send waits for a Redis lookup; later frames are held
         self.sends_unacked = 0
         self.requests_pending = 0
 
@@ -201,7 +203,7 @@ class SessionState:
     # events for the device
 
     def handle_event(self, epoch: Epoch, seq: Seq) -> Verdict:
-        """Return how to handle inbox event `seq`. With SEND, the cursor has moved to `seq`."""
+        """Return how to handle inbox event `seq`; if the result is SEND, move the cursor to it."""
         if self.stage is not LIVE:
             self.seen_head = max(self.seen_head, seq)
             return Verdict.DROP
@@ -239,7 +241,7 @@ class SessionState:
     def can_report_stored(self, epoch: Epoch) -> bool:
         """Return whether the device can interpret a stored seq of `epoch`.
 
-        In another epoch, the device would treat lost messages as stored and drop them.
+        A device in another epoch would treat lost messages as stored and drop them.
         """
         return self.stage in (LIVE, Stage.RECOVERING) and self.cursor.epoch == epoch
 
@@ -250,7 +252,7 @@ class SessionState:
         self.is_held = True
 
     def release(self) -> bool:
-        """Stop holding frames and return True; if not live, or during a lookup, return False."""
+        """Stop holding frames and return True; False if not LIVE, or if a lookup is pending."""
         if self.stage is not LIVE or self.is_looking_up:
             return False
         self.is_held = False

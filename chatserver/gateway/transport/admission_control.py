@@ -43,7 +43,7 @@ class Admission:
         return math.ceil(max(waits, default=0) / 1000)
 
     def charge(self, address: str, refuse: Refuse) -> None:
-        """Charge a connection to its address; call `refuse` if the address is over its limit."""
+        """Count a connection against its address's limit; call `refuse` if it is over the limit."""
         allowance = self._limits.find("connections", get_subject(address))
         if allowance.spend():
             return
@@ -55,7 +55,7 @@ class Admission:
             allowance.request(lambda: self.charge(address, refuse))
 
     def charge_failure(self, address: str) -> None:
-        """Charge a refused `hello` to its address."""
+        """Count a refused `hello` against the limit of its address."""
         _charge(self._limits.find("failures", get_subject(address)))
 
 

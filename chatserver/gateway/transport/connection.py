@@ -37,7 +37,7 @@ MESSAGE_TIMEOUT_S = 30.0  # for a fragmented message, from its first frame
 SLOW_TIMEOUT_S = 10.0  # a connection whose write buffer stays full for this long is closed
 
 CLOSE_TIMEOUT_S = 2.0
-CONTROL_BURST_S = 10.0  # a peer that resumes may send this many seconds' worth of pings at once
+CONTROL_BURST_S = 10.0  # after a pause, a peer may send this many seconds' worth of pings
 REQUEST_BYTES_MAX = 16_384  # maximum size of the HTTP request head
 GATEWAY_HEADER = "Chat-Gateway"  # identifies the process when several share a port
 WRITE_HIGH_WATER = 65_536
@@ -332,7 +332,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes that are queued here and in the transport's buffer."""
+        """The number of bytes queued here and in the transport's buffer."""
         transport = self._transport
         return self._out_bytes + (0 if transport is None else transport.get_write_buffer_size())
 
@@ -450,7 +450,7 @@ class Connection(asyncio.Protocol):
             self._wake_waiter()
 
     def _drop_slow(self) -> None:
-        """Close a connection whose peer does not read; drop its queue to send the close frame."""
+        """Drop the queue of a peer that does not read, and close the connection as slow."""
         if self._receiver is not None and self.phase is Phase.OPEN:
             self._receiver.record_slow_close(self.queued_bytes)
         self._clear_queue()

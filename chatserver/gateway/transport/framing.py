@@ -1,8 +1,8 @@
 """WebSocket framing fast path: frame boundaries, unmasking and text frame headers.
 
 `websockets` implements the handshake, control frames, fragments, close and all checks (RFC 6455).
-This module has only what runs for every message: it finds frame boundaries, unmasks received text
-frames and adds headers to sent ones.
+This module contains only the code that runs for every message: it finds frame boundaries,
+unmasks received text frames and adds headers to sent ones.
 """
 
 from __future__ import annotations

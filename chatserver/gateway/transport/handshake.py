@@ -16,7 +16,7 @@ _silent_logger.setLevel(logging.CRITICAL)
 
 
 def create_protocol(frame_bytes_max: int) -> ServerProtocol:
-    """Create the protocol object for a new connection. The host checks `Origin`."""
+    """Create the protocol object for a new connection. The `Host` checks the `Origin` header."""
     return ServerProtocol(
         origins=None,
         select_subprotocol=_select_subprotocol,
