@@ -3,9 +3,9 @@
 Data: ``{gw:<id>}:stream`` (stream). Each stream entry is a msgpack array of records. Only the owner
 creates the stream and extends its TTL, so records for a dead gateway are dropped.
 
-Guarantees: best effort. A gateway that misses an event detects this by a gap in the inbox seqs, or
-at the next refresh, and reads the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. If the
-owner falls further behind, the oldest entries are lost and the owner checks every inbox.
+Guarantees: best effort. A gateway that misses an event detects this from a gap in the inbox seqs,
+or at the next refresh, and reads the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. If
+the owner falls further behind, the oldest entries are lost and the owner checks every inbox.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class StoredUpdate(Record, tag="w", array_like=True):
 class PresenceUpdate(Record, tag="o", array_like=True):
     """A presence change, for the subscribers on this gateway.
 
-    The fields are those of `chatserver.domain.presence.PresenceRecord`.
+    The fields after `user` are the same as in `chatserver.domain.presence.PresenceRecord`.
     """
 
     user: str
@@ -173,8 +173,8 @@ class GatewayStreamWriter:
         self._hot = hot
         self._out: dict[GatewayId, list[AnyRecord]] = {}
         self._flushes: set[_Flush] = set()
-        # Called if a gateway has no stream, which means that it is dead. The argument is the set of
-        # users in the records that were not delivered.
+        # Called if a gateway has no stream, which means that the gateway is dead. The argument is
+        # the set of users in the records that were not delivered.
         self.on_dead_gateway: Callable[[set[UserId]], None] | None = None
 
     def send(self, gateway: GatewayId, record: AnyRecord) -> None:
@@ -188,7 +188,7 @@ class GatewayStreamWriter:
         return self._hot.get_epoch(self._hot.keys.get_partition(chat))
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the epoch that devices get for a partition's current epoch."""
+        """Return the epoch that is sent to devices for a partition's current epoch."""
         return self._hot.get_device_epoch(epoch)
 
     def _flush(self) -> None:
@@ -351,7 +351,7 @@ class GatewayStream:
             await client.aclose()
 
     async def _is_overrun(self, client: Any) -> bool:
-        """Return whether the last entry read has been trimmed; if so, unread ones may be lost."""
+        """Return whether the last entry read was trimmed; if so, unread entries may be lost."""
         oldest = await self._hot.with_deadline(client.xrange(self._key, count=1))
         return bool(oldest) and _parse_id(oldest[0][0]) > _parse_id(self._last)
 

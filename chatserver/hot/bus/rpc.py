@@ -117,7 +117,7 @@ class ListCompanions(Operation, tag="list_companions"):
 
 
 class BeginSession(Operation, tag="begin_session"):
-    """Start a session with a companion. With `is_renewal`, it replaces the active session."""
+    """Start a session with a companion. If `is_renewal`, it replaces the active session."""
 
     user: str
     companion: str
@@ -135,7 +135,7 @@ class GetSession(Operation, tag="get_session"):
 class EndSession(Operation, tag="end_session"):
     """End the active session with a companion, or the session that has chat `chat`.
 
-    With `forget`, delete what the companion remembers from it.
+    If `forget`, the companion also forgets what it remembers from the session.
     """
 
     user: str
@@ -219,7 +219,7 @@ AnyOperation = (
 
 
 class CallHead(msgspec.Struct):
-    """Header of a call. Workers of other versions can decode it, too.
+    """Header of a call. Workers of other versions can also decode it.
 
     `user` is charged for the call (`chatserver.service.fair_semaphore`).
     """

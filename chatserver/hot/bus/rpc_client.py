@@ -24,7 +24,7 @@ from chatserver.protocol import webhook_messages as hooks
 CALLS_MAX = 10_000
 WAITING_MAX = 2_000
 
-# Operations that are accepted even while Redis is full: reads, and those that protect a user.
+# Operations that are accepted even while Redis is full: reads, blocks and reports.
 _NEEDED_WHEN_FULL = (
     rpc.LoadUser, rpc.LoadKeys, rpc.LoadChat, rpc.LoadFile, rpc.ReadHistory, rpc.FindPeriods,
     rpc.Block, rpc.ListBlocks, rpc.Report, rpc.ListCompanions, rpc.GetSession, rpc.ListSessions,
@@ -33,7 +33,7 @@ _NEEDED_WHEN_FULL = (
 
 
 class WarmCalls:
-    """Gateway side of the calls. While `WAITING_MAX` are pending, new calls raise `Overloaded`."""
+    """Gateway side of the calls. With `WAITING_MAX` pending, a new call raises `Overloaded`."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
         self._hot = hot
@@ -154,7 +154,7 @@ class WarmCalls:
     async def call_session_operation(
         self, operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession
     ) -> rpc.OpenedSession:
-        """Call an operation on one session."""
+        """Call an operation on a companion session."""
         return msgspec.msgpack.decode(await self._call(operation), type=rpc.OpenedSession)
 
     async def request_verdict(self, question: hooks.BeforeSend) -> hooks.Verdict:

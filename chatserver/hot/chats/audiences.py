@@ -53,8 +53,8 @@ def make_audience(
         joined[user] = Seq(status.joined)
         if status.muted_until is not None or (slow_s and status.role == "member"):
             checked_by_commit.add(user)
-        # A companion has no devices. It gets no inbox either, which would collect the entries of
-        # all of its sessions.
+        # A companion has no devices, so it needs no inbox. An inbox would collect the entries of
+        # all its sessions.
         if not is_companion(user):
             users[user] = Seq(max(base, joined[user] - 1))
     names = tuple(users)
@@ -171,7 +171,7 @@ class Audiences:
         For a large chat, the audience has members only while a large-chat transition is pending.
 
         Guarantees:
-            Atomic: the audience reflects the changes in the notices, and all entries up to `top`.
+            Atomic: the audience has the changes in the notices and all entries up to its `top`.
 
         Raises:
             NotFound, Unavailable: see `get`.
@@ -183,7 +183,7 @@ class Audiences:
         return audience, notices
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]:
-        """Return the members among `users` in a loaded chat, each with their joined seq."""
+        """Return the joined seq of each member among `users`, for a chat that is loaded."""
         if not users:
             return {}
         values = await self._hot.call("HMGET", self._hot.keys.members(chat), *users)

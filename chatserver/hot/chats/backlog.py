@@ -97,7 +97,7 @@ class DeadLetter:
 
     @property
     def place(self) -> str:
-        """The id for operators: the partition and the stream entry id."""
+        """The id shown to operators: the partition and the stream entry id."""
         return f"{self.partition}:{self.entry}"
 
 

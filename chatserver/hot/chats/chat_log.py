@@ -1,9 +1,9 @@
 """Chat log: a Redis stream with a chat's newest entries (entry id = seq).
 
 Data: ``{pN}:log:<chat>`` has the newest `log_max` entries and all unpersisted ones. An entry whose
-text was deleted moves to ``{pN}:over:<chat>`` as a tombstone, which reads put back in its place.
-``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread: deleted
-messages, and entries that are not messages.
+text was deleted moves to ``{pN}:over:<chat>`` as a tombstone; reads return it at the entry's
+position. ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread:
+deleted messages, and entries that are not messages.
 
 Invariant: entries are in order. A gap that no tombstone fills means that Redis has lost recent
 writes, so readers check that the result is contiguous.
@@ -99,7 +99,7 @@ class ChatLog:
         return value == b"all"
 
     async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
-        """Return the newest entries, below `before` unless it is None, in ascending seq."""
+        """Return the newest `limit` entries, ascending; with `before`, only entries below it."""
         end = "+" if before is None else f"({before}-0"
         if before is not None and before <= 0:
             return []
@@ -120,10 +120,10 @@ class ChatLog:
     async def list_large(
         self, chat: ChatId, after: Seq, limit: int
     ) -> tuple[int | None, list[LogEntry]]:
-        """Return `(large, entries)`, read atomically; `entries` are those above `after`.
+        """Return `(large, entries)`, read atomically; all `entries` are above `after`.
 
-        `large` is the chat version since which the chat is large; 0 if it is not large, None if the
-        chat is not loaded.
+        `large` is the version at which the chat became large; 0 if it is not large, None if it is
+        not loaded.
         """
         keys = self._hot.keys
         (large, gate), reply = await self._hot.snapshot(

@@ -184,8 +184,8 @@ class GroupCommit:
         args = [self._epoch_packed, self._limits, pack_count(count)]
         args_count = self._args_count
         for submissions in chats.values():
-            # Drafts of a chat in one tick may have audiences of two versions. Use the newest one,
-            # which is most likely current; the commit checks it.
+            # Drafts of a chat in one tick may have audiences of two versions. Use the newer
+            # audience, which is most likely current; the commit checks it.
             audience = submissions[-1][1]
             keys.append(audience.keys_packed)
             args.append(audience.args_packed)

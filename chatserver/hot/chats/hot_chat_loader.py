@@ -79,7 +79,7 @@ class HotChatLoader:
           chat's last messages.
         - `epoch` is the epoch in which the data was read. In a later epoch, the data may lack a
           change that Redis had (promise P7).
-        - `large` is the version since which the chat is large, or 0.
+        - `large` is the chat version at which the chat became large, or 0.
         - `write_policy` is stored in the `gate` field, after the version.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.moderation`).
         - `changes` are membership changes that Redis does not have yet; the load applies them.
@@ -87,8 +87,8 @@ class HotChatLoader:
 
         Guarantees:
             Order: seq and ts continue above all values that either tier has assigned (promise P3).
-            Idempotent: a loaded chat is not changed. References of `newest` are recognized for
-                `ref_ttl_s`.
+            Idempotent: a loaded chat is not changed. Retries of messages in `newest` are recognized
+                for `ref_ttl_s`.
             Atomic: the chat and `changes` become visible together. New members read nothing before
                 their join.
         """

@@ -1,9 +1,9 @@
 """Large-chat subscriptions of gateways, and the large chats of each user.
 
 Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock) has the gateways that a
-commit notifies. Gateways renew their subscriptions; those of a dead gateway expire.
-``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, followed by ``:<until>`` after the end)
-has the periods in which the chat was large for the user.
+commit notifies. Gateways renew their subscriptions; the subscriptions of a dead gateway expire.
+``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, followed by ``:<until>`` once the
+period has ended) has the periods in which the chat was large for the user.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LargeHead(NamedTuple):
     epoch: Epoch
     seq: Seq
     is_open: bool
-    large: int  # version with which it became a large chat; 0: it is not large
-    joined: Seq  # first seq of the given user; 0: not a member
+    large: int  # chat version at which it became large; 0: it is not large
+    joined: Seq  # joined seq of the given user; 0: not a member
 
 
 class LargeChatSubscriptions:
@@ -87,7 +87,7 @@ class LargeChatSubscriptions:
         return [heads[chat] for chat in chats]
 
     async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
-        """Return the gateways subscribed to a large chat; some may have died within `ttl_s`."""
+        """Return the gateways subscribed to a large chat; some may have died up to `ttl_s` ago."""
         names = await self._hot.call("ZRANGE", self._hot.keys.watchers(chat), 0, -1)
         return [GatewayId(name.decode()) for name in names]
 

@@ -94,7 +94,7 @@ def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
 
 
 def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
-    """Parse a chat's last changes: version → place of the change's first entry."""
+    """Parse a chat's last changes: version → position of the change's first entry."""
     places: dict[int, ChangePlace] = {}
     for field in (value or b"").decode().split(",") if value else ():
         version, _, first = field.partition(":")
@@ -186,7 +186,7 @@ class HotMembership:
         return None if code == _CLOSED else Seq(int(place[0]) if place else 0)
 
     async def set_write_policy(self, chat: ChatId, version: int, write_policy: str) -> bool:
-        """Set the chat's write policy as of `version`; return False if the chat is not loaded.
+        """Set the write policy of chat version `version`; return False if the chat is not loaded.
 
         Guarantees:
             After it returns, no commit accepts a sender whom the policy forbids to write.

@@ -1,10 +1,10 @@
 """Message changes (edits, deletes, reactions), and messages that users delete for themselves.
 
 Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each changed entry;
-``{pN}:revs:<chat>`` (zset) has the seq of each one's last change. Bound: at most two changed
-entries for each entry in the log and the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) has
-the messages that a user deleted for themselves (`HiddenSeqs`), at most `HIDDEN_MAX` per chat. Its
-field ``!`` is the id of the newest backlog entry for such a message.
+``{pN}:revs:<chat>`` (zset) has the seq of the last change to each of them. Bound: at most two
+changed entries for each entry in the log and the backlog. ``{pN}:hidden:<user>`` (hash, chat →
+seqs) has the messages that a user deleted for themselves (`HiddenSeqs`), at most `HIDDEN_MAX` per
+chat. Its field ``!`` is the id of the newest backlog entry for a hidden message.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Hidden:
         }
 
     async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
-        """Add a user's hidden messages, loaded from the `directory` table, to those in Redis."""
+        """Add a user's hidden messages from the `directory` table to the hidden ones in Redis."""
         items: list[dict[str, Value]] = [
             {"chat_id": chat, "seqs": ",".join(map(str, seqs))}
             for chat, seqs in hidden.items()

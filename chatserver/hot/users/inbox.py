@@ -2,7 +2,7 @@
 
 Data: ``{pN}:inbox:<user>`` (stream) has references to messages, and complete events of other kinds.
 Entry ``<seq>-<n>`` has `n` + 1 messages that are consecutive in the chat and in the inbox; its
-value is the chat seq of the newest. ``{pN}:seqs`` (hash) has each inbox's newest seq.
+value is the chat seq of the newest message. ``{pN}:seqs`` (hash) has each inbox's newest seq.
 ``{pN}:box:<user>`` (hash) has the user state: chats and read marks. All of these keys share a slot.
 Bound: `inbox_max` entries; a device that missed more starts from a snapshot.
 """
@@ -123,7 +123,7 @@ class Inboxes:
         """Append an event with the read marks of `reader`. `level` increases with the marks.
 
         Guarantees:
-            Order: an inbox never gets marks older than those it has.
+            Order: an inbox never gets marks older than the marks it has.
         """
         return await self._append(users, chat, body, "", f"m:{chat}:{reader}", level)
 

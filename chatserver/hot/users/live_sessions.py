@@ -27,7 +27,7 @@ class LiveSessions:
         self._hot = hot
 
     async def list_sessions(self, user: UserId) -> list[LiveSession]:
-        """Return the user's sessions, oldest first, except those on dead gateways.
+        """Return the user's sessions, oldest first, except sessions on dead gateways.
 
         Raises:
             Unavailable: Redis does not respond.

@@ -96,7 +96,7 @@ class LoginRateLimits:
             raise self._entries.add(bucket, int(wait_ms))
 
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
-        """Count an attempt; return it with the counts of its source and account.
+        """Count an attempt; return a copy with the counts for its source and its account.
 
         Guarantees:
             A known device is refused only because of its own wrong guesses.

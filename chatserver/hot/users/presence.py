@@ -27,7 +27,7 @@ class Presence:
         self._ttl_s = ttl_s
 
     async def prune(self, users: Sequence[UserId]) -> None:
-        """Delete expired entries of users on a dead gateway."""
+        """Delete the users' expired entries, which belong to dead gateways."""
         await self._run(users, 0, GatewayId("-"))
 
     async def set_online(self, users: Sequence[UserId]) -> list[InboxState]:

@@ -42,7 +42,7 @@ OF_ADDRESS: Collection[Kind] = (
 )  # allowances of users, in contrast, are released with the users' sessions
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
 MEMORY_BLOCK_BYTES = 32_768  # taken in advance; more than the longest message costs
-TOO_MUCH = "much data (limits.memory)"  # in the message "too …: slow down"
+TOO_MUCH = "much data (limits.memory)"  # inserted into the message "too …: slow down"
 MEMORY_PAUSE_S = 1.0  # minimum wait after a memory bucket had too few tokens
 
 

@@ -88,7 +88,7 @@ class SessionEnder:
         self._gateway_stream_writer = gateway_stream_writer
 
     async def end(self, user: UserId, marks: Marks, reason: str) -> None:
-        """Close the sessions that the marks cover. Call this after writing the marks.
+        """Close the user's sessions to which `marks` apply. Call this after writing the marks.
 
         Guarantees:
             Complete: no session is missed; a session that starts during the call checks the marks

@@ -54,11 +54,11 @@ class Sessions:
         self._keep_s = keep_s
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed]:
-        """Register sessions. A registered session may itself be replaced by another one.
+        """Register sessions. A registered session may itself be replaced by another session.
 
         Guarantees:
-            Idempotent: registering a session again keeps its start.
-            Order: of two sessions on one device, the one with the later start wins.
+            Idempotent: registering a session again keeps its start time.
+            Order: of two sessions on one device, the session that started later wins.
             Cost: one script call per 200 claims of a partition.
 
         Raises:
