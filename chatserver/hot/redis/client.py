@@ -2,9 +2,9 @@
 
 `chatserver.hot.redis.single_server` has one connection to a server, `chatserver.hot.redis.cluster`
 one connection to each master of a cluster. Both read the epochs before they allow calls. A replaced
-or restarted server gets a new epoch, because it may have lost recent writes (promises P1, P5). Such
-a server has a new replication id. If its data is deleted at runtime, this id stays the same, so
-each process also checks periodically that the epochs still exist.
+or restarted server may have lost recent writes (promises P1, P5), so its partitions get a new
+epoch. Clients detect it by its new replication id. If data is deleted at runtime, this id stays the
+same, so each process also checks periodically that the epochs still exist.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class HotClient(abc.ABC):
     async def watch_epochs(self) -> None:
         """Check each second that epochs still exist and that Redis accepts writes, until cancelled.
 
-        Each round checks the next `EPOCHS_CHECKED_MAX` partitions.
+        Each check covers the next `EPOCHS_CHECKED_MAX` partitions.
         """
         partitions = itertools.cycle(range(self.settings.partitions))
         count = min(self.settings.partitions, EPOCHS_CHECKED_MAX)

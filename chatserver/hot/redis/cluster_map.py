@@ -1,7 +1,7 @@
 """Slot owners of a Redis Cluster, computed from its nodes' views. No I/O.
 
 After a failover or a slot migration, the nodes' views differ for a moment. If several nodes claim a
-slot, the one with the highest config epoch wins, because a promoted node or a migration target has
+slot, the node with the highest config epoch wins, because a promoted node or a migration target has
 a higher config epoch than the previous owner.
 """
 

@@ -11,7 +11,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:chat:<chat>``    | hash   | ``seq ts base stored kind name``, ``gate``:                 |
 |                         |        | ``epoch:version``, with ``:p`` while a fan-out is pending,  |
 |                         |        | ``done``: last seq that the commit put into every inbox,    |
-|                         |        | ``large``: version since which it is a large chat,          |
+|                         |        | ``large``: version at which it became a large chat,         |
 |                         |        | ``turns``: seqs of large-chat transitions, and              |
 |                         |        | ``s:<sender>``: the newest seq of a sender                  |
 | ``{pN}:members:<chat>`` | hash   | user → ``<role>:<joined seq>``                              |
@@ -19,7 +19,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |                         |        | pending notices of joins and leaves                         |
 | ``{pN}:log:<chat>``     | stream | ``<seq>-0``: timestamp → ``receiver\\n`` and message tail   |
 | ``{pN}:refs-even:<chat>``,                                                                    |
-| ``{pN}:refs-odd:<chat>`` | hash | digest of (sender, ref) → place of the entry with this ref;    |
+| ``{pN}:refs-odd:<chat>`` | hash | digest of (sender, ref) → position of the entry with this ref; |
 |                         |        | one generation each, expires                                |
 | ``{pN}:over:<chat>``    | hash   | seq → current state of an entry that was changed or lost    |
 |                         |        | its text                                                    |
@@ -28,16 +28,16 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:backlog``        | stream | committed entries that are not persisted yet                |
 | ``{pN}:dead``           | stream | backlog entries that could not be persisted, with a reason  |
 | ``{pN}:undelivered``    | zset   | chat → commit time (ms) of its oldest unfinished fan-out    |
-| ``{pN}:idle``           | zset   | chat → time since which it may be idle (s)                  |
+| ``{pN}:idle``           | zset   | chat → time of its last recorded activity (s)               |
 | ``{pN}:changing``       | zset   | ``<chat>:<id>`` → deadline of a membership change (ms)      |
 | ``{pN}:inbox:<user>``   | stream | ``<seq>-0``: chat → chat seq, or ``!`` → event              |
 | ``{pN}:seqs``           | hash   | user → seq of the newest inbox entry                        |
 | ``{pN}:box:<user>``     | hash   | user state: ``known`` epoch; per chat ``c:`` when listed,   |
-|                         |        | ``r:`` read, ``d:`` received, ``t:`` last seq that deliver  |
-|                         |        | appended, and ``m:`` last reported mark of each member      |
+|                         |        | ``r:`` read, ``d:`` received, ``t:`` last seq delivered by  |
+|                         |        | ``append_to_inboxes``, ``m:`` last reported mark per member  |
 | ``{pN}:online:<user>``  | zset   | gateway → expiry (ms)                                       |
 | ``{pN}:seen:<user>``    | hash   | presence and sessions of the user, over all gateways:       |
-|                         |        | ``g:<gateway>`` state, ``s:<session>`` place, ``last``,     |
+|                         |        | ``g:<gateway>`` state, ``s:<session>`` gateway, ``last``,   |
 |                         |        | ``v``; expires                                              |
 | ``{pN}:watched:<user>`` | zset   | gateways subscribed to the user's presence → expiry (ms)    |
 | ``{pN}:revoked:<user>`` | hash   | revocations of the user: ``before``, ``banned``,            |
@@ -52,7 +52,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |                         |        | expires                                                     |
 | ``{pN}:gateways``       | zset   | gateway → time at which it counts as dead (ms)              |
 | ``{pN}:where``          | hash   | user → gateways, comma-separated; a copy of ``online``      |
-| ``{pN}:watchers:<chat>`` | zset  | gateways with sessions of a large chat → expiry (ms)        |
+| ``{pN}:watchers:<chat>`` | zset  | gateways subscribed to a large chat → expiry (ms)           |
 | ``{pN}:large:<user>``   | hash   | chat → ``<inbox seq>:<since>:<until>``, the newest periods  |
 | ``{pN}:lease:<work>``   | hash   | ``owner``, ``token``, ``until_ms``                          |
 | ``{pN}:checkpoint``     | hash   | ``id`` of the last persisted backlog entry, ``token`` of    |

@@ -11,7 +11,7 @@
 Invariants: a slot's calls run in call order, or not at all. If Redis refuses a call but executes a
 later one, the refused call fails. A call is repeated only if Redis reported that it did not run.
 Calls made in an earlier epoch are never sent to another node. Bounds: at most `HELD_MAX` calls
-wait, until their deadline, or for `MOVING_S_MAX` while the slot is being migrated.
+wait. A call waits until its deadline; while the slot is migrated, for at most `MOVING_S_MAX`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _READERS: Final[Mapping[bytes, tuple[str | int, ...]]] = {
 
 
 class Owner(NamedTuple):
-    """The tenant that a Redis belongs to (None if it is empty), and why it is blocked, or ""."""
+    """The tenant of a Redis (None if Redis is empty), and why it is blocked ("" if it is not)."""
 
     tenant: str | None
     blocked: str
@@ -69,7 +69,7 @@ class TenantRedis:
         self._masters = masters
 
     async def get_owner(self) -> Owner:
-        """Return the tenant of the Redis.
+        """Return the tenant of the Redis, and why it is blocked.
 
         Raises:
             ConfigError: Redis was initialized with another number of partitions.
@@ -211,7 +211,7 @@ class _Master:
             return await self._client.info(section)
 
     async def close_other_connections(self) -> None:
-        """Close the connections to this database, except this one and those of other servers."""
+        """Close all other client connections to this database; replication stays connected."""
         with _translate_errors(self.name):
             own = int(await self._client.client_id())
             clients = await self._client.client_list()
@@ -286,7 +286,7 @@ class _Master:
 
 @contextlib.asynccontextmanager
 async def open_tenant_redis(settings: config.Redis) -> AsyncIterator[TenantRedis]:
-    """Connect to the configured Redis, blocked or not.
+    """Connect to the configured Redis, even if it is blocked.
 
     Raises:
         Unavailable: a server does not respond.

@@ -103,7 +103,7 @@ class Wire(asyncio.Protocol):
 
         Guarantees:
             Order: calls reach Redis in the order of `send`. uvloop writes all calls of a loop tick
-                at once, at its end.
+                together, at the end of the tick.
             Reply: `on_reply` runs exactly once, within the timeout, never before `send` returns.
         """
         if self._transport is None or self.closed.done():

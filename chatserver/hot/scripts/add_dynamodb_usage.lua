@@ -5,7 +5,7 @@
 -- key units    hash    units by purpose
 -- key reads    zset    chat to read units
 -- key writes   zset    chat to write units
--- key flushes  hash    process to the number of the newest part of its usage that was added
+-- key flushes  hash    process to the number of the last part that was added
 -- arg process  string
 -- arg number   integer number of this part; increasing
 -- arg size     integer number of chats with guaranteed results; at most twice as many are kept

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Appends the entries of a chat to inboxes, starting after the last delivery to each. Idempotent.
+-- Appends the entries of a chat to inboxes, after the entries that each inbox already has.
+-- Idempotent.
 --
 -- key seqs       hash     user to newest inbox seq
 -- key where      hash     user to gateways, comma-separated
@@ -15,14 +16,14 @@
 -- returns a flat list; for each item the number of appended messages, inbox seq and gateways
 local call, format = redis.call, string.format
 local inbox_max = tonumber(ARGV[1])
-local ENTRY_MAX = 16 -- messages in an entry: trimming removes whole entries
+local ENTRY_MAX = 16 -- maximum messages per entry, because trimming removes whole entries
 local out, n, a = {}, 0, 2
 for k = 3, #KEYS, 2 do
   local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])
   local inbox_seq = tonumber(call('HGET', KEYS[1], user) or 0)
-  -- The user state records the deliveries of this script; `after` covers those of the commit.
+  -- The user state records the deliveries of this script; `after` covers deliveries by the commit.
   local box = call('HMGET', KEYS[k], 't:' .. chat_id, 'c:' .. chat_id)
-  -- Deliveries of an earlier epoch are ignored, because this epoch may assign the same seqs
+  -- Deliveries in an earlier epoch are ignored, because this epoch may assign the same seqs
   -- again. A caller with an earlier epoch is outdated, because epochs rise.
   local had, had_epoch = string.match(box[1] or '0 ', '^(%d+) (.*)$')
   if had_epoch > ARGV[a + 4] then
@@ -40,7 +41,7 @@ for k = 3, #KEYS, 2 do
   if appended > 0 then
     call('HSET', KEYS[1], user, format('%d', inbox_seq))
     call('HSET', KEYS[k], 't:' .. chat_id, format('%d %s', upto, ARGV[a + 4]))
-    -- The creation may have failed before this user was notified of the chat.
+    -- The creation of the chat may have failed before this user was notified.
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, '0') end
     if inbox_seq > inbox_max then
       call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', inbox_seq - inbox_max + 1))

@@ -3,7 +3,7 @@
 -- Idempotent.
 --
 -- The change may include a large-chat transition. The transition applies to later entries; the
--- caller notifies the members of it.
+-- caller notifies the members.
 --
 -- key chat         hash     head of the chat
 -- key members      hash     user to "role:joined", with ":<until>m" appended if muted
@@ -21,11 +21,11 @@
 -- arg chat_id      string
 -- arg version      integer  version of the membership after this change
 -- arg title        string   name of the chat, or empty
--- arg history      string   readable messages: "all", or those since the member joined
+-- arg history      string   readable messages: "all", or "joined": only since the member joined
 -- arg ref_ttl_s    integer  TTL of a client reference
 -- arg ref          bytes    digest of sender and reference of the first entry
 -- arg name         bytes    rest of that entry's place (`format_name`)
--- arg large        integer  version with which the chat became large, 0 if it is small after this
+-- arg large        integer  version at which the chat became large, 0 if it is small after this
 --                           change
 -- arg transition   string   transition with this change: "up" (large), "down" (small), or empty
 -- arg phase        integer  seconds by which the chat's reference generations start earlier

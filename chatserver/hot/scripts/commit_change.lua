@@ -6,7 +6,7 @@
 -- The message is read from the overlay, or else the log, or else `base`, which the caller read from
 -- the warm tier. `chatserver.protocol.entry_rules` implements the same rules in Python.
 --
--- An entry that loses its text (a deleted message, an edit that a later one replaced) leaves the
+-- An entry that loses its text (a deleted message, an edit that a later edit replaced) leaves the
 -- log and becomes a tombstone in the overlay. If the entry is only in the warm tier, the overlay
 -- has only its new rev.
 --

@@ -21,7 +21,7 @@
 -- item key chat     hash    head of the chat
 -- item key members  hash    user to "role:joined", with ":<until>m" appended if muted
 -- item key log      stream  committed messages, entry id "<seq>-0", field: timestamp
--- item key refs_even hash   reference to place, even generations
+-- item key refs_even hash   reference to place (seq and ts) of the entry, even generations
 -- item key refs_odd hash    as `refs_even`, odd generations
 -- item arg chat_id  string
 -- item arg phase    integer seconds by which the chat's reference generations start earlier
@@ -99,8 +99,8 @@ for first = 1, count, READ_MAX do
   end
 end
 
--- Appends the chat's newest messages to the inboxes. Messages of a call share an entry: an XADD is
--- most of the cost of a delivery.
+-- Appends the chat's newest messages to the inboxes. All messages of a call share one entry,
+-- because XADD is most of the cost of a delivery.
 local function push(chat_id, seq_text, first, last, messages)
   for i = first, last do
     local n = who[i]

@@ -3,13 +3,13 @@
 -- unless the partition moved from that Redis without data loss. Changes nothing if the partition is
 -- blocked, or belongs to another tenant.
 --
--- An epoch is a ULID, and later epochs are greater: the time is that of this Redis, or just after
--- that of the previous epoch. Process clocks are not used, because they may differ.
+-- An epoch is a ULID, and later epochs are greater. Its time is the clock of this Redis, or 1 ms
+-- after the previous epoch, whichever is later. Process clocks may differ, so they are not used.
 --
--- A new partition's hashes of users get a long field, which no user has. It makes Redis store them as
--- hash tables from the start: as listpacks of up to 512 entries, each lookup would scan them.
+-- The hashes `seqs` and `where` get a field with a long name, which no user has. Redis therefore
+-- stores them as hash tables. In a listpack of up to 512 entries, a lookup would scan all entries.
 --
--- key epoch       hash    epoch, replid, partitions, tenant; blocked: why nobody may use it
+-- key epoch       hash    epoch, replid, partitions, tenant; blocked: why it must not be used
 -- key seqs        hash    user to newest inbox seq
 -- key where       hash    user to gateways, comma separated
 -- arg replid      string  replication id of this Redis

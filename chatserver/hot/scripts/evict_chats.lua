@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Evicts idle chats that are completely in the warm tier.
 --
--- A chat is evicted only if it is completely persisted, no fan-out or notice of it is pending, and
+-- A chat is evicted only if it is completely persisted, it has no pending fan-out or notice, and
 -- its last entry is old enough. The next access loads it again. A chat that has to stay gets a new
 -- time for its next check.
 --
--- key idle         zset  chat to the time (s) since which it may be idle
+-- key idle         zset  chat to the time (s) of its last recorded activity
 -- key undelivered  zset  chats with an unfinished fan-out
 -- arg idle_s       integer
 -- item key chat      hash    head of the chat

@@ -3,9 +3,9 @@
 --
 -- key gateways  zset     gateway to expiry, on Redis's clock
 -- arg gateway   string
--- arg ttl_ms    integer  time after which it counts as dead without a refresh
+-- arg ttl_ms    integer  TTL without a refresh
 --
--- returns 1 if it had not expired; 0 if other processes may have treated it as dead
+-- returns 1 if the gateway had not expired; 0 if other processes may have treated it as dead
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

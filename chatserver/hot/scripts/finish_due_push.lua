@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- Finishes a chat that `claim_due_pushes` returned: removes it, or makes it due again.
 --
--- The chat stays due if a message has been committed since then.
+-- The chat stays due if a message has been committed since it was claimed.
 --
 -- key due       zset    chat to the time its pushes are due (ms)
 -- key since     hash    chat to the first seq that needs pushes
 -- arg chat      string
--- arg time      integer as returned by `claim_due_pushes`
+-- arg time      integer due time, as returned by `claim_due_pushes`
 -- arg next      integer first seq that still needs pushes
 -- arg delay_ms  integer time until the chat is due again; -1: never
 --

@@ -23,8 +23,8 @@
 -- arg version  string  version of the membership, followed by the write policy
 -- arg kind     string  direct, group or companion
 -- arg name     string  or empty
--- arg history  string  readable messages: "all", or those since the member joined
--- arg large    integer version with which it became a large chat, 0 if it is not large
+-- arg history  string  readable messages: "all", or "joined": only since the member joined
+-- arg large    integer version at which it became a large chat, 0 if it is not large
 -- arg ref_ttl_s integer TTL of a client reference
 -- arg phase    integer seconds by which the chat's reference generations start earlier
 -- arg changed  string  changes with entries in the warm tier or Redis: "version:first seq",
@@ -39,7 +39,7 @@
 --
 -- returns 1 if the chat is newly loaded; 0 if it was already loaded; 2 if Redis has a newer
 -- membership, so the caller has to read the chat again; 3 if this Redis has no epoch or another
--- one
+-- epoch
 local call = redis.call
 if call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return 3 end
 local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'changed')
@@ -64,7 +64,7 @@ while true do
   call('HDEL', KEYS[4], unpack(done))
   call('ZREM', KEYS[5], unpack(done))
 end
--- places of the entries of the last changes; see change_members.lua
+-- positions of the last changes; see change_members.lua
 local changed = {}
 for version, first in string.gmatch(ARGV[11], '(%d+):(%d+)') do
   changed[#changed + 1] = version .. ':' .. first .. 'l'

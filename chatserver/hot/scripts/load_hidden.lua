@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Merges the messages that a user deleted for themselves, loaded from the `directory` table. Redis
--- may already have newer ones. A negative number -n hides all messages up to seq n: seqs up to it
--- are removed, and only the lowest such number is kept.
+-- Merges the messages that a user deleted for themselves from the `directory` table into Redis,
+-- which may have newer ones. A negative number -n hides all messages up to seq n: these seqs are
+-- removed. Of several negative numbers, only the lowest is kept.
 --
 -- key hidden   hash    chat to the seqs hidden from the user, comma-separated; see hide_message.lua
 -- item arg chat_id string

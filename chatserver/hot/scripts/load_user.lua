@@ -9,13 +9,13 @@
 -- item arg chat_id  string
 -- item arg read     integer
 -- item arg received integer
--- item arg since    integer large chat: the user reads entries above this seq from its log; empty:
---                           the chat is not large
+-- item arg since    integer large chat: the user reads entries above this seq from the chat's log;
+--                           empty: the chat is not large
 -- item arg version  integer version of the chat to which `since` applies
 -- item arg chat_epoch string  current epoch of the chat's partition
 --
 -- returns 1 if the state is newly loaded, 0 if it was already loaded, 3 if this Redis has no epoch
--- or another one
+-- or another epoch
 local call = redis.call
 if call('HGET', KEYS[3], 'epoch') ~= ARGV[1] then return 3 end
 if call('HGET', KEYS[1], 'known') == ARGV[1] then return 0 end
@@ -30,8 +30,8 @@ for a = 2, #ARGV, 6 do
   local had = call('HGET', KEYS[1], 'l:' .. chat) or '0 '
   local had_version, had_epoch = string.match(had, '^(%d+) (.*)$')
   if had_epoch < chat_epoch then
-    -- A transition that notify_large_chat_transition.lua recorded in an earlier epoch is sent again unless the
-    -- `directory` table has it.
+    -- A transition that notify_large_chat_transition.lua recorded in an earlier epoch is sent again
+    -- unless the `directory` table has it.
     local newest = string.match(call('HGET', KEYS[2], chat) or '', '^[^;]*')
     if since == '' then
       call('HDEL', KEYS[2], chat)
@@ -40,7 +40,7 @@ for a = 2, #ARGV, 6 do
     end
     if had_epoch ~= '' then call('HSET', KEYS[1], 'l:' .. chat, '0 ' .. chat_epoch) end
   elseif since ~= '' and version >= tonumber(had_version) then
-    -- Transitions that Redis recorded since then are newer.
+    -- HSETNX: a transition that Redis has already recorded is newer.
     call('HSETNX', KEYS[2], chat, '0:' .. since)
   end
 end

@@ -10,7 +10,7 @@
 -- key progress    hash    chat to the seq up to which it is persisted beyond the checkpoint
 -- arg token       integer fencing token of the caller
 -- arg id          string  last entry that is persisted
--- arg next        string  the next id, which is the first that is kept
+-- arg next        string  id after `id`, the first entry that is kept
 -- arg count       integer number of messages and marks since the previous checkpoint
 --
 -- returns 1, or 0 if the caller no longer holds the lease
@@ -50,7 +50,7 @@ local function first_kept()
   if indexed then
     local first = first_for(indexed, indexed_ms, now)
     if is_before(first, kept) then kept = first end
-    -- If entries are trimmed that the indexer has not read, it has to read the chats themselves.
+    -- If unread entries are trimmed, the indexer has to read the chats themselves.
     local upto = string.format('(%.0f-%d', kept[1], kept[2])
     if is_before(parse(indexed), kept)
       and #call('XRANGE', KEYS[3], '(' .. indexed, upto, 'COUNT', 1) > 0 then
@@ -60,7 +60,7 @@ local function first_kept()
   return string.format('%.0f-%d', kept[1], kept[2])
 end
 
--- whether nothing is persisted beyond the new checkpoint
+-- true if nothing is persisted beyond the new checkpoint
 local function is_caught_up()
   local ahead = call('HGET', KEYS[2], 'ahead')
   if not ahead then return true end

@@ -11,7 +11,7 @@
 -- arg received integer 0: unchanged
 -- arg own      integer newest message of the user, which counts as read
 --
--- returns {is_moved, read, received}, or nothing if the user has no such chat
+-- returns {is_moved, read, received}, or nothing if the chat is not in the user's list
 local call = redis.call
 local chat = ARGV[1]
 local box = call('HMGET', KEYS[1], 'c:' .. chat, 'r:' .. chat, 'd:' .. chat)

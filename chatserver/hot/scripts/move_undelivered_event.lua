@@ -2,7 +2,7 @@
 -- Moves an undelivered webhook event from the stream to the retry set or the dead letters.
 --
 -- key hooks       stream  events to deliver
--- key hooks_late  zset    events to retry → when, ms
+-- key hooks_late  zset    event to time of its retry (ms)
 -- key hooks_dead  stream  dead letters
 -- arg entry       string  stream entry of the event
 -- arg attempts    integer number of attempts

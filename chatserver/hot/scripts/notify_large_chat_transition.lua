@@ -13,9 +13,9 @@
 -- arg epoch      string   epoch of the transition
 -- item key box    hash    user state: chats and marks
 -- item key inbox  stream  entry id "<seq>-0"
--- item key large  hash    large chat to "inbox seq:since", with ":until" appended after the end;
---                         after ";" the earlier periods, the newest 8, for devices that were
---                         offline for several of them
+-- item key large  hash    large chat to "inbox seq:since", with ":until" appended when the period
+--                         has ended; after ";" up to 8 earlier periods, for devices that were
+--                         offline during several periods
 -- item arg user   string
 -- item arg since  integer chat seq above which the transition applies
 -- item arg field  string  field of the inbox entry: "!", or the chat for one of its entries

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Records the position of the search indexer in a backlog, which holds later entries for it.
+-- Records the position of the search indexer in a backlog; later entries are kept for the indexer.
 --
 -- key lease       hash    owner, token
 -- key checkpoint  hash    id: last persisted entry; indexed, indexed_ms: last entry indexed, and

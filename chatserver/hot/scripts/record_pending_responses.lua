@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Records companion sessions with a message to respond to or a changed message, and the position of
--- the backlog scan for them.
+-- Records companion sessions that have a message to respond to or a changed message, and the
+-- position of the backlog scan.
 --
 -- The response worker scans the backlog, and so does the persist worker before it trims. Whichever
 -- is first moves `heard`; entries up to `heard` are not recorded again.

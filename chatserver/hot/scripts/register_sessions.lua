@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Registers sessions of users, and returns the older ones that they replace.
 --
--- A device keeps its latest session, and a user the newest `sessions_max`. A session that is
--- registered again, after a data loss in Redis or a lost record, keeps its start. It may have been
--- replaced since.
+-- A device keeps its latest session, and a user keeps the newest `sessions_max` sessions. A session
+-- that is registered again, after a data loss in Redis or a lost record, keeps its start time. It
+-- may have been replaced in the meantime.
 --
 -- key gateways      zset     gateway to expiry
 -- arg gateway       string   gateway of the sessions
@@ -14,8 +14,8 @@
 -- item arg device   string
 -- item arg started  integer  ms, as returned before; 0: it starts now
 --
--- returns for each item the start, the number of replaced sessions, and the session and gateway of
--- each
+-- returns for each item the start time, the number of replaced sessions, and the session and
+-- gateway of each
 local call = redis.call
 local gateway, sessions_max, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local time = call('TIME')

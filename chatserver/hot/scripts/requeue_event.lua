@@ -2,7 +2,7 @@
 -- Moves a webhook event whose retry is due from the retry set to the delivery stream.
 --
 -- key hooks       stream  events to deliver
--- key hooks_late  zset    events to retry → when, ms
+-- key hooks_late  zset    event to time of its retry (ms)
 -- arg packed      bytes   attempts and event in the format of `hooks_late`
 -- arg attempts    integer number of attempts
 -- arg event       bytes   its JSON

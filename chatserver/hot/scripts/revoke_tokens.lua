@@ -2,7 +2,7 @@
 -- Writes a user's revocation marks: for tokens issued before a given time, for logins, for a ban.
 --
 -- key revoked  hash     before, banned, and s:<login> of each revoked login
--- arg before   integer  seconds since 1970; only rises; 0: unchanged
+-- arg before   integer  seconds since 1970; never decreases; 0: unchanged
 -- arg banned   string   1: banned, 0: not banned, empty: unchanged
 -- arg ttl_s    integer  lifetime of a token; marks of a banned user stay until the ban ends
 -- arg logins   string   comma-separated; may be empty

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Sets the write policy and retention in a chat's `gate`, after the version of the membership:
+-- Sets the write policy and retention in a chat's `gate`, where they follow the membership version:
 -- blocked, ended, slow mode, message expiry. After that, no commit accepts an earlier version.
 --
 -- key chat     hash    head of the chat

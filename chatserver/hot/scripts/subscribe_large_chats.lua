@@ -10,7 +10,7 @@
 -- item arg user     string user to check for membership, or empty
 --
 -- returns a flat list; for each item the chat's seq; 1 if the chat is loaded in this epoch, else 0;
--- the version with which it became large, or 0; and the user's first seq, or 0 for a non-member
+-- the version at which it became large, or 0; and the user's joined seq, or 0 for a non-member
 local call = redis.call
 local ttl_ms = tonumber(ARGV[3])
 local time = call('TIME')
