@@ -16,7 +16,7 @@ from typing import Final
 from chatserver.domain.history_checks import iter_repeats
 
 EXAMPLES_MAX: Final = 20
-MISSING_MAX: Final = 100_000  # missing seqs tracked per gap; older ones count as lost at once
+MISSING_MAX: Final = 100_000  # missing seqs tracked per gap; older seqs count as lost immediately
 _NUMBER_BITS: Final = 40
 KINDS: Final = ("lost", "duplicate", "disordered", "mismatched", "jumped")
 
@@ -44,7 +44,7 @@ class ChatRecord:
     def __init__(self, chat: str, devices: int, findings: Findings) -> None:
         self.chat = chat
         self.devices = devices
-        self.base = 0  # the last seq before the checked ones
+        self.base = 0  # the last seq before the checked seqs
         self.acked = 0
         self._keys = array("q")
         self._is_acked = bytearray()

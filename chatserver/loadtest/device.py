@@ -21,7 +21,7 @@ from chatserver.loadtest.device_connection import Link, Refused
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
-OUTBOX_MAX: Final = 20_000  # queued messages; when the queue is full, new ones count as unsent
+OUTBOX_MAX: Final = 20_000  # queued messages; when the queue is full, new messages count as unsent
 ANSWER_S: Final = 30.0
 PAGE: Final = 50
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
@@ -315,7 +315,7 @@ class Device:
         if event.seq and cursor is not None:
             if event.epoch == cursor.epoch and event.seq <= cursor.seq:
                 received = self.received.get(event.chat)
-                # Late, but no duplicate: a later event has moved the cursor past this one.
+                # Late, but no duplicate: a later event has moved the cursor past this event.
                 if received is not None and event.cs in received.missing:
                     received.record_pushed(event.cs, self.user, self.state.findings)
                     self._record_message(event.chat, event.message, is_pushed=True)

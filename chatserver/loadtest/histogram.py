@@ -1,4 +1,4 @@
-"""Latency histogram with log-linear buckets: any range, error below 1/128, mergeable by addition.
+"""Latency histogram with log-linear buckets: any range, relative error below 1/128, mergeable.
 
 Same scheme as HdrHistogram, with a simple JSON format (decision 0029). Each value below 256 has its
 own bucket; above that, each power-of-two range has 128 buckets. Bucket `index` holds
@@ -51,11 +51,11 @@ class Histogram:
         self.max = max(self.max, other.max)
 
     def get_quantile(self, share: float) -> int | None:
-        """Return the value that `share` of all values do not exceed; None if there are none."""
+        """Return the value that `share` of all values do not exceed; None if empty."""
         return next(iter(self.get_quantiles((share,))), None)
 
     def get_quantiles(self, shares: Iterable[float]) -> list[int]:
-        """Return the quantile for each of the ascending `shares` (nearest rank), or []."""
+        """Return the quantile for each of the ascending `shares` (nearest rank); [] if empty."""
         quantiles: list[int] = []
         cumulative = 0
         buckets = iter(sorted(self.counts.items()))

@@ -87,7 +87,7 @@ class LoadUsers:
 
     async def _set_up(self) -> None:
         if self._plan.mix.connect:
-            await self.devices[0].start_connecting(get_now_us())  # reports a wrong address at once
+            await self.devices[0].start_connecting(get_now_us())  # detects a wrong URL early
             self.devices[0].abort()
             return
         await self._connect_all()
@@ -211,7 +211,7 @@ class LoadUsers:
         return items[int(self._chance.random() * len(items))]
 
     def reconnect_all(self) -> None:
-        """Disconnect all users. Half reconnect at once, the others after `RECONNECT_DELAY_S`."""
+        """Disconnect all users. Half reconnect immediately, half after `RECONNECT_DELAY_S`."""
         self._storms += 1
         for device in self.devices:
             device.abort()

@@ -1,8 +1,8 @@
 """Microsecond timer without busy waiting, based on timerfd.
 
-A busy-waiting load generator keeps its core fully loaded. If the server runs on a hyperthread of
-the same core, its speed is halved and the measured latency is distorted. Systems other than Linux
-use the event loop's timer, which fires up to a millisecond late.
+A busy-waiting load generator keeps its core fully loaded. A server on the other hyperthread of that
+core then runs at half speed, which distorts the measured latency. Systems other than Linux use the
+event loop's timer, which fires up to a millisecond late.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PreciseTimer:
             self._loop.add_reader(self._fd, self._handle_expiry)
 
     def set(self, deadline: float) -> None:
-        """Fire at `deadline` (on the `time.monotonic` clock), or at once if it has passed."""
+        """Fire at `deadline` (on the `time.monotonic` clock), or immediately if it has passed."""
         if self._fd < 0:
             self._timer = self._loop.call_later(
                 max(0.0, deadline - time.monotonic()), self._on_expiry

@@ -1,8 +1,7 @@
 """Read-only monitoring of the server under load: its processes, Redis and metrics.
 
-Each source is optional. Only processes on this machine are monitored: those that belong to the
-`chatserver` process tree that listens on the gateway's port. A value that cannot be read is None,
-never 0.
+Each source is optional. Only processes on this machine are monitored, in the `chatserver` process
+tree that listens on the gateway's port. A value that cannot be read is None, never 0.
 """
 
 from __future__ import annotations
@@ -114,8 +113,8 @@ async def open_monitor(
 def find_processes(address: Address) -> dict[str, list[int]]:
     """Return the server's processes by role; empty if the server runs on another machine.
 
-    Searches the descendants of the topmost `chatserver` process above the listener.
-    """
+    The search starts at the topmost `chatserver` process above the listener.
+    All descendants of the topmost `chatserver` process above the listener are searched.
     if not _is_local(address.host):
         return {}
     roles: dict[str, list[int]] = {}

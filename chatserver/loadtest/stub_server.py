@@ -243,7 +243,7 @@ def make_fault_once(fault: str) -> Fault:
 
 
 async def open_stub(mind: StubState, port: int = 0) -> tuple[asyncio.Server, int]:
-    """Listen on a loopback port (0: any free one); return `(server, port)`."""
+    """Listen on a loopback port (0: any free port); return `(server, port)`."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Stub(mind), "127.0.0.1", port, backlog=1024)
     return server, int(server.sockets[0].getsockname()[1])

@@ -31,10 +31,10 @@ class Cores:
 
     server_core: int
     load_core: int
-    pids: dict[str, int]  # role → process; "load" is this one
+    pids: dict[str, int]  # role → process id; "load" is this process
 
     def read_cpu_times(self) -> dict[str, float]:
-        """Return CPU seconds by role, of the server core, and stolen by the hypervisor."""
+        """Return CPU seconds by role, CPU seconds of the server core, and stolen seconds."""
         times = {role: read_cpu_s(pid) for role, pid in self.pids.items()}
         core = read_core_times(self.server_core)
         times["_server_core"] = core.busy_s
@@ -53,7 +53,7 @@ def read_core_times(core: int) -> CoreTimes:
 
 
 def wait_for_idle_cores(limit_s: float) -> None:
-    """Wait up to `limit_s` seconds for all cores to have been idle for two seconds."""
+    """Wait until all cores have been idle for two seconds, but at most `limit_s` seconds."""
     give_up_at = time.monotonic() + limit_s
     cores = range(os.cpu_count() or 1)
     while time.monotonic() < give_up_at:
@@ -67,7 +67,7 @@ def wait_for_idle_cores(limit_s: float) -> None:
 def compute_cpu_costs(
     before: dict[str, float], after: dict[str, float], elapsed_s: float, count: int
 ) -> dict[str, Any]:
-    """Return CPU time per message by role, and the server core's share used by other processes."""
+    """Return CPU time per message by role, and other processes' share of the server core."""
     used = {role: after[role] - before[role] for role in before}
     core_s, stolen_s = used.pop("_server_core"), used.pop("_stolen")
     servers_s = sum(s for role, s in used.items() if role in ("gateway", "redis", "echo"))

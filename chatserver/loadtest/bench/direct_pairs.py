@@ -174,7 +174,7 @@ async def open_pairs(
 
     pairs = [Pair(s, r, findings) for s, r in zip(senders, receivers, strict=True)]
     await asyncio.gather(*map(open_chat, pairs))
-    # Opening a chat adds an event to both inboxes; when the pong arrives, it has been received.
+    # Opening a chat adds an event to both inboxes. The events arrive before the pong.
     await asyncio.gather(*(s.ping() for s in (*senders, *receivers)))
     return pairs
 

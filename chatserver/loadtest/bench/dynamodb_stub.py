@@ -1,4 +1,4 @@
-"""DynamoDB stub: responds to every request at once and stores nothing but new users.
+"""DynamoDB stub: responds to every request immediately and stores only new users.
 
 A worker that uses the stub is limited only by its own CPU time.
 
@@ -7,7 +7,7 @@ A worker that uses the stub is limited only by its own CPU time.
 With `--chats N`, reads of the `directory` table find users and chats. Users whose ids begin with
 `STORED_USER` exist from the start. Each of them is in N chats, which `USERS_PER_CHAT` users with
 adjacent numbers share. Other users exist once they are written. No user has logins or blocks; with
-`--restricted`, user items are flagged as possibly having some. The request `COUNTS` returns the
+`--restricted`, user items are flagged as if users might have them. The request `COUNTS` returns the
 number of requests by operation.
 """
 

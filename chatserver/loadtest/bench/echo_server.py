@@ -1,7 +1,7 @@
 """The gateway's connection class with an echo application.
 
 The gateway itself echoes nothing, so its protocol engine is tested and benchmarked here, with the
-real `Connection`, and a `Host` and a `Receiver` that echo what they receive.
+real `Connection`, and a `Host` and a `Receiver` that echo received messages.
 Text is echoed with subprotocol `chat.v1`, any binary data with `chat.v1.msgpack`.
 
     python -m chatserver.loadtest.bench.echo_server --port 9001

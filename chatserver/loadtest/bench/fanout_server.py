@@ -1,7 +1,7 @@
 """Minimal fan-out server: writes each received message to every socket.
 
 It decodes, stores and checks nothing. With `--joined`, all messages from one read are written to a
-socket at once, as in the gateway.
+socket in one write, as in the gateway.
 
     python -m chatserver.loadtest.bench.fanout_server --port 9001 [--joined]
 """

@@ -5,9 +5,9 @@ online. Each of `--senders` members has one message in flight: it sends the next
 the event for its own message. Each run starts new servers and measures the group in a closed loop,
 then in an open loop at half that rate. Afterward, a minimal fan-out server is measured on the same
 core. It writes messages of about the same size to the same number of sockets: first with one write
-per message and socket, then with one write for all messages from a read. All senders and one member
-in sixteen check every event and its latency; the other members only count events. Slow results
-never fail the command: exit code 1 means that a message was lost or wrong.
+per message and socket, then with one write per socket for all messages from one read. All senders
+and one member in sixteen check every event and its latency; the other members only count events.
+Slow results never fail the command: exit code 1 means that a message was lost or wrong.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ class Listener(Connection):
     def read_frames(self, data: bytes) -> int:
         self.received_bytes += len(data)
         if self.is_sending:
-            # Each sender has one message in flight: it sends again after one round of all senders.
+            # Each sender has one message in flight. It sends the next one when as many messages as
+            # there are senders have arrived.
             rounds = self.received_bytes // self.frame_bytes // self.senders
             if rounds > self._rounds:
                 self._rounds = rounds

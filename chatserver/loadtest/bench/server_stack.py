@@ -42,7 +42,7 @@ class Placement:
     load_core: int
     appendfsync: Appendfsync = "everysec"
     has_aof_rewrite: bool = False
-    gateways: int = 1  # the second one runs on the load core, the third on the server core, …
+    gateways: int = 1  # the second runs on the load core, the third on the server core, …
 
     def get_core(self, gateway: int) -> int:
         """Return the core for a gateway; `gateway` is its number, starting at 0."""
@@ -94,7 +94,7 @@ def run_server(launch: Launch, core: int) -> Iterator[Server]:
 def build_launch(
     name: str, arguments: list[str], port: int, folder: Path, env: dict[str, str] | None = None
 ) -> Launch:
-    """Return how to launch a Python module as a server, ready when it accepts connections."""
+    """Return how to launch a module as a server; it is ready when it accepts connections."""
     argv = [sys.executable, "-m", *arguments]
     return Launch(name, argv, port, folder, lambda: is_accepting(port), env or {})
 
@@ -170,7 +170,7 @@ def run_chat_stack(
 def run_worker(
     role: str, placement: Placement, folder: Path, env: dict[str, str]
 ) -> contextlib.AbstractContextManager[Server]:
-    """Run a worker on the load core. It has no port, so it counts as ready at once."""
+    """Run a worker on the load core. It has no port, so it counts as ready immediately."""
     argv = [sys.executable, "-m", _CLI, "worker", role]
     launch = Launch(role, argv, find_free_port(), folder / role, lambda: True, env)
     return run_server(launch, placement.load_core)
