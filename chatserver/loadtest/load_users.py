@@ -70,7 +70,7 @@ class LoadUsers:
                     self._check_reachable()
                 await begin
         except TimeoutError:
-            reason = self._state.last_failure or "not every user has received their chats"
+            reason = self._state.last_failure or "some users have not received their chats"
             raise SetupFailed(f"not ready within {SETUP_S:g} s: {reason}") from None
         except ConnectionError as exc:
             raise SetupFailed(str(exc)) from exc

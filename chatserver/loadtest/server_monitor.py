@@ -113,8 +113,8 @@ async def open_monitor(
 def find_processes(address: Address) -> dict[str, list[int]]:
     """Return the server's processes by role; empty if the server runs on another machine.
 
-    The search starts at the topmost `chatserver` process above the listener.
     All descendants of the topmost `chatserver` process above the listener are searched.
+    """
     if not _is_local(address.host):
         return {}
     roles: dict[str, list[int]] = {}

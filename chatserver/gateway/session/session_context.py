@@ -64,7 +64,7 @@ class HotPathCounters:
 
 
 class SessionTasks:
-    """Tasks of all sessions. At shutdown, the server cancels the running ones."""
+    """Tasks of all sessions. At shutdown, the server cancels the running tasks."""
 
     def __init__(self) -> None:
         self.running: set[asyncio.Task[None]] = set()
@@ -75,7 +75,7 @@ class SessionTasks:
         name: str,
         on_crash: Callable[[], None] | None = None,
     ) -> None:
-        """Run a task. An unexpected error is logged and does not affect other sessions."""
+        """Run `work` as a task. An unexpected error is logged; then `on_crash` is called."""
         task = asyncio.create_task(self._guard(work, name, on_crash), name=name)
         self.running.add(task)
         task.add_done_callback(self.running.discard)

@@ -57,7 +57,7 @@ class SessionRefresher:
     async def refresh(self, *, is_loss_possible: bool = True) -> None:
         """Refresh presence and compare each session's cursor with its inbox head.
 
-        `is_loss_possible`: Redis may have lost stream records for this gateway, or its data.
+        `is_loss_possible`: Redis may have lost this gateway's stream records or session data.
         """
         steps: list[Callable[[], Awaitable[object]]] = [
             self._container.gateway_stream.renew,

@@ -239,7 +239,7 @@ class SessionState:
         return self.stage is LIVE and cursor is self.cursor and cursor.epoch == epoch
 
     def can_report_stored(self, epoch: Epoch) -> bool:
-        """Return whether the device can interpret a stored seq of `epoch`.
+        """Return whether a stored seq in `epoch` may be sent to the device.
 
         A device in another epoch would treat lost messages as stored and drop them.
         """

@@ -43,7 +43,7 @@ class Admission:
         return math.ceil(max(waits, default=0) / 1000)
 
     def charge(self, address: str, refuse: Refuse) -> None:
-        """Count a connection against its address's limit; call `refuse` if it is over the limit."""
+        """Count a connection against the limit of `address`; call `refuse` if it is exceeded."""
         allowance = self._limits.find("connections", get_subject(address))
         if allowance.spend():
             return

@@ -26,8 +26,8 @@ from chatserver.hot.users.inbox import parse_gateways
 class RemoteDelivery:
     """Sends events from one process to other gateways; best effort.
 
-    `own` is the process's own gateway, or an id that no gateway has; nothing is sent to this
-    gateway's stream.
+    `own` is the process's own gateway, or an id that no gateway has. Nothing is sent to the stream
+    of `own`.
     """
 
     def __init__(self, gateway_stream_writer: GatewayStreamWriter, own: GatewayId) -> None:

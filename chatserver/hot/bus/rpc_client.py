@@ -190,7 +190,7 @@ class WarmCalls:
                 error = translate_reply_error(reply)
                 is_full = isinstance(error, Overloaded)
                 future.set_exception(
-                    error if is_full else Unavailable(f"warm tier: call not queued: {reply}")
+                    error if is_full else Unavailable(f"warm tier: cannot queue the call: {reply}")
                 )
 
         key = key or self._hot.keys.rpc_calls()

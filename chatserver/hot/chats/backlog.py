@@ -1,7 +1,8 @@
 """Backlog of committed entries that have not been persisted yet: one stream per partition.
 
 Data: ``{pN}:backlog`` (stream). Each commit call adds one entry: the field ``g`` (gateway), and for
-each message a field ``seq:ts`` with the value ``receiver\\n`` and the message tail.
+each message a field ``seq:ts`` with the value ``receiver\\n`` and the message's JSON without seq
+and ts (the tail).
 
 - The receiver is empty except in direct chats.
 - For a change to a message (edit, delete, reaction), `` <ts> <ts>`` replaces the receiver: the

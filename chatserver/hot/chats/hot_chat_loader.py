@@ -179,7 +179,7 @@ class HotChatLoader:
         return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "seq") or 0))
 
     async def record_unfinished(self, chat: ChatId) -> None:
-        """Record a membership change that worker `repair` must finish."""
+        """Record that worker `repair` must finish a membership change of this chat."""
         await HotMembership(self._hot).begin(chat, 0)
 
     def get_chat_epoch(self, chat: ChatId) -> Epoch:

@@ -326,7 +326,7 @@ class HotClient(abc.ABC):
         if epoch == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
             self.reload_epoch(partition)
-        raise Unavailable(f"redis at {self.name}: lost its data; it is being reloaded")
+        raise Unavailable(f"redis at {self.name}: lost its data, which is being reloaded")
 
     @abc.abstractmethod
     def reload_epoch(self, partition: int) -> None:
@@ -380,7 +380,7 @@ class HotClient(abc.ABC):
         if owner != self.settings.tenant:
             raise ConfigError(
                 [
-                    f"redis.url (CHAT_REDIS_URL): is the Redis of {format_tenant(owner)}, "
+                    f"redis.url (CHAT_REDIS_URL): this Redis belongs to {format_tenant(owner)}, "
                     f"but warm.tenant (CHAT_WARM_TENANT) is {format_tenant(self.settings.tenant)}; "
                     "each tenant needs its own Redis"
                 ]

@@ -34,7 +34,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:seqs``           | hash   | user → seq of the newest inbox entry                        |
 | ``{pN}:box:<user>``     | hash   | user state: ``known`` epoch; per chat ``c:`` when listed,   |
 |                         |        | ``r:`` read, ``d:`` received, ``t:`` last seq delivered by  |
-|                         |        | ``append_to_inboxes``, ``m:`` last reported mark per member  |
+|                         |        | ``append_to_inboxes``, ``m:`` last reported mark per member |
 | ``{pN}:online:<user>``  | zset   | gateway → expiry (ms)                                       |
 | ``{pN}:seen:<user>``    | hash   | presence and sessions of the user, over all gateways:       |
 |                         |        | ``g:<gateway>`` state, ``s:<session>`` gateway, ``last``,   |

@@ -195,9 +195,7 @@ class Route:
                 overtaken, self._refused = self._refused, []
                 self._fail_all(
                     overtaken,
-                    Unavailable(
-                        "redis: a later call ran first, during a slot migration; try again"
-                    ),
+                    Unavailable("redis: a slot migration changed the order of calls; try again"),
                 )
             self._pause_s = _PAUSE_S
             call.on_reply(reply)

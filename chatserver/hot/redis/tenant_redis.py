@@ -97,8 +97,9 @@ class TenantRedis:
         if owner not in (None, tenant):
             raise ConfigError(
                 [
-                    f"redis.url (CHAT_REDIS_URL): is the Redis of {format_tenant(owner or '')}, "
-                    f"not of {format_tenant(tenant)}; set the URL of the tenant's own Redis"
+                    "redis.url (CHAT_REDIS_URL): this Redis belongs to "
+                    f"{format_tenant(owner or '')}, not to {format_tenant(tenant)}; "
+                    "set the URL of the tenant's own Redis"
                 ]
             )
 

@@ -5,10 +5,10 @@ A worker that uses the stub is limited only by its own CPU time.
     python -m chatserver.loadtest.bench.dynamodb_stub --port 9001
 
 With `--chats N`, reads of the `directory` table find users and chats. Users whose ids begin with
-`STORED_USER` exist from the start. Each of them is in N chats, which `USERS_PER_CHAT` users with
-adjacent numbers share. Other users exist once they are written. No user has logins or blocks; with
-`--restricted`, user items are flagged as if users might have them. The request `COUNTS` returns the
-number of requests by operation.
+`STORED_USER` exist from the start. Each of them is in N chats; groups of `USERS_PER_CHAT` users
+with adjacent numbers share their chats. Other users exist once they are written. No user has
+logins or blocks; with `--restricted`, user items are flagged as if users might have them. The
+request `COUNTS` returns the number of requests by operation.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def test_tenant_deletion_killed_at_any_step_leaves_no_data(server: Server, tmp_p
         assert wrong.returncode == 2
         stranger = globex.run("tenants", "delete", "acme-1", "--confirm", "acme-1")
         assert stranger.returncode == 2
-        assert "is the Redis of tenant globex-1" in stranger.stderr
+        assert "belongs to tenant globex-1" in stranger.stderr
 
         delete = ("tenants", "delete", "acme-1", "--confirm", "acme-1")
         with Listener(data).running() as listener, Sender(data, mark).running() as sender:

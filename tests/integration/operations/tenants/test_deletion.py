@@ -219,10 +219,10 @@ async def test_redis_of_another_tenant_is_refused_by_commands_and_processes(
     async with open_hot(globex.redis) as hot:
         await hot.call("SET", "{p0}:pushing:zoe", "1")
 
-    with pytest.raises(ConfigError, match="is the Redis of tenant globex, not of tenant acme"):
+    with pytest.raises(ConfigError, match="belongs to tenant globex, not to tenant acme"):
         async with opened(settings, "acme"):
             pass
-    with pytest.raises(ConfigError, match=r"is the Redis of tenant globex, but warm\.tenant"):
+    with pytest.raises(ConfigError, match=r"belongs to tenant globex, but warm\.tenant"):
         async with open_hot(get_tenant_settings(settings, "acme").redis):
             pass
     with redis_client(settings.redis.url) as redis:

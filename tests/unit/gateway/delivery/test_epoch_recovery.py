@@ -107,7 +107,7 @@ class FakeGateway:
         return [InboxState(self.whole_epoch, Seq(0), Seq(1), is_known=self.is_loaded)]
 
     async def load_user(self, user: UserId) -> None:
-        raise Unavailable("warm tier: call not queued")
+        raise Unavailable("warm tier: cannot queue the call")
 
     async def list_missed(self, user: UserId, after: Seq, limit: int) -> list[Missed]:
         return [each for each in self.missed if each.seq > after]
