@@ -68,7 +68,7 @@ class HotClient(abc.ABC):
         self.address = Address(settings.url)
         self.name = self.address.name
         self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
-        # WAIT must time out well before the call's deadline: it also delays later calls.
+        # WAIT must time out well before the call's deadline, because it also delays later calls.
         self._wait = self._durable.command(self.wait_ms)
 
     # calls
@@ -340,8 +340,8 @@ class HotClient(abc.ABC):
         """Return a redis-py client without retries, because a retry could run a call twice."""
         client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
             address.url,
-            # `with_deadline` limits the call instead: redis-py uses wait_for, which in Python 3.11
-            # can lose a cancellation, so that a reader never ends.
+            # `with_deadline` limits the call instead. redis-py uses wait_for, which can lose a
+            # cancellation in Python 3.11; the reader would then never end.
             socket_timeout=None,
             socket_connect_timeout=self.settings.call_timeout_s,
             retry=Retry(NoBackoff(), 0),

@@ -73,7 +73,7 @@ class ClusterClient(HotClient):
         self._routes: dict[int, Route] = {}
         self._epoch_origins: dict[
             int, tuple[str, str]
-        ] = {}  # slot → node and replid that wrote its epochs
+        ] = {}  # slot → id and replication id of the node that wrote its epochs
         self._served = 0  # routes with a connection at the last refresh
         self._refresh_requested = asyncio.Event()
 

@@ -125,8 +125,8 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def _check_timeout(self) -> None:
-        # Even if this tick is late, pending input and output is processed before the next tick. The
-        # first tick after a call does not count for that call.
+        # A late tick cannot fail a call too early: pending input and output is processed before the
+        # next tick, and the first tick after a call does not count for that call.
         if self._pending and self._ticks - self._pending[0][1] >= _TICKS_PER_TIMEOUT:
             self.abort(f"redis at {self.name}: no response within {self._timeout_s:g} s")
             return

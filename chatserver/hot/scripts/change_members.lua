@@ -11,9 +11,10 @@
 -- key backlog      stream   entries that are not persisted yet
 -- key checkpoint   hash     `waiting`: number of entries in the backlog
 -- key undelivered  zset     chats with an unfinished fan-out
--- key turnover     hash     pending notices, until they are delivered: "version:user" to "in:seq"
---                           or "out:seq:after", or to "in:seq:0:1" or "out:seq:after:1" if the chat
---                           was large; "version:+" to "up:seq" or "down:seq": notify all members
+-- key turnover     hash     pending notices, until they are delivered. "version:user" to "in:seq"
+--                           (joined) or "out:seq:after" (left); to "in:seq:0:1" or
+--                           "out:seq:after:1" if the chat was large. "version:+" to "up:seq" or
+--                           "down:seq": the chat became large or small
 -- key refs_even    hash     reference to place, even generations; see commit_messages.lua
 -- key asides       zset     seqs of entries that never count as unread, the newest 500
 -- key refs_odd     hash     like `refs_even`, odd generations

@@ -51,11 +51,12 @@
 --   8          the backlog holds too many messages of this chat
 --   9          the target of the reply does not exist in the chat
 --   7 why ms   the sender may not write (`chatserver.domain.moderation`), for `ms`; 0: unknown
--- If any message of the chat has code 1, the codes are followed by the inbox seq of the first such
--- message for each recipient (the later ones have the next seqs). The next value is 0 if every
--- recipient is offline or only on the calling gateway. Otherwise it is 1, followed by one value for
--- each recipient: the other gateways, or 0. A large chat has no inboxes: its codes are followed by
--- the subscribed gateways, or 0.
+-- If any message of the chat has code 1, the codes are followed by
+--   for each recipient, the inbox seq of the first message with code 1 (the other messages with
+--   code 1 have the next seqs)
+--   0 if every recipient is offline or only on the calling gateway, otherwise 1
+--   after 1, for each recipient: the other gateways, or 0
+-- A large chat has no inboxes: its codes are followed by the subscribed gateways, or 0.
 local call, format, sub, match = redis.call, string.format, string.sub, string.match
 local epoch, gateway, ref_ttl_s = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local inbox_max, chat_backlog_max, asked = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Loads a chat in this epoch: its head, its members, and the references of its newest messages. The
--- head is at least as high as in every tier. Does nothing if the chat is already loaded.
+-- head gets the higher seq and ts of both tiers. Does nothing if the chat is already loaded.
 --
 -- A Redis that lost recent writes has old states of messages. Messages that the warm tier has are
 -- therefore removed: a text that has since been deleted must not reappear (invariant I15).

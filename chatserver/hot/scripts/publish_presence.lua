@@ -6,7 +6,7 @@
 -- arg alive_ms      integer  TTL of a gateway without a refresh
 -- arg ttl_ms        integer  TTL of a user's presence data
 -- item key seen     hash     presence and sessions of the user
--- item key watched  zset     gateway that is subscribed to the user, to expiry
+-- item key watched  zset     subscribed gateway to expiry
 -- item arg state    string   online, away, or offline
 -- item arg ago_ms   integer  time since the change
 --

@@ -6,7 +6,7 @@
 -- arg alive_ms      integer  TTL of a gateway without a refresh
 -- arg ttl_ms        integer  TTL without a refresh; 0: unsubscribe
 -- item key seen     hash     presence and sessions of the user
--- item key watched  zset     gateway that is subscribed to the user, to expiry
+-- item key watched  zset     subscribed gateway to expiry
 --
 -- returns for each item {state, last seen (ms), version}
 local call = redis.call

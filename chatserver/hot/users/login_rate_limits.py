@@ -25,7 +25,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
-GUESSES_FREE = 3  # attempts per account before further ones count as guesses
+GUESSES_FREE = 3  # attempts per account before further attempts count as guesses
 TOO_MANY_LOGINS = "too many login attempts; wait, then try again"
 REFUSALS_MAX = 10_000  # newest refusals cached by a process
 

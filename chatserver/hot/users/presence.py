@@ -70,7 +70,7 @@ class Presence:
                 )
                 for i, user in enumerate(chunk):
                     seq, first, is_known = reply[3 * i : 3 * i + 3]
-                    # Read after the call: devices must not get an epoch that ended during the call.
+                    # Read the epoch last: devices must not get an epoch that ended during the call.
                     whole = self._hot.whole_epoch
                     states[user] = InboxState(whole, Seq(seq), Seq(first), bool(is_known))
 

@@ -135,7 +135,7 @@ class Allowance:
         self.tokens += count
         wait_s = wait_ms / 1000
         if wait_ms and self.key[0] == "memory":
-            # One token is available sooner, but one byte is not enough.
+            # A memory token is one byte; the wait for one byte is too short for a request.
             wait_s = max(wait_s, MEMORY_PAUSE_S)
         self._available_at = self._limits.now() + wait_s
         waiting, self._waiting = self._waiting, None

@@ -125,8 +125,8 @@ class Listener(Connection):
     def read_frames(self, data: bytes) -> int:
         self.received_bytes += len(data)
         if self.is_sending:
-            # Each sender has one message in flight. It sends the next one when as many messages as
-            # there are senders have arrived.
+            # Each sender has one message in flight. It sends the next after it has received one
+            # message per sender.
             rounds = self.received_bytes // self.frame_bytes // self.senders
             if rounds > self._rounds:
                 self._rounds = rounds
