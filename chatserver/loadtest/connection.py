@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol, abc.ABC):
 
 
 async def probe_gateway(url: str) -> None:
-    """Open a WebSocket to the gateway and close it again.
+    """Check that the URL is a gateway: open a WebSocket and close it again.
 
     Raises:
         BadHandshake: the server is not a gateway.

@@ -81,7 +81,7 @@ class UserSignal(Record, tag="s", array_like=True):
 
 
 class StoredUpdate(Record, tag="w", array_like=True):
-    """The warm tier has stored the user's messages in `chat` up to seq `upto` of `epoch`."""
+    """The warm tier has stored the user's messages in `chat` up to seq `upto` in `epoch`."""
 
     user: str
     chat: str
@@ -111,7 +111,7 @@ class Replaced(Record, tag="r", array_like=True):
 class EndSessions(Record, tag="e", array_like=True):
     """A user's revocation marks; see `chatserver.domain.access.logins.Marks`.
 
-    The gateway closes the sessions that they cover.
+    The gateway closes the sessions to which the marks apply.
     """
 
     user: str

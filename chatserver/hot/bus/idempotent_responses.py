@@ -74,7 +74,7 @@ class IdempotentResponses:
         return self._hot.keys.answer(UserId(name))
 
     async def claim(self, name: str, request_digest: str) -> StoredResponse | None:
-        """Claim `name` and return None, or return the claim or response that is stored already.
+        """Claim `name` and return None; if it is taken, return the stored claim or response.
 
         Guarantees:
             Of concurrent callers, exactly one gets None.

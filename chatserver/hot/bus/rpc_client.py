@@ -33,7 +33,7 @@ _NEEDED_WHEN_FULL = (
 
 
 class WarmCalls:
-    """Gateway side of the calls. With `WAITING_MAX` pending, a new call raises `Overloaded`."""
+    """Calls the workers. With `WAITING_MAX` calls pending, a new call raises `Overloaded`."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
         self._hot = hot

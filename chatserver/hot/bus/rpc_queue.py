@@ -40,7 +40,7 @@ def make_stopping_error() -> Unavailable:
 
 
 class CallQueue:
-    """Worker side of the calls."""
+    """Receives the calls to the workers and sends the results."""
 
     def __init__(
         self, *, hot: HotClient, consumer: str, clock: Clock, key: str | None = None

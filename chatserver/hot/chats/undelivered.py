@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class UndeliveredChats:
-    """Removes completely delivered chats from the list, batched per event-loop tick."""
+    """Removes completely delivered chats from ``{pN}:undelivered``, batched per event-loop tick."""
 
     def __init__(self, hot: HotClient, gateway_stream_writer: GatewayStreamWriter) -> None:
         self._hot = hot
@@ -32,7 +32,7 @@ class UndeliveredChats:
         self._soon: dict[ChatId, Seq] = {}
 
     def finish_soon(self, chat: ChatId, upto: Seq) -> None:
-        """Remove a chat from the list after this tick's records have been sent.
+        """Remove a chat from ``{pN}:undelivered`` after this tick's records have been sent.
 
         A failure is logged; worker `repair` then removes the chat.
         """
@@ -58,7 +58,7 @@ class UndeliveredChats:
             self._hot.send(_log_failure, "EVALSHA", script.sha, len(keys), *keys, *args)
 
     async def finish(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
-        """Remove chats after their records have been sent. A chat with newer commits stays listed.
+        """Remove chats after their records have been sent. A chat with newer commits is kept.
 
         Raises:
             Unavailable: Redis does not respond, or records were lost; worker `repair` retries.

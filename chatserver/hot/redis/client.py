@@ -3,8 +3,8 @@
 `chatserver.hot.redis.single_server` has one connection to a server, `chatserver.hot.redis.cluster`
 one connection to each master of a cluster. Both read the epochs before they allow calls. A replaced
 or restarted server may have lost recent writes (promises P1, P5), so its partitions get a new
-epoch. Clients detect it by its new replication id. If data is deleted at runtime, this id stays the
-same, so each process also checks periodically that the epochs still exist.
+epoch. Clients detect this by the server's new replication id. If data is deleted at runtime, the
+id stays the same, so each process also checks periodically that the epochs still exist.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class HotClient(abc.ABC):
     def is_up(self) -> bool:
         """True while Redis responds and the epoch is known.
 
-        In a cluster, at least one partition is enough.
+        In a cluster, one partition is enough.
         """
 
     @abc.abstractmethod
@@ -168,7 +168,7 @@ class HotClient(abc.ABC):
         return replies
 
     async def get_time_ms(self, key: str) -> int:
-        """Return the clock (Unix ms) of the Redis server that has `key`."""
+        """Return the time (Unix ms) of the Redis server that has `key`."""
         _, (seconds, micros) = await self.snapshot(("EXISTS", key), ("TIME",))
         return int(seconds) * 1000 + int(micros) // 1000
 

@@ -144,7 +144,7 @@ class Allowance:
 
     @property
     def is_idle(self) -> bool:
-        """True if the allowance has not been used for `IDLE_S` and has no known shortage."""
+        """True if unused for `IDLE_S`, with no pending request and no known shortage."""
         now = self._limits.now()
         return not self._is_requesting and self._available_at <= now and now - self.used_at > IDLE_S
 

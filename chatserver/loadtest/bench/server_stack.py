@@ -71,7 +71,7 @@ class Stack:
 
 @contextlib.contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Start children on a core: a child inherits the affinity of its parent."""
+    """Start the block's child processes on a core; a child inherits its parent's affinity."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
