@@ -205,7 +205,7 @@ async def test_gateway_killed_before_fan_out_is_completed_by_repair_on_a_cluster
 async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
     world: World, stack: Stack, cluster: RedisCluster
 ) -> None:
-    """A slot migration only delays sends: no loss, no repeat, no reset of a device (F13)."""
+    """A slot migration only delays sends: no loss, no repeat, no reset of a device."""
     async with world:
         await world.wait_for_acks()
         for key in slots_of(world)[:6]:
@@ -293,7 +293,7 @@ def find_chat_on_another_node(
 async def test_master_killed_is_replaced_by_its_replica(
     world: World, stack: Stack, cluster: RedisCluster
 ) -> None:
-    """The failed node's partitions start a new epoch, and all devices restart (F12, P1, P5)."""
+    """The failed node's partitions start a new epoch, and all devices restart (P1, P5)."""
     async with world:
         await world.wait_for_acks()
         owners = {key: cluster.owner_of(key) for key in slots_of(world)}

@@ -22,7 +22,7 @@ LEASE_S = 2.0  # as set in conftest.py
 async def test_persist_worker_paused_beyond_its_lease_writes_nothing_late(
     world: World, stack: Stack
 ) -> None:
-    """A paused worker that resumes after another worker took over writes nothing (F5)."""
+    """A paused worker that resumes after another worker took over writes nothing."""
     paused = stack.workers["persist"]
     async with world:
         await world.wait_for_acks()
@@ -36,7 +36,7 @@ async def test_persist_worker_paused_beyond_its_lease_writes_nothing_late(
 
 
 async def test_gateway_paused_and_resumed_repeats_nothing(world: World, stack: Stack) -> None:
-    """A gateway that is paused and resumed delivers nothing twice (fault F3)."""
+    """A gateway that is paused and resumed delivers nothing twice."""
     async with world:
         paused = world.random.choice(stack.gateways)
         await world.wait_for_acks()
@@ -60,7 +60,7 @@ async def long_timeout_gateway(stack: Stack) -> AsyncIterator[Server]:
 async def test_redis_script_flush_is_invisible_to_clients(
     world: World, stack: Stack, long_timeout_gateway: Server
 ) -> None:
-    """Users notice no SCRIPT FLUSH (F20)."""
+    """Users notice no SCRIPT FLUSH."""
     client = redis.asyncio.Redis.from_url(stack.redis_url, socket_timeout=60)
     world.ports = lambda: [long_timeout_gateway.port]
     async with world:
@@ -89,7 +89,7 @@ async def test_redis_stall_refuses_temporarily_and_loses_nothing(
 async def test_dynamodb_killed_and_restarted_only_delays_persistence(
     world: World, stack: Stack
 ) -> None:
-    """While DynamoDB is down, users keep chatting; the messages are persisted afterwards (F24)."""
+    """While DynamoDB is down, users keep chatting; the messages are persisted afterwards."""
     async with world:
         await world.wait_for_acks()
         stack.dynamodb.kill()
@@ -152,7 +152,7 @@ FAULTS: dict[str, Callable[[TcpProxy], None]] = {
 async def test_broken_links_to_redis_lose_and_repeat_nothing(
     world: World, stack: Stack, link: TcpProxy, linked: Server
 ) -> None:
-    """Link faults occur in random order (F14 to F16), and each send gets an outcome later."""
+    """Link faults occur in random order, and each send gets an outcome later."""
     direct = stack.gateways[0]
     world.ports = lambda: [linked.port, linked.port, direct.port]
     names = sorted(FAULTS)
@@ -171,7 +171,7 @@ async def test_broken_links_to_redis_lose_and_repeat_nothing(
 async def test_gateway_without_redis_answers_unavailable_and_keeps_its_sockets(
     world: World, stack: Stack, link: TcpProxy, linked: Server
 ) -> None:
-    """Sends are refused within the deadline; the sockets stay open and work afterwards (F14)."""
+    """Sends are refused within the deadline; the sockets stay open and work afterwards."""
     world.ports = lambda: [linked.port]
     async with world:
         await world.wait_for_acks()
@@ -201,7 +201,7 @@ def refusals_after(world: World, start: float) -> list[Refused]:
 async def test_random_faults_one_after_another_lose_and_repeat_nothing(
     world: World, stack: Stack
 ) -> None:
-    """Random kills, pauses and restarts; a quarter of the time is calm (F1 to F24)."""
+    """Random kills, pauses and restarts; a quarter of the time is calm."""
 
     async def kill_and_restart(server: Server) -> None:
         server.kill()

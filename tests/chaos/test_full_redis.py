@@ -1,4 +1,4 @@
-"""Redis at its `maxmemory` with a backlog while DynamoDB is down (F45), with real processes."""
+"""Redis at its `maxmemory` with a backlog while DynamoDB is down, with real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data loss in Redis, of the latest writes or of everything, while users keep chatting (F7)."""
+"""Data loss in Redis, of the latest writes or of everything, while users keep chatting."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ async def is_sent(device: RawChat, chat: str, body: str) -> bool:
 async def test_full_or_failing_disk_refuses_sends_and_serves_reads(
     stack: Stack, fault: Fault
 ) -> None:
-    """Sends are `unavailable`, /readyz reports the cause, history works, all recovers (F8, F9)."""
+    """Sends are `unavailable`, /readyz reports the cause, history works, all recovers."""
     async with pair_on(stack, fault.__name__) as (alice, bob, chat):
         with fault(stack):
             acked, refusal = await send_until_refused(alice, chat)
@@ -185,7 +185,7 @@ async def test_full_or_failing_disk_refuses_sends_and_serves_reads(
 async def test_redis_exit_on_disk_error_loses_no_acked_message(stack: Stack, fault: Fault) -> None:
     """With AOF `always`, Redis exits on the first disk error.
 
-    Gateways wait for it and keep running (F8, F9).
+    Gateways wait for it and keep running.
     """
     gateway = stack.gateways[0].process
     async with pair_on(stack, f"{fault.__name__}-always") as (alice, bob, chat):
@@ -210,7 +210,7 @@ async def test_redis_exit_on_disk_error_loses_no_acked_message(stack: Stack, fau
 async def test_gateway_without_file_descriptors_serves_connected_clients_and_recovers(
     stack: Stack,
 ) -> None:
-    """New clients wait or are rejected; connected ones are unaffected; CPU use stays low (F37)."""
+    """New clients wait or are rejected; connected ones are unaffected; CPU use stays low."""
     process = stack.gateways[0].process
     assert process is not None
     gateway = psutil.Process(process.pid)

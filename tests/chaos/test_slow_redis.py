@@ -1,4 +1,4 @@
-"""A distant Redis: round trips of 250 ms with the default settings (F48)."""
+"""A distant Redis: round trips of 250 ms with the default settings."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Pins:
 
         Guarantees:
             The page has only messages that the reader may read (P7), with every change that was
-            acked before the call (I15). Messages that are deleted, expired or hidden by the reader
+            acked before the call. Messages that are deleted, expired or hidden by the reader
             are left out.
             Bounded: up to `limit` messages, and up to the size of a history page.
             Cost: one Query, and one history read per pin.

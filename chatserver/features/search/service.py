@@ -122,7 +122,7 @@ class Search:
         Guarantees:
             Access: only messages that the viewer may read now (P7). Messages from users who are
                 blocked by the viewer, or have blocked the viewer, are omitted.
-            Freshness: results include every change acked before the call (I15). Deleted, expired
+            Freshness: results include every change acked before the call. Deleted, expired
                 and hidden messages are omitted.
             Bounds: `limit` results, `CHECKED_MAX` candidates and `PAGE_BYTES_MAX`. A short page can
                 have a next page.

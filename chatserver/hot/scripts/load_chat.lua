@@ -3,7 +3,7 @@
 -- head gets the higher seq and ts of both tiers. Does nothing if the chat is already loaded.
 --
 -- A Redis that lost recent writes has old states of messages. Messages that the warm tier has are
--- therefore removed: a text that has since been deleted must not reappear (invariant I15).
+-- therefore removed: a text that has since been deleted must not reappear.
 --
 -- key chat     hash    head of the chat
 -- key members  hash    user to "role:joined"

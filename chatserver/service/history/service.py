@@ -99,7 +99,7 @@ class History:
                 periods in which the reader was not a member.
             Readable: only entries from periods in which the reader was a member (P7), unless the
                 chat shows its full history. This holds even if the reader leaves during the read.
-            Current: includes every change that was acked before the call (promise P10, I15).
+            Current: includes every change that was acked before the call (promise P10).
             One epoch: a page never mixes entries that Redis has lost with entries that reuse their
                 seqs.
             Cost: two to four Redis calls, and one read of the older tiers if the page reaches them.

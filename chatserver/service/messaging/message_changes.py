@@ -99,7 +99,7 @@ class MessageChangeService:
             Idempotent: by (chat, sender, ref), in the same namespace as messages.
             Order: the change has a seq; every client that applies changes in seq order gets the
                 same result.
-            Deletion: after a delete for everyone is acked, no read returns the text (promise I15).
+            Deletion: after a delete for everyone is acked, no read returns the text.
 
         Raises:
             BadRequest, TooLarge: the text or emoji is not allowed, or a limit is reached.

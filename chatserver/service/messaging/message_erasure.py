@@ -57,7 +57,7 @@ class TextEraser:
         `message` may be an edit only if the edited message no longer exists.
 
         Guarantees:
-            Idempotent. After it returns, no read returns the text (promise I15).
+            Idempotent. After it returns, no read returns the text.
 
         Raises:
             Unavailable: a tier does not respond; repeat the call.

@@ -1,4 +1,4 @@
-"""Clock steps while a worker runs: order, leases and eviction are not affected (F33)."""
+"""Clock steps while a worker runs: order, leases and eviction are not affected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SteppedClock(SystemClock):
 async def test_clock_steps_change_neither_order_nor_lease(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Messages keep their order and seqs and are stored once. The lease is never lost (I23)."""
+    """Messages keep their order and seqs and are stored once. The lease is never lost."""
     clock = SteppedClock()
     stepped = with_attributes(container, clock=clock)
     team = await make_group(stepped, ALICE, BOB)

@@ -103,7 +103,7 @@ async def transfer_lease(container: StorageContainer, new_owner: str) -> None:
 async def test_persist_worker_suspended_past_its_lease_does_not_write(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
-    """It checks its lease before a write and becomes a standby worker (F5)."""
+    """It checks its lease before a write and becomes a standby worker."""
     clock = AdjustableClock()
     suspended = with_attributes(container, clock=clock)
     team = await make_direct(container)

@@ -212,7 +212,7 @@ class ShiftedClock(SystemClock):
 async def test_rpc_call_succeeds_if_clocks_of_gateway_and_worker_differ(
     container: StorageContainer, gateway: Gateway, offset_s: float
 ) -> None:
-    """The age of a call is measured with the clock of Redis (F47)."""
+    """The age of a call is measured with the clock of Redis."""
     await make_users(container, ALICE)
     skewed = with_attributes(container, clock=ShiftedClock(offset_s))
 

@@ -190,7 +190,7 @@ async def test_before_send_refuses_edits(stack: Stack, host: Host, alice: RawCha
 async def test_before_send_cannot_refuse_the_retry_of_an_acked_message(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
-    """An acked message stays acked (invariant I11)."""
+    """An acked message stays acked."""
     chat = await open_direct(stack, alice)
     ack = await alice.send_unrecorded(chat, "r1", "hello")
     host.answer = lambda question: {"action": "refuse"}

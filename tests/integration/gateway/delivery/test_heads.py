@@ -1,4 +1,4 @@
-"""A lost last push: the gateway finds the message without a later push (I18, F19)."""
+"""A lost last push: the gateway finds the message without a later push."""
 
 from __future__ import annotations
 

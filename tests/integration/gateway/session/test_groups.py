@@ -293,7 +293,7 @@ async def test_removal_interrupted_by_a_worker_crash_is_completed_by_a_retry(
     assert [each.get("user") for each in await read(alice, group)] == [bob.user]
 
 
-# ── a member who sends while being removed (F44) ──────────────────────────────────────────────────
+# ── a member who sends while being removed ──────────────────────────────────────────────────
 
 CHATS, SENDERS = 50, 4
 PAUSE_S = 0.003  # between two sends of one member
@@ -334,7 +334,7 @@ async def keep_sending(member: RawChat, chat: str, race: Race) -> None:
 async def test_no_send_is_committed_after_the_removal_of_its_sender(
     stack: Stack, second: Server, alice: RawChat, new_name: NewName
 ) -> None:
-    """200 removals while another gateway, which has the chat loaded, accepts sends (F44, P7)."""
+    """200 removals while another gateway, which has the chat loaded, accepts sends (P7)."""
     names = [new_name("racer") for _ in range(SENDERS)]
     races: dict[tuple[str, str], Race] = {}
 

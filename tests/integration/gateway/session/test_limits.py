@@ -331,7 +331,7 @@ async def get_close_code(chat: RawChat) -> int | None:
 async def test_device_that_connects_to_another_gateway_replaces_its_older_session(
     stack: Stack, new_name: Callable[[str], str]
 ) -> None:
-    """The older session is closed with 3004, and no message is lost (F43)."""
+    """The older session is closed with 3004, and no message is lost."""
     first_port, second_port = stack.port, stack.start_gateway().port
     user, friend = new_name("alice"), new_name("bob")
     async with stack.chat_of(friend, port=first_port) as bob:
@@ -390,7 +390,7 @@ async def connect_concurrently(stack: Stack, user: str, ports: tuple[int, int]) 
 async def test_device_that_connects_to_two_gateways_at_once_has_one_session(
     stack: Stack, new_name: Callable[[str], str]
 ) -> None:
-    """Exactly one session remains in each of fifty races (F43)."""
+    """Exactly one session remains in each of fifty races."""
     ports = (stack.port, stack.start_gateway().port)
     for _ in range(10):
         await asyncio.gather(

@@ -80,7 +80,7 @@ async def test_changes_reach_both_sides_live(alice: RawChat, bob: RawChat, pair:
 async def test_missed_changes_are_delivered_on_resume(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A reconnected device has the same messages as others and gets no deleted text (I15)."""
+    """A reconnected device has the same messages as others and gets no deleted text."""
     one = (await alice.send(pair, "one"))["seq"]
     await bob.expect_bodies(pair, ["one"])
     await bob.abort()

@@ -226,7 +226,7 @@ async def test_records_sent_while_the_reader_was_disconnected_are_read(hot: HotC
 
 
 async def test_records_written_while_redis_is_full_are_delivered(start_redis: StartRedis) -> None:
-    """A full Redis accepts responses and `stored`. A lost stream is created again (F10, F45)."""
+    """A full Redis accepts responses and `stored`. A lost stream is created again."""
     server = start_redis("no")
     async with open_hot(redis_settings(redis_url_of(server))) as hot, reading(hot) as owner:
         await hot.call("CONFIG", "SET", "maxmemory", 1)

@@ -121,7 +121,7 @@ def test_change_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -
 
 
 def test_change_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
-    """Neither log nor overlay has text of a deleted message or its edits (I15)."""
+    """Neither log nor overlay has text of a deleted message or its edits."""
     target = chat.send(body="secret one")
     chat.commit_change(ALICE, "edit", target, "secret two")
     edit = chat.commit_change(ALICE, "edit", target, "secret three")[1]

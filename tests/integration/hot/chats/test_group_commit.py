@@ -103,7 +103,7 @@ async def test_group_commit_next_call_includes_messages_that_arrive_during_pushe
 
 
 async def test_group_commit_keeps_the_order_of_thousands_over_many_ticks(redis_url: str) -> None:
-    """Messages to a chat get increasing seqs in the order of submission (I7)."""
+    """Messages to a chat get increasing seqs in the order of submission."""
     async with open_sender(redis_url, inbox_max=5_000, log_max=5_000) as sender:
         chats = [await open_chat(sender.hot, chat, ALICE, BOB, CAROL) for chat in (CHAT, OTHER)]
         rng = random.Random(3)
@@ -228,7 +228,7 @@ async def test_group_commit_with_a_full_queue_is_overloaded(redis_url: str) -> N
 
 
 async def test_group_commit_with_a_full_backlog_is_overloaded(redis_url: str) -> None:
-    """While the warm tier is down, messages wait up to a limit; then sends are refused (F24)."""
+    """While the warm tier is down, messages wait up to a limit; then sends are refused."""
     async with open_sender(redis_url, backlog_max=1000) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         await sender.hot.call("HSET", sender.hot.keys.checkpoint(0), "waiting", 1000)
@@ -243,7 +243,7 @@ async def test_group_commit_with_a_full_backlog_is_overloaded(redis_url: str) ->
 async def test_group_commit_of_full_redis_is_overloaded_and_nothing_is_committed(
     start_redis: StartRedis,
 ) -> None:
-    """If memory runs out within a batch, no part of it is committed (F10)."""
+    """If memory runs out within a batch, no part of it is committed."""
     server = start_redis("no")
     async with open_sender(redis_url_of(server)) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
@@ -267,7 +267,7 @@ async def test_group_commit_of_full_redis_is_overloaded_and_nothing_is_committed
 async def test_group_commit_with_flushed_scripts_loses_and_reorders_nothing(
     redis_url: str,
 ) -> None:
-    """The script is loaded again without an error, and the order is kept (F20)."""
+    """The script is loaded again without an error, and the order is kept."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         rng = random.Random(5)
@@ -289,7 +289,7 @@ async def test_group_commit_with_flushed_scripts_loses_and_reorders_nothing(
 async def test_group_commit_over_breaking_connections_is_exact_after_retries(
     redis_server: Server, redis_url: str
 ) -> None:
-    """Drafts with an unknown outcome are retried with the same ref, and get their outcome (I11).
+    """Drafts with an unknown outcome are retried with the same ref, and get their outcome.
 
     Every message is in the log once, wherever the connection broke.
     """
@@ -395,7 +395,7 @@ class OpeningSender(Sender):
 async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_its_drafts(
     redis_url: str,
 ) -> None:
-    """Drafts after a returned draft are returned too (invariant I7)."""
+    """Drafts after a returned draft are returned too."""
     async with open_hot(redis_settings(redis_url)) as hot:
         sender = OpeningSender(hot, PartitionedCommit(hot, GATEWAY))
         team = await open_chat(hot, CHAT, ALICE, BOB)

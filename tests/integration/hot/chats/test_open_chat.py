@@ -179,7 +179,7 @@ def test_open_chat_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> None:
 
 
 def test_open_chat_in_next_epoch_drops_entries_that_the_warm_tier_has(scripts: Scripts) -> None:
-    """Redis may have a text that was deleted; the warm tier has the current one (I15)."""
+    """Redis may have a text that was deleted; the warm tier has the current one."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(1, 5)])
     keys = scripts.keys

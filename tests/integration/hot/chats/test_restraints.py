@@ -88,7 +88,7 @@ def test_restrict_chat_of_another_epoch_is_closed(scripts: Scripts) -> None:
 
 
 def test_commit_retry_of_a_message_from_before_the_block_is_known(scripts: Scripts) -> None:
-    """A retry of an acked message is not refused (invariant I11)."""
+    """A retry of an acked message is not refused."""
     scripts.open_chat(ALICE, BOB)
     assert send(scripts, ALICE, "r1").code == COMMITTED
     restrict(scripts, ":b", version=2)

@@ -91,7 +91,7 @@ async def test_client_of_a_silent_server_fails_at_the_deadline() -> None:
 async def test_client_refuses_a_redis_that_evicts_keys(
     own: Server, admin: Any, policy: str
 ) -> None:
-    """A Redis that evicts keys loses messages (F10)."""
+    """A Redis that evicts keys loses messages."""
     admin.config_set("maxmemory-policy", policy)
 
     with pytest.raises(ConfigError, match=f"maxmemory-policy is {policy}; set it to noeviction"):
@@ -198,7 +198,7 @@ async def test_client_reports_a_new_epoch_before_it_accepts_calls(own: Server) -
 
 
 async def test_client_of_a_blackholed_connection_times_out_and_reconnects(own: Server) -> None:
-    """A connection that drops all data is detected at the deadline (F14, F15)."""
+    """A connection that drops all data is detected at the deadline."""
     async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
         notifications = Notifications(hot)
         # It applies from the next connection on, which may need several attempts.
@@ -234,7 +234,7 @@ async def test_client_that_redis_refuses_temporarily_keeps_reconnecting(
 
 
 async def test_client_loads_a_flushed_script_again(hot: HotClient) -> None:
-    """SCRIPT FLUSH and failover cost only one round trip (F20)."""
+    """SCRIPT FLUSH and failover cost only one round trip."""
     await hot.call("SCRIPT", "FLUSH")
 
     args: dict[str, Value] = {"owner": "me", "ttl_ms": 60_000}
@@ -262,7 +262,7 @@ async def test_client_snapshot_is_atomic(hot: HotClient) -> None:
 
 
 async def test_client_of_full_redis_is_overloaded_and_still_reads(own: Server, admin: Any) -> None:
-    """New data is refused; reads, leases and transactions continue (F10, F45)."""
+    """New data is refused; reads, leases and transactions continue."""
     async with open_hot(settings_of(own)) as hot:
         await hot.call("SET", "{p0}:k", "v")
         admin.config_set("maxmemory", 1)

@@ -154,7 +154,7 @@ async def test_cluster_client_of_a_single_server_is_refused(redis_url: str) -> N
 
 
 async def test_cluster_client_refuses_a_node_that_evicts_keys(empty: RedisCluster) -> None:
-    """One such node is enough to refuse (F10)."""
+    """One such node is enough to refuse."""
     node = empty.masters()[-1]
     node.request("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     try:
@@ -171,7 +171,7 @@ async def test_cluster_client_refuses_a_node_that_evicts_keys(empty: RedisCluste
 async def test_cluster_client_keeps_order_and_loses_no_call_while_a_slot_moves(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """Refused calls wait and are retried before later calls (F13)."""
+    """Refused calls wait and are retried before later calls."""
     key = "{p7}:list"
     traffic = Traffic(hot, key)
     async with running(traffic.run()):
@@ -286,7 +286,7 @@ async def test_transaction_of_a_slot_that_moved_runs_once_on_its_new_node(
 async def test_node_with_flushed_scripts_gets_them_again(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """SCRIPT FLUSH on one node costs a round trip, and SCRIPT LOAD goes to all nodes (F20)."""
+    """SCRIPT FLUSH on one node costs a round trip, and SCRIPT LOAD goes to all nodes."""
     for node in empty.masters():
         node.request("SCRIPT", "FLUSH")
     script = load_script("acquire_lease")
@@ -415,7 +415,7 @@ async def test_finish_soon_on_a_cluster_waits_for_notifications(
 async def test_killed_node_affects_only_its_partitions_and_changes_their_epoch(
     empty: RedisCluster,
 ) -> None:
-    """Its calls fail and others continue. Its replica has a new epoch (F12, P1, P5)."""
+    """Its calls fail and others continue. Its replica has a new epoch (P1, P5)."""
     async with open_hot(settings_of(empty)) as hot:
         notifications, before = Notifications(hot), list(hot.epochs)
         victim = empty.owner_of("{p0}:x")

@@ -1,4 +1,4 @@
-"""A Redis with Sentinels: its master is killed, or becomes a replica (fault F11)."""
+"""A Redis with Sentinels: its master is killed, or becomes a replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipelined connection: replies are matched to calls by their order (F16)."""
+"""The pipelined connection: replies are matched to calls by their order."""
 
 from __future__ import annotations
 

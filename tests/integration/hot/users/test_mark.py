@@ -43,7 +43,7 @@ def test_mark_forward_moves_and_is_in_the_backlog(scripts: Scripts) -> None:
 def test_mark_at_or_below_the_position_moves_nothing(
     scripts: Scripts, read: int, received: int
 ) -> None:
-    """A repeated or late call changes nothing and adds no backlog entry (invariant I14)."""
+    """A repeated or late call changes nothing and adds no backlog entry."""
     mark(scripts, read=4, received=6)
     before = scripts.box(ALICE)
 

@@ -109,7 +109,7 @@ async def test_presence_after_prune_has_live_gateways_only(hot: HotClient) -> No
 
 
 async def test_presence_expires_by_the_clock_of_redis(hot: HotClient, scripts: Scripts) -> None:
-    """Gateways with different clocks agree on the expiry (F33)."""
+    """Gateways with different clocks agree on the expiry."""
 
     def now_ms() -> int:
         seconds, micros = scripts.redis.time()

@@ -1,4 +1,4 @@
-"""A chat's history is read in both directions while it moves from tier to tier (P6, I9)."""
+"""A chat's history is read in both directions while it moves from tier to tier (P6)."""
 
 from __future__ import annotations
 

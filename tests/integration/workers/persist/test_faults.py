@@ -160,7 +160,7 @@ async def worker_process(container: StorageContainer, endpoint: str) -> AsyncIte
 async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
     container: StorageContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
 ) -> None:
-    """The table has each acked message once and in its current state (F4, F21-F23)."""
+    """The table has each acked message once and in its current state."""
     rng, expected_messages = random.Random(5), ExpectedMessages(container, gateway)
     chats = [
         await make_direct(container),
@@ -352,7 +352,7 @@ async def test_persist_after_a_takeover_stores_no_outdated_text(
     tables: Tables,
     is_progress_known: bool,
 ) -> None:
-    """The next worker never writes edited or deleted text again (I15).
+    """The next worker never writes edited or deleted text again.
 
     This also holds if the previous worker crashed before it recorded its progress.
     """

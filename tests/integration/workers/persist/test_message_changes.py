@@ -199,7 +199,7 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
 async def test_text_deleted_before_it_was_persisted_is_never_written(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """No request to DynamoDB has the deleted text (I15)."""
+    """No request to DynamoDB has the deleted text."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "secret one")
     await commit_change(container, team.chat, ALICE, "edit", 1, "secret two")
@@ -334,7 +334,7 @@ async def test_hidden_messages_survive_a_loss_of_redis(
 
 
 async def test_refs_survive_a_loss_of_redis(container: StorageContainer, gateway: Gateway) -> None:
-    """A retry of a changed message or of a change creates no duplicate (invariant I10)."""
+    """A retry of a changed message or of a change creates no duplicate."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "one", "two", "three")  # r1, r2, r3
     await commit_change(container, team.chat, ALICE, "edit", 1, "uno")

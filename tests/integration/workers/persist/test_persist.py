@@ -177,7 +177,7 @@ async def test_first_message_of_a_direct_chat_lists_it_for_both_users(
 async def test_persist_of_the_same_entries_after_a_crash_changes_nothing(
     container: StorageContainer, tables: Tables, gateway: Gateway
 ) -> None:
-    """The next worker repeats writes after the checkpoint (F4)."""
+    """The next worker repeats writes after the checkpoint."""
     team = await make_direct(container)
     await gateway.send(team, *texts(30))
     saved = await container.hot.call("DUMP", container.hot.keys.backlog(0))
@@ -228,7 +228,7 @@ def swap(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
 async def test_persist_unreadable_message_becomes_a_dead_letter_and_blocks_no_other(
     container: StorageContainer, gateway: Gateway, corrupt: Callable[[bytes], bytes]
 ) -> None:
-    """The dead letter has the reason (F38, invariant I21)."""
+    """The dead letter has the reason."""
     team = await make_direct(container)
     await gateway.send(team, *texts(3, "before"))
     await gateway.send(team, "invalid", tail=corrupt)
@@ -271,7 +271,7 @@ async def test_persist_message_that_dynamodb_refuses_becomes_a_dead_letter(
 async def test_persist_dead_letter_leaves_a_tombstone(
     container: StorageContainer, gateway: Gateway, corrupt: Callable[[bytes], bytes]
 ) -> None:
-    """The seq gets an empty tombstone, so that the chat has no gap (invariant I4)."""
+    """The seq gets an empty tombstone, so that the chat has no gap."""
     team = await make_direct(container)
     await gateway.send(team, "before")
     await gateway.send(team, "invalid", tail=corrupt)
@@ -309,7 +309,7 @@ async def test_persist_dead_letter_is_not_reported_as_stored(
 async def test_persist_catches_up_after_a_dynamodb_outage(
     redis_url: str, start_dynamodb: StartDynamodb
 ) -> None:
-    """Messages can be sent during the outage, and none is lost or repeated (F24)."""
+    """Messages can be sent during the outage, and none is lost or repeated."""
     server = start_dynamodb()
     warm = settings_for(server.endpoint)
     async with open_dynamodb(warm) as client:
@@ -334,7 +334,7 @@ async def test_persist_catches_up_after_a_dynamodb_outage(
 async def test_persist_retries_unprocessed_items(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The checkpoint waits for them (F21, F22)."""
+    """The checkpoint waits for them."""
     team = await make_direct(container)
     Faults(container.messages._client).leave_unprocessed(3, 0, 7)
     await gateway.send(team, *texts(60))
@@ -348,7 +348,7 @@ async def test_persist_retries_unprocessed_items(
 async def test_persist_retries_a_write_with_a_lost_response(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The outcome is unknown, so the write is repeated (F23)."""
+    """The outcome is unknown, so the write is repeated."""
     team = await make_direct(container)
     Faults(container.messages._client).drop_responses("BatchWriteItem", 2)
     await gateway.send(team, *texts(10))

@@ -268,7 +268,7 @@ async def test_check_after_repeated_failures_sends_no_requests_for_a_while() -> 
 
 
 async def test_refused_retry_of_an_acked_message_is_accepted() -> None:
-    """The retry of an acked message must return its ack (invariant I11)."""
+    """The retry of an acked message must return its ack."""
 
     class RefusingApplication:
         async def request_verdict(self, question: messages.BeforeSend) -> messages.Verdict:

@@ -74,7 +74,7 @@ def test_view_with_invalid_text_raises_corrupt_data(text: str) -> None:
 
 
 def test_claims_of_a_promoted_replica_override_the_old_master() -> None:
-    """An isolated node still reports itself as master after an election (fault F12)."""
+    """An isolated node still reports itself as master after an election."""
     old = view_of("\n".join([line("aa", 1, 1, "0-99", flags="myself,master")]))
     new = view_of("\n".join([line("aa", 1, 1), line("cc", 3, 4, "0-99", flags="myself,master")]))
 

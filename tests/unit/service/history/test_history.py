@@ -345,7 +345,7 @@ def test_history_walk_forward_contains_each_message_once(tier: Tiers, limit: int
 def test_history_walk_while_messages_move_to_the_warm_tier_has_no_gap(
     tier: Tiers, limit: int, data: st.DataObject
 ) -> None:
-    """Messages are persisted and trimmed between two pages (invariant I9)."""
+    """Messages are persisted and trimmed between two pages."""
     page, seen = read(tier, limit=limit)
     while page.has_more:
         tier.warm_top = data.draw(st.integers(tier.warm_top, tier.top))

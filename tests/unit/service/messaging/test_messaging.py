@@ -368,7 +368,7 @@ async def test_send_to_closed_chat_is_loaded_and_sent_again_in_order(world: Worl
 
 
 async def test_send_between_two_batches_of_a_closed_chat_keeps_the_order(world: World) -> None:
-    """A draft that returns late is committed before later sends (invariant I7)."""
+    """A draft that returns late is committed before later sends."""
     await world.send("r1", "r2")
 
     world.commits.close_chat()
