@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from chatserver.dev.binaries import find_binary, has_binary
 from chatserver.dev.ports import is_port_free
@@ -164,15 +164,7 @@ class Server:
             raise ConfigError([f"{launch.name}: port {launch.port} is in use"])
         launch.folder.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                launch.argv,
-                env=launch.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C must not reach it
-                preexec_fn=make_parent_death_hook(),
-            )
+            self.process = self._spawn(log)
         deadline = time.monotonic() + deadline_s
         while not launch.is_ready():
             # Probe again after the process has ended: in some tests, it becomes ready and ends
@@ -186,6 +178,18 @@ class Server:
                 )
             time.sleep(0.01)
         return self
+
+    def _spawn(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start the process; `log` receives its output."""
+        return subprocess.Popen(
+            self.launch.argv,
+            env=self.launch.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C must not reach it
+            preexec_fn=make_parent_death_hook(),
+        )
 
     def stop(self, deadline_s: float = 30.0) -> None:
         """Terminate the server; kill it if it has not ended in time."""

@@ -10,8 +10,14 @@ import os
 
 from tests.support.constants import PACKAGES, constants
 
-if __name__ == "__main__":
+
+def run() -> None:
+    """Run the command line."""
     with constants({k: v for k, v in os.environ.items() if k.startswith(PACKAGES)}):
         from chatserver.cli.main import main
 
         main()
+
+
+if __name__ == "__main__":
+    run()

@@ -13,7 +13,6 @@ import dataclasses
 import itertools
 import os
 import secrets
-import sys
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -45,6 +44,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import ConfigError
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import open_dynamodb
+from tests.support.fork_server import CLI, ForkedServer
 from tests.support.observations import Row
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
@@ -71,10 +71,9 @@ PATIENT = {
     "chatserver.gateway.transport.connection.HANDSHAKE_TIMEOUT_S": "30",
     "chatserver.gateway.session.command_handler.HELLO_TIMEOUT_S": "30",
 }
-_CLI = [sys.executable, "-m", "tests.support.cli"]
 
 
-class _Logged(Server):
+class _Logged(ForkedServer):
     """A process whose log shows when it is ready, because it has no port."""
 
     ready_line = b"workers.ready"
@@ -111,7 +110,7 @@ class Stack:
     def __init__(
         self, folder: Path, fsync: Fsync, env: dict[str, str], *, is_limited: bool = False
     ) -> None:
-        self.cli = _CLI  # the command that starts the command line
+        self.cli = CLI  # the command that starts the command line
         self.folder = folder
         self.secret = secrets.token_hex(32)
         self.redis = Server(redis_launch(folder / "redis", free_port(), appendonly=fsync))
@@ -191,7 +190,7 @@ class Stack:
         self._run_to_end(tables, CHAT_WARM_CALL_TIMEOUT_S=str(START_S))
 
     def _run_to_end(self, launch: Launch, **env: str) -> None:
-        server = Server(_with_env(launch, self.environment(**env))).start()
+        server = ForkedServer(_with_env(launch, self.environment(**env))).start()
         assert server.process is not None
         code = server.process.wait(START_S)
         assert code == 0, f"{launch.name} ended with {code}:\n{server.tail()}"
@@ -211,7 +210,7 @@ class Stack:
             lambda: is_http_ready(port, "/readyz"),
             self.environment(CHAT_GATEWAY_HOST=HOST, CHAT_GATEWAY_PORT=str(port), **env),
         )
-        self.gateways.append(server := Server(launch))
+        self.gateways.append(server := ForkedServer(launch))
         return server
 
     def add_fleet(self, processes: int, **env: str) -> Fleet:
@@ -246,7 +245,7 @@ class Stack:
             lambda: is_http_ready(port, "/readyz"),
             self.environment(CHAT_API_HOST=HOST, CHAT_API_PORT=str(port), **env),
         )
-        self.apis.append(server := Server(launch))
+        self.apis.append(server := ForkedServer(launch))
         return server
 
     def start_worker(self, *names: str, **env: str) -> Server:

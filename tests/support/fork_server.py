@@ -1,0 +1,180 @@
+"""Processes of the command line, forked from a process that has already imported the product.
+
+The imports are most of the 0.5 to 1.5 s of CPU time that a start of `chatserver` takes, and the
+tests start hundreds of processes. A forked process has its own settings, log file, session and exit
+code, and is killed like any other. Each test runner has one fork server, which ends with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import multiprocessing.connection
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, cast
+
+from chatserver.dev.servers import Server
+from chatserver.process_runtime import make_parent_death_hook
+from tests.support import cli
+
+ROOT = Path(__file__).parents[2]
+CLI = [sys.executable, "-m", "tests.support.cli"]
+# Modules that the commands import when they start, except those that start threads.
+PRELOADED = (
+    "chatserver.api.app",
+    "chatserver.cli.api",
+    "chatserver.cli.gateway",
+    "chatserver.cli.tables",
+    "chatserver.cli.worker",
+    "chatserver.gateway.process.main",
+    "workers.runner",
+    "uvloop",
+)
+# Variables with these prefixes may differ from those of the fork server.
+_PREFIXES = ("CHAT_", "chatserver.", "workers.")
+_POLL_S = 0.05
+
+
+class ForkedProcess:
+    """A process of the fork server, with the methods of `subprocess.Popen` that tests use."""
+
+    def __init__(self, server: ForkServer, args: Sequence[str], pid: int) -> None:
+        self.args = args
+        self.pid = pid
+        self.returncode: int | None = None
+        self._server = server
+        self._lock = threading.Lock()
+        self._pidfd = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the process runs."""
+        return self._wait(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit code. Raises `subprocess.TimeoutExpired`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self._wait(_POLL_S)) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(list(self.args), timeout or 0)
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def _wait(self, timeout_s: float) -> int | None:
+        with self._lock:
+            if self.returncode is None and select.select([self._pidfd], [], [], timeout_s)[0]:
+                self.returncode = self._server.reap(self.pid)
+                os.close(self._pidfd)
+            return self.returncode
+
+
+class ForkServer:
+    """The connection to the process that forks. All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pipe, theirs = multiprocessing.connection.Pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())],
+            cwd=ROOT,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=make_parent_death_hook(),
+        )
+        theirs.close()
+
+    def start(self, args: Sequence[str], env: Mapping[str, str], log: int) -> ForkedProcess:
+        """Start the command line with these arguments; its output is appended to a file."""
+        with self._lock:
+            self._pipe.send((list(args), dict(env), str(Path(f"/proc/self/fd/{log}").readlink())))
+            return ForkedProcess(self, args, self._pipe.recv())
+
+    def reap(self, pid: int) -> int:
+        """Return the exit code of a process that has ended."""
+        with self._lock:
+            self._pipe.send(pid)
+            code: int = self._pipe.recv()
+            return code
+
+
+@functools.cache
+def get_fork_server() -> ForkServer:
+    """Return the fork server of this process; start it on first use."""
+    return ForkServer()
+
+
+def can_fork(argv: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Return whether a forked process behaves like a new one with this command and environment."""
+    names = {name for name in {*env, *os.environ} if env.get(name) != os.environ.get(name)}
+    return list(argv[:3]) == CLI and all(name.startswith(_PREFIXES) for name in names)
+
+
+class ForkedServer(Server):
+    """A process that the fork server starts, if its command and environment allow it."""
+
+    def _spawn(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        launch = self.launch
+        if not can_fork(launch.argv, launch.environment()):
+            return super()._spawn(log)
+        server = get_fork_server()
+        forked = server.start(launch.argv[len(CLI) :], launch.environment(), log.fileno())
+        return cast("subprocess.Popen[bytes]", forked)
+
+
+def _serve(pipe: multiprocessing.connection.Connection) -> None:
+    """Fork processes until the test runner closes the connection."""
+    die_with_parent = make_parent_death_hook() or (lambda: None)
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        if isinstance(request, int):
+            pipe.send(os.waitstatus_to_exitcode(os.waitpid(request, 0)[1]))
+            continue
+        if pid := os.fork():
+            pipe.send(pid)
+            continue
+        pipe.close()
+        die_with_parent()
+        _run(*request)
+        return
+
+
+def _run(args: list[str], env: dict[str, str], log: str) -> None:
+    """Run the command line in a forked process. Raises SystemExit."""
+    os.setsid()
+    output = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = [cli.__file__, *args]
+    cli.run()
+
+
+if __name__ == "__main__":
+    for name in PRELOADED:
+        importlib.import_module(name)
+    _serve(multiprocessing.connection.Connection(int(sys.argv[1])))
