@@ -58,7 +58,10 @@ class Files:
         self._store = store
 
     async def sign_upload(self, file: File, lifetime_s: int) -> UploadForm:
-        """Return an upload form. S3 rejects content with another size, type or checksum."""
+        """Return an upload form.
+
+        S3 rejects content whose size, type or checksum differs from `file`.
+        """
         fields = {
             "Content-Type": file.type,
             "x-amz-checksum-algorithm": "SHA256",

@@ -187,7 +187,7 @@ def check_content(type_: str, head: bytes) -> None:
 
 
 def get_served_type(type_: str) -> str:
-    """Return the media type for downloads: one whose content browsers do not execute."""
+    """Return the media type of a download. Browsers never execute content of this type."""
     return type_ if type_ in _PLAIN_TYPES else OCTETS
 
 
@@ -224,7 +224,7 @@ def with_message(file: File, seq: int, expires_at: int | None) -> File:
     if seq in file.seqs:
         return file
     if len(file.seqs) >= SEQS_MAX:
-        seq = 0  # represents a message that is never deleted
+        seq = 0  # no message has this seq, so the reference is never removed
     due = expires_at
     if due is not None and file.seqs:
         due = None if file.due is None else max(file.due, due)

@@ -103,7 +103,8 @@ class Preferences:
             if is_changed and not await self._put(user, before, after, now_s):
                 continue
             if change.cleared_upto and after.cleared_upto:
-                # Also done if nothing changed: an earlier attempt may have failed before this call.
+                # Call this even if nothing changed: an earlier request may have stored the change
+                # and then failed.
                 await self._hidden.open_hidden(user, {chat: [-after.cleared_upto]})
             if is_changed:
                 signal = frames.ChatPreferencesSignal("chat_preferences", user, after)
@@ -121,7 +122,8 @@ class Preferences:
             if not await self._rows.put(user, before, after, expires_s):
                 return False
         except NotFound:
-            # A new direct chat has no `Member` items until its first message is stored.
+            # A new direct chat has no `Member` items until its first message is stored. Create the
+            # user's item, then let the caller try again.
             is_direct = chat.startswith(DIRECT_PREFIX)
             if not is_direct or not await self._directory.add_to_chat_list(chat, user):
                 raise

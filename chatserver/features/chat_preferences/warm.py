@@ -77,7 +77,7 @@ class PreferenceRows:
         return True
 
     async def drop_cleared(self, user: UserId, chat: ChatId, upto: int) -> None:
-        """Remove an earlier `cleared_upto` from the `Member` item. Idempotent."""
+        """Remove `upto`, a replaced `cleared_upto`, from the `Member` item. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), member_key(user)),

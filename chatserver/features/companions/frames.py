@@ -25,5 +25,8 @@ def describe_session(session: CompanionSession) -> frames.SessionInfo:
 
 
 def list_name(user: UserId, companion: CompanionId | None) -> str:
-    """Return the name of a session list; a page cursor is valid only for lists with this name."""
+    """Return the name of a session list, which is signed with each of its page cursors.
+
+    A cursor is rejected if it was issued for another list.
+    """
     return f"sessions with {companion or 'any'} of {user}"

@@ -25,7 +25,7 @@ Provider = Literal["bedrock", "openai", "scripted"]
 
 NAME_CHARS_MAX: Final = 64
 PROMPT_CHARS_MAX: Final = 16_000
-MODEL_CHARS_MAX: Final = 256  # an inference profile's ARN has about 150
+MODEL_CHARS_MAX: Final = 256  # the ARN of an inference profile has about 150 characters
 CONTEXT_TOKENS_MIN: Final = 256
 CONTEXT_TOKENS_MAX: Final = 1_000_000
 ANSWER_TOKENS_MAX: Final = 64_000

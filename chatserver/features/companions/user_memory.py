@@ -1,4 +1,4 @@
-"""A companion's memory of one user, across sessions. No I/O.
+"""A companion's memory of one user, across their companion sessions. No I/O.
 
 After some messages, or at the end of a session, a model reads the new messages and changes the
 memory; this is an extraction. An entry is a fact, or the summary of one session. It records its
@@ -27,8 +27,8 @@ ENTRIES_MAX: Final = 64
 ENTRY_CHARS_MAX: Final = 500
 SUMMARIES_MAX: Final = 8
 SOURCES_MAX: Final = 16  # sessions per entry
-CURSORS_MAX: Final = 16  # newest sessions with a cursor; older sessions count as read
-FORGOTTEN_MAX: Final = 64  # digests of entries that the user has deleted
+CURSORS_MAX: Final = 16  # the newest sessions have a cursor; older sessions count as read
+FORGOTTEN_MAX: Final = 64  # maximum number of digests of entries that the user has deleted
 CHANGES_MAX: Final = 24  # per model response
 FINISHED: Final = 2**53 - 1  # cursor of a session that has been read to its end
 
@@ -69,7 +69,7 @@ class Entry:
     bound: int = 0
 
     def renew(self, text: str, source: Source, times: ExtractionTimes) -> Entry | None:
-        """Return the entry with new text and another source; None if it has too many sources."""
+        """Return the entry with new text and an added source; None if it has too many sources."""
         sources = _join_sources(self.sources, source)
         if sources is None:
             return None
@@ -119,12 +119,12 @@ class UserMemory:
     entries: tuple[Entry, ...] = ()
     cursors: Mapping[ChatId, int] = dataclasses.field(default_factory=dict)
     forgotten: tuple[str, ...] = ()
-    since: int = 0  # messages sent before this time (ms since 1970) are not read
+    since: int = 0  # extractions ignore messages sent before this time (ms since 1970)
     is_on: bool = True
     rev: int = 0
 
     def get_cursor(self, chat: ChatId) -> int:
-        """Return the seq of the last message that has been read in a session."""
+        """Return the seq of the last message that extractions have read in a session."""
         if len(self.cursors) >= CURSORS_MAX and chat < min(self.cursors):
             return FINISHED  # chat ids sort by time, so this session is older than all in `cursors`
         return self.cursors.get(chat, 0)
@@ -264,7 +264,7 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
 
 
 def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
-    """Delete the entries from a session, and never read the session again."""
+    """Delete the entries from a session, and mark the session as read to its end."""
     remaining = [
         entry for entry in memory.entries if all(source.chat != chat for source in entry.sources)
     ]
@@ -283,12 +283,12 @@ def drop_entry(memory: UserMemory, id_: str) -> UserMemory:
 
 
 def drop_all(memory: UserMemory, now_ms: int) -> UserMemory:
-    """Delete all entries at the user's request. Messages sent until now are never read again."""
+    """Delete all entries at the user's request. Extractions ignore messages before `now_ms`."""
     return dataclasses.replace(memory, entries=(), forgotten=(), since=now_ms)
 
 
 def set_enabled(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
-    """Turn memory on or off. Messages sent while it is off are never read."""
+    """Turn memory on or off. Extractions ignore messages sent while it is off."""
     if memory.is_on == is_on:
         return memory
     return dataclasses.replace(memory, is_on=is_on, since=now_ms if is_on else memory.since)
@@ -330,7 +330,7 @@ def _make_entry_id(source: Source, number: int) -> str:
 
 
 def _join_sources(sources: tuple[Source, ...], new: Source) -> tuple[Source, ...] | None:
-    """Return `sources` with `new` added, or None if that would be too many sessions."""
+    """Add `new` to `sources`, one source per session; None if there are too many."""
     by_chat = {source.chat: source for source in sources}
     same = by_chat.get(new.chat)
     if same is not None:

@@ -1,8 +1,8 @@
 """Group pictures, which owners and admins set with `update_chat`.
 
-A picture is uploaded like an avatar, to the private storage of the user who sets it
+A picture is uploaded like an avatar, to the private space of the user who sets it
 (`chatserver.features.social.service.pictures`). The group's item stores the attachment id. The file
-is deleted when the group gets another picture, or when that user's account is deleted.
+is deleted when the group gets another picture, or when the account of that user is deleted.
 """
 
 from chatserver.features.registry import Feature

@@ -199,7 +199,10 @@ class Pins:
         return outcome
 
     async def _add_entry(self, user: UserId, change: PinChange, changed: Pin | None) -> None:
-        """Add the chat entry. If it is rejected, revert the stored change to the pin `changed`."""
+        """Add the chat entry. If it is rejected, undo the change to the pin.
+
+        `changed`: the pin that this request has stored or deleted; None if it has done neither.
+        """
         try:
             await self._message_changes.change(user, change)
         except (Conflict, Forbidden, NotFound):

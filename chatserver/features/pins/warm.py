@@ -10,8 +10,8 @@ One transaction writes all three, so the count is exact. The sort keys are outsi
 chat's member keys (`c#` to `m$`). They end with the chat id because the `by_member` index uses the
 sort key as its partition key: if all chats had the same key, that partition would be hot.
 
-The pin item is authoritative. The flag tells the persist worker to delete the pin when the message
-is deleted. An archived message has no item in `messages`, and so no flag.
+The pin item is authoritative. When a message with the flag is deleted, the persist worker deletes
+its pin. An archived message has no item in `messages`, and so no flag.
 """
 
 from __future__ import annotations

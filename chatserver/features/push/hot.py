@@ -36,7 +36,7 @@ class PushNeed(enum.IntEnum):
 
     NO = 0
     YES = 1
-    IF_DEVICES = 2  # yes if the user has devices; DynamoDB must be read
+    IF_DEVICES = 2  # Redis does not know whether the user has devices; read DynamoDB
     FOREGROUND = 3  # a client is in the foreground, or was until recently
 
 
@@ -54,7 +54,7 @@ class DueChat:
 
 
 class DueChats:
-    """Schedule of the chats in one partition that need pushes."""
+    """Schedule of chats that need pushes, for one partition."""
 
     def __init__(self, hot: HotClient, lease: Lease) -> None:
         self._hot = hot
@@ -205,7 +205,7 @@ class PushState:
     async def find_needs(
         self, chat: ChatId, users: Sequence[UserId]
     ) -> dict[UserId, tuple[PushNeed, Seq]]:
-        """Return `{user: (need, read seq)}` for the users who may need a push for a chat.
+        """Return `{user: (need, read seq)}`, without the users who have no devices.
 
         Guarantees:
             Cost: one call per 100 users in a partition.

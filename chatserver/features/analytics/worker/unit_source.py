@@ -1,8 +1,11 @@
 """Source of exported rows: reads the entries of a unit from the archive or the warm tier.
 
-The *version* of a unit is a digest of its archive segments' tags, the chat's properties and the
-setting that includes message bodies. If some entries are not archived, the version is a digest of
-the rows. If the version has not changed, the rows have not changed.
+A unit is a range of a chat's entries (`chatserver.features.analytics.model`). Its *version* is a
+digest of the tags of its archive segments, the chat's properties and whether message text is
+exported. If some entries are not archived, the version is a digest of the rows.
+
+A unit whose version has not changed need not be exported again, unless entries of other units have
+changed its messages: the version of an archived unit does not cover these entries.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ NO_CHANGES: Final[Changes] = {}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnitRows:
-    """The current rows of a unit. `changes`: entries of other units that change its messages."""
+    """The current rows of a unit. `changes`: entries of other units that change messages in it."""
 
     unit: Unit
     rows: Sequence[Row]
@@ -74,8 +77,8 @@ class UnitSource:
             entries = await self._cold.read(unit.chat, unit.first, unit.last)
         else:
             entries = await self.read(unit)
-        # Apply the unit's own edits and deletions: the warm tier stores these entries shortly
-        # before it changes the messages.
+        # Apply the unit's own edits and deletions, too: the warm tier stores an edit or deletion
+        # shortly before it changes the item of the message.
         own = list_changes(entries)
         merged = {seq: [*own.get(seq, ()), *changes.get(seq, ())] for seq in {*own, *changes}}
         rows = make_rows(entries, facts, merged, with_bodies=self._with_bodies)

@@ -50,12 +50,16 @@ CHECKS_MAX = 4  # concurrent validations per process; at most one per owner
 CHECKS_WAITING_MAX = 64  # waiting validations per owner
 SEQS_TRIED_MAX = 3
 POLL_S = 0.05
-ROW_POLL_S = 0.5  # poll interval if the file is not in Redis
+ROW_POLL_S = 0.5  # interval for polling DynamoDB, if the file is not in Redis
 NOT_READABLE = "attachment: does not exist, or you do not have access to it"
 
 
 class ReadAccess(Protocol):
-    """Checks whether a user may read a chat, or a user's private picture storage."""
+    """Checks whether a user may read the messages in a chat.
+
+    Profile and post pictures belong to their owner's private space instead of a chat. Only the
+    owner may read it.
+    """
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
         """Return the range of messages that a user may read.
@@ -157,8 +161,8 @@ class Uploads:
 
         The media worker then creates the thumbnail of an image and determines its dimensions. The
         call waits up to `wait_s` for this. If the returned file is not `is_processed`, repeat the
-        call to wait longer. A message that is sent earlier lacks these fields; `get_link` returns
-        them.
+        call to wait longer. A message that is sent before the image has been processed lacks the
+        thumbnail and the dimensions; `get_link` returns them.
 
         Guarantees:
             Idempotent.
@@ -184,8 +188,8 @@ class Uploads:
     async def _publish(self, file: File) -> File:
         """Queue a media job for a ready file, then store the file in Redis for gateways.
 
-        A file in Redis counts as queued. If the process crashes between the two steps, the job is
-        repeated. In the opposite order, the job would be lost.
+        If the file is already in Redis, its job has been queued. If the process crashes between the
+        two steps, the next call queues the job again. In the opposite order, the job would be lost.
         """
         (published,) = await self._files.find([file.id])
         if published is not None:

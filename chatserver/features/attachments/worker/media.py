@@ -49,14 +49,16 @@ THUMB_MEMORY_BYTES_MAX = 1_073_741_824  # an image that needs more memory gets n
 THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails per worker
 
 TRIES_MAX = 3
-LEASE_MARGIN_S = 20.0  # added to the lease time for S3 and DynamoDB calls
+LEASE_MARGIN_S = 20.0  # part of the lease time, for calls to S3 and DynamoDB
 MESSAGE_BYTES_MAX = 300
 FAST_CPU_S = 2
-WAIT_FACTOR = 3  # wall time limit / CPU time limit; a child with low priority may have to wait
+# Wall time limit divided by CPU time limit. The child has a low priority, so it may wait for a CPU.
+WAIT_FACTOR = 3
 USER_CPU_S = 5.0
 USER_WINDOW_S = 60.0
 USERS_MAX = 10_000
-_LIMIT_EXIT_CODES = (-signal.SIGXCPU, -signal.SIGKILL)  # exit codes after the CPU time limit
+# Exit codes of a child that the kernel has killed because of its CPU time limit.
+_LIMIT_EXIT_CODES = (-signal.SIGXCPU, -signal.SIGKILL)
 
 
 class Thumb(NamedTuple):
@@ -135,7 +137,8 @@ class MediaWorker:
     async def _process(self, job: Job) -> None:
         file = await self._container.get(AttachmentContainer).rows.find_file(job.file)
         if file is None or file.is_processed or file.phase != "ready":
-            if file is not None:  # a worker may have crashed after storing the result
+            # A worker may have crashed after it stored the result, but before it published it.
+            if file is not None:
                 await self._publish(file)
             await self._jobs.finish(job)
             return

@@ -80,8 +80,8 @@ def lower_priority() -> None:
     os.nice(19)
     with contextlib.suppress(AttributeError, OSError):  # Linux only
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    # With autogroup scheduling, Linux compares the nice values of processes only within a session,
-    # so the session itself must also get the lowest priority.
+    # With autogroup scheduling, Linux compares nice values only between processes of the same POSIX
+    # session. The session as a whole must therefore get the lowest priority, too.
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text("19")

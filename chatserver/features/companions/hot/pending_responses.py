@@ -25,8 +25,10 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-RECORDED_MAX = 200  # messages per script call, plus the rest of the last backlog entry
-_CHAT_AT = len(b'"chat":"')  # the `tail` of every message begins with this
+# When a script call has this many messages, it ends with the current backlog entry.
+RECORDED_MAX = 200
+# The `tail` of a message is its JSON after `ts`. It begins with `"chat":"<chat id>"`.
+_CHAT_AT = len(b'"chat":"')
 _CHAT_END = _CHAT_AT + 26  # a session's chat id is a ULID, which has 26 characters
 _LAST_ENTRY_ID = f"{2**53 - 1}-0"
 ENDED = 2**53 - 1  # recorded in place of a changed message's seq when the session ends
@@ -94,7 +96,7 @@ def find_pending(entry: BacklogEntry) -> Iterator[PendingMessage]:
         try:
             head = _decode(b"{" + tail)
         except msgspec.MsgspecError:
-            continue  # the persist worker dead-letters this message
+            continue  # invalid message: the persist worker moves it to the dead letters
         if head.target:
             if head.kind in _CHANGES:
                 yield PendingMessage(entry.id, ChatId(chat), changed=head.target)

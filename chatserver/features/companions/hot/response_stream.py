@@ -1,10 +1,11 @@
-"""Redis stream of a response in progress, kept for a short time so that devices can join.
+"""Redis stream of a response in progress, so that devices can join it (`join_turn`).
 
-Data: `{pN}:deltas:<chat>` (stream) holds the deltas of the current or the last response. Entry ids
-are `<index+1>-0`. The first entry (index 0) has the fields `u` (response id) and `s` (seq of the
-answered message). The next entries have `t` (text), the last one `e` (how the response ended). A
-restarted response replaces the stream. Bound: about `DELTAS_MAX` entries, whose text together is no
-longer than a message may be. The stream expires some time after the response's deadline or end.
+Data: `{pN}:deltas:<chat>` (stream) holds the deltas (pieces of text) of the current or the last
+response. Entry ids are `<index+1>-0`. The first entry (index 0) has the fields `u` (response id)
+and `s` (seq of the answered message). The next entries have `t` (text), the last one `e` (how the
+response ended). A restarted response replaces the stream. The stream has about `DELTAS_MAX` entries
+at most, and no more text than a message may have. It expires some time after the response's
+deadline or end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from chatserver.hot.redis.wire import Reply
 
 log = structlog.get_logger()
 
-DELTAS_MAX = 4_000  # beyond this, text is not streamed, but sent at the end
+DELTAS_MAX = 4_000  # at the limit, the rest of the response is sent as one delta at its end
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class TokenBudgets:
         """Check that a message from the user to a companion may be answered now.
 
         Raises:
-            TooManyResponses: too many responses are in progress in other sessions.
+            TooManyResponses: too many responses are in progress in other companion sessions.
             RateLimited: the day's tokens are used up; the error contains the time until the reset.
         """
         await self._reserve(user, chat, "", 0)

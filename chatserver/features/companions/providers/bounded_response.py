@@ -40,7 +40,8 @@ from chatserver.features.companions.providers.interface import (
 log = structlog.get_logger()
 
 BACKOFF_S_MAX = 8.0
-BYTES_PER_TOKEN_MAX = 16  # more than the average of any model; a response with more is truncated
+# No model averages this many bytes per token. A response with more bytes is truncated.
+BYTES_PER_TOKEN_MAX = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

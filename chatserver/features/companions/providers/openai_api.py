@@ -80,7 +80,7 @@ class OpenAiApi:
                             calls[part.index] = _append_part(
                                 calls.get(part.index), part, self._server
                             )
-                            yield Delta("")  # resets the timeout between deltas
+                            yield Delta("")  # an empty delta resets the timeout between deltas
                         if choice.delta.refusal:
                             end = "refused"
                         if choice.finish_reason is not None:
@@ -108,7 +108,7 @@ class OpenAiApi:
         ):
             return False
         if request.messages[-1].results:
-            return False  # the message was checked before the tool calls
+            return False  # the message was checked when the response began
         response = await self._sdk.moderations.create(model=model, input=message.text)
         return any(result.flagged for result in response.results)
 

@@ -33,7 +33,7 @@ from chatserver.features.companions.providers.token_estimates import estimate_to
 
 NUMBER_MAX = 10_000
 SHOWN_CHARS = 60
-REMEMBERED_MAX = 10_000  # messages whose throttling errors are counted
+REMEMBERED_MAX = 10_000  # maximum number of messages with an error count (model `throttle`)
 _MODEL = re.compile(r"([a-z]+)(?::([0-9]{1,5}))?")
 _RULES_WITH_NUMBER = {"story", "throttle", "dies", "stalls"}
 _RULES = {"echo", "facts", "memory", "endless", "refuse", "down", "silent", *_RULES_WITH_NUMBER}
@@ -49,7 +49,7 @@ class Scripted:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
         """See `Provider.stream`. The same request always produces the same output.
 
-        Exception: `throttle` counts its errors.
+        Only `throttle` depends on earlier requests: it fails N times for each message.
         """
         rule, number = _parse(request.model)
         last = request.messages[-1].text

@@ -7,7 +7,7 @@ three-byte character (such as a Chinese one) into one or two tokens.
 from __future__ import annotations
 
 BYTES_PER_TOKEN = 3
-TOKENS_PER_MESSAGE = 4  # for the tokens that mark the role of a message
+TOKENS_PER_MESSAGE = 4  # added to each message, for the tokens that mark its role
 
 
 def estimate_tokens(text: str) -> int:

@@ -10,8 +10,8 @@ the chat, the next access to the session creates it.
     end      change record ─► ended item, active item and "ended" in the chat's item
              ─► Redis: chat version ─► devices notified
 
-If a process dies before the end of a session is recorded in Redis, the `repair` worker finds the
-change record and completes the work.
+A change record (in `{pN}:changing`, a zset) exists until Redis has the end of the session. If a
+process dies before that, the `repair` worker finds the record and completes the work.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.directory import Directory
 
-HOLD_S = 20.0  # for this time, the repair worker does not process the change record
+HOLD_S = 20.0  # the repair worker ignores a change record for this time
 TRIES_MAX = 4
 
 Token = Mapping[str, str | int]
@@ -221,7 +221,7 @@ class CompanionSessions:
     async def list_page(
         self, user: UserId, companion: CompanionId | None, place: Token | None, limit: int
     ) -> tuple[list[CompanionSession], Token | None]:
-        """Return a page of a user's sessions, and the next page's `place`.
+        """Return a page of a user's sessions, and the `place` at which the next page starts.
 
         Without `companion`: first active sessions, then ended ones, sorted by companion and time.
         With `companion`: first the active session, then ended ones, newest first.
@@ -280,7 +280,7 @@ class CompanionSessions:
         return active is not None and active.chat == read.chat
 
     async def _close(self, old: CompanionSession) -> None:
-        """Propagate the end of a session, and record it for the assistant worker."""
+        """Apply the end of a session in Redis, and record it for the assistant worker."""
         await self._propagation.finish(old.chat)
         await self._record_ended(old.chat)
 

@@ -305,7 +305,8 @@ class SessionRows:
             earlier = await self.find_old(old.user, old.companion, old.chat)
             if earlier != old:
                 raise LostRace(SESSION_CHANGED) from None
-            # But another request may have ended the session in the same millisecond.
+            # Another request may have ended the session in the same millisecond. In that case,
+            # `following` has not been stored.
             if following is not None and (
                 await self.find(old.user, old.companion, following.chat) is None
             ):

@@ -38,7 +38,7 @@ from chatserver.warm.schema.tables import SessionField as Field
 
 SUFFIX: Final = "#MEMORY"
 TRIES_MAX: Final = 6
-RETRY_S: Final = 0.01  # half of the first wait; the wait doubles with each attempt
+RETRY_S: Final = 0.01  # the first wait is twice as long; each further attempt doubles it
 
 
 class _Entries(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@
       │ this worker, immediately         ▲         │ killed: restarted for the same message
       └ persist worker, before its trim ─┘         └ a tier is down: retried later
 
-The worker that holds a partition's lease handles all sessions in the partition. Responses in
+The worker that holds a partition's lease handles all companion sessions in it. Responses in
 different sessions are created concurrently; responses in one session, one after another. Messages
 that arrive during a response are all answered by the next response, which is a reply to the last of
 them.
@@ -62,12 +62,12 @@ log = structlog.get_logger()
 LEASE_S = 10.0
 
 READ_MAX = 100  # backlog entries per read; each holds up to `redis.batch_max` messages
-WAIT_MS = 250  # maximum wait for new backlog entries while sessions are pending
-IDLE_MS = 2000  # the same while no session is pending
-UNKNOWN_TRIES_MAX = 8  # for a chat id in the format of sessions that has no session item
+WAIT_MS = 250  # maximum wait for backlog entries while a companion session has pending work
+IDLE_MS = 2000  # maximum wait while no companion session has pending work
+UNKNOWN_TRIES_MAX = 8  # retries to find the session item of a chat
 RETRY_S = 0.5
 RETRY_S_MAX = 30.0
-BROKEN_TRIES_MAX = 5  # for failures caused by a bug in this server
+BROKEN_TRIES_MAX = 5  # retries after an unexpected exception
 
 
 class ResponseSlots:
@@ -84,7 +84,7 @@ class ResponseSlots:
 
 
 class AssistantWorker:
-    """Responds in the sessions of one partition."""
+    """Responds in the companion sessions of one partition."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class AssistantWorker:
 
     async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False
-        if started.changed:  # do this first: if the user is erased, the session may be gone
+        if started.changed:  # needs no session item; an erasure may have deleted the item
             was_dropped = await self._context.session_memory.drop_changed(
                 started.chat, started.changed
             )
@@ -254,7 +254,7 @@ class AssistantWorker:
 def build_context(container: StorageContainer, providers: Providers) -> ResponderContext:
     """Build the dependencies of responders."""
     settings, hot, clock = container.settings, container.hot, container.clock
-    nobody = GatewayId("-")  # a worker has no sessions and no gateway stream
+    nobody = GatewayId("-")  # a worker is not a gateway: it has no connected devices
     poster, chat_log = RemoteDelivery(container.gateway_stream_writer, nobody), ChatLog(hot)
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
     members = MemberCheck(hot, container.audiences)

@@ -69,16 +69,20 @@ log = structlog.get_logger()
 # User messages between two extractions: less than half of CONTEXT_MESSAGES_MAX, because that limit
 # includes the responses.
 MEMORY_MESSAGES = 20
-NOTES_TOKENS_MAX = 1_500  # per prompt, and at most a quarter of the context
+# Tokens of the notes in the system prompt of a response: also limited to a quarter of the context
+# without the response.
+NOTES_TOKENS_MAX = 1_500
 CHANGES_TOKENS_MAX = 1_000  # per model response
-PART_TOKENS_MAX = 8_000  # of messages per model call, and at most half of the context
-PARTS_MAX = 8  # model calls per extraction; further messages are not read
+# Tokens of the messages in one model call: also limited to half of the context.
+PART_TOKENS_MAX = 8_000
+PARTS_MAX = 8  # model calls per extraction, which does not read any further messages
 PAGES_MAX = 10  # history pages read per extraction
 EXTRACTION_S_MAX = 60.0
-TRIES_MAX = 8  # attempts to read an ended session; after that, the rest is not remembered
-WAIT_S = 8.0  # the first response of a session waits this long for the previous memory
+TRIES_MAX = 8  # retries to read an ended session; after that, the rest is not remembered
+# The first response of a session waits up to this long until the previous session has been read.
+WAIT_S = 8.0
 POLL_S = 0.25
-EXPIRY_S_MIN = 7 * 86_400  # messages that expire sooner are not read
+EXPIRY_S_MIN = 7 * 86_400  # messages that expire within this time are not read
 DAY_MS = 86_400_000
 
 EXTRACT = (

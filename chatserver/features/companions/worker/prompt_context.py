@@ -1,4 +1,4 @@
-"""The model's context in a session: system prompt, memory, summary, and the newest messages.
+"""The model's context in a companion session: prompt, memory, summary and the newest messages.
 
 Pure functions. The context contains the messages that the user sees in the chat's history. Deleted
 messages, failed responses and entries that are not messages are left out. A response is placed
@@ -17,12 +17,13 @@ from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 
 CONTEXT_MESSAGES_MAX = 100  # messages per model request
-ROOM_TOKENS_MIN = 64  # always available for messages, however long the prompt is
+ROOM_TOKENS_MIN = 64  # minimum number of tokens for messages, even if the prompt is too long
 REMEMBERED = "\n\nThis was said before, in short:\n"
-FULL_SHARE = 0.75  # if messages fill more than this share of their room, the oldest are summarized
-KEPT_SHARE = 0.4  # the messages kept verbatim then fill at most this share
+# If the messages fill more than this share of the available tokens, the oldest are summarized.
+FULL_SHARE = 0.75
+KEPT_SHARE = 0.4  # the messages that are not summarized then fill at most this share
 KEPT_MIN = 2
-IMAGE_TOKENS = 1_600  # estimate per image; models scale larger images down
+IMAGE_TOKENS = 1_600  # estimated tokens per image; models scale larger images down
 # Image types that both the Converse API and the OpenAI API accept.
 IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 UNAVAILABLE = "\n\n[an image is not available]"
@@ -114,7 +115,10 @@ def _choose_images(messages: Sequence[Message], companion: str, images_max: int)
 
 
 def compute_room(persona: Companion, summary: SessionSummary | None, notes: str = "") -> int:
-    """Return how many tokens prompt, notes, summary and response leave for messages."""
+    """Return how many tokens of the context remain for messages.
+
+    The prompt, the notes, the summary and the response use the other tokens.
+    """
     used = estimate_tokens(persona.prompt + notes) + persona.answer_tokens_max
     if summary is not None:
         used += estimate_tokens(REMEMBERED + summary.text)
@@ -193,7 +197,10 @@ def choose_old(
     room: int,
     messages_max: int,
 ) -> list[PromptMessage]:
-    """Return the oldest messages, to be summarized; empty until `FULL_SHARE` of a limit is used."""
+    """Return the oldest messages, which must be summarized.
+
+    Return an empty list while they use at most `FULL_SHARE` of both `room` and `messages_max`.
+    """
     upto = 0 if summary is None else summary.upto
     unsummarized = [message for message in prompt_messages if message.seq > upto]
     tokens, count = sum(message.tokens for message in unsummarized), len(unsummarized)

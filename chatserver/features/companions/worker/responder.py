@@ -8,9 +8,10 @@
                                       message with the reason  one message, deterministic ref
 
 Every response ends with a message from the companion: the full response, a partial one, or the
-reason for the failure. There are two exceptions: the user stopped the response before it began, or
-deleted the message that it answers. The message's `ref` is derived from the answered message's seq.
-If two workers respond to the same message, one commits and the other gets a conflict.
+reason for the failure. There is no such message if the user stopped the response before any text,
+deleted the message that it answers, ended the session or blocked the companion. The `ref` of the
+companion's message is derived from the seq of the answered message. If two workers respond to the
+same message, one commits and the other gets a conflict.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ log = structlog.get_logger()
 
 FIRST_DELTA_S = 30.0  # a model must start its response within this time
 BETWEEN_S = 20.0  # longest pause between two deltas
-ATTEMPTS_MAX = 3  # model calls per response, until one returns a first delta
-BACKOFF_S = 0.5  # before the second call; doubles with each call
+ATTEMPTS_MAX = 3  # attempts per model call; there is no retry after its first delta
+BACKOFF_S = 0.5  # wait before the second attempt; doubles with each further attempt
 FLUSH_MS = 100  # text is batched for this time, except for the first delta
 JOIN_S = 120  # devices can read the text of a finished response for this time
 

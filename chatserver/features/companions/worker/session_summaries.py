@@ -1,4 +1,4 @@
-"""Session summaries of the oldest messages, which no longer fit into the model's context.
+"""Summaries of companion sessions: of the oldest messages, which do not fit into the context.
 
 A summary records the range of messages that it covers. If one of these messages is edited, or
 deleted for everyone or for one user, the summary is dropped before the next response and rebuilt
@@ -47,8 +47,8 @@ log = structlog.get_logger()
 
 SUMMARY_TOKENS_MAX = 600
 
-SUMMARY_S_MAX = 60.0  # per summary, including all parts; the next response waits for the summary
-PAGES_MAX = 10  # history pages before the newest page; older messages are ignored
+SUMMARY_S_MAX = 60.0  # time limit for all parts of a summary, which delays the next response
+PAGES_MAX = 10  # history pages read before the given page; a summary lacks earlier messages
 PARTS_MAX = 20  # model calls per summary
 PART_TOKENS_MIN = 256
 WORDS_PER_TOKEN = 0.6

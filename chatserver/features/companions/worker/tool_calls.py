@@ -29,7 +29,7 @@ log = structlog.get_logger()
 CALLS_MAX: Final = 8  # per response
 CALL_S_MAX: Final = 10.0
 RESULT_BYTES_MAX: Final = 16_384
-RESULT_CHARS_MAX: Final = 8_000  # the model gets only this much of a result
+RESULT_CHARS_MAX: Final = 8_000  # longer results are truncated for the model
 UNAVAILABLE: Final = "this tool is not available"
 
 
@@ -44,7 +44,7 @@ class ToolRequest(msgspec.Struct, frozen=True):
     version: int
     chat: str
     user: str
-    seq: int  # of the message that the companion answers
+    seq: int  # seq of the message that the companion answers
 
 
 class _Outcome(NamedTuple):

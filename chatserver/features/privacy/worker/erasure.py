@@ -5,6 +5,10 @@
     sessions ─► chats ─► messages ─► companions ─► copies ─► files ─► exports ─► reports ─► social
                                                             check ◄─ keys ◄─ rows ◄─ traces ◄─┘
 
+`copies` are analytics files and search entries. `traces` are entries in Redis streams and queues.
+`rows` are items in the user's partition of `directory`. `keys` are the user's Redis keys. `check`
+repeats the deletion until no more data is found.
+
 Each completed step adds lines to the receipt. Crash-safe: every step is idempotent, and after a
 crash a worker continues with the first step that is not in the receipt. If a step was repeated, its
 lines count only the items that the last attempt found. Before the first step, the user's item is
@@ -224,7 +228,7 @@ class Erasure:
             try:
                 await self._container.get(ArchiveContainer).archiver.merge_changes(chat)
                 return
-            except Conflict as exc:  # the archive worker is processing the chat
+            except Conflict as exc:  # try again: another process is archiving the chat
                 if not attempts_left:
                     raise Unavailable(exc.message) from exc
                 await asyncio.sleep(0.1)
@@ -307,7 +311,8 @@ class Erasure:
                 await self._privacy.jobs.delete_waiting(job)
                 await self._privacy.jobs.delete(name, job.expires_at)
                 if job.state == "running":
-                    # Wait until the lease expires; its worker can then no longer upload the ZIP.
+                    # Wait until the export worker's lease has expired. After that, the worker can
+                    # no longer upload the ZIP.
                     wait_s = job.until_ms / 1000 - self._container.clock.time()
                     await asyncio.sleep(max(0.0, min(wait_s, LEASE_S)))
             await self._privacy.exports.remove(name)

@@ -201,7 +201,7 @@ class Apns:
     async def send(self, subscription: Subscription, notice: Notice) -> SendResult:
         """Send a notice; see `Provider`."""
         token = self._token.get()
-        # With 0, Apple does not store the push for a device that is offline.
+        # If `apns-expiration` is 0, Apple drops the push when the device is offline.
         expires = int(self._clock.time()) + self._ttl_s if self._ttl_s else 0
         headers = {
             "authorization": f"bearer {token}",
