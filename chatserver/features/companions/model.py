@@ -29,7 +29,7 @@ MODEL_CHARS_MAX: Final = 256  # the ARN of an inference profile has about 150 ch
 CONTEXT_TOKENS_MIN: Final = 256
 CONTEXT_TOKENS_MAX: Final = 1_000_000
 ANSWER_TOKENS_MAX: Final = 64_000
-RESPONSE_TIMEOUT_S: Final = 180.0  # for the whole response, retries included
+RESPONSE_TIMEOUT_S: Final = 180.0  # time limit for the whole response, including retries
 
 _TIME_CHARS = 10  # timestamp part of a ULID
 

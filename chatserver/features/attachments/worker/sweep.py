@@ -24,7 +24,7 @@ from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
-SETTLE_S = 60.0  # longer than a send takes; a send in progress may reference the file
+SETTLE_S = 60.0  # longer than any send takes: a send in progress may reference the file
 SWEEP_INTERVAL_S = 60.0
 
 PAGE_MAX = 100

@@ -50,7 +50,7 @@ class CallLimits:
 
     first_delta_s: float
     between_s: float  # longest pause between two deltas
-    answer_s: float  # for the whole response, retries included
+    answer_s: float  # whole response, including retries
     attempts_max: int
     backoff_s: float
 

@@ -163,7 +163,7 @@ class JobRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            existing = await self.find(job.id)  # an earlier attempt may have stored the job
+            existing = await self.find(job.id)  # if not None, an earlier attempt stored the job
             if existing is None:
                 raise LostRace("export: changed by a concurrent request; try again") from None
 
@@ -288,7 +288,7 @@ class JobRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            stored = await self.find(job.id)  # an earlier attempt may have finished the job
+            stored = await self.find(job.id)  # an earlier attempt may have finished it
             return stored is not None and stored.state == changes.get("state")
         return True
 

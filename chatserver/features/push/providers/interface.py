@@ -28,9 +28,9 @@ class Outcome(enum.Enum):
     SENT = "sent"
     GONE = "gone"  # the device is unregistered; the subscription is removed
     REFUSED = "refused"  # permanent error
-    BUSY = "busy"  # rate limited, so not accepted; retried
-    DOWN = "down"  # not accepted; retried
-    UNKNOWN = "unknown"  # may have been accepted; not retried
+    BUSY = "busy"  # rate limited: the push was not accepted, and is retried
+    DOWN = "down"  # the push was not accepted, and is retried
+    UNKNOWN = "unknown"  # the push may have been accepted, so it is not retried
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
