@@ -25,7 +25,7 @@ def describe_session(session: CompanionSession) -> frames.SessionInfo:
 
 
 def list_name(user: UserId, companion: CompanionId | None) -> str:
-    """Return the name of a session list, which is signed with each of its page cursors.
+    """Return the name of a session list, which is part of the signature of its page cursors.
 
     A cursor is rejected if it was issued for another list.
     """

@@ -217,7 +217,7 @@ class AssistantWorker:
 
     async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False
-        if started.changed:  # needs no session item; an erasure may have deleted the item
+        if started.changed:  # this needs no session item, which an erasure may have deleted
             was_dropped = await self._context.session_memory.drop_changed(
                 started.chat, started.changed
             )

@@ -69,13 +69,13 @@ log = structlog.get_logger()
 # User messages between two extractions: less than half of CONTEXT_MESSAGES_MAX, because that limit
 # includes the responses.
 MEMORY_MESSAGES = 20
-# Tokens of the notes in the system prompt of a response: also limited to a quarter of the context
-# without the response.
+# Maximum tokens of the notes in a response's system prompt. The notes also use at most a quarter of
+# the context, not counting the tokens that are reserved for the response.
 NOTES_TOKENS_MAX = 1_500
 CHANGES_TOKENS_MAX = 1_000  # per model response
-# Tokens of the messages in one model call: also limited to half of the context.
+# Maximum tokens of the messages in one model call. They also use at most half of the context.
 PART_TOKENS_MAX = 8_000
-PARTS_MAX = 8  # model calls per extraction, which does not read any further messages
+PARTS_MAX = 8  # model calls per extraction; messages after the last part are not read
 PAGES_MAX = 10  # history pages read per extraction
 EXTRACTION_S_MAX = 60.0
 TRIES_MAX = 8  # retries to read an ended session; after that, the rest is not remembered

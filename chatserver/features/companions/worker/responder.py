@@ -8,10 +8,10 @@
                                       message with the reason  one message, deterministic ref
 
 Every response ends with a message from the companion: the full response, a partial one, or the
-reason for the failure. There is no such message if the user stopped the response before any text,
-deleted the message that it answers, ended the session or blocked the companion. The `ref` of the
-companion's message is derived from the seq of the answered message. If two workers respond to the
-same message, one commits and the other gets a conflict.
+reason for the failure. There is no such message if the user stopped the response before it had any
+text, deleted the message that it answers, ended the session or blocked the companion. The `ref` of
+the companion's message is derived from the seq of the answered message. If two workers respond to
+the same message, one commits and the other gets a conflict.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Summaries of companion sessions: of the oldest messages, which do not fit into the context.
+"""Summaries of a companion session's oldest messages, which no longer fit into the context.
 
 A summary records the range of messages that it covers. If one of these messages is edited, or
 deleted for everyone or for one user, the summary is dropped before the next response and rebuilt
@@ -48,7 +48,7 @@ log = structlog.get_logger()
 SUMMARY_TOKENS_MAX = 600
 
 SUMMARY_S_MAX = 60.0  # time limit for all parts of a summary, which delays the next response
-PAGES_MAX = 10  # history pages read before the given page; a summary lacks earlier messages
+PAGES_MAX = 10  # history pages read before the given page; messages before them are left out
 PARTS_MAX = 20  # model calls per summary
 PART_TOKENS_MIN = 256
 WORDS_PER_TOKEN = 0.6
