@@ -264,8 +264,9 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
         """Return entries before or after a seq, by default the newest.
 
         The client keeps the entries if they are adjacent to its other entries. They are not
-        delivered as events. If no event of the chat has been delivered before, the entries of the
-        page count as delivered. Entries that the user has cleared are not returned.
+        delivered as events. If no event of the chat has been delivered yet, the newest page sets
+        where delivery begins: after its last entry. Entries that the user has cleared are not
+        returned.
 
         With a message cache, the page is read from the cache if the server does not respond; its
         `tier` is then "cache". It may be shorter than `limit`, but has no gap.

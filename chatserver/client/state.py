@@ -46,7 +46,10 @@ Answer = Fields | ChatError
 
 
 class QueuedEvent(NamedTuple):
-    """An event for the application; resuming from the cursor `before` delivers it again."""
+    """An event for the application.
+
+    A client that resumes from the cursor in `before` receives the event again.
+    """
 
     event: Event
     before: Cursor | None
@@ -131,7 +134,7 @@ class ClientState:
         }
         if self.cursor is not None:
             fields["cursor"] = msgspec.to_builtins(self.cursor)
-            # An unverified log has no known position in the current epoch.
+            # Seqs in an unverified log may belong to other entries in the current epoch.
             known = [c for c in self.chats.values() if c.is_large and not c.log.is_unverified]
             # Chats beyond the limit start at their newest entry; history has the older entries.
             large = {chat.id: chat.log.shown or 0 for chat in known[:LARGE_MAX]}

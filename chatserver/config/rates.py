@@ -63,7 +63,8 @@ class Limits(Section):
     )
     logins: _Rate = Field(
         RateLimit(0.05, 10),
-        description="Wrong passwords for one account from one network or known device",
+        description="Wrong passwords for one account, per network, or per device that has logged "
+        "in before",
     )
     guesses: _Rate = Field(
         RateLimit(0.1, 30),

@@ -10,7 +10,8 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import Message
 
-# Quotes in a body are escaped, so only a tail with the field `expires_at` contains these bytes.
+# JSON escapes quotes in strings. A message's tail (see `codec`) therefore contains these bytes only
+# if it has the field `expires_at`.
 _MARK = b'"expires_at":'
 
 

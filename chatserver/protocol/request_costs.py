@@ -84,7 +84,8 @@ FRAME_COSTS: dict[type, Cost] = {
     frames.Watch: _by_watched,
 }
 
-# Routes not listed here cost `BASE`. On any route, `ITEMS_PER_TOKEN` items of `limit` add a token.
+# Routes not listed here cost `BASE`. The query parameter `limit` adds a token per `ITEMS_PER_TOKEN`
+# items, or per `CHATS_PER_TOKEN` chats of /v1/chats.
 ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("PUT", "/v1/direct-chats/{user:str}"): CHANGE,
     ("PATCH", "/v1/chats/{chat:str}"): CHANGE,

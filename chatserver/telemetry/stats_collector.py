@@ -18,7 +18,8 @@ GAUGES: Final[dict[str, Any]] = {
     "undelivered_chats": metrics.UNDELIVERED,
     "answers": metrics.RESPONSES_RUNNING,
 }
-# Maps each name to a metric and to the label whose value is appended to the name (``sends:ok``).
+# Maps names in the snapshot to metrics, each with one of its labels. The values of the label are
+# counted separately, for example as ``sends:ok``. Without a label, all values are summed.
 COUNTS: Final[dict[str, tuple[Any, str]]] = {
     "sends": (metrics.SENDS, "result"),
     "pushes": (metrics.PUSHES, ""),

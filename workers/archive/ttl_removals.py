@@ -48,7 +48,7 @@ Found = Literal["expired", "archived", "missing"]
 
 
 class RemovalClassifier:
-    """Checks whether removed items may be absent from the warm tier."""
+    """Checks removed messages: each must have expired, or be in the archive."""
 
     def __init__(self, manifests: Manifests, objects: SegmentObjects, clock: Clock) -> None:
         self._manifests = manifests

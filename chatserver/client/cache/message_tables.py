@@ -189,7 +189,10 @@ class MessageTables:
         *,
         has_more: bool,
     ) -> None:
-        """Write a page that is adjacent to the verified range; ignore other pages."""
+        """Write a page that overlaps or adjoins the verified entries; ignore other pages.
+
+        If there are no verified entries, the newest page is written.
+        """
         low, high = _get_page_range(entries, before, after)
         if low <= chat.cleared + 1:  # everything below the page has been cleared
             has_more = has_more and after is not None

@@ -65,7 +65,10 @@ def count_known_units(write: ItemRequest, factor: int) -> float | None:
 
 
 def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[ItemKey, float | None]:
-    """Return the units of each item in a BatchGetItem response, as for consistent reads."""
+    """Return the read units of each item in a BatchGetItem response.
+
+    The units are those of a strongly consistent read.
+    """
     responses = response.get("Responses")
     if not isinstance(responses, dict):
         return {}
@@ -80,7 +83,7 @@ def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[Item
 
 
 def request_capacity(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the request that makes the response report the units by table and index."""
+    """Return a copy of the request whose response reports the units by table and index."""
     return {**body, "ReturnConsumedCapacity": "INDEXES"}
 
 

@@ -2,8 +2,11 @@
 
 Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock) has the gateways that a
 commit notifies. Gateways renew their subscriptions; the subscriptions of a dead gateway expire.
-``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, followed by ``:<until>`` once the
-period has ended) has the periods in which the chat was large for the user.
+``{pN}:large:<user>`` (hash, chat → periods) has the periods in which the user reads the chat's log
+instead of the inbox: the newest period and up to 8 earlier ones, separated by ``;``. A period is
+``<notice>:<since>``, or ``<notice>:<since>:<until>`` once it has ended. ``notice`` is the inbox seq
+of the event that announced the transition (0: the period was loaded from DynamoDB); ``since`` and
+``until`` are chat seqs.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Page(NamedTuple):
 
 
 class ProcessStatsLog:
-    """Appends and reads snapshots."""
+    """Appends and reads snapshots of process statistics."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot

@@ -215,7 +215,12 @@ async def _find_receipt(settings: Settings, tenant: str) -> str:
 
 @tenants.command()
 @tenant_argument
-@click.option("--find", "texts", multiple=True, help="Also search for this text; can be repeated.")
+@click.option(
+    "--find",
+    "texts",
+    multiple=True,
+    help="Also search other tenants' data for this text; can be repeated.",
+)
 @click.option(
     "--find-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

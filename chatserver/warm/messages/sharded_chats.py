@@ -129,7 +129,7 @@ class ShardList:
         if upto_ts <= self._copy.upto:
             return self._copy.layouts
         async with self._reading:
-            # Another caller may have begun a read after this call; its result is used.
+            # Do not read again if another caller began a read while this one waited for the lock.
             if upto_ts > self._copy.upto and self._copy.number <= arrived:
                 await self._read()
         return self._copy.layouts

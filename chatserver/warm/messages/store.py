@@ -448,7 +448,10 @@ class MessageRepository:
         raise AssertionError("the search did not end within PROBES_MAX probes")
 
     async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
-        """Return the items for `probe`, strongly consistent. May take several Queries."""
+        """Return up to `probe.count` items from `probe.ts` on, in the direction of `probe`.
+
+        Strongly consistent. May take several Queries.
+        """
         between = (0, probe.ts) if probe.is_newest_first else (probe.ts, TS_MAX)
         span = Span(MESSAGES, chat, between=between)
         request: dict[str, Any] = {
