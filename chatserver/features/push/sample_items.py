@@ -21,7 +21,7 @@ _BROWSER: Final = Subscription(
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return a user's subscriptions, and the owner item of each subscription's target."""
+    """Return a user's subscriptions, each with the item that records its owner."""
     if table is not DIRECTORY:
         return []
     items = []

@@ -18,7 +18,7 @@ import msgspec
 from chatserver.features.search.query import Query
 
 DISABLED: Final = "search: this server has no search index"
-ORIGIN: Final = "0-0"  # precedes every entry in a backlog
+ORIGIN: Final = "0-0"  # the position before the first backlog entry
 
 
 class Document(NamedTuple):
@@ -56,10 +56,11 @@ class Changes:
 
 
 class Rebuild(msgspec.Struct):
-    """Progress of a rebuild or catch-up: `part` of the `parts` parts are done.
+    """Progress of a rebuild, which reads all chats, or of a catch-up.
 
-    `chats` and `messages`: how many have been processed so far. Only entries after `since_ts` are
-    read; 0 means all. If `is_fresh`, documents that the rebuild did not find are deleted last.
+    A catch-up reads only the entries after `since_ts` (a rebuild: 0). `part` of `parts` parts are
+    complete. `chats` and `messages`: how many have been processed so far. If `is_fresh`, documents
+    that the rebuild did not find are deleted last.
     """
 
     request: str

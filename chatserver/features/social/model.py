@@ -22,7 +22,7 @@ PostId = NewType("PostId", str)  # a ULID
 
 POST_CHARS_MAX: Final = 2_000
 POST_BYTES_MAX: Final = 8_192
-FOLLOWING_MAX: Final = 10_000  # per user; follows that are not counted yet may exceed it
+FOLLOWING_MAX: Final = 10_000  # per user; can be exceeded, because follows are counted with a delay
 FAVORITES_MAX: Final = 1_000  # maximum saved posts per user; the same for saved messages
 _CONTENT: Final = BodyBounds(POST_CHARS_MAX, POST_BYTES_MAX)
 _RANDOM_BITS: Final = 80

@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 CALLS_IN_FLIGHT_MAX = 512
 LEASE_S = 60.0
-ATTEMPTS_MAX = 12  # per event; it then becomes a dead letter
+ATTEMPTS_MAX = 12  # attempts per event, which then becomes a dead letter
 BACKOFF_S = 2.0  # first delay; doubled after each attempt
 BACKOFF_S_MAX = 3600.0
 IN_FLIGHT_MAX = 16  # concurrent event requests per partition

@@ -34,11 +34,11 @@ from chatserver.telemetry.metrics import PUSH_NOTICES
 log = structlog.get_logger()
 
 ATTEMPTS_MAX = 4  # per push
-DELIVERY_DEADLINE_S = 300.0  # after this time, no further attempt starts
+DELIVERY_DEADLINE_S = 300.0  # from `deliver` on; no attempt starts later
 IN_FLIGHT_MAX = 8  # concurrent calls per push service
 
 WAITING_MAX = 1_000  # pushes per service
-SERVICES_MAX = 1_000  # limited because browsers choose their push services
+SERVICES_MAX = 1_000  # bounded because clients choose the hosts of their push services
 FAILURES_MAX = 5
 OPEN_S = 5.0  # how long a circuit is open at first
 OPEN_S_MAX = 60.0

@@ -17,7 +17,7 @@ from py_vapid import Vapid02  # type: ignore[import-untyped]  # no type informat
 from chatserver.domain.clock import Clock
 from chatserver.errors import ConfigError
 
-TOKEN_S = 12 * 3600  # push services accept at most 24 hours
+TOKEN_S = 12 * 3600  # token lifetime; push services accept at most 24 hours
 RENEW_S = 6 * 3600
 ORIGINS_MAX = 1_000
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of the P-256 curve

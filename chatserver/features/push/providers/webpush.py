@@ -21,7 +21,7 @@ ANSWER_BYTES_MAX = 4_096
 
 
 class WebPush:
-    """`Provider` for browsers."""
+    """Sends pushes to browsers; implements `Provider`."""
 
     def __init__(
         self, *, outbound: Outbound, signer: VapidSigner, timeout_s: float, ttl_s: int

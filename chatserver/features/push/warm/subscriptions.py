@@ -6,10 +6,11 @@ Owns these items in the `directory` table:
                                 expires_at N
     PK push#<id>  SK push#<id>  user S  expires_at N
 
-The id is derived from the target, so a browser that registers again writes the same item. The
-second item records the owner of the target: the user who registered it last. Without that item, a
-shared browser could show one user's messages to another. One transaction writes both items. A
-client registers again at each start; otherwise its subscription expires after `SUBSCRIPTION_TTL_S`.
+The target is the endpoint URL of a browser, or the token of an application. The id is derived from
+the target, so a browser that registers again writes the same item. The second item records the
+owner of the target: the user who registered it last. Without that item, a shared browser could show
+one user's messages to another. One transaction writes both items. A client registers again at each
+start; otherwise its subscription expires after `SUBSCRIPTION_TTL_S`.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class PushSubscriptions:
             try:
                 await self._client.call("transact_write_items", {"TransactItems": actions})
             except ConditionFailed:
-                continue  # another user just registered the same target
+                continue  # the owner of the target has changed since it was read
             return
         raise Unavailable("push subscription: too many concurrent registrations; try again")
 

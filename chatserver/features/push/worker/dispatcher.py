@@ -51,11 +51,12 @@ FRESH_S = 3600.0  # older messages are not pushed
 
 MESSAGES_MAX = 50  # newest messages read per chat
 USERS_AT_ONCE = 16
-BADGE_FIELDS_MAX = 1_000  # no badge if the user state has more fields (up to four per chat)
+# With more fields in the user state (up to four per chat), pushes have no `badge` (unread count).
+BADGE_FIELDS_MAX = 1_000
 NAMES_MAX = 2_000
 NAME_TTL_S = 60.0
 SESSION_END_DELAY_S = (
-    2.0  # added to the delays in the settings, until Redis reflects that a session has ended
+    2.0  # time for Redis to reflect the end of a session; added to the delays in the settings
 )
 PUSHED_MAX = 20_000
 
@@ -103,7 +104,7 @@ class PushDispatcher:
         self._recheck_ages_s = _compute_recheck_ages(container.settings)
 
     async def dispatch(self, due: DueChat) -> Progress:
-        """Send pushes for messages since `due.since` to members without a foreground client.
+        """Send pushes for messages from seq `due.since` on to members without a foreground client.
 
         A push counts as sent after the first attempt, even if that attempt fails.
 
@@ -287,7 +288,7 @@ class PushDispatcher:
         try:
             name = (await self._container.directory.get_user(user)).name or user
         except ChatError:
-            return user  # send the push with the id instead of the name
+            return user  # the push then shows the user id
         self._names[user] = (now, name)
         self._names.move_to_end(user)
         if len(self._names) > NAMES_MAX:

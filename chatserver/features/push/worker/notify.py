@@ -48,7 +48,7 @@ CHATS_AT_ONCE = 200
 CHAT_S_MAX = 30.0
 CLAIM_S = 45.0  # duration of a claim; longer than `CHAT_S_MAX`
 STOP_S = 3.0
-_CHAT_AT = len(b'"chat":"')  # start of the chat id in an entry
+_CHAT_AT = len(b'"chat":"')  # position of the chat id in a message's tail (its JSON from `chat` on)
 
 
 class NotifyWorker:

@@ -59,9 +59,9 @@ from chatserver.features.search.model import (
 from chatserver.features.search.query import Query, Term
 from chatserver.telemetry.failpoints import failpoint
 
-STATE_ID: Final = "#state"  # differs from all document ids, which contain no "#"
+STATE_ID: Final = "#state"  # document ids contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
-UNINDEXED_ROWS_MAX: Final = 20_000  # with this many, maintenance does not wait for its interval
+UNINDEXED_ROWS_MAX: Final = 20_000  # at this many changed rows, `maintain` does not wait
 OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # for queries in progress
 
 
@@ -176,7 +176,7 @@ class LanceEngine:
 
 
 class _Search:
-    """One query."""
+    """One query in an index partition."""
 
     def __init__(self, table: LanceTable, query: Query, conditions: Sequence[str]) -> None:
         self._table = table

@@ -40,7 +40,7 @@ _SCHEMA: Final = pa.schema(
         ("state", pa.string()),
     ]
 )
-# The stubs declare optional arguments as required.
+# The type stubs of LanceDB declare optional arguments as required.
 _match_query: Callable[..., FullTextQuery] = lance_query.MatchQuery
 _phrase_query: Callable[..., FullTextQuery] = lance_query.PhraseQuery
 _boolean_query: Callable[..., FullTextQuery] = lance_query.BooleanQuery
@@ -192,7 +192,7 @@ def match_all(parts: Sequence[FullTextQuery]) -> FullTextQuery | None:
 
 
 def is_in(column: str, values: Iterable[str]) -> str:
-    """Return the condition that a column has one of these values."""
+    """Return an SQL condition: `column` has one of `values`."""
     return f"{column} IN ({', '.join(map(quote_sql, values)) or 'NULL'})"
 
 

@@ -16,7 +16,7 @@ from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import CallQueue
 from workers.rpc import RpcWorker
 
-CALLS_IN_FLIGHT_MAX = 256  # of which `SEARCHES_MAX` run and the others wait
+CALLS_IN_FLIGHT_MAX = 256  # calls accepted; `SEARCHES_MAX` of them run, the others wait
 
 
 class SearchCallWorker(RpcWorker):

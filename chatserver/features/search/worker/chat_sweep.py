@@ -4,9 +4,9 @@ A *rebuild* reads all chats; it scans the `directory` table in `parts`. A *catch
 entries after a point in time. With `has_activity`, it reads only the chats that Redis lists as
 active since then.
 
-The indexer runs one step between two reads of the backlog, so it keeps indexing new messages. The
-result is correct because a step reads every change before the indexer's backlog position, and later
-changes are applied afterward. This requires that all entries before the position are persisted.
+The indexer runs one step between two reads of the backlog, so it keeps indexing new messages. A
+step reads all changes that precede the indexer's backlog position, and the indexer applies later
+changes afterward. This requires that all entries before the position are persisted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chatserver.warm.chats.chat_scan import iter_chats
 
 log = structlog.get_logger()
 
-PARTS: Final = 32  # per rebuild; a part that is interrupted is repeated
+PARTS: Final = 32  # parts per rebuild; an interrupted part starts again
 STEP_ENTRIES: Final = 1_000
 CLOCK_SKEW_S: Final = 120  # a margin: clocks may differ by a minute
 
@@ -81,7 +81,7 @@ class ChatSweep:
                         log.error("search.chat_skipped", chat=chat, error=exc.message)
                     progress.chats += 1
             progress.part += 1
-            yield []  # lets the indexer store the progress
+            yield []  # counts as an entry, so that the indexer stores a part without entries, too
 
     async def _iter_chats(self, part: int) -> AsyncIterator[list[ChatId]]:
         keys = self._container.hot.keys

@@ -24,7 +24,7 @@ from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.timelines import SocialTimelines
 
-MERGED_MAX = 50  # authors per reader whose posts are merged
+MERGED_MAX = 50  # maximum followed authors per read whose posts are merged
 
 ROUNDS_MAX: Final = 10
 CHUNK_MIN: Final = 50
@@ -106,7 +106,8 @@ class Timelines:
         )
         sources: list[tuple[list[PostRef], bool]] = [own, *others]
         post_refs = {post_ref for entries, _ in sources for post_ref in entries}
-        # If a source has more entries, the list is complete only down to that source's last entry.
+        # If a source (the timeline or a merged author) has more entries, they are older than those
+        # read. Entries of the other sources that are as old are left for the next page.
         ends = [entries[-1] for entries, is_more in sources if is_more and entries]
         if not ends and any(is_more for _, is_more in sources):
             return [], False
@@ -120,8 +121,7 @@ class Timelines:
     async def _list_posts(
         self, author: str, before: PostRef | None, first: PostId, size: int
     ) -> tuple[list[PostRef], bool]:
-        # Entries with the same post id sort by author, so an entry with the id of `before` can
-        # come before or after it.
+        # Comparing the post id is enough: ids of different authors do not collide (80 random bits).
         upto = None if before is None else before.post
         ids = await self._posts.list_before(author, upto, first, size)
         return [PostRef(id_, author) for id_ in ids], len(ids) == size

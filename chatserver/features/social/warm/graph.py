@@ -26,7 +26,7 @@ from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import SocialField as Field
 
-# Indexes of the actions in the transaction of `follow` whose conditions may fail.
+# Positions of actions in the transaction of `follow`, to find out which condition failed.
 _EDGE, _BLOCKS, _COUNTS = 0, slice(2, 4), 5
 FOLLOWERS_READ_MAX: Final = 500  # per page of `iter_edges`
 

@@ -88,7 +88,8 @@ class SocialLikes:
         counts = {
             PostId(item[Field.PK]["S"].split("#")[1]): _decode_count(item).n for item in items
         }
-        # The removal of a queued like may be counted first, so a count may briefly be negative.
+        # If a like and its removal are concurrent, the removal may be queued and counted first. The
+        # count may then be negative until the like is counted.
         return {post: max(0, counts.get(post, 0)) for post in posts}
 
     # Counting

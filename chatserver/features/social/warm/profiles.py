@@ -43,7 +43,8 @@ class SocialProfiles:
         by_sort: dict[str, Item] = {row[Field.SK]["S"]: row for row in rows}
         info = by_sort.get(social.INFO)
         counts = social.decode_counts(by_sort.get(social.COUNT, {}))
-        # The removal of a queued follow may be counted first, so counts may briefly be negative.
+        # If a follow and its removal are concurrent, the removal may be queued and counted first.
+        # The counts may then be negative until the follow is counted.
         counts = Counts(max(0, counts.followers), max(0, counts.following), counts.posts)
         return None if info is None else social.decode_info(info), counts
 

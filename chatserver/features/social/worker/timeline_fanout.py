@@ -47,7 +47,8 @@ LEASE_S = 10.0
 
 JOBS_MAX: Final = 50  # per poll
 LIKES_PAGE: Final = 500
-SIGNALS_S_MAX: Final = 240.0  # no signal for older posts; clocks may differ by two minutes
+# No signal for older posts. Longer than two minutes, by which clocks may differ.
+SIGNALS_S_MAX: Final = 240.0
 
 
 class TimelineWorker:
