@@ -54,8 +54,8 @@ class EventDispatcher:
         self._remote = RemoteDelivery(gateway_stream_writer, gateway)
         self._registry = registry
         self._by_user = registry.by_user
-        # State of the last push: the partition's epoch, the epoch sent to devices, and the start of
-        # the event frame. `_heads` maps each partition epoch to the other two.
+        # Of the last push: the epoch of the Redis partition, the epoch in frames to devices, and an
+        # event frame up to the inbox seq. `_heads` caches the last two by partition epoch.
         self._epoch = self._device_epoch = Epoch("")
         self._head = b""
         self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
@@ -144,7 +144,7 @@ class EventDispatcher:
             session.send_signal(frame)
 
     def handle_epoch_change(self) -> None:
-        """Clear the cached frame prefixes after a Redis partition's epoch has changed."""
+        """Clear the cached starts of event frames after a Redis partition's epoch has changed."""
         self._epoch = Epoch("")
         self._heads.clear()
 

@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 INTERVAL_S: Final = 2.0
 FIRST_S: Final = 0.1  # interval until the first echo arrives
-LATE_S: Final = 6.0  # no echo for this long: three in a row were lost, or Redis is slow
+LATE_S: Final = 6.0  # the stream is late if no echo arrives for this long, three intervals
 
 
 class GatewayStreamCheck:

@@ -106,7 +106,7 @@ class LargeChatPositions(NamedTuple):
     """A session's start positions (chat seqs) in its user's large chats."""
 
     places: list[ChannelPlace]
-    # Chats without a channel: the position, and whether it is confirmed (False: from the device).
+    # Chats without a channel: the device's last seq; False if only the device reported it.
     remembered: dict[ChatId, tuple[Seq, bool]]
     # Chats that are not loaded or whose position is invalid: the device must page through history.
     closed: dict[ChatId, Seq]

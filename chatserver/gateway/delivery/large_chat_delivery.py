@@ -68,7 +68,7 @@ class Channels:
         self._frame_epoch, self._frame_head = Epoch(""), b""
         self._channels: dict[ChatId, Channel] = {}  # without ended channels
         self._channels_by_session: dict[Subscriber, dict[ChatId, Channel]] = {}
-        # Positions in chats without a channel, and whether each is confirmed.
+        # Positions in chats without a channel; see `LargeChatPositions.remembered`.
         self._places: dict[Subscriber, dict[ChatId, tuple[Seq, bool]]] = {}
 
     # attach and detach
@@ -111,7 +111,7 @@ class Channels:
         return positions
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
-        """Subscribe to chats, loading them if needed; return a head per chat (None: not loaded)."""
+        """Subscribe to chats, loading them if needed; return their states (None: not loaded)."""
         if not chats:
             return []
         heads: dict[ChatId, LargeHead] = dict(
@@ -226,7 +226,7 @@ class Channels:
         """End large-chat delivery at `transition.since`, before inbox event `notice` is sent.
 
         Missing entries up to `since` are sent first. If the session's position is unknown, the
-        chat's summary is sent instead.
+        chat's summary (its chat list item) is sent instead.
 
         Raises:
             Unavailable: Redis does not respond; the session may retry.
@@ -271,7 +271,7 @@ class Channels:
     def handle_epoch_change(self) -> None:
         """Detach all sessions; each gets no large-chat entries until its `reset` is sent."""
         for channels in self._channels_by_session.values():
-            for channel in channels.values():  # a read in progress then delivers to no session
+            for channel in channels.values():  # reads in progress then send nothing
                 channel.caught_up.clear()
                 channel.positions.clear()
         self._channels.clear()
@@ -402,7 +402,7 @@ class Channels:
             channel.is_filling = False
 
     def _reset_head(self, channel: Channel) -> None:
-        """Lower the channel's head to its seq after an epoch change has made the head invalid."""
+        """Discard a head that is not in the log; recover the sessions above `channel.seq`."""
         channel.head = channel.seq
         self._detach_and_recover(
             [s for s, place in channel.positions.items() if place > channel.seq], channel

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from chatserver.process_runtime import make_parent_death_hook
 
-EXIT_TIMEOUT_S = 5.0  # for a process that is already exiting
+EXIT_TIMEOUT_S = 5.0  # a process that is exiting is killed after this time
 EXIT_WRONG_SETTING = 2  # exit code of the command line, see `chatserver.cli.main`
 
 

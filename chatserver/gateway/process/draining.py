@@ -6,7 +6,8 @@
                               (spread over half of `drain_s`)
 
 The reconnect delay in each `bye` is random within a spread. The spread grows with the number of
-sessions, so that the other gateways see at most about `reconnects_per_s` reconnects per second.
+sessions, up to `SPREAD_MS_MAX`, so that the other gateways see about `reconnects_per_s` reconnects
+per second.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from chatserver.protocol.codes import Close
 
 REASON = "this gateway is restarting"
 STEP_S = 0.05
-BYES_PER_STEP_MIN = 20  # a gateway with few sessions drains quickly
+BYES_PER_STEP_MIN = 20  # so that a gateway with few sessions drains quickly
 RETRY_FIRST_MS = 100
 SPREAD_MS_MIN = 500
 SPREAD_MS_MAX = 60_000
@@ -43,7 +44,7 @@ async def send_byes(
         Bound: returns within `within_s` plus `2 * STEP_S`.
     """
     loop = asyncio.get_running_loop()
-    for _ in range(2):  # between two timers, the event loop polls every socket
+    for _ in range(2):  # so that the event loop handles frames that have arrived
         await asyncio.sleep(STEP_S / 2)
     waiting = collections.deque(sessions)
     rng.shuffle(waiting)

@@ -69,7 +69,7 @@ log = structlog.get_logger()
 
 UNAUTHENTICATED_MAX = 10_000  # connections without a hello; if there are more, the oldest is closed
 UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # trusted proxies are exempt
-DRAIN_RECONNECTS_PER_S = 1000  # maximum that one draining process may cause
+DRAIN_RECONNECTS_PER_S = 1000  # reconnects caused by one draining process (up to 60,000 sessions)
 
 # uri-host [":" port], RFC 9110 section 7.2.
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
@@ -174,7 +174,7 @@ class GatewayServer:
     def _is_origin_allowed(self, request: Request) -> bool:
         origins = request.headers.get_all("Origin")
         if not origins:
-            return True  # not a browser; access depends only on the token
+            return True  # browsers send Origin; for other clients, only the token counts
         return len(origins) == 1 and origins[0] in self.settings.origins
 
     def accept(self) -> Connection:

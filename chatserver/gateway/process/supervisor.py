@@ -34,7 +34,7 @@ from chatserver.gateway.transport.listener import reserve_port
 
 log = structlog.get_logger()
 
-READY_S = 60.0  # enough for a fully loaded machine
+READY_S = 60.0  # start timeout; long enough on a fully loaded machine
 KILL_AFTER_S = 5.0  # after the drain timeout
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 10.0
@@ -115,7 +115,7 @@ class Slot:
         async with self._start_lock:
             old = self._process
             if old is None or old.ended.done():
-                return  # `run` starts a new process anyway
+                return  # no process to replace: `run` starts a new one
             self._process = await self._fleet.start_process(self.number)
             self._replaced.set()
         old.send(signal.SIGUSR1)

@@ -1,13 +1,9 @@
 """Command handler for client frames: rate limits, requests, sends and acks.
 
 Each request gets exactly one response with its id: a result or an `error`. So that frames are
-processed in order, they are held while one of these is pending:
-
-- `hello` or a snapshot
-- a request to Redis for more rate limit tokens
-- a lookup for an earlier send
-
-Requests held too long get the error `unavailable` (promise P9).
+processed in order, they are held while one of these is pending: `hello`, a snapshot, a request to
+Redis for more rate limit tokens, or a lookup for an earlier send. Requests held too long get the
+error `unavailable` (promise P9).
 """
 
 from __future__ import annotations
@@ -185,7 +181,7 @@ class CommandHandler:
         if self._state.stage is Stage.CLOSED or not self._held_frames:
             return
         loop, wait_s = asyncio.get_running_loop(), HELD_TIMEOUT_S
-        if self._state.is_welcomed:  # before that, only `hello` gets a response
+        if self._state.is_welcomed:  # before `welcome`, only `hello` gets a response
             remaining: list[tuple[float, int, bytes]] = []
             for since, number, payload in self._held_frames:
                 if codec.find_request_id(payload) is None or since + wait_s > loop.time():
@@ -446,7 +442,7 @@ class CommandHandler:
             codec.encode_ack(draft.request_id, draft.ref, mid, seq, ts, dup=dup, durability="hot")
         )
         if dup:
-            self.session.report_stored({draft.chat: seq})  # the first report may have been lost
+            self.session.report_stored({draft.chat: seq})  # the first `stored` may have been lost
 
     def on_refused(self, draft: PendingDraft, error: ChatError) -> None:
         """Send the error for a message that was not committed, or whose outcome is unknown."""

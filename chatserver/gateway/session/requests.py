@@ -55,7 +55,7 @@ class Requests:
         Raises:
             ChatError: the request failed; the error is the response.
         """
-        CALLER.set(user)  # a context variable: set only in this request's task
+        CALLER.set(user)  # a context variable; other tasks keep their own value
         match frame:
             case frames.Edit() if (check_edit := self._container.check_edit) is not None:
                 frame = await check_edit(user, frame)

@@ -25,7 +25,10 @@ class _Refused:
 
 
 class SendOrder:
-    """Send order of one session. A held or refused send has an arrival number."""
+    """Send order of one session.
+
+    Held frames and refused sends get an arrival number; a lower number arrived earlier.
+    """
 
     __slots__ = ("_arrived", "_count", "refused")
 

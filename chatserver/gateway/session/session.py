@@ -2,7 +2,8 @@
 
 `SessionState` decides what may be sent; this module does the I/O. Each event is sent once and in
 order (promise P4). If a device lacks events, for example after it reconnects, the pump (`_pump`)
-reads them from the inbox. Client frames are handled by `command_handler`.
+reads them from the inbox. A chat's *summary* is its item in the chat list; it replaces missing
+entries of a large chat. Client frames are handled by `command_handler`.
 """
 
 from __future__ import annotations
@@ -283,12 +284,14 @@ class Session:
             self._context.tasks.spawn(self._send_summary(chat, task), f"summary-{self.id}")
 
     async def _send_summary(self, chat: ChatId, task: object) -> None:
-        """Send the chat's summary and resume large-chat delivery from it.
+        """Send `too_long` with the chat's summary, and resume large-chat delivery.
+
+        Delivery resumes at the position that was read just before the summary.
 
         Guarantees:
-            One task per chat: `_summaries` holds the chat until its summary is read.
-            Epoch: nothing from another epoch is sent. A `reset` or `too_long` sent during the read
-                replaces the summary.
+            One task per chat: only the task in `_summaries` sends the summary.
+            Epoch: nothing from another epoch is sent. If a snapshot is sent during the read, the
+                summary is not sent.
             End: no summary is sent if the chat stops being large, or removes the user, during the
                 read.
         """
@@ -464,7 +467,7 @@ class Session:
     # close
 
     def apply_revocation(self, marks: Marks, reason: str) -> None:
-        """Close the session if the revocation marks cover its token."""
+        """Close the session if `marks` revoke its token."""
         if self.auth is not None:
             self.auth.apply_revocation(marks, reason)
 

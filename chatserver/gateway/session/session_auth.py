@@ -1,4 +1,8 @@
-"""Session authorization: token expiry, renewal and revocation."""
+"""Session authorization: token expiry, renewal and revocation.
+
+The revocation marks of a user (`Marks`) are the revoked logins, a ban, and the time up to which
+tokens without a login are revoked.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +94,7 @@ class SessionAuth:
             raise Forbidden("token: belongs to another user; open another connection")
         self._claims = claims
         try:
-            # Revoking the new token now closes this session; check for an earlier revocation.
+            # From here on, a revocation of the new token closes the session. Find earlier ones.
             await self.check()
         except Unavailable:
             self._claims = before
@@ -103,7 +107,7 @@ class SessionAuth:
         self._expiry.add(self, claims.expires_at)
 
     def apply_revocation(self, marks: Marks, reason: str) -> None:
-        """Close the session if the revocation `marks` apply to its token."""
+        """Close the session if `marks` revoke its token."""
         try:
             check_marks(self._claims, marks)
         except ClientError as exc:

@@ -60,7 +60,7 @@ class SessionOpening:
         try:
             claims = self._context.container.authentication.verify(frame.token)
         except UnknownKey:
-            pass  # `_open` fetches the key, then verifies the token
+            pass  # `_open` fetches the host's key, then verifies the token
         except ChatError as exc:
             self.refuse(Close.UNAUTHENTICATED, exc.message)
             return

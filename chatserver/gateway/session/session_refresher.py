@@ -55,7 +55,7 @@ class SessionRefresher:
         self._tasks.spawn(self.refresh(), "refresh")
 
     async def refresh(self, *, is_loss_possible: bool = True) -> None:
-        """Refresh presence and compare each session's cursor with its inbox head.
+        """Refresh presence and compare each session's cursor with its inbox head (the newest seq).
 
         `is_loss_possible`: Redis may have lost this gateway's stream records or session data.
         """

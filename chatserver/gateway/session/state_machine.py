@@ -51,7 +51,7 @@ class Stage(enum.Enum):
 class Event(enum.Enum):
     """Events that change the stage of a session."""
 
-    HELLO = "hello"  # the client sent a `hello` that may be valid
+    HELLO = "hello"  # `hello` arrived, and its token is not known to be invalid
     WELCOME = "welcome"  # `welcome` was sent
     GO_LIVE = "go_live"  # delivery starts at the device's position
     RECOVER = "recover"  # the device's position is no longer valid: a snapshot is being read
@@ -241,7 +241,7 @@ class SessionState:
     def can_report_stored(self, epoch: Epoch) -> bool:
         """Return whether a stored seq in `epoch` may be sent to the device.
 
-        A device in another epoch would treat lost messages as stored and drop them.
+        A device in another epoch would treat lost messages as stored, and not send them again.
         """
         return self.stage in (LIVE, Stage.RECOVERING) and self.cursor.epoch == epoch
 

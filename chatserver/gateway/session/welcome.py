@@ -10,7 +10,7 @@ from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.domain.page_limits import ITEMS_MAX
 from chatserver.protocol import frames
 
-SENDS_IN_FLIGHT_MAX = 64  # unacknowledged sends per session
+SENDS_IN_FLIGHT_MAX = 64  # maximum unacknowledged sends per session
 
 
 def make_welcome(

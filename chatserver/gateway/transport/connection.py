@@ -33,7 +33,7 @@ from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 FRAGMENTS_MAX = 1000  # frames per WebSocket message
 CONTROL_FRAMES_PER_S = 10.0  # pings and pongs from a peer
 HANDSHAKE_TIMEOUT_S = 5.0  # for the HTTP upgrade
-MESSAGE_TIMEOUT_S = 30.0  # for a fragmented message, from its first frame
+MESSAGE_TIMEOUT_S = 30.0  # to receive a fragmented message, from its first frame on
 SLOW_TIMEOUT_S = 10.0  # a connection whose write buffer stays full for this long is closed
 
 CLOSE_TIMEOUT_S = 2.0
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
             except NeedMore:
                 break
             if end - start > limit:
-                self._feed(data[offset:])  # `websockets` refuses it before the payload arrives
+                self._feed(data[offset:])  # `websockets` refuses it before the whole frame arrives
                 return
             if end > size:
                 break
@@ -432,7 +432,7 @@ class Connection(asyncio.Protocol):
         if self.phase is not Phase.OPEN:
             return
         self.close_code = code
-        self._write_out()  # even if paused: nothing may follow the close frame
+        self._write_out()  # even while writing is paused: the close frame must be last
         if self._ws.state is WebSocketState.OPEN:
             if code in (INVALID_DATA, MESSAGE_TOO_BIG, POLICY):
                 self._ws.fail(code, reason[:100])
