@@ -39,9 +39,10 @@ class Requests(NamedTuple):
 
 
 class RecordResult(NamedTuple):
-    """`is_complete`: the backlog still has all entries after the position.
+    """Result of `record_position`.
 
-    `persisted`: id of the last persisted entry.
+    `is_complete`: the backlog still has all entries after the position. `persisted`: id of the last
+    persisted entry.
     """
 
     is_complete: bool

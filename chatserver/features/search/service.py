@@ -67,7 +67,7 @@ class Result:
     snippet: list[Segment]
 
     def encode(self) -> bytes:
-        """Return this as the JSON of a `frames.SearchResult`, without decoding the message."""
+        """Return the JSON of a `frames.SearchResult`, without decoding the message."""
         message = cast("frames.Message", msgspec.Raw(self.json))
         return msgspec.json.encode(frames.SearchResult(message, self.snippet))
 

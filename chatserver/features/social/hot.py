@@ -148,7 +148,7 @@ class PostWakeUp:
         self._hot = hot
         self._key = hot.keys.social_wake()
         self._next = asyncio.Event()
-        self.version = 0  # changes with each wake-up, while `listen` runs
+        self.version = 0  # number of wake-ups received by `listen`
 
     async def notify(self) -> None:
         """Wake up the workers of all processes."""

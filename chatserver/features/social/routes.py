@@ -133,7 +133,8 @@ def _build_picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]
         """Remove the caller's avatar."""
         await container.get(SocialContainer).social.put_avatar(actor, None)
 
-    # The response is not stored for retries: a stored upload form may have expired by then.
+    # The response is not stored for a retry with the same idempotency key, because its upload form
+    # may have expired before the retry.
     @post("/v1/me/attachments", opt={"rule": WRITE, "accepts_key": True})
     async def begin_picture(
         data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]

@@ -124,7 +124,7 @@ class LargeChatTransition(NamedTuple):
     chat: ChatId
     is_large: bool
     since: Seq
-    is_removal: bool = False  # the user was removed from the chat, large or not
+    is_removal: bool = False  # the user was removed from the chat, whether or not it is large
 
 
 class _Member(msgspec.Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 - Start: connect to Redis, create the gateway's stream, listen.
 - Run: a heartbeat wheel pings each connection once per interval. A periodic refresh renews presence
-  and compares inbox heads to detect lost events. Records from other processes arrive in the
-  gateway's stream.
+  and compares each device's position with the inbox to detect lost events. Records from other
+  processes arrive in the gateway's stream.
 - Stop (SIGTERM, SIGINT): refuse new connections, complete accepted requests, and send every session
   a `bye` with its own reconnect delay. The process exits within about `drain_s`. SIGUSR1 does the
   same, but first releases the port to the sibling processes

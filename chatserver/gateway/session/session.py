@@ -439,7 +439,7 @@ class Session:
             state = await self.publish_presence()
             if not state.is_known:
                 raise Unavailable("the user's chats are not loaded yet")
-            # Open the large chats first, so that events during the read follow the snapshot.
+            # Read these positions first: entries committed in between are sent after the snapshot.
             positions = await self._context.channels.open_for(self.user, state.head)
             coverage = Coverage.TOO_LONG if state.epoch == self.epoch else Coverage.RESET
             if not self.state.recover():

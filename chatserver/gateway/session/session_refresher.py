@@ -104,7 +104,7 @@ class SessionRefresher:
             self._tasks.spawn(self._remove_presence(offline), "withdraw")
 
     async def _remove_presence(self, users: list[UserId]) -> None:
-        with contextlib.suppress(ChatError):  # the entry expires through its TTL
+        with contextlib.suppress(ChatError):  # the presence entry expires (TTL)
             await self._container.presence.set_offline(users)
 
     def prune_soon(self, users: set[UserId]) -> None:

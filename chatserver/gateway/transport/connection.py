@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._is_packed = ws.subprotocol == PACKED_SUBPROTOCOL
                 self._receiver = self._host.create_receiver(self)
-            request.headers.clear()  # frees memory: `websockets` keeps the request
+            request.headers.clear()  # frees memory: `websockets` keeps a reference to the request
 
     def _handle_frame(self, frame: Frame) -> None:
         opcode = frame.opcode
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
         elif self._fragments_decoder is not None:
             try:
                 self._fragments_decoder.decode(frame.data)
-            except UnicodeDecodeError as exc:  # fail early: the rest may never arrive
+            except UnicodeDecodeError as exc:  # fail now: the rest of the message may never arrive
                 self.close(INVALID_DATA, exc.reason)
 
     def _handle_packed_message(self, payload: bytes) -> None:

@@ -10,10 +10,10 @@ Each recipient gets one push: the newest message from someone else and the unrea
 chat, only mentioned users get a push, or nobody (`notify.large`).
 
 A user with a client in the foreground needs no push, but Redis learns late that a client has
-disconnected. A closed session counts as online for another `presence.offline_grace_s`, and a
-session with a half-open socket until its ping times out. The chat is therefore checked again after
-each of these delays. If a session still exists at that time, it has answered a ping that was sent
-after the message, so its device has received the message.
+disconnected. A closed session counts as online for another `presence.offline_grace_s`; a
+session with a half-open socket is not closed until its ping times out. The chat is therefore
+checked again after each of these delays. If a session still exists at that time, it has answered a
+ping that was sent after the message, so its device has received the message.
 """
 
 from __future__ import annotations

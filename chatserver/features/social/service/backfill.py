@@ -66,7 +66,7 @@ class Backfill:
     async def run(self, user: str, author: str) -> None:
         """Add the newest posts of `author` to the timeline of `user`.
 
-        Call this after the follow is stored, because only later posts are fanned out to the user.
+        Call this after the follow is stored: from then on, new posts are fanned out to the user.
 
         Guarantees:
             Idempotent. Cost: one Query, shared by concurrent follows of an author, and one write
