@@ -55,7 +55,9 @@ class NeedMore(Exception):
 
 
 def find_frame_end(data: bytes, offset: int) -> tuple[int, int]:
-    """Return the payload's `(start, end)` for the frame at `offset`; `end` may exceed `data`.
+    """Return the payload's `(start, end)` for the frame at `offset`.
+
+    If `data` does not have the complete frame, `end` is greater than `len(data)`.
 
     Raises:
         NeedMore: the header is not complete.

@@ -28,7 +28,10 @@ class Receiver(Protocol):
         """Handle the end of the connection."""
 
     def record_slow_close(self, waiting_bytes: int) -> None:
-        """Record that the connection was closed as slow with `waiting_bytes` still queued."""
+        """Record that the connection closes because its peer reads too slowly.
+
+        `waiting_bytes` is the size of its queue.
+        """
 
 
 class Host(Protocol[ConnectionT]):

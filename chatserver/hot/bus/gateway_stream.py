@@ -4,8 +4,9 @@ Data: ``{gw:<id>}:stream`` (stream). Each stream entry is a msgpack array of rec
 creates the stream and extends its TTL, so records for a dead gateway are dropped.
 
 Guarantees: best effort. A gateway that misses an event detects this from a gap in the inbox seqs,
-or at the next refresh, and reads the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. If
-the owner falls further behind, the oldest entries are lost and the owner checks every inbox.
+or when it next renews its online users (the reply has the newest inbox seqs). It then reads the
+inbox (promise P4 in docs/guarantees.md). Bound: `STREAM_ENTRIES_MAX` entries. If the owner falls
+further behind, the oldest entries are lost and the owner checks every inbox.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class UserSignal(Record, tag="s", array_like=True):
 
 
 class StoredUpdate(Record, tag="w", array_like=True):
-    """The warm tier has stored the user's messages in `chat` up to seq `upto` in `epoch`."""
+    """The warm tier has stored the user's messages in `chat` up to seq `upto`, of epoch `epoch`."""
 
     user: str
     chat: str
@@ -156,7 +157,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Flush:
-    """One flush: the number of pending writes, whether any was lost, and completion callbacks."""
+    """The writes of one tick: pending count, whether any was lost, and completion callbacks."""
 
     __slots__ = ("is_lost", "left", "waiting")
 
@@ -188,7 +189,7 @@ class GatewayStreamWriter:
         return self._hot.get_epoch(self._hot.keys.get_partition(chat))
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the epoch that is sent to devices for a partition's current epoch."""
+        """Return the epoch to send to devices; see `HotClient.get_device_epoch`."""
         return self._hot.get_device_epoch(epoch)
 
     def _flush(self) -> None:

@@ -60,7 +60,7 @@ class RemoteDelivery:
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, remote_gateways: bytes | Literal[0]
     ) -> None:
-        """Send a large-chat entry to the members on `remote_gateways`; 0 means none."""
+        """Send a large-chat entry to `remote_gateways` (comma-separated; 0 if there are none)."""
         if remote_gateways:
             for gateway in parse_gateways(remote_gateways):
                 self._gateway_stream_writer.send(gateway, Publish(chat, epoch, seq, body))

@@ -117,7 +117,7 @@ class ListCompanions(Operation, tag="list_companions"):
 
 
 class BeginSession(Operation, tag="begin_session"):
-    """Start a session with a companion. If `is_renewal`, it replaces the active session."""
+    """Start a companion session. If `is_renewal`, it replaces the active session."""
 
     user: str
     companion: str
@@ -126,16 +126,16 @@ class BeginSession(Operation, tag="begin_session"):
 
 
 class GetSession(Operation, tag="get_session"):
-    """Return the active session with a companion. NotFound: there is none."""
+    """Return the user's active session with a companion. NotFound: there is none."""
 
     user: str
     companion: str
 
 
 class EndSession(Operation, tag="end_session"):
-    """End the active session with a companion, or the session that has chat `chat`.
+    """End the companion session in chat `chat`, or the active one if `chat` is None.
 
-    If `forget`, the companion also forgets what it remembers from the session.
+    If `forget`, this also deletes the companion's memory entries from the session.
     """
 
     user: str
@@ -145,7 +145,7 @@ class EndSession(Operation, tag="end_session"):
 
 
 class MoveSession(Operation, tag="move_session"):
-    """Move a session to another version of the companion."""
+    """Move a companion session to another version of the companion."""
 
     user: str
     chat: str
@@ -153,7 +153,7 @@ class MoveSession(Operation, tag="move_session"):
 
 
 class ListSessions(Operation, tag="list_sessions"):
-    """Return one page of a user's sessions."""
+    """Return one page of a user's companion sessions."""
 
     user: str
     companion: str | None
@@ -258,7 +258,10 @@ class SessionsPage(msgspec.Struct):
 
 
 class OpenedSession(msgspec.Struct):
-    """Result of operations on one session. `chat` is set if the session is open."""
+    """Result of an operation on one companion session.
+
+    `BeginSession` and `GetSession` set `chat`.
+    """
 
     session: frames.SessionInfo
     chat: frames.ChatInfo | None = None

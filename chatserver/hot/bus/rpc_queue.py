@@ -1,7 +1,7 @@
 """Worker side of the gateways' remote procedure calls; see `rpc`.
 
 Data: ``{rpc}:calls`` (stream, bounded), read by all `rpc` workers as one consumer group. Webhook
-calls have their own stream and workers.
+calls and searches have their own streams and workers.
 """
 
 from __future__ import annotations

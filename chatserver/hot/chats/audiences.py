@@ -115,7 +115,8 @@ class Audiences:
 
     The cached audience of a large chat has no members, because the commit looks up each sender.
     `load_chat` loads a chat from the warm tier into the hot tier; it raises NotFound or
-    Unavailable. `charge` charges the load to the user who caused it (`CALLER`).
+    Unavailable. `charge` charges the memory for the load to the user whose request is being
+    processed (the context variable `CALLER`).
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class Audiences:
         return audience, notices
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]:
-        """Return the joined seq of each member among `users`, for a chat that is loaded."""
+        """Return when (chat seq) each member among `users` joined. The chat must be loaded."""
         if not users:
             return {}
         values = await self._hot.call("HMGET", self._hot.keys.members(chat), *users)

@@ -4,9 +4,10 @@ Data: ``{pN}:backlog`` (stream). Each commit call adds one entry: the field ``g`
 each message a field ``seq:ts`` with the value ``receiver\\n`` and the message's JSON without seq
 and ts (the tail).
 
-- The receiver is empty except in direct chats.
-- For a change to a message (edit, delete, reaction), `` <ts> <ts>`` replaces the receiver: the
-  timestamps of the message, and of the edit whose text the change removes (0 if none).
+- The receiver is the other user of a direct chat. It is empty in other chats.
+- For a change to a message (edit, delete, reaction), the receiver is replaced by two timestamps
+  (`` <ts> <ts>``): of the message, and of its previous edit if this change deletes that edit's
+  text, otherwise 0.
 - A ``!`` before the receiver means that the sender waits until the message is stored.
 
 Other entries record moved read marks (``c`` chat, ``u`` user, ``r`` read, ``d`` received), or a
@@ -36,9 +37,9 @@ AWAITED = b"!"  # precedes the receiver in a backlog entry; no id contains it
 class CommittedMessage(msgspec.Struct, frozen=True, gc=False):
     """A committed message, or another chat entry.
 
-    For an entry that changes a message, `target_ts` is the timestamp of that message. `replaced_ts`
-    is the timestamp of the edit whose text the entry removes, or 0. `is_awaited`: the sender waits
-    until the entry is stored.
+    For an entry that changes a message, `target_ts` is the timestamp of that message. If the entry
+    deletes the text of the message's previous edit, `replaced_ts` is the timestamp of that edit,
+    otherwise 0. `is_awaited`: the sender waits until the entry is stored.
     """
 
     seq: Seq
@@ -179,7 +180,7 @@ class Backlog:
         return value.decode() if value else "0-0"
 
     async def get_persisting_id(self) -> str:
-        """Return the id of the newest entry that may already be persisted, or ``0-0``."""
+        """Return the id of the newest entry that may be at least partly persisted, or ``0-0``."""
         key = self._hot.keys.checkpoint(self._partition)
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"
@@ -200,16 +201,16 @@ class Backlog:
         return bool(recorded)
 
     async def get_progress(self) -> dict[ChatId, int]:
-        """Return the last persisted seq of each chat that is persisted past the checkpoint."""
+        """Return the last persisted seqs of chats with persisted entries after the checkpoint."""
         reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
     async def record_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
-        """Record the last persisted seq of each chat that is persisted past the checkpoint.
+        """Record the last persisted seqs of chats with persisted entries after the checkpoint.
 
-        Return False if the lease is lost. `checkpoint` deletes all of these seqs when nothing is
-        persisted past the new checkpoint.
+        Return False if the lease is lost. `checkpoint` deletes all of these seqs when no entry
+        after the new checkpoint is persisted.
         """
         recorded: int = await self._hot.run(
             load_script("record_progress"),

@@ -122,8 +122,8 @@ class ChatLog:
     ) -> tuple[int | None, list[LogEntry]]:
         """Return `(large, entries)`, read atomically; all `entries` are above `after`.
 
-        `large` is the version at which the chat became large; 0 if it is not large, None if it is
-        not loaded.
+        `large` is the chat version at which the chat became large; 0 if the chat is not large,
+        None if it is not loaded.
         """
         keys = self._hot.keys
         (large, gate), reply = await self._hot.snapshot(
@@ -145,7 +145,8 @@ class ChatLog:
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
         """Return the current JSON of the changed entries in `seqs`; the log may have old versions.
 
-        If an entry's text was deleted, its value may be only its `rev`.
+        If an entry's text was deleted, its value is either JSON without the text, or only its
+        `rev`: the seq of the entry that changed it.
 
         Guarantees:
             Current: a caller that then reads the warm tier misses no change acked before this call.
@@ -180,7 +181,7 @@ class ChatLog:
     async def _fill(
         self, chat: ChatId, entries: list[LogEntry], first: int, last: int
     ) -> list[LogEntry]:
-        """Insert tombstones into the gaps of ``[first, last]``; no Redis call without gaps."""
+        """Insert tombstones into the gaps of ``[first, last]``; without gaps, do not call Redis."""
         is_covered = entries and entries[0].seq <= first and last <= entries[-1].seq
         if is_covered and entries[-1].seq - entries[0].seq + 1 == len(entries):
             return entries

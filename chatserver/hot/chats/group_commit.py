@@ -38,7 +38,7 @@ from chatserver.telemetry.tracing import Tracer, tracer
 
 BACKLOG_PER_CHAT_MAX = 100_000  # unpersisted messages per chat; more are refused
 BATCH_MAX = 128  # messages in one script call
-QUEUE_MAX = 20_000  # sends per gateway that wait for Redis
+QUEUE_MAX = 20_000  # drafts that wait for Redis, per partition in this process
 
 # With two calls in flight, the order could change: if the first finds that a chat is not loaded,
 # the second could still commit later drafts of that chat.
@@ -126,7 +126,7 @@ class GroupCommit:
         while self._queue and self._in_flight < BATCHES_IN_FLIGHT_MAX and not self._is_reloading:
             size = min(len(self._queue), self._batch_max)
             self._send([self._queue.popleft() for _ in range(size)])
-            self._since = time.monotonic()  # for drafts that did not fit into the batch
+            self._since = time.monotonic()  # start of the wait for the drafts left in the queue
 
     def _send(self, batch: list[Submission]) -> None:
         epoch = self._hot.get_epoch(self._partition)
@@ -134,10 +134,10 @@ class GroupCommit:
         for submission in batch:
             chats.setdefault(submission[0].chat, []).append(submission)
         for chat, submissions in list(chats.items()):
-            # Later drafts have newer audiences: if the first and the last have the same retention,
-            # all of them do.
+            # A later draft never has an older audience. If the retention is the same in the first
+            # and the last audience, it is the same in all of them.
             if submissions[0][1].retention_s != submissions[-1][1].retention_s:
-                # Some drafts have an outdated retention: return all drafts, in order.
+                # The retention changed between these drafts: return all of them, in order.
                 del chats[chat]
                 batch = [draft for drafts in chats.values() for draft in drafts]
                 self._return_drafts(chat, submissions)
@@ -177,7 +177,7 @@ class GroupCommit:
             draft.owner.on_chat_closed(draft)
 
     def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], count: int) -> Packed:
-        """Encode the call as bytes; each audience has its arguments already packed."""
+        """Encode the call as bytes, with the encoded keys and arguments of each audience."""
         if epoch != self._epoch:
             self._epoch, self._epoch_packed = epoch, pack(epoch.encode())
         keys, keys_count = [self._keys], self._keys_count
@@ -336,7 +336,7 @@ class GroupCommit:
 
 
 def _pack_sender(draft: PendingDraft, *, is_listed: bool) -> bytes:
-    """Return the packed sender and flag; if the flag is "0", the script checks membership."""
+    """Encode the script's arguments `sender` and `listed`; see ``commit_messages.lua``."""
     listed = "s" if draft.is_system else "1" if is_listed else "0"
     if draft.reply_to is not None:
         listed += f":{draft.reply_to}"

@@ -28,7 +28,10 @@ _OPENED, _READ_TOO_EARLY, _OTHER_EPOCH = 1, 2, 3
 
 
 def _compute_digest(message: frames.Message) -> str:
-    """Return the digest that identifies a retry; empty if the text was deleted or edited."""
+    """Return the digest of the request that sent the message, to compare it with a retry.
+
+    Return "" if the text was deleted or edited.
+    """
     if message.deleted or message.edited_ts:
         return ""
     return compute_stored_digest(
@@ -51,7 +54,7 @@ class HotChatLoader:
 
     @property
     def ref_ttl_s(self) -> int:
-        """The lifetime of a client reference, in seconds."""
+        """The lifetime of a `ref`, in seconds."""
         return REF_TTL_S
 
     async def open_chat(
@@ -74,7 +77,7 @@ class HotChatLoader:
     ) -> bool:
         """Load a chat in the current epoch; return False if the caller must read the chat again.
 
-        - `members` maps users to (role, joined seq).
+        - `members` maps users to (role, chat seq at which the user joined).
         - `head` is the newest (seq, ts) that the warm tier has for the chat; `newest` has the
           chat's last messages.
         - `epoch` is the epoch in which the data was read. In a later epoch, the data may lack a
@@ -83,7 +86,8 @@ class HotChatLoader:
         - `write_policy` is stored in the `gate` field, after the version.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.moderation`).
         - `changes` are membership changes that Redis does not have yet; the load applies them.
-        - `places` maps the version of each change with entries to the seq of its first entry.
+        - `places` maps the chat version of each recent change of members or settings to the seq of
+          the change's first entry.
 
         Guarantees:
             Order: seq and ts continue above all values that either tier has assigned (promise P3).
@@ -120,7 +124,7 @@ class HotChatLoader:
             large,
             REF_TTL_S,
             get_generation_phase(chat),
-            # Newest first, because the script keeps only the first ones.
+            # Newest changes first, because the script keeps only the first ones in the list.
             ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),
             picture,
         ]

@@ -1,12 +1,15 @@
-"""Large-chat subscriptions of gateways, and the large chats of each user.
+"""Large-chat subscriptions of gateways, and the periods in which a user's chats were large.
 
 Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock) has the gateways that a
 commit notifies. Gateways renew their subscriptions; the subscriptions of a dead gateway expire.
-``{pN}:large:<user>`` (hash, chat → periods) has the periods in which the user reads the chat's log
+
+``{pN}:large:<user>`` (hash, chat → periods. ``<inbox seq>`` is the position
+of the user reads the chat's log
 instead of the inbox: the newest period and up to 8 earlier ones, separated by ``;``. A period is
 ``<notice>:<since>``, or ``<notice>:<since>:<until>`` once it has ended. ``notice`` is the inbox seq
-of the event that announced the transition (0: the period was loaded from DynamoDB); ``since`` and
-``until`` are chat seqs.
+of the event that announced the transition (0: the period that loaded from DynamoDB); ``since`` and
+``until`` are chat seqs of the start or end (0 if it is older than the inbox);
+``<since>`` and ``<until>`` are chat seqs.
 """
 
 from __future__ import annotations
@@ -25,13 +28,13 @@ _VALUES_PER_CHAT = 4  # values in the script reply, for each chat
 
 
 class LargeHead(NamedTuple):
-    """State of a chat, and the joined seq of one user, read atomically."""
+    """State of a chat, and the chat seq at which one user joined, read atomically."""
 
     epoch: Epoch
     seq: Seq
     is_open: bool
-    large: int  # chat version at which it became large; 0: it is not large
-    joined: Seq  # joined seq of the given user; 0: not a member
+    large: int  # chat version at which the chat became large; 0: the chat is not large
+    joined: Seq  # chat seq at which the given user joined; 0: not a member
 
 
 class LargeChatSubscriptions:
@@ -95,7 +98,7 @@ class LargeChatSubscriptions:
         return [GatewayId(name.decode()) for name in names]
 
     async def list_large(self, user: UserId) -> dict[ChatId, LargePeriod]:
-        """Return the user's chats that are or were large, each with its newest large period."""
+        """Return the user's chats that are or were large, each with its newest period."""
         reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
         return {
             ChatId(name.decode()): _parse_places(value)[0]
@@ -103,12 +106,12 @@ class LargeChatSubscriptions:
         }
 
     async def find_large(self, user: UserId, chat: ChatId) -> LargePeriod | None:
-        """Return the newest period in which the chat is or was large for the user, or None."""
+        """Return the user's newest period for the chat, or None."""
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         return None if value is None else _parse_places(value)[0]
 
     async def find_since(self, user: UserId, chat: ChatId, notice: Seq) -> Seq | None:
-        """Return the start (chat seq) of the large-chat period that ended with inbox seq `notice`.
+        """Return `since` of the period whose end was notified at inbox seq `notice`.
 
         None if the period is no longer stored, because too many transitions have followed.
         """
@@ -121,7 +124,7 @@ class LargeChatSubscriptions:
 
 
 def _parse_places(value: bytes) -> list[LargePeriod]:
-    """Parse the periods in which the chat was large for the user, newest first."""
+    """Parse the periods of one chat; see the module docstring."""
     places = []
     for place in value.split(b";"):
         notice, since, *until = (Seq(int(number)) for number in place.split(b":"))

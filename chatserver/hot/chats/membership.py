@@ -2,7 +2,8 @@
 
 Data: ``{pN}:members:<chat>`` has the members, ``{pN}:turnover:<chat>`` the pending notices of joins
 and leaves, and ``{pN}:changing`` the changes in progress. If a process dies after writing a change
-to the `directory` table but before writing it to Redis, worker `repair` finishes the change.
+to the `directory` table but before writing it to Redis, worker `repair` finishes the change. A
+member's joined seq is the chat seq at which the user joined.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class HotMembership:
         await self._hot.call("ZREM", key, name)
 
     async def record_unstored(self, chat: ChatId) -> None:
-        """Record that a chat may have unstored entries; worker `repair` checks in `UNSTORED_S`."""
+        """Record that a chat may have unstored entries; `repair` checks this after `UNSTORED_S`."""
         key = self._keys.changing(self._keys.get_partition(chat))
         due_ms = await self._hot.get_time_ms(key) + int(UNSTORED_S * 1000)
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
@@ -155,7 +156,7 @@ class HotMembership:
         return (await self.find_reference(chat, sender, ref)).digest
 
     async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> ReferenceRecord:
-        """Return the digest stored for `ref`, and whether Redis has the chat's references."""
+        """Return the digest stored for `ref`, and whether Redis has the chat's refs."""
         key = reference_key(sender, ref)
         gate, *places = await self._hot.transaction(
             ("HGET", self._keys.chat(chat), "gate"),

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from chatserver.domain.ids import Seq, UserId
 
-EVERYBODY = "+"  # instead of a user id: the chat itself became large or small
+EVERYBODY = "+"  # replaces the user id in a notice that the chat became large or small
 
 
 class MembershipNotice(NamedTuple):
     """A user joined or left at chat seq `seq`, or the chat became large or small.
 
-    A user who left must still receive the entries above `after`. If `user` is None, the notice is
-    for all members: the chat became large or small above `seq`. `is_large`: the chat was large at
-    the join or leave, or became large.
+    A user who left must still receive the entries above `after`, up to `seq`. If `user` is None,
+    the notice is for all members: the chat became large or small for entries above `seq`.
+    `is_large`: the chat was large at the join or leave, or became large.
     """
 
     field: str

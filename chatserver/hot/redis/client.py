@@ -44,7 +44,7 @@ log = structlog.get_logger()
 RECONNECT_S_MAX = 1.0
 BLOCK_MS = 4000  # longest blocking read; shorter than the deadline of `with_deadline`
 EPOCH_CHECK_S = 1.0
-EPOCHS_CHECKED_MAX = 64  # partitions checked per interval
+EPOCHS_CHECKED_MAX = 64  # partitions checked per `EPOCH_CHECK_S`
 
 
 class HotClient(abc.ABC):
@@ -68,7 +68,7 @@ class HotClient(abc.ABC):
         self.address = Address(settings.url)
         self.name = self.address.name
         self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
-        # WAIT must time out well before the call's deadline, because it also delays later calls.
+        # A WAIT delays later calls on the connection, so it must end well before their deadlines.
         self._wait = self._durable.command(self.wait_ms)
 
     # calls
@@ -222,9 +222,9 @@ class HotClient(abc.ABC):
         return self._whole
 
     def get_device_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the epoch that devices get (`whole_epoch`) for a partition's current epoch.
+        """Return the epoch to send to devices for `epoch`.
 
-        An epoch that no partition has is returned unchanged.
+        This is `whole_epoch` if a partition has `epoch`, otherwise `epoch` itself.
         """
         return self.whole_epoch if epoch in self.epochs else epoch
 

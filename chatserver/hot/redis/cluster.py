@@ -68,7 +68,8 @@ class ClusterClient(HotClient):
                 ]
             )
         self._nodes: dict[str, Node] = {}
-        self._known_addresses: list[Address] = []  # nodes in the latest views, replicas included
+        # Addresses of all nodes, replicas included, in the latest views of the masters.
+        self._known_addresses: list[Address] = []
         self._claims = Claims(())
         self._routes: dict[int, Route] = {}
         self._epoch_origins: dict[
@@ -104,7 +105,8 @@ class ClusterClient(HotClient):
         route = self._routes.get(slot)
         if route is None:
             route = self._routes[slot] = self._make_route(slot, ())
-            route.set_node(self._find_owner(slot))  # if outdated, a MOVED reply corrects it
+            # If the cluster map is outdated, a MOVED reply triggers a refresh.
+            route.set_node(self._find_owner(slot))
         return route
 
     def _find_owner(self, slot: int) -> Node | None:
@@ -203,7 +205,7 @@ class ClusterClient(HotClient):
         return view
 
     async def _query_view(self, wire: Wire, address: Address) -> View:
-        # Read the replication id first. If it changes before the second call, the next refresh
+        # Read the replication id before the slots. If it changes in between, the next refresh
         # detects that.
         replid = await read_replid(wire)
         try:

@@ -1,8 +1,8 @@
 """Slot owners of a Redis Cluster, computed from its nodes' views. No I/O.
 
-After a failover or a slot migration, the nodes' views differ for a moment. If several nodes claim a
-slot, the node with the highest config epoch wins, because a promoted node or a migration target has
-a higher config epoch than the previous owner.
+A view is one node's reply to CLUSTER NODES. After a failover or a slot migration, the nodes' views
+differ for a moment. If several nodes claim a slot, the node with the highest config epoch wins,
+because a promoted node or a migration target has a higher config epoch than the previous owner.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Member:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """The cluster state as reported by one node."""
+    """The cluster state as reported by one node, `me`."""
 
     me: str
     members: dict[str, Member]
@@ -54,7 +54,7 @@ class View:
 def parse_view(text: str, queried_host: str, *, replid: str = "", by_name: bool = False) -> View:
     """Parse the reply to CLUSTER NODES.
 
-    `queried_host` is used if the node does not know its own host. `by_name`: use the host names
+    `queried_host` is used if the node does not know its own host. If `by_name`, use the host names
     that nodes announce, because TLS certificates contain names.
 
     Raises:

@@ -9,21 +9,27 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:epoch``          | hash   | ``epoch``, ``replid`` of the Redis that created it,         |
 |                         |        | ``partitions``, ``tenant``, ``blocked``                     |
 | ``{pN}:chat:<chat>``    | hash   | ``seq ts base stored kind name``, ``gate``:                 |
-|                         |        | ``epoch:version``, with ``:p`` while a fan-out is pending,  |
-|                         |        | ``done``: last seq that the commit put into every inbox,    |
+|                         |        | ``epoch:version`` and write policy, with ``:p`` while a     |
+|                         |        | fan-out is pending,                                         |
+|                         |        | ``done``: seq up to which every inbox has the entries,      |
 |                         |        | ``large``: version at which it became a large chat,         |
 |                         |        | ``turns``: seqs of large-chat transitions, and              |
 |                         |        | ``s:<sender>``: the newest seq of a sender                  |
-| ``{pN}:members:<chat>`` | hash   | user → ``<role>:<joined seq>``                              |
-| ``{pN}:turnover:<chat>`` | hash  | ``<version>:<user>`` → ``in:<seq>``, ``out:<seq>:<after>``: |
-|                         |        | pending notices of joins and leaves                         |
+| ``{pN}:members:<chat>`` | hash   | user → ``<role>:<joined seq>``, with ``:<until>m`` appended |
+|                         |        | if muted; joined seq: chat seq at which the user joined     |
+| ``{pN}:turnover:<chat>`` | hash  | ``<version>:<user>`` → ``in:<seq>``, ``out:<seq>:<after>``, |
+|                         |        | ``<version>:+`` → ``up:<seq>``, ``down:<seq>``: pending     |
+|                         |        | notices of joins, leaves and large-chat transitions         |
 | ``{pN}:log:<chat>``     | stream | ``<seq>-0``: timestamp → ``receiver\\n`` and message tail   |
 | ``{pN}:refs-even:<chat>``,                                                                    |
-| ``{pN}:refs-odd:<chat>`` | hash | digest of (sender, ref) → position of the entry with this ref; |
-|                         |        | one generation each, expires                                |
+| ``{pN}:refs-odd:<chat>`` | hash | digest of (sender, ref) → position of the entry with this ref. |
+|                         |        | New refs alternate daily between the two keys; each key     |
+|                         |        | expires after two days                                      |
 | ``{pN}:over:<chat>``    | hash   | seq → current state of an entry that was changed or lost    |
 |                         |        | its text                                                    |
 | ``{pN}:revs:<chat>``    | zset   | seq of an entry in ``over`` → seq of its last change        |
+| ``{pN}:asides:<chat>``  | zset   | seqs of the newest entries that never count as unread       |
+| ``{pN}:expiring:<chat>`` | zset  | seq of a message → its expiry (Unix seconds)                |
 | ``{pN}:hidden:<user>``  | hash   | chat → seqs that the user deleted for themselves            |
 | ``{pN}:backlog``        | stream | committed entries that are not persisted yet                |
 | ``{pN}:dead``           | stream | backlog entries that could not be persisted, with a reason  |
@@ -34,7 +40,8 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:seqs``           | hash   | user → seq of the newest inbox entry                        |
 | ``{pN}:box:<user>``     | hash   | user state: ``known`` epoch; per chat ``c:`` when listed,   |
 |                         |        | ``r:`` read, ``d:`` received, ``t:`` last seq delivered by  |
-|                         |        | ``append_to_inboxes``, ``m:`` last reported mark per member |
+|                         |        | ``append_to_inboxes``, ``m:`` last reported mark of each    |
+|                         |        | member                                                      |
 | ``{pN}:online:<user>``  | zset   | gateway → expiry (ms)                                       |
 | ``{pN}:seen:<user>``    | hash   | presence and sessions of the user, over all gateways:       |
 |                         |        | ``g:<gateway>`` state, ``s:<session>`` gateway, ``last``,   |
@@ -44,21 +51,23 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |                         |        | ``s:<login>``; expires                                      |
 | ``{pN}:limit:<kind>:<subject>`` | hash | a token bucket: ``tokens``, ``at``; expires when full   |
 | ``{pN}:room:<user>``    | string | number of groups that the user may still join; expires      |
-| ``{pN}:login-attempts:<user>:<source>`` | hash | attempts from a network or device:     |
-|                         |        | ``tokens``, ``at``; expires when full                       |
-| ``{pN}:guesses:<user>`` | hash   | attempts from all unknown devices; expires when full        |
+| ``{pN}:login-attempts:<user>:<source>`` | hash | login attempts from a network or a     |
+|                         |        | known device: ``tokens``, ``at``; expires when full         |
+| ``{pN}:guesses:<user>`` | hash   | login attempts from all unknown devices; expires when full  |
+| ``{pN}:preview:<digest>`` | string | cached link preview of a URL; expires                     |
 | ``{pN}:answer:<name>``  | string | stored response for an idempotency key; expires             |
 | ``{pN}:answers:<user>`` | set    | names of responses that may contain data of the user;       |
 |                         |        | expires                                                     |
 | ``{pN}:gateways``       | zset   | gateway → time at which it counts as dead (ms)              |
 | ``{pN}:where``          | hash   | user → gateways, comma-separated; a copy of ``online``      |
 | ``{pN}:watchers:<chat>`` | zset  | gateways subscribed to a large chat → expiry (ms)           |
-| ``{pN}:large:<user>``   | hash   | chat → ``<inbox seq>:<since>:<until>``, the newest periods  |
+| ``{pN}:large:<user>``   | hash   | chat → newest periods in which the user's devices read the  |
+|                         |        | chat's log instead of the inbox:                            |
+|                         |        | ``<inbox seq>:<since>:<until>``                             |
 | ``{pN}:lease:<work>``   | hash   | ``owner``, ``token``, ``until_ms``                          |
 | ``{pN}:checkpoint``     | hash   | ``id`` of the last persisted backlog entry, ``token`` of    |
 |                         |        | its writer, ``waiting``: messages and marks in the backlog, |
-|                         |        | ``told``, ``told_ms``: last entry scanned for pushes, and   |
-|                         |        | when                                                        |
+|                         |        | and the backlog positions of the other readers              |
 | ``{pN}:progress``       | hash   | chat → seq up to which it is persisted past the checkpoint  |
 | ``{pN}:due``            | zset   | chat → time at which its pushes are due (ms)                |
 | ``{pN}:since``          | hash   | chat → first seq that needs pushes                          |
@@ -82,21 +91,21 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:blocks:<user>``  | set    | users who block this user or are blocked by this user       |
 | ``{pN}:file:<file>``    | string | an upload that may be sent: owner, chat and the fields that |
 |                         |        | readers receive, msgpack; expires with the right to send it |
-| ``{pN}:asked``          | zset   | session with a companion → time of its next check (ms)      |
-| ``{pN}:asking:<chat>``  | hash   | pending work of a session: ``begun``, ``newest``, ``stop``, |
-|                         |        | ``changed`` (chat seqs), ``tries``                          |
+| ``{pN}:asked``          | zset   | companion session → time of its next check (ms)             |
+| ``{pN}:asking:<chat>``  | hash   | pending AI response of a companion session: ``begun``,      |
+|                         |        | ``newest``, ``stop``, ``changed`` (chat seqs), ``tries``    |
 | ``{pN}:deltas:<chat>``  | stream | streamed text of an AI response in progress; expires        |
 | ``{pN}:tokens:<user>``  | hash   | AI model tokens: ``day``, ``used``, and reservations;       |
 |                         |        | expires                                                     |
 | ``{cost}:units:<day>``  | hash   | DynamoDB units by purpose; expires                          |
 | ``{cost}:reads:<day>``  | zset   | chat → read units, of the heaviest chats; expires           |
 | ``{cost}:writes:<day>`` | zset   | chat → write units, likewise; expires                       |
-| ``{cost}:flushes:<day>`` | hash  | process → number of its newest part that was added;         |
-|                         |        | expires                                                     |
+| ``{cost}:flushes:<day>`` | hash  | process → number of the last usage report that was added to |
+|                         |        | the totals; expires                                         |
 | ``{media}:jobs``        | stream | uploads to process, bounded; one consumer group             |
 | ``{media}:slow-jobs``   | stream | as above, for uploads that take long                        |
 | ``{figures}:log``       | stream | process statistics, every two seconds, bounded; expires     |
-| ``{audit}:rounds``      | hash   | partition → result of the last audit round                  |
+| ``{audit}:rounds``      | hash   | partition → result of the audit's last pass over its chats  |
 | ``{audit}:findings``    | stream | latest findings of the audit, bounded                       |
 """
 

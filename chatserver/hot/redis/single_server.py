@@ -112,7 +112,7 @@ class SingleClient(HotClient):
                     await self.connect()
                 except ChatError as exc:
                     self._wire = None
-                    if not self.blocked:  # a block is logged when it changes
+                    if not self.blocked:  # the block itself has already been logged
                         log.warning("hot.connect_failed", redis=self.name, error=exc.message)
                     await asyncio.sleep(add_jitter(wait_s))
                     wait_s = min(wait_s * 2, RECONNECT_S_MAX)

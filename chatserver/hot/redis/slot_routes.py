@@ -46,8 +46,8 @@ class Node:
         self.name = address.name
         self.wire: Wire | None = None
         self.replid = ""
-        # The node's first view with this replication id, and the slots whose epochs were written to
-        # it under this replication id.
+        # Since the replication id last changed: the node's first view, and the slots whose epochs
+        # were written to the node.
         self.first_view: View | None = None
         self.epoch_slots: set[int] = set()
         self.reconnect_task: asyncio.Task[None] | None = None
@@ -91,7 +91,7 @@ class Call:
         self.generation = generation  # `Route._generation` when the call was made
         self.node: Node | None = None  # node to which the call was sent
         self.refusal = ""  # error reply if the last attempt was refused
-        self._durable = durable  # None: the last command is not a WAIT
+        self._durable = durable  # None if the last command is not a WAIT or WAITAOF
         self._replies_left = 0
         self._before: Reply = None  # the second-to-last reply
         self._on_call_reply: OnCallReply | None = None
@@ -133,7 +133,7 @@ class Route:
         self.slot = slot
         self.partitions = partitions
         self.node: Node | None = None
-        self.is_ready = False  # the slot's node and epoch are known
+        self.is_ready = False  # True if the slot's node and epoch are known
         self._refresh_map = refresh_map
         self._find_wire = find_wire
         self._timeout_s = timeout_s
@@ -186,7 +186,7 @@ class Route:
         self._in_flight -= 1
         if call.refusal:
             self._refused.append(call)
-            # A refusal by a node that no longer has the slot is expected.
+            # A refusal by the slot's previous node is expected; it needs no refresh.
             if call.node is self.node and not call.refusal.startswith(_MOVING):
                 self._request_refresh()
             self._hold()

@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
--- Adds a part of a process's DynamoDB usage to the totals of a day. Idempotent.
+-- Adds a process's DynamoDB usage since its last report to the totals of a day. Idempotent.
 -- Keeps only the heaviest chats, with the algorithm of chatserver/telemetry/heavy_hitters.py.
 --
 -- key units    hash    units by purpose
 -- key reads    zset    chat to read units
 -- key writes   zset    chat to write units
--- key flushes  hash    process to the number of the last part that was added
+-- key flushes  hash    process to the number of its last report that was added
 -- arg process  string
--- arg number   integer number of this part; increasing
--- arg size     integer number of chats with guaranteed results; at most twice as many are kept
+-- arg number   integer number of this report; increases with each report of the process
+-- arg size     integer number of heaviest chats to keep; the sets have at most twice as many
 -- arg ttl_s    integer
 -- item arg list   string units, reads or writes
 -- item arg name   string
 -- item arg amount string
 --
--- returns 1, or 0 if this part has already been added
+-- returns 1, or 0 if this report has already been added
 local call = redis.call
 local places = { units = KEYS[1], reads = KEYS[2], writes = KEYS[3] }
 if tonumber(call('HGET', KEYS[4], ARGV[1]) or 0) >= tonumber(ARGV[2]) then return 0 end

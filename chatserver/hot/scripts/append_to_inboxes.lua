@@ -21,7 +21,8 @@ local out, n, a = {}, 0, 2
 for k = 3, #KEYS, 2 do
   local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])
   local inbox_seq = tonumber(call('HGET', KEYS[1], user) or 0)
-  -- The user state records the deliveries of this script; `after` covers deliveries by the commit.
+  -- "t:" has the last seq that this script delivered. Deliveries by the commit are not recorded
+  -- there; the caller excludes them with `after`.
   local box = call('HMGET', KEYS[k], 't:' .. chat_id, 'c:' .. chat_id)
   -- Deliveries in an earlier epoch are ignored, because this epoch may assign the same seqs
   -- again. A caller with an earlier epoch is outdated, because epochs rise.

@@ -15,7 +15,7 @@
 --                           (joined) or "out:seq:after" (left); to "in:seq:0:1" or
 --                           "out:seq:after:1" if the chat was large. "version:+" to "up:seq" or
 --                           "down:seq": the chat became large or small
--- key refs_even    hash     reference to place, even generations; see commit_messages.lua
+-- key refs_even    hash     ref to place, even generations; see commit_messages.lua
 -- key asides       zset     seqs of entries that never count as unread, the newest 500
 -- key refs_odd     hash     like `refs_even`, odd generations
 -- arg epoch        string   current epoch of the partition
@@ -23,13 +23,13 @@
 -- arg version      integer  version of the membership after this change
 -- arg title        string   name of the chat, or empty
 -- arg history      string   readable messages: "all", or "joined": only since the member joined
--- arg ref_ttl_s    integer  TTL of a client reference
--- arg ref          bytes    digest of sender and reference of the first entry
+-- arg ref_ttl_s    integer  TTL of a `ref`
+-- arg ref          bytes    digest of sender and `ref` of the first entry
 -- arg name         bytes    rest of that entry's place (`format_name`)
 -- arg large        integer  version at which the chat became large, 0 if it is small after this
 --                           change
 -- arg transition   string   transition with this change: "up" (large), "down" (small), or empty
--- arg phase        integer  seconds by which the chat's reference generations start earlier
+-- arg phase        integer  seconds by which the chat's generations of refs start earlier
 -- arg repeat_lost  string   "1": Redis lost the entries: append them again, even after later
 --                              changes; empty: Redis never had the change
 -- arg picture     string   picture of the chat, or empty
@@ -53,7 +53,7 @@ local had_version = tonumber(string.match(gate, ':(%d+)', #ARGV[1] + 1))
 local is_repeat = ARGV[12] == '1'
 if had_version > version and not is_repeat then return {2} end
 
--- Are the entries already in the log, appended by this script or loaded with the chat?
+-- `first` is set if the entries already exist: appended by this script, or loaded with the chat.
 local first
 local changed = head[6] or ''
 local found_at, mark = string.match(',' .. changed, format(',%d:(%%d+)(%%a?)', version))
@@ -80,7 +80,7 @@ for i = 0, count - 1 do
     joined = tonumber(joined)
     local field, seq = format('%d:%s', version, user), format('%d', first + i)
     if role == '' then
-      -- The user still receives the entries up to this one.
+      -- The user still receives the entries above `after`, up to this one.
       local after = math.max(tonumber(head[4]) or 0, tonumber(head[5]) or 0, (joined or 1) - 1)
       -- A banned user who was not a member receives nothing.
       if ARGV[16 + 4 * i] ~= '1' then
@@ -101,7 +101,8 @@ for i = 0, count - 1 do
   end
 end
 
--- the last 33 changes: one more than the `directory` table keeps until they are stored
+-- the last 33 changes: one more than a chat may have in the `directory` table that are not stored
+-- yet (`UNSTORED_MAX`)
 local places = {format('%d:%d%s', version, first, (is_repeat or found_at) and 'r' or '')}
 for one in string.gmatch(changed, '[^,]+') do
   if #places < 33 and tonumber(string.match(one, '^%d+')) ~= version then places[#places + 1] = one end

@@ -7,13 +7,13 @@
 -- the warm tier. `chatserver.protocol.entry_rules` implements the same rules in Python.
 --
 -- An entry that loses its text (a deleted message, an edit that a later edit replaced) leaves the
--- log and becomes a tombstone in the overlay. If the entry is only in the warm tier, the overlay
--- has only its new rev.
+-- log and becomes a tombstone in the overlay. If such an edit is only in the warm tier, the overlay
+-- has only its new `rev`: the seq of the entry that changed it.
 --
 -- key chat         hash    head of the chat
 -- key members      hash    user to "role:joined", with ":<until>m" appended if muted
 -- key log          stream  committed entries, entry id "<seq>-0", field: timestamp
--- key refs_even    hash    reference to place, even generations; see commit_messages.lua
+-- key refs_even    hash    ref to place, even generations; see commit_messages.lua
 -- key over         hash    seq to current state of the entry, JSON
 -- key revs         zset    seq of an entry in `over`, score: seq of its last change
 -- key backlog      stream  entries that are not persisted yet
@@ -23,12 +23,12 @@
 -- key refs_odd     hash    like `refs_even`, odd generations
 -- arg epoch        string  current epoch of the partition
 -- arg gateway      string  calling gateway
--- arg ref_ttl_s    integer TTL of a client reference
+-- arg ref_ttl_s    integer TTL of a `ref`
 -- arg backlog_max  integer limit of waiting entries: refuse above it
 -- arg reactions_max integer per message
 -- arg chat_id      string
 -- arg sender       string
--- arg name         bytes   rest of the entry's place if the reference is new (`format_name`)
+-- arg name         bytes   rest of the entry's place if the ref is new (`format_name`)
 -- arg kind         string  edit, delete, reaction, pin or unpin
 -- arg target       integer seq of the message
 -- arg body         bytes   new text, or emoji; empty removes the reaction
@@ -37,14 +37,14 @@
 -- arg asked        integer head of the chat before `base` was read
 -- arg author       string  the user whose message is erased, even if the message has expired or the
 --                          sender of the entry is not a member; empty: no erasure
--- arg ref          bytes   digest of sender and reference
--- arg phase        integer seconds by which the chat's reference generations start earlier
+-- arg ref          bytes   digest of sender and `ref`
+-- arg phase        integer seconds by which the chat's generations of refs start earlier
 -- arg readable     string  "1": the message is from an earlier membership period of the sender
 --
 -- returns {code, ...}
 --   1 seq ts size  committed; the caller does the fan-out. `size`: bytes of the overlay's entry,
 --                  0 if the message is unchanged
---   3 place    known reference (`parse_place`)
+--   3 place    known ref (`parse_place`)
 --   4          the chat is not loaded in this epoch: load it
 --   5          the sender is not a member
 --   6          the backlog is full
@@ -120,8 +120,8 @@ if not is_erasure and ARGV[18] ~= '1' and h[4] ~= 'all'
 end
 local json = call('HGET', over, target) or read_log(target)
 if not json then
-  -- `base` is valid only if it has all changes of the message: every entry after `asked` is still in
-  -- the log, and the overlay keeps changes as long as the log
+  -- `base` is valid only if it has all changes of the message. That is so if every entry after
+  -- `asked` is still in the log, because the overlay keeps changes as long as the log.
   local oldest = call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
   local asked = tonumber(ARGV[14])
   local is_base_current = head == asked
@@ -130,7 +130,7 @@ if not json then
   json = ARGV[13]
 end
 local message = cjson.decode(json)
--- a number is the rev of an edit that lost its text
+-- a number is the `rev` of an edit that lost its text; only messages can be changed
 if type(message) == 'number' then return {11} end
 
 local time = call('TIME')
@@ -172,7 +172,7 @@ local refs = generation % 2 == 0 and KEYS[4] or KEYS[11]
 call('HSET', refs, ref, struct.pack('>I5I7', seq, ts) .. ARGV[8])
 call('EXPIREAT', refs, format('%d', (generation + 2) * ref_ttl_s - phase))
 
--- new state of the message, and the edit that loses its text
+-- write the new state of the message, and a tombstone for the previous edit
 local tail, replaced_ts = ARGV[12], 0
 local last_edit = (kind == 'edit' or kind == 'delete') and message.edited_seq
 local edit_text = last_edit and format('%d', last_edit)
@@ -207,7 +207,7 @@ if not is_pin then
 end
 
 call('XADD', log, seq_text .. '-0', ts_text, '\n' .. tail)
--- prefix: timestamps of the changed message and the replaced edit in the warm tier
+-- the persist worker finds the changed message and the previous edit by these timestamps
 local place = format(' %.0f %.0f\n', message.ts, replaced_ts)
 call('XADD', KEYS[7], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)
 call('HINCRBY', KEYS[8], 'waiting', 1)

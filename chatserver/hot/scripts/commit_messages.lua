@@ -1,6 +1,6 @@
 #!lua
--- Commits a batch of messages: assigns each a seq and a timestamp in its chat, once per client
--- reference, and appends it to the inboxes of recipients in this partition.
+-- Commits a batch of messages: assigns each a seq and a timestamp in its chat, once per `ref`, and
+-- appends it to the inboxes of recipients in this partition.
 --
 -- This is the most frequent script. It formats numbers once, with %d: passing a Lua number to
 -- redis.call costs three times as much. It reads and writes shared data once per batch: heads of
@@ -13,7 +13,7 @@
 -- key where        hash     user to gateways, comma separated
 -- arg epoch        string   current epoch of the partition
 -- arg gateway      string   calling gateway; it notifies its own sessions itself
--- arg ref_ttl_s    integer  TTL of a client reference
+-- arg ref_ttl_s    integer  TTL of a `ref`
 -- arg backlog_max  integer  limit of waiting messages: refuse above it
 -- arg inbox_max    integer  events kept per inbox
 -- arg chat_backlog_max integer limit of waiting messages of one chat: refuse above it
@@ -21,10 +21,11 @@
 -- item key chat     hash    head of the chat
 -- item key members  hash    user to "role:joined", with ":<until>m" appended if muted
 -- item key log      stream  committed messages, entry id "<seq>-0", field: timestamp
--- item key refs_even hash   reference to place (seq and ts) of the entry, even generations
--- item key refs_odd hash    as `refs_even`, odd generations
+-- item key refs_even hash   ref (digest of sender and `ref`) to the entry's place: seq, ts, mid and
+--                           request digest (`format_place`); refs of even generations
+-- item key refs_odd hash    like `refs_even`, odd generations
 -- item arg chat_id  string
--- item arg phase    integer seconds by which the chat's reference generations start earlier
+-- item arg phase    integer seconds by which the chat's generations of refs start earlier
 -- item arg gate     string  "epoch:version" and write policy with which the recipients were read
 -- item arg recipients integer  number of inboxes that follow; -1: a large chat, one `watchers`
 --                              follows
@@ -32,12 +33,12 @@
 --                           is the chat, its value the chat seq of the newest (see `push`)
 --   more key watchers zset  gateways that are subscribed to the chat, score: expiry
 -- item arg messages integer number of messages that follow:
---   more arg ref    bytes   digest of sender and reference
+--   more arg ref    bytes   digest of sender and `ref`
 --   more arg sender string
 --   more arg listed string  "1": a member who may write in this chat version; "s": the system user,
 --                           which need not be a member; "0": look up the sender; ":<seq>" is
 --                           appended for a reply to that message
---   more arg name   bytes   rest of the place to store for a new reference (`format_name`)
+--   more arg name   bytes   rest of the place to store for a new ref (`format_name`)
 --   more arg blob   bytes   "receiver\n" and the message's JSON without seq and ts
 --
 -- returns a flat list. For each chat: 0 if it is not loaded in this epoch, or if the retention in
@@ -45,8 +46,8 @@
 --   1 seq ts   committed and in every inbox
 --   2 seq ts   committed, but not delivered: recipients are outdated or in another partition, or
 --              an earlier message is pending
---   3 place    known reference (`parse_place`)
---   5          the sender is not a member, and the reference is not known
+--   3 place    known ref (`parse_place`)
+--   5          the sender is not a member, and the ref is not known
 --   6          the backlog is full
 --   8          the backlog holds too many messages of this chat
 --   9          the target of the reply does not exist in the chat
@@ -63,7 +64,7 @@ local inbox_max, chat_backlog_max, asked = tonumber(ARGV[5]), tonumber(ARGV[6]),
 local seqs_key, where_key = KEYS[4], KEYS[5]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
--- counted in advance; messages that were not committed are subtracted below
+-- All messages of the call are counted here; those that are not committed are subtracted below.
 local is_full = call('HINCRBY', KEYS[2], 'waiting', asked) > tonumber(ARGV[4])
 local out, o, committed, c = {}, 0, {'g', gateway}, 2
 local READ_MAX = 4000 -- maximum number of values for unpack
@@ -166,7 +167,7 @@ while a <= #ARGV do
   local is_large = recipients == -1
   local first, last = k + 5, k + 4 + math.abs(recipients)
   local head = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'refs', 'stored')
-  -- compare with the epoch, not with the `gate` argument: both gates may be of the same old epoch
+  -- compare with the `epoch` argument: the `gate` argument may have the same old epoch as the chat
   local is_open = head[3] and sub(head[3], 1, #epoch + 1) == epoch .. ':'
   -- a message with the retention of an older chat version might never expire
   if is_open and head[3] ~= gate
@@ -180,8 +181,8 @@ while a <= #ARGV do
     local is_inline = is_current and recipients ~= 0
     local seq_max = (tonumber(head[5]) or 0) + chat_backlog_max
     local pushed, pending, fields = 0, 0, {'seq', '', 'ts', ''}
-    -- A generation of references lasts `ref_ttl_s`: together with the previous generation,
-    -- each reference is kept for at least that time.
+    -- A generation of refs lasts `ref_ttl_s`. Two generations are kept, so each ref is kept for at
+    -- least `ref_ttl_s`.
     local phase = tonumber(ARGV[a + 1])
     local generation = math.floor((time[1] + phase) / ref_ttl_s)
     local refs, refs_before = KEYS[k + 3 + generation % 2], KEYS[k + 4 - generation % 2]
@@ -278,8 +279,9 @@ while a <= #ARGV do
       fields[#fields + 1] = 'done'
       fields[#fields + 1] = fields[2]
     end
-    -- Inboxes must get a pending message before any later one; otherwise, it would be delivered
-    -- twice or never. Until its fan-out is finished, no `gate` argument matches.
+    -- Inboxes must get a pending message before any later one; otherwise, the pending message
+    -- would be delivered twice or never. With ":p", the chat's gate matches no `gate` argument, so
+    -- later messages stay pending until the fan-out is finished.
     if pending > 0 and sub(head[3], -2) ~= ':p' then
       fields[#fields + 1] = 'gate'
       fields[#fields + 1] = head[3] .. ':p'

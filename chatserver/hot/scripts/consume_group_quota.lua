@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Uses one group of each user's quota.
+-- Decrements the number of groups that each user may still join.
 --
 -- item key room  string  number of groups that the user may still join; missing: unknown
 --

@@ -9,8 +9,8 @@
 -- item key pushing  string  1: may have push subscriptions, 0: has none; missing: unknown
 --
 -- returns for each item {state, seq up to which the chat is read}. State 0: no devices, so no push;
--- 1: push; 2: push if there are devices, which is not known; 3: a client is in the foreground, or
--- was until recently
+-- 1: push; 2: it is not known whether there are devices; push if there are; 3: a client is in the
+-- foreground, or was until recently
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

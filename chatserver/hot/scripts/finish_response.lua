@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Finishes the AI response started by `start_response`, and schedules one for newer messages.
 --
--- key asking  hash    begun, newest, stop, changed: chat seqs; tries
--- key asked   zset    session to the time of its next check (ms)
+-- key asking  hash    pending AI response: begun, newest, stop, changed (chat seqs); tries
+-- key asked   zset    companion session to the time of its next check (ms)
 -- arg chat    string
 -- arg seq     integer message that was responded to, or 0
 -- arg changed integer change that was handled, as returned by `start_response`

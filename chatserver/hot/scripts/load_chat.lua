@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Loads a chat in this epoch: its head, its members, and the references of its newest messages. The
+-- Loads a chat in this epoch: its head, its members, and the refs of its newest messages. The
 -- head gets the higher seq and ts of both tiers. Does nothing if the chat is already loaded.
 --
 -- A Redis that lost recent writes has old states of messages. Messages that the warm tier has are
@@ -12,7 +12,7 @@
 -- key revs     zset    seq of an entry in `over`, score: seq of its last change
 -- key asides   zset    seqs of entries that never count as unread
 -- key epoch    hash    `epoch`: epoch that this Redis holds
--- key refs_even hash   reference to place, even generations; see commit_messages.lua
+-- key refs_even hash   ref to place, even generations; see commit_messages.lua
 -- key refs_odd hash    like `refs_even`, odd generations
 -- key turnover hash    pending notices of joins, leaves and large-chat transitions; see
 --                      change_members.lua. A transition of an earlier epoch is deleted: it is
@@ -25,13 +25,13 @@
 -- arg name     string  or empty
 -- arg history  string  readable messages: "all", or "joined": only since the member joined
 -- arg large    integer version at which it became a large chat, 0 if it is not large
--- arg ref_ttl_s integer TTL of a client reference
--- arg phase    integer seconds by which the chat's reference generations start earlier
+-- arg ref_ttl_s integer TTL of a `ref`
+-- arg phase    integer seconds by which the chat's generations of refs start earlier
 -- arg changed  string  changes with entries in the warm tier or Redis: "version:first seq",
 --                     comma-separated, newest first
 -- arg picture  string  or empty
 -- arg members_count integer pairs that follow: user, "role:joined"
--- item arg ref   bytes   digest of sender and reference of a committed entry; kept for messages
+-- item arg ref   bytes   digest of sender and `ref` of a committed entry; kept for messages
 --                        that are at most `ref_ttl_s` old
 -- item arg place bytes   its place (`format_place`)
 -- item arg sender string sender of a message, who has read up to it; prefixed with "#" if the

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Moves the checkpoint of a backlog and trims entries before it; only for the holder of the lease.
+-- Moves the checkpoint of a backlog, and trims persisted entries that the other readers (push scan,
+-- search indexer) do not need; only for the holder of the lease.
 --
 -- key lease       hash    owner, token
 -- key checkpoint  hash    id of the last persisted entry; `waiting`: entries in the backlog; told,
@@ -10,7 +11,7 @@
 -- key progress    hash    chat to the seq up to which it is persisted beyond the checkpoint
 -- arg token       integer fencing token of the caller
 -- arg id          string  last entry that is persisted
--- arg next        string  id after `id`, the first entry that is kept
+-- arg next        string  id after `id`: first entry to keep, unless a reader needs earlier ones
 -- arg count       integer number of messages and marks since the previous checkpoint
 --
 -- returns 1, or 0 if the caller no longer holds the lease
@@ -25,7 +26,8 @@ local function is_before(a, b)
   return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
 end
 
--- the first entry to keep for a reader that may not have reached persisted entries yet
+-- returns the first entry to keep for a reader whose last entry is `reader`; a reader that is more
+-- than LATE_MS behind loses entries
 local function first_for(reader, reader_ms, now)
   local done, place = parse(ARGV[2]), parse(reader)
   if not is_before(place, done) or now - tonumber(reader_ms) > LATE_MS then
@@ -35,7 +37,7 @@ local function first_for(reader, reader_ms, now)
   return {place[1], place[2] + 1}
 end
 
--- the first entry to keep for all readers
+-- returns the first entry to keep for all readers
 local function first_kept()
   local told, told_ms, indexed, indexed_ms =
     unpack(call('HMGET', KEYS[2], 'told', 'told_ms', 'indexed', 'indexed_ms'))
@@ -60,7 +62,7 @@ local function first_kept()
   return string.format('%.0f-%d', kept[1], kept[2])
 end
 
--- true if nothing is persisted beyond the new checkpoint
+-- returns true if no entry after the new checkpoint may be persisted
 local function is_caught_up()
   local ahead = call('HGET', KEYS[2], 'ahead')
   if not ahead then return true end

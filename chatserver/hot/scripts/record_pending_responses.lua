@@ -6,9 +6,9 @@
 -- is first moves `heard`; entries up to `heard` are not recorded again.
 --
 -- key checkpoint  hash    heard: last entry scanned
--- key asked       zset    session to the time of its next check (ms)
+-- key asked       zset    companion session to the time of its next check (ms)
 -- arg upto        string  last backlog entry scanned
--- item key asking hash    pending work of a session
+-- item key asking hash    pending AI response of a companion session
 -- item arg chat   string
 -- item arg id     string  backlog entry with the message
 -- item arg newest integer message to respond to, or 0

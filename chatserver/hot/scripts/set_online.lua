@@ -8,7 +8,7 @@
 -- arg ttl_ms     integer  TTL without a refresh; 0: the users are offline on this gateway
 -- item key box     hash    user state: chats and marks
 -- item key online  zset    gateway to expiry
--- item key inbox   stream   entry "<seq>-<n>" covers the seqs from <seq> - <n>
+-- item key inbox   stream   entry "<seq>-<n>" covers the seqs from <seq> - <n> to <seq>
 -- item arg user    string
 --
 -- returns for each item {inbox_seq, first inbox_seq held, 1 if the user state was loaded in this

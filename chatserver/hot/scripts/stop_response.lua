@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Requests that the AI response in progress in a session be stopped.
+-- Requests that the AI response in progress in a companion session be stopped.
 --
--- key asking  hash    begun, newest, stop: chat seqs
+-- key asking  hash    pending AI response: begun, newest, stop (chat seqs)
 --
 -- returns the seq of the message whose AI response is to stop, or 0 if there is none
 local call = redis.call

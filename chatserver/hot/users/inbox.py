@@ -120,10 +120,14 @@ class Inboxes:
     async def append_marks(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
     ) -> list[AppendResult]:
-        """Append an event with the read marks of `reader`. `level` increases with the marks.
+        """Append an event, except to inboxes that have one with the same or a higher `level`.
+
+        Only events with the same `chat` and `reader` are compared. The event has the read marks of
+        `reader`, and `level` is the sum of the marks; or it describes the chat, `reader` is a
+        constant and `level` is the chat version.
 
         Guarantees:
-            Order: an inbox never gets marks older than the marks it has.
+            Order: an inbox never gets an event older than one that it has.
         """
         return await self._append(users, chat, body, "", f"m:{chat}:{reader}", level)
 

@@ -7,8 +7,9 @@ Data (token buckets that expire when they would be full):
 - ``{pN}:guesses:<user>`` (hash): attempts from all unknown devices for one account
 - ``{pN}:limit:entries:<subject>`` (hash): logins from a network, or from an account's known devices
 
-Every attempt is counted in Redis; unlike `Limits`, this module keeps no tokens locally. Refusals
-are cached until the bucket has a token again, so a flood is cheap to reject.
+A known device has a device token from an earlier login to the account. Every attempt is counted in
+Redis; unlike `Limits`, this module keeps no tokens locally. Refusals are cached until the bucket
+has a token again, so a flood is cheap to reject.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
-GUESSES_FREE = 3  # attempts per account before further attempts count as guesses
+GUESSES_FREE = 3  # attempts by unknown devices per account before their next ones are guesses
 TOO_MANY_LOGINS = "too many login attempts; wait, then try again"
 REFUSALS_MAX = 10_000  # newest refusals cached by a process
 
@@ -96,7 +97,7 @@ class LoginRateLimits:
             raise self._entries.add(bucket, int(wait_ms))
 
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
-        """Count an attempt; return a copy with the counts for its source and its account.
+        """Count an attempt; return a copy of `attempt` with the results of the count.
 
         Guarantees:
             A known device is refused only because of its own wrong guesses.

@@ -24,9 +24,9 @@ from chatserver.hot.redis.scripts import load_script
 from chatserver.hot.users.inbox import parse_gateways
 
 BATCH_MAX = 500
-# Share of `online_ttl_s` after which a gateway counts as dead. Its users must be offline after
-# `online_ttl_s`. Gateways refresh, and subscribers check, every third of that time, so this share
-# must be below two thirds.
+# A gateway counts as dead if it has not extended its expiry for this share of `online_ttl_s`.
+# Subscribers check every third of `online_ttl_s`, and must see its users as offline within
+# `online_ttl_s`, so the share must be below two thirds.
 ALIVE_SHARE = 0.6
 
 
@@ -83,7 +83,8 @@ class PresenceStates:
             Cost: one script call per 500 users of a partition.
 
         Raises:
-            Unavailable: Redis does not respond. The presence may be published; a retry is safe.
+            Unavailable: Redis does not respond. The presence may have been published; a retry is
+                safe.
         """
         by_user = {state.user: state for state in states}
         changes: list[PresenceChange] = []

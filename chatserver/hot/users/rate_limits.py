@@ -1,8 +1,8 @@
 """Rate limits shared by all gateways, without a Redis call for each message.
 
 Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that expires when it would be full. The
-subject is a user or an address. A gateway takes tokens in blocks for a quarter of a second and
-spends them locally. The gateway returns unspent tokens when the subject disconnects.
+subject is a user or an address. A gateway takes a block of tokens at once, which lasts about a
+quarter of a second, and spends it locally. It returns unspent tokens when the subject disconnects.
 
 Invariant: in any period, all gateways together allow at most the rate times the period, plus a
 burst, plus a block per gateway. While Redis is unavailable, every request for tokens is granted:
@@ -39,9 +39,9 @@ _BATCH_MAX = 500
 OF_ADDRESS: Collection[Kind] = (
     "connections",
     "failures",
-)  # allowances of users, in contrast, are released with the users' sessions
+)  # a gateway sweeps only these, and releases allowances of users when their sessions end
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
-MEMORY_BLOCK_BYTES = 32_768  # taken in advance; more than the longest message costs
+MEMORY_BLOCK_BYTES = 32_768  # block size of "memory"; the longest message costs less
 TOO_MUCH = "much data (limits.memory)"  # inserted into the message "too …: slow down"
 MEMORY_PAUSE_S = 1.0  # minimum wait after a memory bucket had too few tokens
 
@@ -70,7 +70,8 @@ class Allowance:
         self._block = block
         self._low = block // 2
         self._rate = rate
-        self._available_at = 0.0  # when the bucket may have a token again; may be in the past
+        # When the bucket has a token again (monotonic, s), as of the last reply.
+        self._available_at = 0.0
         self._is_requesting = False
         self._waiting: list[Callable[[], None]] | None = None  # created on demand
 
@@ -94,7 +95,7 @@ class Allowance:
         left_s = self._available_at - self._limits.now()
         if left_s <= 0:
             return 0
-        missing = max(0, cost - self.tokens - 1)  # tokens needed after the first one
+        missing = max(0, cost - self.tokens - 1)  # tokens needed besides the one after `left_s`
         return math.ceil((left_s + missing / self._rate) * 1000)
 
     def request(self, on_reply: Callable[[], None] | None = None, cost: int = 1) -> None:
@@ -110,7 +111,7 @@ class Allowance:
             return
         self.used_at = self._limits.now()
         if on_reply is None and self._available_at > self.used_at:
-            return  # the bucket has no token yet, and nothing is waiting for one
+            return  # the bucket has no token yet, and no caller waits for the reply
         self._is_requesting = True
         self._limits.request_soon(self, max(self._block, cost) - self.tokens)
 
@@ -135,7 +136,7 @@ class Allowance:
         self.tokens += count
         wait_s = wait_ms / 1000
         if wait_ms and self.key[0] == "memory":
-            # A memory token is one byte; the wait for one byte is too short for a request.
+            # `wait_ms` is the wait for one token. In a memory bucket, that is only one byte.
             wait_s = max(wait_s, MEMORY_PAUSE_S)
         self._available_at = self._limits.now() + wait_s
         waiting, self._waiting = self._waiting, None
@@ -144,7 +145,7 @@ class Allowance:
 
     @property
     def is_idle(self) -> bool:
-        """True if unused for `IDLE_S`, with no pending request and no known shortage."""
+        """True if unused for `IDLE_S`, with no pending request and no known lack of tokens."""
         now = self._limits.now()
         return not self._is_requesting and self._available_at <= now and now - self.used_at > IDLE_S
 

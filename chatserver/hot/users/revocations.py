@@ -15,7 +15,9 @@ from chatserver.hot.bus.gateway_stream import EndSessions, GatewayStreamWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-SLACK_S = 60  # a request in progress can issue a token shortly after the end of its login
+# Marks outlive the tokens by this time: a request in progress can issue a token shortly after the
+# end of its login.
+SLACK_S = 60
 
 
 class Revocations:
@@ -103,6 +105,6 @@ class SessionEnder:
         await self._gateway_stream_writer.wait_written()
 
     async def _list_gateways(self, user: UserId) -> Sequence[GatewayId]:
-        # This includes expired entries, which their gateways may be about to refresh.
+        # Expired entries are included: their gateways may be about to renew them.
         names = await self._hot.call("ZRANGE", self._hot.keys.online(user), 0, -1)
         return [GatewayId(name.decode()) for name in names]

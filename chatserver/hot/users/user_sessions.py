@@ -62,7 +62,7 @@ class Sessions:
             Cost: one script call per 200 claims of a partition.
 
         Raises:
-            Unavailable: Redis does not respond, and sessions may be registered; repeat the claim.
+            Unavailable: Redis does not respond. Sessions may have been registered; repeat the call.
         """
         keys, claimed = self._hot.keys, dict[SessionId, Claimed]()
 
