@@ -4,7 +4,7 @@ Processes that share a port (SO_REUSEPORT) each have their own accept queue. Clo
 the connections in its queue, so `close` accepts them first. Two kinds of connections may still be
 reset: those queued between the last accept and the close, and those in a TCP handshake. Linux 5.14
 with `net.ipv4.tcp_migrate_req=1` avoids the second kind. A client whose connection is reset has
-sent nothing, and retries.
+not sent any data yet, and reconnects.
 """
 
 from __future__ import annotations

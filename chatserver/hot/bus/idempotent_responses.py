@@ -2,8 +2,8 @@
 
 Data: ``{pN}:answer:<name>`` (string) first contains a claim (the request digest) for `CLAIM_TTL_S`,
 then the response for `RESPONSE_TTL_S`. The name is derived from the caller and the idempotency key.
-``{pN}:answers:<user>`` (set, same TTL) contains the names of responses that may have the user's
-data.
+``{pN}:answers:<user>`` (set, same TTL) contains the names of responses that may contain data of the
+user, so that these responses can be deleted when the user is erased.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import msgspec
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.client import HotClient
 
-CLAIM_TTL_S = 60  # longer than any request; after a crash, the claim expires
+CLAIM_TTL_S = 60  # longer than any request takes; a crashed request's claim expires after this time
 RESPONSE_TTL_S = 86_400
 
 
 class StoredResponse(msgspec.Struct, array_like=True, frozen=True):
-    """A request's digest (`asked`) and its response; `status` is 0 until there is a response."""
+    """A request's digest (`asked`) and its response. Until there is one, `status` is 0."""
 
     asked: str
     status: int = 0

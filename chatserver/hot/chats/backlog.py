@@ -1,8 +1,8 @@
 """Backlog of committed entries that have not been persisted yet: one stream per partition.
 
-Data: ``{pN}:backlog`` (stream). Each commit call adds one entry: the field ``g`` (gateway), and for
-each message a field ``seq:ts`` with the value ``receiver\\n`` and the message's JSON without seq
-and ts (the tail).
+Data: ``{pN}:backlog`` (stream). Each commit call adds one entry. Its field ``g`` is the gateway.
+For each message, it has a field ``<seq>:<ts>``; the value is ``<receiver>\\n`` followed by the tail,
+which is the message's JSON without seq and ts.
 
 - The receiver is the other user of a direct chat. It is empty in other chats.
 - For a change to a message (edit, delete, reaction), the receiver is replaced by two timestamps

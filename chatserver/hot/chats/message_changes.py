@@ -1,10 +1,11 @@
 """Message changes (edits, deletes, reactions), and messages that users delete for themselves.
 
 Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each changed entry;
-``{pN}:revs:<chat>`` (zset) has the seq of the last change to each of them. Bound: at most two
-changed entries for each entry in the log and the backlog. ``{pN}:hidden:<user>`` (hash, chat →
-seqs) has the messages that a user deleted for themselves (`HiddenSeqs`), at most `HIDDEN_MAX` per
-chat. Its field ``!`` is the id of the newest backlog entry for a hidden message.
+``{pN}:revs:<chat>`` (zset) has the seq of the last change to each of them. Bound: for each change
+in the log, at most two entries: the changed message and its previous edit, which loses its text.
+``{pN}:hidden:<user>`` (hash, chat → seqs) has the messages that a user deleted for themselves
+(`HiddenSeqs`), at most `HIDDEN_MAX` per chat. Its field ``!`` is the id of the newest backlog entry
+for a hidden message.
 """
 
 from __future__ import annotations

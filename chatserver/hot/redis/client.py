@@ -136,7 +136,7 @@ class HotClient(abc.ABC):
     ) -> Any:
         """Run a script with inputs by name; load the script if Redis does not have it.
 
-        `is_commit`: the reply must be durable; see `commit`.
+        If `is_commit`, the writes must be durable before the reply; see `commit`.
         """
         key_list, arg_list = script.bind(keys, args, items)
         tail = (len(key_list), *key_list, *arg_list)

@@ -21,7 +21,7 @@ class Contacts:
         self._per_day = per_day
 
     async def consume(self, user: UserId) -> int:
-        """Use one new contact; return 0, or the ms until a contact is available if none is left.
+        """Count one new contact; return 0. If none is left, return the ms until one is available.
 
         Raises:
             Unavailable: Redis does not respond.

@@ -52,7 +52,7 @@ class PresenceStates:
         return await self._set_expiry(self._alive_ms)
 
     async def leave(self, after_s: float) -> None:
-        """Make this gateway expire in `after_s`; until then, its users can reconnect elsewhere."""
+        """Make this gateway expire in `after_s`. Users who reconnect before then stay online."""
         await self._set_expiry(int(after_s * 1000))
 
     async def _set_expiry(self, ttl_ms: int) -> bool:
