@@ -1,7 +1,7 @@
 """Backlog of committed entries that have not been persisted yet: one stream per partition.
 
 Data: ``{pN}:backlog`` (stream). Each commit call adds one entry. Its field ``g`` is the gateway.
-For each message, it has a field ``<seq>:<ts>``; the value is ``<receiver>\\n`` followed by the tail,
+For each message, it has a field ``<seq>:<ts>``; the value is ``<receiver>\\n`` and then the tail,
 which is the message's JSON without seq and ts.
 
 - The receiver is the other user of a direct chat. It is empty in other chats.
