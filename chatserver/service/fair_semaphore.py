@@ -22,7 +22,7 @@ class FairSemaphore:
     """Semaphore with `total_max` slots, at most `user_max` of them per user.
 
     At most `waiting_max` requests per user wait for a slot, and at most `all_waiting_max` in total.
-    `requests` names the requests in error messages.
+    `requests` is the word for requests in error messages, for example "searches".
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FairSemaphore:
 
     async def _acquire(self, user: str) -> None:
         if self._free and self._held_by_user.get(user, 0) < self._user_max:
-            self._assign(user)  # if a slot is free, no waiting user is eligible for it
+            self._assign(user)  # overtakes nobody: all waiting users already hold `user_max` slots
             return
         if len(self._queues.get(user, ())) >= self._waiting_max:
             raise _refuse(
@@ -92,7 +92,7 @@ class FairSemaphore:
             queue = self._queues.pop(following)
             slot = queue.popleft()
             if queue:
-                self._queues[following] = queue  # at the end, behind the other users
+                self._queues[following] = queue  # moves the user behind the other waiting users
             if not slot.cancelled():
                 self._assign(following)
                 slot.set_result(None)

@@ -20,7 +20,7 @@ from chatserver.warm.chats.directory import Directory, Membership
 from chatserver.warm.chats.records import User
 from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
 
-COMPANION_CHATS_MAX = 500  # per user, newest first; daily session renewal creates many chats
+COMPANION_CHATS_MAX = 500  # only a user's newest are loaded; daily session renewal creates many
 
 
 class UserLoader:
@@ -73,8 +73,9 @@ class UserLoader:
 
         Guarantees:
             Idempotent.
-            Cost: a Query and two shared BatchGetItem calls; two more Queries if the user has blocks
-                or ended logins. For a new user, a shared BatchGetItem call and a write.
+            Cost: a key in a BatchGetItem that concurrent callers share. For a new user, also a
+                write; for others, `Directory.list_all_memberships`, and two more Queries if the
+                user has ever had blocks or ended logins.
         """
         epoch = self._hot.get_user_epoch(user)
         record, is_new = await self._directory.get_or_create_user(user, self._clock.time())
@@ -84,8 +85,8 @@ class UserLoader:
         if self._restore_revoked is not None:
             await self._restore_revoked(record, restrictions.ended_logins)
         if record.erased_ms is not None:
-            # The revocations written above reject an erased user. The user state is not loaded, so
-            # the next call reads the directory again.
+            # The revocations written above prevent the erased user from starting a session. The
+            # user state stays unloaded, so each call reads the directory again.
             return
         await self._blocks.open_blocks(user, {UserId(other) for other in restrictions.blocks})
         hidden = {ChatId(chat.chat): member.hidden for chat, member in memberships if member.hidden}

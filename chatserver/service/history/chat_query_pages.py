@@ -6,10 +6,11 @@
     oldest first   archive ─► warm tier ─► archived position; if it has increased, repeat
 
 The archived position is the ts up to which the chat is archived. It only increases, possibly during
-the read. Entries are archived before they leave the warm tier. Therefore, the position is read
-after the warm tier, and entries up to that ts are taken from the archive. A page token has the ts
-of the last evaluated entry. That ts is the same in both tiers, so a token stays valid when entries
-are archived. The token's `seq` saves a search for the ts in the archive.
+the read, so a cached value may be too low. Entries are archived before they leave the warm tier.
+Therefore, the position is read after the warm tier, and entries up to that ts are taken from the
+archive. A page token has the ts of the last evaluated entry. That ts is the same in both tiers, so
+a token stays valid when entries are archived. The token's `seq` saves a search for the ts in the
+archive.
 """
 
 from __future__ import annotations

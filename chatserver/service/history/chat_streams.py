@@ -5,9 +5,9 @@
     newest first   hot log: entries that are not stored yet ─► warm tier ─► archive
     oldest first   archive ─► warm tier ─► hot log: entries that are not stored yet
 
-The chat's head is read first. Entries up to its `stored` seq are read from the warm tier and the
-archive, later entries from the hot log. If entries are stored during the read, the log may be
-trimmed; the head is then read again.
+The chat's head (its newest seq, and `stored`, its newest stored seq) is read first. Entries up to
+`stored` are read from the warm tier and the archive, later entries from the hot log. If entries are
+stored during the read, the log may be trimmed; the head is then read again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ATTEMPTS_MAX: Final = 5
 
 
 class ChatTiers:
-    """The tiers that streams read, and the reader's view."""
+    """The tiers that streams read, and the `QueryView` that renders entries for the reader."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ChatTiers:
 
 
 class ChatStream:
-    """One chat's messages in a time range, in merge order.
+    """One chat's messages in a time range, in merge order: newest first or oldest first.
 
     If `is_exact`, `bound` is the ts of the next message. Otherwise, the next message cannot precede
     `bound` in merge order. If `bound` is None, there are no more messages.
@@ -136,7 +136,7 @@ class ChatStream:
         self._reads_log = self._is_descending or self._stored == 0
 
     async def _find_start_seq(self, log: ChatLog, head: ChatHead) -> Seq:
-        """Return the seq just before the time range in the log, in merge order."""
+        """Find the time range in the log; return the seq that precedes it in merge order."""
         assert self._next is not None
         low, high = head.stored + 1, int(head.seq)
         while low <= high:
@@ -153,7 +153,7 @@ class ChatStream:
         return Seq(low if self._is_descending else max(head.stored, high))
 
     def _skip(self) -> None:
-        """Move the next position to a day with messages; end the stream after its time range."""
+        """Move `_next` to the nearest day with messages; end the stream after its time range."""
         if self._next is None:
             return
         if not self._from <= self._next <= self._to:
@@ -263,7 +263,7 @@ class ChatStream:
         if self._is_descending:
             self._reads_log = self._seq - 1 > head.stored
         else:
-            self._reads_log = False  # the entries from the next position on are stored now
+            self._reads_log = False  # the next entries are now in the warm tier or the archive
 
 
 def _get_first_seq(view: QueryView, chat: ChatId) -> int:

@@ -80,7 +80,7 @@ class ColdLog:
             try:
                 entries = await self._read(rows, chat, first, last)
             except (CorruptData, ConfigError) as exc:
-                # The object may have been replaced since its manifest row was read.
+                # The segment object may have been replaced since the manifest was read.
                 if attempt + 1 < ATTEMPTS_MAX and rows != await self._manifests.list_covering(
                     chat, first, last
                 ):

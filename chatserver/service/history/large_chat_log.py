@@ -1,4 +1,7 @@
-"""Log of large chats: entries as event bodies for gateway channels, in order of seq.
+"""Log of large chats: entries as event bodies, in order of seq, for a gateway's channels.
+
+A channel delivers the entries of one large chat to the sessions on its gateway
+(`chatserver.gateway.delivery.large_chat_delivery`).
 
 Expired entries have no text. All acked changes are applied (`reader_views`), so no reader gets
 deleted text.
@@ -29,7 +32,7 @@ class ChannelEntry(NamedTuple):
     """An entry of a large chat, as an event body: the part of an event frame after the seq.
 
     If the entry changes the message at `target`, members who joined after `target` get `withheld`
-    instead of `body`.
+    (the entry without its text) instead of `body`.
     """
 
     seq: Seq

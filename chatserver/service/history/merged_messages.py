@@ -7,9 +7,9 @@
 
 Nothing is stored per recipient. Each chat is a stream (`chatserver.service.history.chat_streams`).
 A stream knows its next message, or a bound for that message's ts: the newest ts in Redis, or the
-last active day. Only streams whose bound precedes all known messages are read. A page token has the
-ts and chat of the last message, so it stays valid while messages arrive, are stored or are
-archived.
+nearest active day (a day on which the chat has messages). Only streams whose bound precedes all
+known messages are read. A page token has the ts and chat of the last message, so it stays valid
+while messages arrive, are stored or are archived.
 
 The list covers the user's current chats, for the periods in which the user was a member. It
 includes messages in Redis and in the archive. It omits messages from before the user joined, even
@@ -44,9 +44,9 @@ from chatserver.warm.messages.message_queries import MessageIndexes
 
 Direction = Literal["sent", "received"]
 
-READS_MAX: Final = 256  # chat reads per page, unless more are needed to get past the first ts
+READS_MAX: Final = 256  # chat reads per page; more if the page would otherwise end where it began
 ENTRIES_MAX: Final = 2_000  # entries read per page, with the same exception
-_WAVE_MIN: Final = 4  # chats read in parallel; doubles while a page needs more
+_WAVE_MIN: Final = 4  # chats in a page's first parallel read; the number doubles with each read
 _WAVE_MAX: Final = 32
 DAYS_CACHED_MAX: Final = 20_000  # chats
 DAYS_CACHED_S: Final = 600.0
@@ -179,7 +179,7 @@ class MergedMessages:
         oldest_s = self._clock.monotonic() - DAYS_CACHED_S
         for chat in chats:
             if chat.stored < chat.top:
-                continue  # the days of messages that have not been stored are not recorded yet
+                continue  # the days of unstored messages are not recorded yet
             cached = self._cached.get(chat.chat)
             if cached is not None and cached.top == chat.top and cached.read_at_s > oldest_s:
                 days[chat.chat] = cached.days

@@ -58,8 +58,8 @@ class QueryView:
         self._now_s = now_s
         self._checked: set[str] = set()
         self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
-        self.spans: dict[str, Reader] = {}  # for each chat that the reader may read
-        self.heads: dict[str, ChatHead] = {}  # of the same chats, as read by `select_chats`
+        self.spans: dict[str, Reader] = {}  # readable seqs of each chat that the reader may read
+        self.heads: dict[str, ChatHead] = {}  # heads of these chats, as read by `select_chats`
 
     async def select_chats(self, chats: Collection[str]) -> Collection[str]:
         """Return the chats among `chats` that the reader may read."""
@@ -93,7 +93,8 @@ class QueryView:
         """Return the messages as the reader sees them now; None for messages that are not visible.
 
         Every change acked before `select_chats` is included. If a chat has entries that have not
-        been stored yet, its messages are read again from the warm tier, after the overlay.
+        been stored yet, the overlay is read, and then its messages are read again from the warm
+        tier.
         """
         wanted = [message for message in messages if self._is_for_reader(message)]
         seqs: dict[ChatId, list[int]] = {}

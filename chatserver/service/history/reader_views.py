@@ -56,8 +56,8 @@ NOTHING = Reader(Seq(INT_MAX), Seq(0), periods=())
 class View:
     """Changes to apply to some entries, and the entries that are hidden from the reader.
 
-    Edits and reactions that target messages outside `span` are returned without their text.
-    `withheld` collects the seqs of these messages.
+    The reader may read `span`. Edits and reactions whose target is outside `span` are returned
+    without their text, and `withheld` collects the seqs of these targets.
     """
 
     overlay: Mapping[int, bytes]
@@ -66,7 +66,7 @@ class View:
     withheld: set[int] = dataclasses.field(default_factory=set, init=False, compare=False)
 
     def render_entry(self, entry: LogEntry, now_s: float) -> bytes:
-        """Return the log entry's tail as the reader sees it."""
+        """Return the log entry's tail (its JSON after `ts`) as the reader sees it."""
         value = self.overlay.get(entry.seq)
         tail = codec.split_message(value)[2] if value and value[:1] == b"{" else entry.tail
         if self.hidden or (self.span.first > 1 and codec.get_kind(tail) in _CHANGES_WITH_TEXT):
@@ -102,7 +102,7 @@ NO_CHANGES = View({}, frozenset())
 
 
 class Views:
-    """Opens views. Without `members`, read access is not checked."""
+    """Opens readers' views of chats. Without `members`, read access is not checked."""
 
     def __init__(self, log: ChatLog, hidden: Hidden, members: MemberCheck | None = None) -> None:
         self._log = log
@@ -124,7 +124,7 @@ class Views:
     async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
         """Return the range that `reader` may read, to check the changes among `entries`.
 
-        Former members may read nothing. If earlier membership periods cannot be read, they are
+        Former members cannot read anything. If earlier membership periods cannot be read, they are
         omitted, so that new messages are not delayed.
 
         Guarantees:

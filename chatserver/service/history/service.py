@@ -58,7 +58,7 @@ class Page:
     tier: Tier
     has_more: bool
     stored: int = 0  # seq up to which the warm tier has the chat
-    withheld: frozenset[int] = frozenset()  # targets of changes whose text was removed
+    withheld: frozenset[int] = frozenset()  # messages whose edits or reactions are without text
 
 
 _NO_PAGE = Page([], "hot", has_more=False)
@@ -140,7 +140,7 @@ class History:
         limit = min(frame.limit, self._pages.items_max, period.last - after)
         if limit <= 0:
             return _NO_PAGE
-        ts = frame.ts if after == frame.after else None  # `frame.ts` belongs to `frame.after`
+        ts = frame.ts if after == frame.after else None  # `frame.ts` is the ts of `frame.after`
         return await self._page_after(reader, chat, after, limit, ts, span)
 
     async def _read_before(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
@@ -201,8 +201,8 @@ class History:
         rows = _select_contiguous_up(after + 1, self._read_hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)
-        # The rows may have gaps below the head: once an entry has left the log, the hot tier has at
-        # most its tombstone. The warm tier has these entries.
+        # The rows may end before the head, because entries leave the log (a changed entry may still
+        # be in the overlay). The warm tier has these entries.
         if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
             run = await self._older.read_run(chat, None, last, limit - len(rows), hint)

@@ -129,8 +129,7 @@ class Sync:
         for entry in entries:
             if entry.chat is not None:
                 wanted.setdefault(entry.chat, []).append(entry.cs)
-        # An inbox refers to every message in the user's chats, so a chat's seqs in `entries` are
-        # dense.
+        # An inbox has nearly all entries of the user's chats, so a range per chat reads few others.
         ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in wanted.items()]
         pages = await asyncio.gather(*(self._log.list_range(*seq_range) for seq_range in ranges))
         messages = {

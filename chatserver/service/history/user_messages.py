@@ -26,7 +26,7 @@ class UserEntries(Protocol):
         """Return a chat's warm-tier entry with this ts, or None."""
 
     async def list_names(self, user: str, prefix: str) -> list[str]:
-        """Return the user's item names that begin with `prefix`, without the prefix."""
+        """Return the sort keys of the user's items that start with `prefix`, without the prefix."""
 
 
 class UserMessages:

@@ -22,7 +22,7 @@ class ChangedMember(msgspec.Struct, array_like=True):
     """A member's entry: the new role, or "" if the user is no longer a member.
 
     `mute` is the new mute suffix of the member's value in Redis (`chatserver.domain.moderation`):
-    ":" clears it, "" leaves it unchanged. `muted_until` is the end of the mute in the chat entry.
+    ":" clears it, "" leaves it unchanged. `muted_until` is the mute's end as stored in the entry.
     """
 
     mid: str
@@ -78,8 +78,9 @@ def find_unstored(row: Chat) -> list[MembershipChange]:
 def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str | None:
     """Return the item's unstored changes with `change` added; None if they exceed the limits.
 
-    Changes that are stored and checked are removed, but never before an older change. Otherwise,
-    loading the chat could find a member's join, but not their later leave.
+    A change is removed once its entries are in the warm tier and its join seqs in the `directory`
+    table, but never before an older change. Otherwise, loading the chat could find a member's join,
+    but not their later leave.
     """
     records = [*_decode_unstored(row, head), change]
     text = _encode_unstored(records)
@@ -96,7 +97,7 @@ def list_unstored_from(row: Chat, first: int | None) -> str:
 def _decode_unstored(row: Chat, head: ChangedChatHead | None = None) -> list[ChangeRecord]:
     """Return the changes in the chat's item, oldest first.
 
-    With `head`, stored and checked changes at the start are omitted.
+    With `head`, the oldest changes are omitted if they need no longer be kept (see `add_unstored`).
     """
     records = msgspec.json.decode(row.unstored, type=list[ChangeRecord]) if row.unstored else []
     if head is None:
@@ -140,8 +141,8 @@ def find_first_transition(row: Chat) -> str:
 def is_large_in_inboxes(row: Chat) -> bool:
     """Return whether members' inboxes record the chat as large.
 
-    Inboxes get a pending transition after earlier entries. Until then, an inbox loaded from the
-    `directory` table must have the state before the transition.
+    A transition is appended to an inbox after all entries that precede it. Until then, an inbox
+    that is loaded from the `directory` table must have the state before the transition.
     """
     first_transition = find_first_transition(row)
     return first_transition == "down" if first_transition else row.large > 0

@@ -2,8 +2,8 @@
 
 Only one of several changes based on the same version can be committed; the others must be retried.
 A process therefore runs a chat's changes one at a time. Changes from different processes are
-serialized by the chat version in DynamoDB. A propagation includes all earlier changes, so all
-changes that arrive during one propagation share the next propagation.
+serialized by the chat version in DynamoDB. A propagation delivers a change to the members' inboxes.
+It includes all earlier changes, so all changes that arrive during one propagation share the next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Queue:
     def __init__(self) -> None:
         self.committing = asyncio.Lock()
         self.propagating = asyncio.Lock()
-        self.newest: Chat | None = None  # the chat's item with the newest change in Redis
+        self.newest: Chat | None = None  # the chat's item after the newest change that is in Redis
         self.propagated = 0  # version up to which all changes have been propagated
 
 

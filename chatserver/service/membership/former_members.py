@@ -87,10 +87,11 @@ class FormerMembers:
         head: ChangedChatHead,
         users: Collection[str] | None = None,
     ) -> None:
-        """Correct the seqs at which `users` (None: all) left, if `changes` have been applied again.
+        """Correct the stored seqs at which `users` (None: all) left.
 
-        `changes` are the changes in the chat's item. Without the correction, a membership period
-        would end too early if the user rejoins.
+        `changes` are the changes in the chat's item. If Redis loses them, they are applied again
+        with new seqs. Without the correction, a membership period would end too early if the user
+        rejoins.
 
         Guarantees:
             Idempotent. A seq is stored only if the chat has the leave entry at that seq.

@@ -52,7 +52,8 @@ class LostChanges:
         changes = find_unstored(row)
         large = row.large
         if pending is not None and pending.transition:
-            # Lost changes precede the pending transition: they need the earlier value of `large`.
+            # Lost changes are older than the pending transition, so they are applied with the value
+            # that `large` had before it.
             large = 0 if pending.transition == "up" else row.version
         seqs = await self._find_entries(ChatId(row.chat), changes, newest)
         lost: list[MembershipChange] = []

@@ -44,7 +44,7 @@ from chatserver.warm.chats.records import Chat
 log = structlog.get_logger()
 
 LOADS_MAX = 3
-ROUNDS_MAX = 5  # delivery rounds; a large-chat transition in progress requires another round
+ROUNDS_MAX = 5  # `deliver` repeats its steps while a large-chat transition is in progress
 _CHAT_KEY: Final = UserId("+")  # used instead of a user in notifications about the chat itself
 
 
@@ -97,8 +97,8 @@ class MembershipPropagation:
     async def _drop_stored(self, record: Chat) -> bool:
         """Remove stored changes from the chat's item; return True if none is left.
 
-        If a change has been applied again, its seqs have changed. In this case, the seqs at which
-        members joined and left are first corrected in the `directory` table.
+        If Redis lost a change and it was applied again, its seqs have changed. In this case, the
+        seqs at which members joined and left are first corrected in the `directory` table.
         """
         changes = find_unstored(record)
         if not changes:
@@ -189,7 +189,7 @@ class MembershipPropagation:
         raise _make_load_error(chat)
 
     async def get_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead:
-        """Return the chat's head and latest changes; load the chat into Redis if needed.
+        """Return the chat's newest seq and latest changes; load the chat into Redis if needed.
 
         The result's `joined` has only members among `users`.
 
@@ -238,8 +238,9 @@ class MembershipPropagation:
         """
         chat = ChatId(record.chat)
         for _ in range(ROUNDS_MAX):
-            # Audience and notices are read together. Otherwise, entries after a transition could be
-            # delivered before the notice of the transition.
+            # The audience (members) and the notices (joins, leaves and transitions that inboxes may
+            # lack) are read together. Otherwise, entries after a transition could be delivered
+            # before the notice of the transition.
             audience, notices = await self._audiences.get_with_notices(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
@@ -286,7 +287,7 @@ class MembershipPropagation:
     ) -> None:
         """Deliver the entries before a large-chat transition, then notify all members of it."""
         await self._deliver_upto(audience, notice.seq)
-        # Members who joined later have their own notice.
+        # Members who joined after the transition are notified when their join is delivered.
         first_own = max(notice.seq, 1)
         users = [user for user, first in audience.joined.items() if first <= first_own]
         # Members who have left since the transition get the same events, up to their last entry.
@@ -344,7 +345,7 @@ class MembershipPropagation:
         )
 
     async def _deliver_spans(self, audience: Audience, user: UserId, after: Seq, upto: Seq) -> None:
-        """Deliver the entries in ``(after, upto]`` to one inbox, except large-chat entries."""
+        """Deliver ``(after, upto]`` to one inbox, except entries sent while the chat was large."""
         spans = audience.inbox_spans(after, upto)
         await self._deliver_ranges(audience, [(user, first, last) for first, last in spans])
 
@@ -361,7 +362,7 @@ class MembershipPropagation:
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
             self._devices.notify_channel_seq(chat, head, gateways)
-        # Let the event loop write the notifications to the connection before the call below.
+        # Let the event loop send the notifications before `finish` removes the undelivered chat.
         await asyncio.sleep(0)
         await self._undelivered.finish([(chat, head)])
 

@@ -70,7 +70,7 @@ from chatserver.warm.chats.records import Chat, Member
 
 ATTEMPTS_MAX: Final = 20
 CHANGE_S: Final = 10.0
-MARKER_TTL_S: Final = 2 * CHANGE_S  # after this time, the change has ended, completed or not
+MARKER_TTL_S: Final = 2 * CHANGE_S  # then the request has ended, and `repair` completes the change
 WAIT_S_MAX: Final = 0.2
 
 
@@ -102,7 +102,7 @@ class _Committed(NamedTuple):
     """A change that is in DynamoDB and Redis and has to be propagated."""
 
     record: Chat
-    marker: str | None  # to be removed after propagation
+    marker: str | None  # the marker in Redis, which is removed after propagation
 
 
 class Membership:
@@ -185,7 +185,7 @@ class Membership:
             if request.invitation is not None:
                 await self._invitations.close(actor, chat, request.invitation.inviter)
         if isinstance(frame, frames.Leave):
-            # Former members may not see the member list.
+            # Former members must not see the member list.
             return frames.ChatInfo(chat, info.kind, [], info.name)
         return info
 

@@ -116,5 +116,5 @@ def job_name(requester: str, ref: str) -> str:
 
 
 def digest(text: str) -> str:
-    """Return a short hash of `text` that may be used in an id."""
+    """Return a short hash of `text` that is valid in an id."""
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

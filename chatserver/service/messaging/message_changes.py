@@ -181,7 +181,8 @@ class MessageChangeService:
         target = change.target
         messages = (await self._warm.read_run(change.chat, target + 1, None, 1, None)).messages
         if not messages or messages[-1].seq != target:
-            # Every message up to the head is in some tier, unless it has been permanently deleted.
+            # Every message up to the chat's newest seq is in some tier, unless it has been
+            # permanently deleted.
             raise NotFound(NO_MESSAGE)
         return codec.encode(messages[-1])
 

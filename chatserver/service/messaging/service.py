@@ -306,7 +306,7 @@ class Messaging:
             raise Overloaded("too many messages are waiting for chats to load; slow down")
         self._waiting_count += 1
         waiting = self._waiting.setdefault(draft.chat, [])
-        # Sort by number: the commit may return a draft when later drafts are already waiting.
+        # Sort by order of acceptance: the commit may return a draft when later drafts are waiting.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
             # Messages from the host application are charged to no user.
@@ -325,7 +325,7 @@ class Messaging:
         except ChatError as exc:
             error = NotFound(NOT_A_MEMBER) if isinstance(exc, NotFound) else exc
         except asyncio.CancelledError:
-            # The process is stopping. Clients do not retry permanent errors such as `internal`.
+            # The process is stopping. The initial `error` is permanent, so clients would not retry.
             error = Unavailable("the server is stopping; try again")
             raise
         finally:
@@ -366,7 +366,7 @@ class Messaging:
         body = codec.encode_event_body(draft.chat, seq, ts, draft.tail)
         self._devices.push(audience.inline_users, epoch, places, body)
         if places.remote_gateways is not None:
-            # Redis receives the removal after the tick's records: both use the same connection.
+            # `finish_soon` waits until this tick's gateway stream records have been sent.
             self._undelivered.finish_soon(draft.chat, seq)
 
     def on_published(
@@ -448,8 +448,8 @@ class Messaging:
                 upto = pending[-1]
                 pending.clear()
                 traced = self._traced_fan_outs.pop(chat, ())
-                # The audience must be read after these commits. Its `done` also includes the
-                # deliveries of later commits.
+                # Read the audience after these commits: it must have their recipients and seqs. It
+                # may show that another process has already delivered some entries (`done`).
                 audience = await self._audiences.get_fresh(chat)
                 failpoint("send.before_deliver")
                 # If Redis has lost the entries in a restart, there is nothing to deliver.

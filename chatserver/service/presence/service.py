@@ -49,7 +49,7 @@ class _User:
         self.closed_state = State.OFFLINE
         self.closed_until = 0.0
         self.published: State | None = None
-        self.used_at = 0.0  # when a session was closed, or the user was last active
+        self.used_at = 0.0  # last activity or session close; open sessions have their own time
 
 
 class UserPresence:
@@ -134,7 +134,7 @@ class UserPresence:
             if now - checked_at >= check_s:
                 checked_at = now
                 await self._find_idle()
-            if now - republished_at >= republish_s:  # before the published states expire
+            if now - republished_at >= republish_s:  # republish before the states expire in Redis
                 republished_at = now
                 self.republish_all()
             await self._publish(on_change)

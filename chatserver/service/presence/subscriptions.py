@@ -30,7 +30,7 @@ log = structlog.get_logger()
 SUBSCRIBED_USERS_MAX = 500  # per session
 NOTIFY_INTERVAL_S = 1.0  # minimum time between two notifications about a user
 SHARED_CHATS_MAX = 100  # how many of a subscriber's newest groups are searched for a user
-_DIRECT = ChatId("")  # stands for any direct chat; its members never change
+_DIRECT = ChatId("")  # means any direct chat: its members never change, so they are not checked
 
 
 class Subscriber(Protocol):
@@ -231,7 +231,7 @@ class PresenceSubscriptions:
             return
         subject.latest = record
         if subject.sent is None:
-            # The first subscriber gets this state from `subscribe`.
+            # `subscribe` sends this state to the subscriber, so it is not sent here.
             subject.sent, subject.sent_at = record.state, self._clock.monotonic()
         elif subject.sent is not record.state and subject.timer is None:
             wait_s = subject.sent_at + NOTIFY_INTERVAL_S - self._clock.monotonic()
