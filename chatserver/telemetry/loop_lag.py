@@ -12,7 +12,7 @@ from chatserver.telemetry.probes import HEARTBEAT
 
 INTERVAL_S = 0.5
 WARN_S = 0.1
-STARTUP_S = 10.0  # until clients are served, imports and opening connections block the loop
+STARTUP_S = 10.0  # lag during startup is normal: imports and opening connections block the loop
 
 log = structlog.get_logger()
 

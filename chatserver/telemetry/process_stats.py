@@ -1,7 +1,8 @@
 """Process statistics published every two seconds for the admin page. This module does no I/O.
 
-A snapshot contains the current gauges, and how much counters and histograms have increased since
-the previous snapshot. Snapshots from several processes can therefore be summed.
+Each process publishes snapshots. A snapshot contains the current gauges, and how much counters and
+histograms have increased since the previous snapshot, so snapshots of several processes can be
+summed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from chatserver.telemetry.heavy_hitters import HeavyHitters
 
 EVERY_S: Final = 2.0
 KEPT_S: Final = 600.0  # retention of snapshots
-STALE_S: Final = 10.0  # a process without a snapshot for this long is not counted
-GONE_S: Final = 60.0  # a process without a snapshot for this long is not listed
+STALE_S: Final = 10.0  # a process without a snapshot for this long is left out of the sums
+GONE_S: Final = 60.0  # a process without a snapshot for this long is left out of the process list
 CHATS_MAX: Final = 20  # busiest chats per snapshot
-CANDIDATES_MAX: Final = 200  # candidates for the busiest chats
-SLOW_MAX: Final = 20  # newest clients closed as slow, per snapshot
+CANDIDATES_MAX: Final = 200  # chats that are counted to find the busiest ones
+SLOW_MAX: Final = 20  # connections closed because of slow clients, the newest ones, per snapshot
 QUEUES_MAX: Final = 10  # longest queues per snapshot
 PARTITIONS_MAX: Final = 10  # longest backlogs per snapshot
 

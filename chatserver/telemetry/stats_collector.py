@@ -18,7 +18,7 @@ GAUGES: Final[dict[str, Any]] = {
     "undelivered_chats": metrics.UNDELIVERED,
     "answers": metrics.RESPONSES_RUNNING,
 }
-# Maps names in the snapshot to metrics, each with one of its labels. The values of the label are
+# Maps names in the snapshot to metrics, each with one of its labels. The values of of its labels. Each label are
 # counted separately, for example as ``sends:ok``. Without a label, all values are summed.
 COUNTS: Final[dict[str, tuple[Any, str]]] = {
     "sends": (metrics.SENDS, "result"),

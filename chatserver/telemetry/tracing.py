@@ -67,7 +67,7 @@ class Tracer:
         """Record the start of a send; `end` records its span."""
         if self.find(mid) is not None:
             self._started[mid] = at_ns
-            if len(self._started) > STARTED_MAX:  # a rejected send never calls `end`
+            if len(self._started) > STARTED_MAX:  # drop the oldest: rejected sends never call `end`
                 del self._started[next(iter(self._started))]
 
     def end(self, mid: str, at_ns: int, **attributes: Id) -> None:

@@ -41,7 +41,7 @@ RUN_BYTES_MAX = 16_777_216  # bytes of message bodies in S3 that one run may loa
 
 
 class ArchivableRun(NamedTuple):
-    """Entries in order of seq; `ttls` and `receivers` map seqs to attributes of the items."""
+    """Entries in order of seq. `ttls` has their TTL times by seq, `receivers` their receivers."""
 
     entries: list[Message]
     ttls: dict[int, int | None]

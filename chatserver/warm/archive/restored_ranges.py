@@ -194,7 +194,10 @@ def encode_restored(restored: Restored) -> Item:
 
 
 def _make_unchanged_condition(restored: Restored, *, is_whole: bool = False) -> dict[str, Any]:
-    """Return the condition that `until` (with `is_whole`: the whole range) is unchanged."""
+    """Return the condition that a range's `until` is unchanged.
+
+    With `is_whole`, `done` must also be unchanged, and the range must not be ending.
+    """
     names = {"#until": Field.UNTIL}
     values: Item = {":until": {"N": str(restored.until)}}
     condition = "#until = :until"

@@ -45,7 +45,7 @@ PAUSE_S_MAX = 0.02  # between two transactions
 MEMBERS_READ_MAX = 100_000
 _CHATS: Final = (records.chat_key("0"), records.chat_key("~"))  # all chats, including sessions
 _ROWS_IN_PAGE: Final = 1_000
-_ROWS_IN_BATCH: Final = 50  # each row needs two items, and a BatchGetItem has at most 100
+_ROWS_IN_BATCH: Final = 50  # a BatchGetItem has up to 100 keys: a chat and a member for each row
 
 
 class Membership(NamedTuple):

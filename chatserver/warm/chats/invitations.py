@@ -29,7 +29,8 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 
 PREFIX: Final = "invitation#"
 AFTER: Final = "invitation$"  # '$' sorts right after '#'
-# Session ids begin with a digit, direct chat ids with "d-"; '.' sorts right after '-'.
+# Key ranges of a user's direct chats and groups. Direct chat ids begin with "d-", and '.' sorts
+# right after '-'. Ids of companion sessions begin with a digit, so they are in neither range.
 _BETWEEN: Final[dict[ListedKind, tuple[str, str]]] = {
     "direct": (chat_key("d-"), chat_key("d.")),
     "group": (chat_key("d."), chat_key("~")),

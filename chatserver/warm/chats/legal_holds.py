@@ -99,7 +99,7 @@ def decode_copy(item: Item) -> Message:
         ) from exc
     if MessageField.SHREDDED in item:
         return build_shredded_tombstone(copy)
-    if MessageField.BODY in item:  # otherwise, an earlier release wrote the body into the JSON
+    if MessageField.BODY in item:  # if not, an earlier release wrote the body into the JSON
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy
 

@@ -5,9 +5,10 @@
 | `Login` | `u#<user>` | `device#<login>` | `name? created seen seed generation rotated ended?    |
 |         |            |                  | expires_at`                                           |
 
-A login is a device that has logged in, with its chain of refresh tokens, which are not stored
-(`chatserver.auth.refresh_tokens`). The item of an ended login is kept, without its seed, until the
-last of its tokens expires: if Redis loses the revocations, they are restored from these items.
+A login is a device that has logged in. Its refresh tokens are not stored: they are computed from
+`seed` (random bytes), `generation` and a secret key (`chatserver.auth.refresh_tokens`).
+The item of an ended login is kept, without its seed, until the last of its tokens expires: if Redis
+loses the revocations, they are restored from these items.
 
 Invariant: a conditional write increments `generation` with each token issued.
 """

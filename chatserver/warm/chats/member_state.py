@@ -94,7 +94,7 @@ class MemberState:
             "TableName": self._table,
             "Key": records.row_key(records.chat_key(mark.chat), records.member_key(mark.user)),
             "UpdateExpression": "SET #read = :read, #received = :received",
-            # Also false if the item, and thus the attribute, does not exist.
+            # False also if the item does not exist, because the attributes are then missing.
             "ConditionExpression": "#read <= :read AND #received <= :received",
             "ExpressionAttributeNames": {"#read": Field.READ, "#received": Field.RECEIVED},
             "ExpressionAttributeValues": {

@@ -362,7 +362,7 @@ class Memberships:
             "TableName": self._table,
             "Key": self._member_row(chat, user),
             "UpdateExpression": "SET #joined = :seq",
-            # Also false if the item, and thus the attribute, does not exist.
+            # False also if the item does not exist, because the attribute is then missing.
             "ConditionExpression": "#joined < :seq",
             "ExpressionAttributeNames": {"#joined": Field.JOINED},
             "ExpressionAttributeValues": {":seq": {"N": str(seq)}},

@@ -41,7 +41,7 @@ OPEN_REPORTS: Final = "reports"
 OPEN: Final = "open"
 RESOLVED: Final = "resolved"
 KEEP_RESOLVED_S: Final = 90 * 86_400
-BLOCKED_BY_MAX: Final = 5_000  # blockers per user that are loaded into Redis
+BLOCKED_BY_MAX: Final = 5_000  # per user: users who block the user, as loaded into Redis
 
 
 def block_key(other: str) -> str:
@@ -62,7 +62,7 @@ class Block(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ban:
-    """A user who may not rejoin a chat."""
+    """A user who is not allowed to rejoin a chat."""
 
     chat: str
     user: str
@@ -327,7 +327,7 @@ class Moderation:
             Strongly consistent. A page is short only if reports were resolved while it was read.
             Cost: one Query for the keys and one BatchGetItem for the reports.
         """
-        low, high = "0", ":"  # all items: their sort keys begin with a digit, and ':' follows '9'
+        low, high = "0", ":"  # all sort keys: each begins with a digit, and ':' sorts after '9'
         if after is not None:
             low, high = ("0", after) if is_newest_first else (f"{after}!", ":")
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))

@@ -41,7 +41,7 @@ READY = "ready"
 
 MEMBER_PREFIX = "m#"
 LEFT_PREFIX = "left#"  # a user's item for a chat that they have left
-AFTER_MEMBERS = "m$"  # '$' follows '#': greater than all member keys, and not itself a key
+AFTER_MEMBERS = "m$"  # upper bound of all member keys, because '$' sorts right after '#'
 
 
 def user_key(user: str) -> str:

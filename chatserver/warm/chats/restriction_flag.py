@@ -37,7 +37,7 @@ async def _mark(client: DynamoClient, table: str, user: str) -> None:
         "TableName": table,
         "Key": records.row_key(key, key),
         "UpdateExpression": "SET #restricted = :true",
-        # False if the attribute, or the user, does not exist.
+        # False also if the user does not exist, or if the attribute is missing.
         "ConditionExpression": "#restricted = :false",
         "ExpressionAttributeNames": {"#restricted": Field.RESTRICTED},
         "ExpressionAttributeValues": {":true": {"BOOL": True}, ":false": {"BOOL": False}},

@@ -113,7 +113,8 @@ class BatchedReads:
             for read in _collect_reads(batch):
                 read.fail(exc)
         except ChatError as exc:
-            # DynamoDB rejected the whole call, perhaps because of one key.
+            # DynamoDB rejected the whole call, perhaps because of one caller's key. Read the keys
+            # of each caller in a separate call.
             unread = [read for read in _collect_reads(batch) if not read.done.done()]
             if len(unread) == 1:
                 unread[0].fail(exc)

@@ -33,7 +33,7 @@ LEVEL: Final = "TOTAL"
 # `chatserver.warm.archive.manifests`.
 CHAT_PREFIXES: Final = ("c#", "a#")
 _NO_CHATS: Final = frozenset({"a#late"})
-_ITEM_UNITS: Final = 4  # for a short message and its index entries; each further KB adds one
+_ITEM_UNITS: Final = 4  # write units of a short message and its index entries; each KB adds one
 _KEYS_OF_CHATS: Final = frozenset({MessageField.CHAT, MessageField.FILES_OF})
 
 

@@ -33,7 +33,7 @@ _ABOUT_TABLES: Final = frozenset(
         "describe_stream",
         "describe_table",
         "describe_time_to_live",
-        "get_records",  # of all tenants: `chatserver.warm.streams.reader` filters the records
+        "get_records",  # returns all tenants' records; `streams.reader` filters them
         "get_shard_iterator",
         "list_streams",
         "list_tables",

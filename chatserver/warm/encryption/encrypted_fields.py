@@ -69,7 +69,7 @@ _OF_BODY: Final = frozenset(
 )
 _ONE_ITEM: Final = frozenset({"delete_item", "put_item", "update_item"})
 _READS: Final = frozenset({"get_item", "query", "scan"})
-_YIELD_ITEMS: Final = 64  # items decrypted before other tasks may run
+_YIELD_ITEMS: Final = 64  # items decrypted before yielding to the event loop
 
 
 class EncryptedFields:
@@ -314,7 +314,7 @@ def get_place(table: Table, item: Mapping[str, Any]) -> Place:
 
 
 def _is_plain(item: Mapping[str, Any], fields: frozenset[str]) -> bool:
-    for name in fields:  # runs on every write, where a generator would be slower
+    for name in fields:  # not `any(...)`: this runs on every write, and a generator is slower
         value = item.get(name)
         if value is not None and value.get("S"):
             return True

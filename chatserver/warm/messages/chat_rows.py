@@ -1,9 +1,10 @@
 """Reads of a chat's items across its partitions. All reads of a chat use this module.
 
-`chatserver.domain.write_sharding` maps entries to partitions. A chat that has never been sharded is
-read with the given Query. A sharded chat is read by time ranges with a constant number of shards;
-the partitions of a range are read in parallel and merged by ts. A page token contains a ts, so it
-remains valid after partitions are added.
+`chatserver.domain.write_sharding` maps entries to partitions, based on the chat's *layout*: time
+ranges, each with a constant number of shards. A chat that has never been sharded is read with the
+given Query. A sharded chat is read by these time ranges; the partitions of a range are read in
+parallel and merged by ts. A page token contains a ts, so it remains valid after partitions are
+added.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ Verdict = Literal["right", "wrong", "unverified"]
 
 FORM: Final = "1"
 
-# DynamoDB returns map entries, such as reactions, in any order.
+# Sort keys, because DynamoDB returns the entries of a map, such as reactions, in any order.
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def compute_checksum(message: Message) -> str:
     """Return the checksum of a message."""
-    if message.rev == 1:  # unchanged since it was sent; `decode_item` sets 0 in this case
+    if message.rev == 1:  # the message is unchanged; `decode_item` sets 0 for this
         message = msgspec.structs.replace(message, rev=0)
     if message.shredded:  # not part of the checksum
         message = msgspec.structs.replace(message, shredded=False)

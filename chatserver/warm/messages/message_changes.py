@@ -32,7 +32,7 @@ from chatserver.warm.schema.tables import MessageField as Field
 
 TRIES_MAX = 8
 
-_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # they describe the item, not its message
+_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # not part of a message, so its changes keep them
 _KNOWN = {name for constant, name in vars(Field).items() if constant.isupper()} - _ITEM_ONLY
 
 
@@ -146,7 +146,10 @@ class MessageChanges:
         return await write_conditionally(self._client, "put_item", request)
 
     async def clear_edit(self, chat: str, ts: int, rev: int) -> None:
-        """Remove the body of the edit entry at `ts`, which entry `rev` replaced. See `apply`."""
+        """Remove the body of the edit at `ts`, because the entry with seq `rev` has replaced it.
+
+        For guarantees and errors, see `apply`.
+        """
 
         def change(entry: Message) -> Message:
             return build_tombstone(entry, rev) if entry.rev < rev else entry
@@ -211,7 +214,7 @@ class MessageChanges:
             # The body was not loaded. Keep the pointer to its object.
             pointer = (Field.BODY, Field.BODY_SHA256, Field.BODY_BYTES)
             wanted |= {name: item[name] for name in pointer}
-            # The checksum covers the body, which is not available here.
+            # Remove the checksum: it covers the body, which is not available here.
             wanted.pop(Field.SUM, None)
         else:
             (wanted,) = await self._bodies.offload([wanted])

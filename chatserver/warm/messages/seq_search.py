@@ -30,8 +30,8 @@ from chatserver.errors import CorruptData
 
 TS_MAX = 2**53 - 1
 WINDOW = 64
-# Three probes for the two ends and the window; then at least every third probe halves the range of
-# the 53-bit timestamp.
+# Upper bound of the number of probes: three for the two ends and the window, then three for each
+# bit of a 53-bit ts, because every probe of the third kind halves the remaining range.
 PROBES_MAX = 3 + 3 * 53
 
 
@@ -122,7 +122,7 @@ class SeqSearch:
             case "ends":
                 pass
         if probe.count > 1:
-            # The probe began `count` seqs from the target, so `count` items reach or pass it.
+            # The probe began at most `count` seqs from the target, so its results reach the target.
             self._is_over = True
 
     def _is_done(self) -> bool:

@@ -2,8 +2,8 @@
 
 Owns two items of `directory`:
 
-    PK "shards"  SK "shards"   chats M {chat: "<ts>:<shards>,…"}  floors M {chat: "<ts>:<shards>"}
-                               changed N
+    PK "shards"  SK "shards"   chats M {chat: "<ts>:<shards>,…"}
+                               floors M {chat: "<until ts>:<shards>"}  changed N
     PK "shards"  SK "horizon"  upto N  rev N  changed N
 
 The layout of a chat is a list of periods (`ShardingPeriod`), each with a first ts and a number of
@@ -129,7 +129,7 @@ class ShardList:
         if upto_ts <= self._copy.upto:
             return self._copy.layouts
         async with self._reading:
-            # Do not read again if another caller began a read while this one waited for the lock.
+            # Do not read again if another caller began a read that began while this one waited for the lock.
             if upto_ts > self._copy.upto and self._copy.number <= arrived:
                 await self._read()
         return self._copy.layouts
@@ -242,7 +242,7 @@ class ShardList:
         """Add a period: distribute the future entries of a chat over `shards` partitions.
 
         `find_newest_ts` returns an upper bound for the ts of the chat's current entries, or None if
-        it is unknown. `floor` is stored as the chat's minimum number of shards.
+        it is unknown. `floor` is stored as the chat's minimum number of shards until a ts.
 
         Guarantees:
             Existing periods are not changed, even by concurrent calls.

@@ -423,7 +423,10 @@ class MessageRepository:
     async def _join(
         self, chat: str, target: int, probe: Probe, items: Sequence[Item]
     ) -> list[Message]:
-        """Return consecutive messages from `items`, the result of `probe`; markers fill gaps."""
+        """Return consecutive messages from seq `target` on: from `items`, or else from markers.
+
+        `items` is the result of reading `probe`. Expired and lost messages have markers.
+        """
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
         messages = await decode_items(items, self._bodies)
         by_seq = {message.seq: message_expiry.apply_expiry(message, now_s) for message in messages}
@@ -448,7 +451,7 @@ class MessageRepository:
         raise AssertionError("the search did not end within PROBES_MAX probes")
 
     async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
-        """Return up to `probe.count` items from `probe.ts` on, in the direction of `probe`.
+        """Return up to `probe.count` items from `probe.ts` on, in the direction of `probe.ts`.
 
         Strongly consistent. May take several Queries.
         """

@@ -9,9 +9,10 @@ Owns, in table `directory`:
     PK "schema"  SK "schema"            version N  oldest N  blocked S
     PK "schema"  SK "process#<name>"    acts_by N  seen N (ms)  expires_at N
 
-A process writes its own item before it reads the schema item. So after `oldest` is raised, a check
-finds the items of all older processes that are running, and older processes that start later are
-rejected.
+`version` is the tables' version, `oldest` the minimum version of processes, and `acts_by` the
+version of one process. A process writes its own item before it reads the schema item. So after
+`oldest` is raised, a check finds the items of all older processes that are running, and older
+processes that start later are rejected.
 
 `blocked` is the reason why an operator blocked the tenant (`chatserver tenants`). While it is set,
 no process starts. A running process removes its own item, and does not call DynamoDB or S3.
@@ -257,7 +258,7 @@ async def watch_schema(
     Guarantees:
         A process that may no longer use the tables receives SIGTERM within `SCHEMA_CHECK_S`.
         While the tenant is blocked, the client rejects calls, and this process has no item.
-        While DynamoDB is unavailable or denies access, the process may run.
+        While DynamoDB is unavailable or denies access, the process starts and keeps running.
 
     Raises:
         ConfigError: the tables require a newer schema version than this process has, or the tenant

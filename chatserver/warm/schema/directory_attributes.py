@@ -1,6 +1,7 @@
 """Attributes that features, migrations and Streams store in table `directory`.
 
-`chatserver.warm.schema.tables` defines the table's other attributes.
+`chatserver.warm.schema.tables` defines the table's other attributes. A prefix in a comment, such as
+"chats:", names the items that have the attribute.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class PinField:
 
     PK: Final = "PK"
     SK: Final = "SK"
-    TS: Final = "ts"  # of the message, microseconds since 1970
+    TS: Final = "ts"  # the message's ts, microseconds since 1970
     PINNED_AT: Final = "pinned_at"  # milliseconds since 1970
     PINS: Final = "pins"  # chats: number of pinned messages
     REQUEST: Final = "request"  # chats: digest of the request that made the last change
@@ -75,8 +76,8 @@ class ExportField:
     SK: Final = "SK"
     FIRST: Final = "first"  # units: chat seq
     LAST: Final = "last"  # units: chat seq
-    BATCH: Final = "batch"  # units: suffix of their file keys
-    SHA256: Final = "sha256"  # units: hex, of the rows in their files; absent until files exist
+    BATCH: Final = "batch"  # units: suffix of the keys of their files
+    SHA256: Final = "sha256"  # units: SHA-256 (hex) of their rows; absent until files exist
     VERSION: Final = "version"  # units: digest of the data that the rows were made from
     EXPORTED: Final = "exported"  # archive segments: the export files contain this segment
     TAG: Final = "tag"  # archive segments, see `SegmentField`

@@ -117,7 +117,7 @@ def _find_differences(table: Table, name: str, description: dict[str, Any]) -> l
         location = f", index {index.name}"
         if index.name not in indexes:
             if index.since:
-                continue  # `chatserver migrate` creates it
+                continue  # `chatserver migrate` creates the missing index
             problems.append(f"table {name}{location}: does not exist")
             continue
         compare(location, index.key, indexes[index.name]["KeySchema"])

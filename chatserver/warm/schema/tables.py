@@ -1,6 +1,7 @@
 """DynamoDB tables: keys, indexes and attribute names.
 
-Attribute names are defined only here and in `chatserver.warm.schema.directory_attributes`.
+Attribute names are defined only here and in `chatserver.warm.schema.directory_attributes`. A prefix
+in a comment, such as "chats:", names the items that have the attribute.
 
 | table          | keys           | indexes                                 | content           |
 |----------------|----------------|-----------------------------------------|-------------------|
@@ -106,7 +107,7 @@ class SocialField:
     EDITED: Final = "edited"  # milliseconds since 1970; absent if the post has not been edited
     AT: Final = "at"  # likes: milliseconds since 1970
     N: Final = "n"  # posts: number of likes
-    BATCH: Final = "batch"  # counts: the newest queue entry included in them
+    BATCH: Final = "batch"  # counts: the newest entry of the counter queue that they include
     TTL: Final = "ttl"  # timeline entries: seconds since 1970
     REF: Final = "ref"  # favorites: the saved post or message
     PLACE: Final = "place"  # favorite references: sort key of the favorite
