@@ -108,7 +108,7 @@ class RepairWorker:
     async def _list_overdue(self, start: int) -> list[ChatId]:
         hot = self._container.hot
         listed = hot.keys.undelivered(self._partition)
-        # Read atomically, so that the time comes from the node that recorded the scores.
+        # Read the time with the list, so that it comes from the node whose clock set the scores.
         (seconds, micros), items = await hot.snapshot(
             ("TIME",), ("ZRANGE", listed, start, start + CHATS_MAX - 1, "WITHSCORES")
         )

@@ -9,8 +9,8 @@ older key versions. Values whose key has been deleted are left unchanged.
 
 Resumable: the position of the table scan is stored in table `directory` (``PK "encryption" SK
 "reencryption"``). A restarted run reads all objects and segments again, and skips those that are
-done. Other processes may run: an item is written only if its encrypted attributes are unchanged; if
-they have changed, their writer has encrypted them.
+done. Other processes can keep running: an item is written only if its encrypted attributes are
+unchanged; if they have changed, their writer has encrypted them.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class _ShardReader:
         self._shard = shard
         self._hold = hold
         self._is_done = False
-        self._has_more = False  # records have been read since the last checkpoint
+        self._has_more = False  # True if records have been read since the last checkpoint
         self._saved_at = reader._clock.monotonic()
 
     async def run(self) -> None:

@@ -48,7 +48,7 @@ Found = Literal["expired", "archived", "missing"]
 
 
 class RemovalClassifier:
-    """Checks removed messages: each must have expired, or be in the archive."""
+    """Decides TTL messages: each must have expired, or to in the archive."""
 
     def __init__(self, manifests: Manifests, objects: SegmentObjects, clock: Clock) -> None:
         self._manifests = manifests
@@ -141,7 +141,7 @@ class RemovalHandler:
             outcome = await self.classifier.classify(message)
             if outcome == "missing":
                 if message.kind in MESSAGE_CHANGE_KINDS:
-                    message = await self.items.load(item)  # its body changes another message
+                    message = await self.items.load(item)  # its body is applied to its target
                 missing.setdefault(message.chat, []).append((item, message))
             else:
                 metrics.STREAM_REMOVALS.labels(outcome).inc()

@@ -93,8 +93,8 @@ class ArchiveWorker:
             with _skip_failed_chat(late.chat):
                 await self._archiver.merge_changes(late.chat)
                 if self._settings.retention_s:
-                    # Restored items may be newer than the newest archived entry
-                    # (`workers.archive.ttl_removals`).
+                    # Archive too: items restored after a TTL removal may be newer than the newest
+                    # archived entry (`workers.archive.ttl_removals`).
                     await self._archiver.archive_chat(late.chat)
                 if is_settled:
                     await self._container.manifests.delete_late(late)

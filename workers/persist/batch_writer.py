@@ -1,4 +1,4 @@
-"""Writes the entries, marks and changes of a batch to the warm tier, grouped by chat.
+"""Writes a batch to the warm tier, grouped by chat: entries, read markers (marks) and changes.
 
 A `Piece` contains the writes for one chat. The days of new messages are recorded first
 (`workers.persist.day_recorder`). Then the entries of all pieces are written, 25 per call, one call

@@ -38,9 +38,9 @@ WORK_BYTES = 1_000  # memory overhead per entry, in addition to its content
 class Batch:
     """Backlog entries that were read together, from id `first` to id `last`.
 
-    `count` is the number of messages and marks. `left` is the number of chats whose entries are not
-    stored yet, plus one while the batch is being queued. `since_ms` is the commit time of the first
-    entry, and `read_ns` is when the batch was read.
+    `count` is the number of messages, read markers (marks) and hidden messages. `left` is the
+    number of chats whose entries are not stored yet, plus one while the batch is being queued.
+    `since_ms` is the commit time of the first entry, and `read_ns` is when the batch was read.
     """
 
     first: str
@@ -105,12 +105,12 @@ class ChatQueues:
         self._queues: dict[ChatId, ChatQueue] = {}  # includes chats that a writer has claimed
         self._awaited: OrderedDict[ChatId, ChatQueue] = OrderedDict()
         self._ordinary: OrderedDict[ChatId, ChatQueue] = OrderedDict()
-        self._waiting = 0  # entries of the chats in both lines
+        self._waiting = 0  # entries of the chats that no writer has claimed
         self._turn = 0
         self._wake_up = asyncio.Event()
         self.room = asyncio.Event()  # set when the queues are no longer full
         self._newest: Batch | None = None
-        self._is_over_limit = False  # the entries of `_newest` are not kept in memory
+        self._is_over_limit = False  # True if the entries of `_newest` stay only in the backlog
         self.is_held = False
         self.bytes = 0
 

@@ -30,7 +30,7 @@ SHARD_CALM_S = 600.0  # after this time with a low write rate, a chat gets fewer
 
 METERED_MAX: Final = 2_000  # chats per partition; then the least recently active chat is dropped
 UNIT_BYTES: Final = 1024
-ITEM_BYTES: Final = 150  # item size beyond the committed tail: attribute names, keys
+ITEM_BYTES: Final = 150  # bytes of an item in addition to the entry's JSON: attribute names, keys
 US: Final = 1_000_000
 
 

@@ -67,7 +67,7 @@ log = structlog.get_logger()
 BATCH_MAX = 32  # backlog entries per read
 WRITES_IN_FLIGHT_MAX = 8  # concurrent batches
 IDLE_MS = 3000  # longest sleep without new entries
-SLOW_CHATS_MAX = 16  # chats with failing writes that other chats do not wait for
+SLOW_CHATS_MAX = 16  # chats that retry failing writes separately; if more fail, all chats wait
 AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
 AHEAD_BYTES_MAX = 67_108_864  # memory for these messages; any others are read again later
 CACHE_BYTES_MAX = 33_554_432  # memory for batches that are read again
@@ -99,7 +99,7 @@ class PersistWorker:
         self._slow_writer = Writer(*shared, SLOW_WRITES_MAX, has_retries=True)
         self._slow: set[ChatId] = set()  # chats whose writes fail while other writes succeed
         self._open: deque[Batch] = deque()  # batches read, but not yet covered by the checkpoint
-        self._open_count = 0  # messages and marks in `_open`
+        self._open_count = 0  # sum of `count` in `_open`
         self._recording = asyncio.Lock()
         self._moved = asyncio.Event()
         self._cache = BatchCache(CACHE_BYTES_MAX)
