@@ -18,8 +18,8 @@ GAUGES: Final[dict[str, Any]] = {
     "undelivered_chats": metrics.UNDELIVERED,
     "answers": metrics.RESPONSES_RUNNING,
 }
-# Maps names in the snapshot to metrics, each with one of its labels. The values of of its labels. Each label are
-# counted separately, for example as ``sends:ok``. Without a label, all values are summed.
+# Maps names to a metric and one of its labels. Each label value is counted separately, for example
+# as ``sends:ok``. With the label "", all values are summed.
 COUNTS: Final[dict[str, tuple[Any, str]]] = {
     "sends": (metrics.SENDS, "result"),
     "pushes": (metrics.PUSHES, ""),

@@ -48,7 +48,7 @@ Found = Literal["expired", "archived", "missing"]
 
 
 class RemovalClassifier:
-    """Decides TTL messages: each must have expired, or to in the archive."""
+    """Decides whether TTL was right to remove a message: it has expired, or the archive has it."""
 
     def __init__(self, manifests: Manifests, objects: SegmentObjects, clock: Clock) -> None:
         self._manifests = manifests

@@ -330,8 +330,7 @@ def _make_entry_id(source: Source, number: int) -> str:
 
 
 def _join_sources(sources: tuple[Source, ...], new: Source) -> tuple[Source, ...] | None:
-    """Add `new` to `sources`, one source per session; None if there are more than.
-    """
+    """Add `new` to `sources`, one source per session; None if there are too many."""
     by_chat = {source.chat: source for source in sources}
     same = by_chat.get(new.chat)
     if same is not None:

@@ -3,12 +3,10 @@
 Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock) has the gateways that a
 commit notifies. Gateways renew their subscriptions; the subscriptions of a dead gateway expire.
 
-``{pN}:large:<user>`` (hash, chat → periods. ``<inbox seq>`` is the position
-of the user reads the chat's log
-instead of the inbox: the newest period and up to 8 earlier ones, separated by ``;``. A period is
-``<notice>:<since>``, or ``<notice>:<since>:<until>`` once it has ended. ``notice`` is the inbox seq
-of the event that announced the transition (0: the period that loaded from DynamoDB); ``since`` and
-``until`` are chat seqs of the start or end (0 if it is older than the inbox);
+``{pN}:large:<user>`` (hash, chat → periods, newest first, separated by ``;``) has the periods in
+which the user's devices read the chat's log instead of the inbox. A period is
+``<inbox seq>:<since>``, followed by ``:<until>`` once it has ended. ``<inbox seq>`` is the position
+of the event that notified the user of the start or end (0 if it is older than the inbox);
 ``<since>`` and ``<until>`` are chat seqs.
 """
 

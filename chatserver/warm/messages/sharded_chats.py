@@ -129,7 +129,7 @@ class ShardList:
         if upto_ts <= self._copy.upto:
             return self._copy.layouts
         async with self._reading:
-            # Do not read again if another caller began a read that began while this one waited for the lock.
+            # A read that began after this call is new enough, even if another caller began it.
             if upto_ts > self._copy.upto and self._copy.number <= arrived:
                 await self._read()
         return self._copy.layouts

@@ -451,7 +451,7 @@ class MessageRepository:
         raise AssertionError("the search did not end within PROBES_MAX probes")
 
     async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
-        """Return up to `probe.count` items from `probe.ts` on, in the direction of `probe.ts`.
+        """Return up to `probe.count` items from `probe.ts` on, in the probe's direction.
 
         Strongly consistent. May take several Queries.
         """

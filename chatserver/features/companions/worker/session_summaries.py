@@ -48,7 +48,7 @@ log = structlog.get_logger()
 SUMMARY_TOKENS_MAX = 600
 
 SUMMARY_S_MAX = 60.0  # time limit for all parts of a summary, which delays the next response
-PAGES_MAX = 10  # pages of history read per summary; messages read before the given page; messages before them are left out
+PAGES_MAX = 10  # history pages read before the given page; messages before them are left out
 PARTS_MAX = 20  # model calls per summary
 PART_TOKENS_MIN = 256
 WORDS_PER_TOKEN = 0.6
