@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 QUEUE_MAX: Final = 4096  # connections that the kernel queues; more have to retry the handshake
 ACCEPTED_IN_TICK_MAX: Final = 8
-PAUSE_S: Final = 1.0  # after a failure such as too many open files
+PAUSE_S: Final = 1.0  # pause after a failure such as too many open files
 
 
 class Acceptor:
@@ -86,7 +86,7 @@ class Acceptor:
                 continue  # the client disconnected while it was queued
 
     async def _connect(self, accepted: socket.socket) -> None:
-        # The client may disconnect here, too.
+        # If the client has disconnected, these calls can raise OSError.
         with contextlib.suppress(OSError):
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,8 +1,8 @@
 """S3 bucket configuration: CORS rules for web clients and lifecycle rules.
 
-Rules of other applications are kept. The ids of our rules begin with ``chatserver-`` and end with
-the tenant's name, if there is one. Objects below ``uploads/`` are temporary: they are copied to
-another key after inspection.
+Rules of other applications are kept. The ids of our rules begin with ``chatserver-``. The ids of a
+tenant's own rules end with the tenant's name. Objects below ``uploads/`` are temporary: they are
+copied to another key after inspection.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NO_RULES = ("NoSuchCORSConfiguration", "NoSuchLifecycleConfiguration")
 
 
 class BucketChange(NamedTuple):
-    """A change made by `apply_bucket`."""
+    """A step of `apply_bucket`. `action` is "kept" if nothing was changed."""
 
     action: Literal["created", "changed", "kept"]
     what: str
 
 
 async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]:
-    """Create the bucket and our rules; return the changes.
+    """Create the bucket and our rules; return the steps.
 
     Guarantees:
         Idempotent: a second call changes nothing.
@@ -169,7 +169,7 @@ def _make_lifecycle_rules(prefix: str, settings: Cold) -> list[dict[str, Any]]:
             "Expiration": {"Days": 31},
         },
         {
-            # Applies to the whole bucket, which other tenants may share.
+            # One rule for the whole bucket, which several tenants can share.
             "ID": f"{_OURS}parts",
             "Status": "Enabled",
             "Filter": {"Prefix": ""},

@@ -6,11 +6,11 @@ sort by seq) is one zstd frame with a checksum. It contains JSON lines:
     {"v":1,"chat":"…","first":1,"last":800,"first_ts":…,"last_ts":…}
     {"seq":1,"ts":…,"chat":"…", …}          one entry per line, in order of seq, each seq once
 
-With client-side encryption, ``"v":2``. Entries with a body or files are written with
-``"shredded":true``, without the body and the file names. The last line has this missing text: a
-JSON string with an encrypted value in base64. The decrypted value is a zstd frame with a JSON list
-of strings. It has the body and then the file names of each of these entries. The value is bound to
-the chat and to the first and last seq.
+With client-side encryption, the header has ``"v":2``. Entries with a body or files are written with
+``"shredded":true``, without the body and the file names. These texts are in the last line: a JSON
+string with an encrypted value in base64. The decrypted value is a zstd frame with a JSON list of
+strings. For each of these entries, the list has the body and then the file names. The value can be
+decrypted only with the chat, first seq and last seq for which it was encrypted.
 
 Invariants: an entry's line is its JSON in the wire format. A segment has no gaps: a deleted message
 is a tombstone, which is an entry too. Encoding is deterministic, so an object left by a crash can
@@ -138,8 +138,9 @@ def decode_segment(segment: Segment, data: bytes, key: DataKey | None = None) ->
 
 
 def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
-    """Return the entries with bodies and file names; without `key`, as shredded tombstones.
+    """Return the entries with their bodies and file names.
 
+    If `key` is None, entries with encrypted text become tombstones with `shredded` set.
     CPU-bound: do not call on an event loop.
 
     Raises:

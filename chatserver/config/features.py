@@ -130,7 +130,7 @@ class Privacy(Section):
 
 
 class Analytics(Section):
-    """Export of messages as Parquet files; must be the same in all workers."""
+    """Export of messages as Parquet files. Use the same values in all workers."""
 
     export: Literal["", "metadata", "texts"] = Field(
         "",
@@ -146,7 +146,7 @@ class Analytics(Section):
 
 
 class Search(Section):
-    """Full-text search; must be the same in all processes."""
+    """Full-text search. Use the same values in all processes."""
 
     index: str = Field(
         "",

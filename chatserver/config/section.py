@@ -35,7 +35,7 @@ class Section(BaseModel):
 
 
 class TenantSection(Section):
-    """Base class of sections whose stored keys contain the tenant; `warm.tenant` sets it."""
+    """Base class of sections that have a tenant, which `Settings` copies from `warm.tenant`."""
 
     _tenant: str = PrivateAttr("")
 
@@ -52,7 +52,7 @@ class TenantSection(Section):
 
 
 def _check_network(text: str) -> str:
-    ipaddress.ip_network(text, strict=False)  # its ValueError describes the problem
+    ipaddress.ip_network(text, strict=False)  # raises ValueError with a description
     return text
 
 

@@ -64,7 +64,7 @@ class Redis(TenantSection):
 
     @model_validator(mode="after")
     def _check_log_max(self) -> Self:
-        if self.log_max < self.inbox_max:  # an inbox refers to messages in logs
+        if self.log_max < self.inbox_max:  # all messages of an inbox can be in one log
             raise ValueError("log_max must be at least inbox_max")
         return self
 
@@ -76,7 +76,7 @@ class Redis(TenantSection):
 
 
 class Encryption(Section):
-    """Client-side encryption of bodies in DynamoDB and S3; must be the same in all processes."""
+    """Client-side encryption of bodies in DynamoDB and S3. Use the same values in all processes."""
 
     provider: Literal["none", "file", "kms"] = Field(
         "none",
@@ -162,7 +162,7 @@ class Warm(Section):
     @field_validator("tenant")
     @classmethod
     def _check_tenant(cls, tenant: str) -> str:
-        if tenant in RESERVED_TENANTS:  # a deployment without a tenant uses these prefixes
+        if tenant in RESERVED_TENANTS:  # key prefixes of deployments without a tenant
             raise ValueError(f"{tenant} is reserved; choose another name")
         return tenant
 
@@ -217,6 +217,6 @@ class Cold(TenantSection):
         """The base URLs at which clients reach the bucket."""
         if url := self.public_endpoint or self.endpoint:
             return [url]
-        # The SDK may sign URLs for either host.
+        # The SDK can sign URLs for the regional or the global host.
         hosts = (f"s3.{self.region}.amazonaws.com", "s3.amazonaws.com")
         return [f"https://{self.bucket}.{host}" for host in hosts]

@@ -65,7 +65,7 @@ from chatserver.warm.encryption.key_rows import require_provider
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.schema.active_version import watch_schema
 
-STORED_POLL_S = 0.1  # polling interval: the API has no gateway stream
+STORED_POLL_S = 0.1  # polling interval; the API has no gateway stream that would notify it
 
 
 class StorageContainer(TierContainer):
@@ -80,7 +80,7 @@ class StorageContainer(TierContainer):
         self, *, role: Role, settings: Settings, clock: Clock, connections: Connections
     ) -> None:
         super().__init__(role=role, settings=settings, clock=clock, connections=connections)
-        # Called at shutdown, before the data stores are disconnected.
+        # Functions to call at shutdown, before the data stores are disconnected.
         self.closers: list[Callable[[], Awaitable[None]]] = []
         # Nobody may register the name of an admin who has no account yet.
         self.reserved_users = frozenset(

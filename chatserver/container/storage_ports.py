@@ -70,11 +70,11 @@ HANDLE_COMPANION_CALL: Port[HandleCompanionCall] = Port(
     "handle_companion_call", _refuse_companion_call
 )
 LOAD_FILE: Port[LoadFile] = Port("load_file", _find_no_file)
-# Updates exported copies of messages after an erasure; returns the number of changed copies. Raises
-# `Unavailable` unless all copies from these chats match the storage tiers.
+# After an erasure, rewrites the exported files of the given chats; returns the number of files.
+# Raises `Unavailable` unless all these files match the storage tiers.
 REWRITE_EXPORTED: Port[RewriteExported] = Port("rewrite_exported", _rewrite_nothing)
-# Removes a user's messages from the search index after an erasure; returns the number of index
-# partitions. Raises `Unavailable` if a file of the index may still contain them.
+# After an erasure, removes the user's messages from the search index; returns the number of the
+# index's partitions. Raises `Unavailable` if a file of the index may still contain the messages.
 ERASE_INDEXED: Port[EraseIndexed] = Port("erase_indexed", _erase_nothing)
 GROUP_PICTURES: Port[GroupPictures] = Port("group_pictures", NO_GROUP_PICTURES)
 REVIVE_SESSION: Port[ReviveSession | None] = Port("revive_session", None)

@@ -59,7 +59,7 @@ class TierContainer(CoreContainer, abc.ABC):
     def __init__(
         self, *, role: Role, settings: Settings, clock: Clock, connections: Connections
     ) -> None:
-        # Neither role has sessions. The API needs a unique gateway id to commit messages.
+        # The API and the workers have no sessions; the API needs a unique gateway id for commits.
         gateway = GatewayId(new_id().lower() if role == "api" else "-")
         super().__init__(settings=settings, clock=clock, hot=connections.hot, gateway=gateway)
         self.role = role

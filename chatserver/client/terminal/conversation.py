@@ -30,7 +30,8 @@ class Mark(enum.Enum):
 class Line:
     """A message to show.
 
-    `mark` and `note` are only for the user's messages. `ts` is None before the ack.
+    `mark` and `note` are set only for the user's own messages; `note` is the reason why one
+    failed. `ts` is None before the ack.
     """
 
     sender: str
@@ -52,7 +53,7 @@ class Conversation:
         self._operations: Callable[[], Sequence[OutboxEntry]] = list
         self._drafts: list[str] = []  # written before the chat was loaded
         self._failed: list[Line] = []
-        self._bodies: dict[str, str] = {}  # by ref; only messages that may still be refused
+        self._bodies: dict[str, str] = {}  # by ref, until the message is acked or refused
         self._stored_upto = 0
 
     @property
@@ -79,7 +80,7 @@ class Conversation:
     def set_chat(
         self, user: str, chat: Chat, operations: Callable[[], Sequence[OutboxEntry]]
     ) -> list[str]:
-        """Set the chat and its pending operations; return the drafts to send first."""
+        """Set the chat and the function that lists its pending operations; return the drafts."""
         self.user, self.chat, self._operations = user, chat, operations
         drafts, self._drafts = self._drafts, []
         return drafts
@@ -105,7 +106,7 @@ class Conversation:
             case events.StoredUpto(chat, seq) if chat == name:
                 self._stored_upto = max(self._stored_upto, seq)
             case events.Restarted(is_new_epoch=True):
-                self._stored_upto = 0  # seqs may refer to other messages now
+                self._stored_upto = 0  # in a new epoch, a seq can belong to another message
             case events.Refused(ref, chat, error) if chat == name and ref in self._bodies:
                 body = self._bodies.pop(ref)
                 self._failed.append(Line(self.user, body, None, Mark.FAILED, error.message))

@@ -22,7 +22,7 @@ PAGE = 50
 FILE_COMMAND = "/file"
 SEARCH_COMMAND = "/search"
 RESULTS_MAX = 10  # of a search
-SEARCH_PAGES_MAX = 3  # a page with few results may still have a next page
+SEARCH_PAGES_MAX = 3  # pages read per search; a page that is not full can have a next page
 RETRY_S = 1.0
 MESSAGES_MAX = 5_000
 
@@ -61,7 +61,7 @@ class SearchReport:
 class ConversationLink:
     """The connection of one conversation. `on_change` is called after each visible change.
 
-    With a `store`, a cached chat opens without a connection.
+    With a `store`, a chat in the store opens without a connection.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class ConversationLink:
             self._spawn(self._send_mark(chat.id, top), "mark")
 
     async def _send_mark(self, chat: str, upto: int) -> None:
-        while upto == self._marked:  # otherwise, a newer read marker has replaced it
+        while upto == self._marked:  # until a newer read marker replaces this one
             try:
                 await self._client.mark(chat, read=upto)
             except ChatError as exc:
@@ -165,7 +165,8 @@ class ConversationLink:
     def load_older(self) -> None:
         """Load the history page before the oldest loaded message."""
         if self.state is State.ONLINE and self.conversation.has_older:
-            self.conversation.has_older = False  # do not load it twice; the page sets the new value
+            # Prevents a second load of the same page; `apply_page` sets the new value.
+            self.conversation.has_older = False
             self._spawn(self._load_page(before=self.conversation.bottom), "older messages")
 
     async def _listen(self) -> None:
@@ -251,7 +252,7 @@ class ConversationLink:
         try:
             self.note = f"searching {query}"
             self._on_change()
-            await self._is_open.wait()  # before that, the client is not connected
+            await self._is_open.wait()  # until the chat is loaded, the client is not connected
             self.report = await self._collect_results(query)
         except ChatError as exc:
             self.report = SearchReport(query, [], problem=exc.message)

@@ -77,7 +77,7 @@ class ScreenChat:
             api_url=api_url,
             store=store,
         )
-        self._scrolled = 0  # messages below the lower edge of the screen
+        self._scrolled = 0  # number of messages below the lower edge of the screen
         self._typed_at = 0.0
 
     async def run(self) -> None:
@@ -141,7 +141,7 @@ class ScreenChat:
         room = height - 3 - len(report_lines)
         for line in reversed(lines[: len(lines) - self._scrolled]):
             wrapped = list(_render_message(line).wrap(self._console, width))
-            rendered[:0] = wrapped[-room:]  # only the end of a message longer than the screen
+            rendered[:0] = wrapped[-room:]  # a message longer than the screen shows only its end
             room -= len(wrapped)
             if room <= 0:
                 break

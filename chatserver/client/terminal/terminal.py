@@ -131,7 +131,7 @@ class PipeChat:
         self._changed.set()
         for line in self._conversation.build_lines(time.time()):
             body = replace_unprintable(line.body).replace("\n", " ⏎ ")
-            # Timestamps increase within a chat, so they identify shown messages after a restart.
+            # Timestamps increase within a chat: a message with a later `ts` has not been shown yet.
             if line.ts is not None and line.ts > self._shown:
                 self._shown = line.ts
                 self._out.write(f"{line.sender}: {body}\n")
@@ -165,7 +165,7 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
 def _feed_reader(
     descriptor: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop
 ) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed, there is no reader
+    with contextlib.suppress(RuntimeError):  # the event loop has been closed
         while data := os.read(descriptor, 4096):
             loop.call_soon_threadsafe(reader.feed_data, data)
         loop.call_soon_threadsafe(reader.feed_eof)
