@@ -106,7 +106,7 @@ class Child:
             Failed: the process ended first, or was not ready in time.
         """
         deadline = time.monotonic() + deadline_s
-        # A probe may block, so it runs in a thread.
+        # The readiness check can block, so it runs in a thread.
         while not (self._has_ready_line and await asyncio.to_thread(self.launch.is_ready)):
             if self._receiver.has_ended.is_set():
                 raise Failed(self, f"ended with {await self.wait_ended()} while starting")

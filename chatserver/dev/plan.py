@@ -35,7 +35,7 @@ from chatserver.features.registry import list_features, load
 DEMO_USERS = ("alice", "bob", "carol")
 ADMINS = ("alice",)  # users with access to the admin page
 CLI = "chatserver.cli.main"
-CALL_TIMEOUT_S = "9"  # the page waits ten seconds for a response
+CALL_TIMEOUT_S = "9"  # seconds; the web page waits ten seconds for a response
 DRAIN_S = 2.0  # short, so that Ctrl-C is fast
 STOP_S = 20.0  # time for a worker to complete its current step
 
@@ -84,7 +84,7 @@ class Plan:
     ports: Ports
     secret: str
     gateways: int = 1
-    local_dynamodb_port: int | None = None  # with `--aws-limits`: server behind the proxy
+    local_dynamodb_port: int | None = None  # of the server behind the `--aws-limits` proxy
 
     @property
     def page_url(self) -> str:
@@ -209,7 +209,7 @@ class Plan:
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
             "CHAT_SEARCH_INDEX": str(self.folder.resolve() / "search"),
             "CHAT_ARCHIVE_TTL_SWEEP": "true",
-            "CHAT_CHATS_INVITATIONS": "never",  # demo users can be added without consent
+            "CHAT_CHATS_INVITATIONS": "never",  # demo users can be added to groups without consent
             "CHAT_TELEMETRY_FORMAT": "console",
             "CHAT_TELEMETRY_LEVEL": "info",  # readiness is detected from the worker's log line
             "PYTHONUNBUFFERED": "1",

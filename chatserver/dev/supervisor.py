@@ -20,7 +20,7 @@ from chatserver.dev.servers import Launch
 READY_S = 60.0  # enough on a busy machine
 PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 10.0
-PAUSE_RESET_S = 30.0  # after running this long, the pause is reset
+PAUSE_RESET_S = 30.0  # the pause is reset after a process has run this long
 _QUIET = {"redis", "dynamodb", "limits", "s3"}
 
 
@@ -39,7 +39,7 @@ class Supervisor:
         """Start all processes, wait for `stop` or a failure, then stop all of them.
 
         Guarantees:
-            Cancellation: all processes have ended before it propagates.
+            Cancellation: all processes have ended before the cancellation propagates.
         """
         starting = asyncio.create_task(self._start_all(), name="start of all processes")
         stopped = asyncio.create_task(self._stop.wait(), name="stop")

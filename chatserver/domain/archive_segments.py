@@ -11,9 +11,10 @@ from typing import Final
 from chatserver.domain.ids import ChatId, Seq, Ts
 
 PREFIX: Final = "archive/v1"
-ARCHIVED_KIND: Final = "archived"  # kind of the placeholder for an archived last entry
-LOST_KIND: Final = "lost"  # kind of the placeholder for an entry that no tier has
-TRAIL_PREFIX: Final = "archived#"  # prefix of items that list the segments with a user's entries
+ARCHIVED_KIND: Final = "archived"  # kind of the placeholder for a chat's newest entry, if archived
+LOST_KIND: Final = "lost"  # kind of the tombstone for an entry that was lost before it was stored
+# Prefix of sort keys. The items list the archive segments that contain messages from a user.
+TRAIL_PREFIX: Final = "archived#"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def resolve_client_address(peer: str, forwarded: Sequence[str], trusted: Sequenc
     while hops and any(address in network for network in trusted):
         hop = parse_address(hops.pop())
         if hop is None:
-            break  # the proxy that reported this hop is the last known address
+            break  # invalid: return the address of the proxy that reported it
         address = hop
     return str(address)
 

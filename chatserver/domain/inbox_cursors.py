@@ -10,8 +10,8 @@ from chatserver.domain.ids import Epoch, Seq
 class Coverage(enum.Enum):
     """Availability of the events after a client's cursor in the Redis inbox."""
 
-    CURRENT = "current"  # all later events can be read
-    TOO_LONG = "too_long"  # later events have left the hot tier
+    CURRENT = "current"  # all events after the cursor are in Redis
+    TOO_LONG = "too_long"  # some events after the cursor are no longer in Redis
     RESET = "reset"  # the cursor is invalid: it has another epoch, or is ahead of the inbox
 
 

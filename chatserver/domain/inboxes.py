@@ -21,7 +21,7 @@ class InboxEntry:
 class InboxState:
     """The state of a user's inbox."""
 
-    epoch: Epoch  # the epoch sent to devices (`HotClient.whole_epoch`)
+    epoch: Epoch  # the epoch sent to devices, for all partitions (`HotClient.whole_epoch`)
     head: Seq
     first: Seq  # oldest seq in the inbox; head + 1 if the inbox is empty
     is_known: bool  # the user state has been loaded from the `directory` table in this epoch
@@ -35,8 +35,8 @@ class UserChat:
     top: Seq  # newest seq of the chat
     read: Seq
     received: Seq
-    order: Ts  # ts of the newest message or of the addition to the list; the list is sorted by it
-    stored: int = 0  # newest seq in the warm tier, if the chat is in Redis
+    order: Ts  # sort key of the list: ts of the newest message, or when the chat was added
+    stored: int = 0  # newest seq in the warm tier; 0 if Redis does not have the chat
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ListedChat:
     chat: ChatId
     read: Seq
     received: Seq
-    since: Seq | None = None  # of a large chat: the member may read entries above it
+    since: Seq | None = None  # large chat: the user reads entries above it from the log
     version: int = 0  # chat version to which `since` applies
 
 
@@ -82,7 +82,7 @@ class AppendResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MarkResult:
-    """A user's read and received marks (chat seqs), and whether they moved."""
+    """A user's read and received markers (chat seqs), and whether the call moved one of them."""
 
     is_moved: bool
     read: Seq

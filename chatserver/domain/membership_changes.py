@@ -62,7 +62,9 @@ class MembershipChange:
 class ChangePlace(NamedTuple):
     """Seq of a change's first entry in the chat.
 
-    `is_checked`: the new members' join seqs are stored in the `directory` table.
+    `is_checked`: the join and leave seqs in the `directory` table are known to be correct. False if
+    the chat was loaded into Redis after the change, or the change was applied again: then its seqs
+    may have changed.
     """
 
     first: Seq

@@ -50,9 +50,9 @@ def parse_periods(text: str) -> Periods:
 class FormerMember:
     """A membership that ended, kept in case the user rejoins.
 
-    Entry `mid`, at the last seq of period `last`, ended the membership. If the hot tier has lost
-    that entry, only the entries up to seq `stored` are known to precede it, so `close` ends the
-    period there.
+    Entry `mid` ended the membership. Its seq is the last seq of period `last`. If Redis has lost
+    this entry, a later entry can have its seq. In this case, `close` ends the period at seq
+    `stored`: the entries up to there are older than entry `mid`.
     """
 
     last: Period = EMPTY
@@ -61,7 +61,7 @@ class FormerMember:
     periods: Periods = ()  # earlier than `last`
     hidden: tuple[int, ...] = ()  # seqs of messages that the user deleted for themselves
     quiet_until: int | None = None  # ms since 1970; notifications are muted until then
-    muted_until: int | None = None  # seconds since 1970, 0 forever; None: may write
+    muted_until: int | None = None  # seconds since 1970; 0: forever; None: not muted
 
     def close(self, *, is_confirmed: bool, now_s: float) -> FormerMember:
         """Return the data for a new membership: the earlier periods, and an unexpired mute.

@@ -23,7 +23,7 @@ class MessageChange:
     target: Seq
     body: str
     tail: bytes
-    is_of_earlier_period: bool = False  # sent during an earlier membership of the sender
+    is_of_earlier_period: bool = False  # the target is from an earlier membership of the sender
 
 
 class Outcome(enum.Enum):

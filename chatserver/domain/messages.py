@@ -17,8 +17,8 @@ from chatserver.errors import ChatError
 class Audience:
     """Members of a chat at one version of its membership.
 
-    An audience may be outdated. The commit compares its `gate` with the chat's current `gate`,
-    so a message never reaches a non-member (promise P7).
+    An audience may be outdated. The commit compares its `gate` (chat version and write policy) with
+    the chat's current `gate`, so a message never reaches a non-member (promise P7).
     """
 
     chat: ChatId
@@ -31,7 +31,8 @@ class Audience:
     done: Seq  # all inboxes have the entries up to this seq
     receiver_of: dict[UserId, UserId]  # direct chats: sender → receiver
     is_large: bool  # members read the log instead of inboxes
-    inline_users: tuple[UserId, ...]  # users whose inboxes the commit appends to: all, or none
+    # The commit script appends to the inboxes of these users: all of `users`, or none.
+    inline_users: tuple[UserId, ...]
     # Prepared arguments of the commit script.
     gate: str  # the chat's "epoch:version" and write policy when the audience was read
     keys_packed: bytes
@@ -39,8 +40,8 @@ class Audience:
     args_packed: bytes
     sender_packed: dict[UserId, bytes]
     prefix_of: dict[UserId, bytes]  # sender → "<receiver>\n", for a direct chat
-    # Seqs above which the chat became large (positive) or small (negative); kept until all members
-    # have been notified.
+    # Seqs of large-chat transitions: positive if the chat became large after this seq, negative if
+    # it became small. They are kept until all members have been notified.
     transitions: tuple[int, ...] = ()
     retention_s: int = 0  # lifetime of the chat's messages; 0: unlimited
     picture: str = ""  # file id of a group's picture
@@ -129,7 +130,8 @@ class PendingDraft:
         self.listener = listener
         self.number = number
         self.load_count = 0  # how often the chat was loaded for this draft
-        # Digest of the body as changed by a webhook; the warm tier stores only this digest.
+        # Digest with the body as changed by a webhook. The warm tier does not have the original
+        # body, so a retry is compared with this digest, too.
         self.changed_digest = ""
         self.tail_without_expiry = tail  # `tail` without `expires_at`
         self.requested_expiry: int | None = None  # seconds since 1970, as requested by the sender
@@ -143,7 +145,7 @@ class InboxPositions:
 
     `firsts` has, for each user, the inbox seq of the chat's first message in the commit call.
     `offset` is the number of the chat's messages before this one in that call. `remote_gateways`
-    has each user's gateways; None if no user is on another gateway.
+    has each user's other gateways, comma separated, or 0; None if no user is on another gateway.
     """
 
     __slots__ = ("firsts", "offset", "remote_gateways")
@@ -188,7 +190,7 @@ class CommitListener(Protocol):
     ) -> None:
         """The message was committed to the log of a large chat.
 
-        `gateways`: the other gateways with sessions in the chat, or 0.
+        `gateways`: the other gateways that are subscribed to the chat, comma separated, or 0.
         """
 
     def on_undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
@@ -225,7 +227,7 @@ class ChatHead:
     stored: int = 0  # seq up to which the warm tier has the entries
 
 
-_ANY_EXPIRY = "f" * 8  # stands for any `expires_s`; longer than any lifetime
+_ANY_EXPIRY = "f" * 8  # instead of `expires_s`, which is unknown; no valid value is this large
 
 
 def compute_digest(
@@ -240,7 +242,7 @@ def compute_digest(
     It covers every field that the client chooses, except `durability`.
     """
     if attachments:
-        kind = f"{kind}:{','.join(attachments)}"  # ids contain no comma and no colon
+        kind = f"{kind}:{','.join(attachments)}"  # unambiguous: ids contain no comma and no colon
     content = zlib.crc32(f"{kind}:{reply_to}:{body}".encode())
     return f"{content:08x}{expires_s:08x}" if expires_s else f"{content:08x}"
 

@@ -63,8 +63,8 @@ class PresenceChange:
 class SessionActivity:
     """The user's activity in one session.
 
-    `is_fresh`: the session has been used since the last call to `update`. While True, `record_use`
-    need not be called again.
+    `is_fresh`: the session has been used since the last call to `update`. While it is True,
+    `record_use` need not be called again.
     """
 
     __slots__ = ("is_foreground", "is_fresh", "used_at")

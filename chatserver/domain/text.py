@@ -10,13 +10,14 @@ from chatserver.errors import BadRequest, TooLarge
 
 BODY_CHARS_MAX = 4_000
 BODY_BYTES_MAX = 16_384
-BODY_TOP = 262_144  # highest setting, in characters and bytes; a DynamoDB item holds 400 KB
+BODY_TOP = 262_144  # maximum of both body limits (characters, bytes); a DynamoDB item holds 400 KB
 NAME_CHARS_MAX = 80
 NOTE_CHARS_MAX = 500
 COMBINING_RUN_MAX = 8
-# Limit before normalization, which sorts each run in quadratic time and may shorten it.
+# Limit before normalization, which sorts a run of combining marks in quadratic time and can
+# shorten it.
 _UNSORTED_RUN_MAX = 4 * COMBINING_RUN_MAX
-EMOJI_CHARS_MAX = 16  # the longest emoji in use has 10: a couple with two skin tones
+EMOJI_CHARS_MAX = 16  # code points; the longest emoji in use has 10: a couple with two skin tones
 
 # One emoji: the grammar of Unicode TR 51, section 1.4.9. Characters are matched by block, so that
 # emoji newer than this table are accepted; keycaps (1️⃣) and flags are listed explicitly.

@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 SHARDS_MAX: Final = 64
 PERIODS_MAX: Final = 32  # per chat
-# Periods reserved for scaling up: with only these left, a chat cannot scale down.
+# Periods reserved for scaling up: a chat scales down only if it has more periods left.
 PERIODS_RESERVED: Final = 6
 _BITS: Final = 64
 _MASK: Final = (1 << _BITS) - 1
-_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # Fibonacci hash multiplier: 2**64 divided by the golden ratio
 
 
 class ShardingPeriod(NamedTuple):

@@ -148,7 +148,7 @@ class KeyRing:
     async def _load(self, version: int) -> DataKey | None:
         stored = await self._store.find(version)
         if stored is None:
-            # This does not mean that the key was deleted: a restored table may lack the row.
+            # A missing row does not prove that the key was deleted: a restored table can lack it.
             raise Unavailable(f"encryption: data key {version} is missing from the directory table")
         return await self._unwrap(stored)
 

@@ -18,7 +18,7 @@ from chatserver.config import Encryption, Warm
 from chatserver.encryption.key_wrapping import Context, WrappedKey
 from chatserver.errors import Unavailable
 
-OPEN_TIMEOUT_S: Final = 10.0  # to load the SDK's description of KMS and find credentials
+OPEN_TIMEOUT_S: Final = 10.0  # time to load the SDK's description of KMS and to find credentials
 CONNECT_TIMEOUT_S: Final = 1.0
 CALL_TIMEOUT_S: Final = 2.0
 

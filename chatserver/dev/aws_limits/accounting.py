@@ -56,7 +56,7 @@ def is_image_needed(write: ItemRequest) -> bool:
 
 
 def count_known_units(write: ItemRequest, factor: int) -> float | None:
-    """Return a write's capacity units if the item sizes are known, else None."""
+    """Return a write's capacity units times `factor`; None if the item sizes are unknown."""
     if write.action.kind == "put":
         return count_write_units(write.before, write.after) * float(factor)
     if write.action.kind == "delete" and write.before is not None:
@@ -67,7 +67,8 @@ def count_known_units(write: ItemRequest, factor: int) -> float | None:
 def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[ItemKey, float | None]:
     """Return the read units of each item in a BatchGetItem response.
 
-    The units are those of a strongly consistent read.
+    The units are those of a strongly consistent.
+ read.
     """
     responses = response.get("Responses")
     if not isinstance(responses, dict):
@@ -83,7 +84,8 @@ def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[Item
 
 
 def request_capacity(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the request whose response reports the units by table and index."""
+    """Return a copy of the request whose response reports the units by table and index.
+    """
     return {**body, "ReturnConsumedCapacity": "INDEXES"}
 
 
@@ -112,7 +114,7 @@ def count_units(response: Response, table: str, index: str | None) -> float:
 
 
 def reduce_capacity(wanted: str | None, body: dict[str, Any]) -> None:
-    """Remove the consumed capacity that the client did not request."""
+    """Reduce `ConsumedCapacity` in `body` to the detail that the client requested (`wanted`)."""
     if wanted == "INDEXES" or "ConsumedCapacity" not in body:
         return
     if wanted != "TOTAL":

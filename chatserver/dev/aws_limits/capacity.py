@@ -19,7 +19,7 @@ Access = Literal["write", "read"]
 # A table or an index (`<table>/<index>`), and the value of its partition key.
 Partition = tuple[str, str]
 
-PARTITIONS_MAX: Final = 50_000  # above this, buckets with all their units are removed
+PARTITIONS_MAX: Final = 50_000  # with this many buckets, the full ones are removed
 
 
 @dataclasses.dataclass(slots=True)

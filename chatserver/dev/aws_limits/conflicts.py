@@ -51,7 +51,10 @@ class RunningRequests:
 
     @contextlib.contextmanager
     def transaction(self, keys: Sequence[ItemKey]) -> Iterator[None]:
-        """Register a running TransactWriteItems. First call `find_transactions` to check it."""
+        """Register a running TransactWriteItems.
+
+        First call `find_transactions` to check for conflicts.
+        """
         self._cancel_reads(keys)
         self._in_transactions.update(keys)
         try:
@@ -74,7 +77,10 @@ class RunningRequests:
 
     @contextlib.contextmanager
     def read_transaction(self, keys: Sequence[ItemKey]) -> Iterator[ReadTransaction]:
-        """Register a running TransactGetItems. Check `conflicts` at its start and at its end."""
+        """Register a running TransactGetItems.
+
+        Check `conflicts` when the request starts and when it ends.
+        """
         running = {key for key in keys if key in self._in_transactions or key in self._writes}
         read = ReadTransaction(keys, running)
         self._reads.add(read)

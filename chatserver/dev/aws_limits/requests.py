@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from chatserver.dev.aws_limits.item_sizes import Item
 
 ActionKind = Literal["put", "update", "delete", "check", "get"]
-# (table, values of the key attributes as text); the type of a key attribute never varies.
+# (table, key attribute values as text). The text is unique: a key attribute has only one type.
 ItemKey = tuple[str, tuple[str, ...]]
 
 SINGLE_WRITES: Final[dict[str, ActionKind]] = {

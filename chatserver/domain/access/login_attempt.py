@@ -11,6 +11,7 @@ from chatserver.domain.ids import UserId
 class LoginAttempt:
     """A request to check or hash one password.
 
+    A device is known if it presented a device token from an earlier login to the account.
     `source` is the device if it is known, otherwise its network. `used` counts recent attempts from
     the source for this account. `is_over_budget`: unknown devices have made too many attempts for
     this account recently, so this attempt has to wait. `is_guess`: unknown devices have tried this
@@ -23,4 +24,4 @@ class LoginAttempt:
     used: int = 0
     is_over_budget: bool = False
     is_guess: bool = False
-    is_counted: bool = False  # counts against the budget of the account
+    is_counted: bool = False  # counts against the limit for all unknown devices

@@ -6,9 +6,9 @@ refuses the login without calling Redis, with the same response as the login han
 requests are passed on unchanged.
 
 If a client retries before ``retry_after_ms``, its refusal is delayed by up to `DELAY_MS_MAX`, to
-slow down password guessing. Concurrently delayed requests are limited to `DELAYED_OF_NETWORK_MAX`
-per network, and to an eighth of the process's connections in total. Further requests are refused
-immediately.
+slow down password guessing. If the refusal ends during this delay, the login is passed on.
+Concurrently delayed requests are limited to `DELAYED_OF_NETWORK_MAX` per network, and to an eighth
+of the process's connections in total. Further requests are refused immediately.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ class EarlyRefusals:
         return 0
 
     async def _delay_refusal(self, wait_ms: int, network: str, receive: Receive) -> int | None:
-        """Delay a refusal; return the delay in ms, or None if the client has disconnected."""
+        """Delay a refusal; return the delay in ms, or None if the client has disconnected.
+
+        The delay is 0 if too many refusals are being delayed.
+        """
         delayed, delay_ms = self._delayed, min(wait_ms, DELAY_MS_MAX)
         if delayed[network] >= DELAYED_OF_NETWORK_MAX or delayed.total() >= self._delayed_max:
             return 0

@@ -124,7 +124,7 @@ def _build_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
                 )
         return Response(granted, status_code=status, cookies=response_cookies)
 
-    # The option `creates` is not set, because it would store responses, which contain tokens here.
+    # The route option `creates` is not set: it would store the responses, which contain tokens.
     # A retry finds the same login without a stored response.
     @post("/v1/auth/register", opt={"rule": ANYONE, "accepts_key": True})
     async def register(

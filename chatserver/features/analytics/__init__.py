@@ -15,7 +15,7 @@ FEATURE = Feature(
         "analytics": Worker(
             "chatserver.features.analytics.worker.passes:run_analytics",
             "exports messages as Parquet files for SQL queries",
-            is_in_all=False,  # it stores a second copy of message data
+            is_in_all=False,  # off by default: it stores a second copy of message data
             all_if="analytics.export",
             check="chatserver.features.analytics.dependencies:check_extra",
         ),

@@ -83,7 +83,7 @@ class ParquetFiles:
 
         Raises:
             Conflict: another process has changed the file, or an earlier attempt of this call has
-                written it. Read the source again.
+                written it. Read the source of the rows again before a retry.
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         try:

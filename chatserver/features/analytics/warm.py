@@ -181,7 +181,8 @@ class ExportRows:
 
 
 def _unit_key(chat: str, first: int) -> Item:
-    # The sort key ends with the chat because the `by_member` index swaps PK and SK.
+    # The sort key ends with the chat: it is the partition key of the index `by_member`. Without the
+    # chat, the units of all chats would share a few index partitions.
     return row_key(f"x#{chat}", f"{_UNIT_PREFIX}{first:020d}#{chat}")
 
 

@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 ACCESS_TTL_S = 900  # lifetime of an access token
 
-REFRESH_GRACE_S = 30  # a used refresh token is accepted for this time
+REFRESH_GRACE_S = 30  # grace period: a refresh token is accepted for this time after its use
 DEVICES_MAX = 50  # logins per user; a further login ends the least recently used one
 
 TRIES_MAX = 4
@@ -57,7 +57,7 @@ class Grant:
     expires_at: int
     refresh_token: str
     refresh_expires_at: int
-    device_token: str | None = None  # only after a login with a password
+    device_token: str | None = None  # only after a registration or a password login
 
 
 class Logins:
@@ -108,8 +108,8 @@ class Logins:
             Idempotent by `key` until the refresh token is used, for at most `KEY_S`.
 
         Raises:
-            Conflict: `key` has been used for another request, or its login has been refreshed or
-                has ended.
+            Conflict: `key` has been used for another request, or its login has been refreshed,
+                has ended or is older than `KEY_S`.
             Unavailable: no tokens were issued.
         """
         if (
@@ -139,8 +139,8 @@ class Logins:
         The caller must have checked the password.
 
         Raises:
-            Conflict: the key has been used for another request, or the login has been refreshed or
-                has ended.
+            Conflict: the key has been used for another request, or the login has been refreshed,
+                has ended or is older than `KEY_S`.
         """
         login = await self._rows.find_login(user, _derive_login_id(user, key))
         if login is None:

@@ -138,7 +138,10 @@ class AccountRows(LoginRows):
     def _build_profile_actions(
         self, record: User, wanted: Mapping[str, Value | None], *, is_discoverable: bool | None
     ) -> list[dict[str, Any]]:
-        """Return the actions that change a profile if its name and words still match `record`."""
+        """Return the transaction actions that change a profile.
+
+        Their conditions: the name and the search words that they depend on still match `record`.
+        """
         name = wanted.get(Field.NAME, record.name)
         is_kept = bool(record.words) if is_discoverable is None else is_discoverable
         words = list_search_words(record.user, str(name or "")) if is_kept else ()
@@ -150,7 +153,7 @@ class AccountRows(LoginRows):
         values: Item = row.get("ExpressionAttributeValues", {})
         if record.words:
             values[":before"] = {"L": [{"S": word} for word in record.words]}
-        if words and Field.NAME not in wanted:  # `words` were computed from the name that was read
+        if words and Field.NAME not in wanted:  # `words` depend on `record.name`
             row["ExpressionAttributeNames"]["#name"] = Field.NAME
             if record.name is None:
                 row["ConditionExpression"] += " AND attribute_not_exists(#name)"
@@ -188,7 +191,7 @@ class AccountRows(LoginRows):
             "Item": Credential(user, hash_, now_ms).encode(),
             "ConditionExpression": "#hash IN (:old, :new)",
             "ExpressionAttributeNames": {"#hash": Field.HASH},
-            # Includes the new hash: an attempt whose response was lost may have written it.
+            # Also accepts the new hash: an attempt whose response was lost may have written it.
             "ExpressionAttributeValues": {":old": {"S": instead_of}, ":new": {"S": hash_}},
         }
         return await write_conditionally(self._client, "put_item", request)

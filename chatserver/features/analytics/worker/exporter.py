@@ -16,8 +16,8 @@ The exporter reads the ETags of the files first, then checks that the source is 
 replaces a file only if its ETag is unchanged. So a process that was paused cannot overwrite newer
 rows.
 
-Memory: at most `ROWS_MAX` rows and `BYTES_MAX` of message text, plus one unit. This also limits the
-size of a new file.
+Memory: at most `ROWS_MAX` rows and `BYTES_MAX` characters of message text, plus one unit. This also
+limits the size of a new file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROWS_MAX = 100_000
 BYTES_MAX = 33_554_432
 UNITS_MAX: Final = 5_000
 CALLS_IN_FLIGHT_MAX: Final = 16
-FILES_IN_FLIGHT_MAX: Final = 2  # each holds a decoded file in memory
+FILES_IN_FLIGHT_MAX: Final = 2  # files rewritten at the same time; each is decoded in memory
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -41,7 +41,7 @@ log = structlog.get_logger()
 LEASE_S: Final = 60.0
 INTERVAL_S: Final = 3600.0  # between passes of the worker
 FAILURES_MAX: Final = 10  # consecutive failures after which a pass fails
-UNIT_ENTRIES_MAX = 500  # per unit, if the entries are not archived; segments have their own limit
+UNIT_ENTRIES_MAX = 500  # of units that are not archived; other units are limited by their segment
 
 OnProgress = Callable[[ExportTally], Awaitable[None]]
 
@@ -141,7 +141,7 @@ class ExportPass:
         except (LostRace, Unavailable, CorruptData) as exc:
             self._failures += 1
             if self._failures >= FAILURES_MAX:
-                raise  # a store is probably unavailable
+                raise  # so many failures in a row: a store is probably unavailable
             self._postpone(chat, exc.message)
         else:
             self._failures = 0
@@ -236,7 +236,7 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
                     files=tally.files,
                     postponed=tally.postponed,
                 )
-            await lease.release()  # `chatserver analytics export` may run between the passes
+            await lease.release()  # so that `chatserver analytics export` can run between passes
 
         await run_periodically(lease, INTERVAL_S, run_pass)
 
