@@ -1,9 +1,9 @@
 """Acceptor: accepts a bounded number of connections per tick of the event loop.
 
-The servers of asyncio and uvloop accept all queued connections in one tick. A burst of thousands,
-from one hostile client or after a network failure, would then delay every other client until all of
-them are accepted. This class accepts at most `ACCEPTED_IN_TICK_MAX` connections per tick; the
-kernel queues up to `QUEUE_MAX` more.
+The servers of asyncio and uvloop accept all queued connections in one tick. A burst of thousands of
+connections, from one hostile client or after a network failure, would then delay all other clients
+until the burst has been accepted. This class accepts at most `ACCEPTED_IN_TICK_MAX` connections
+per tick; the kernel queues up to `QUEUE_MAX` more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import structlog
 
 log = structlog.get_logger()
 
-QUEUE_MAX: Final = 4096  # connections that the kernel queues; more have to retry the handshake
+QUEUE_MAX: Final = 4096  # connections that the kernel queues; others have to retry the handshake
 ACCEPTED_IN_TICK_MAX: Final = 8
 PAUSE_S: Final = 1.0  # pause after a failure such as too many open files
 

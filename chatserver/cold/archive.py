@@ -77,7 +77,7 @@ class SegmentObjects:
     async def read(self, segment: Segment) -> Sequence[Message]:
         """Return the entries of a segment. Callers must not modify them.
 
-        If their encryption key has been deleted, the entries are tombstones.
+        If the encryption key has been deleted, entries with encrypted text are tombstones.
 
         Raises:
             CorruptData: the object is missing or does not match the manifest.

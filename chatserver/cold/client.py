@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
 
 CONNECTIONS_MAX = 32  # per process
-ATTEMPTS_MAX = 4  # per call, with jittered backoff
+ATTEMPTS_MAX = 4  # attempts per call, with jittered backoff
 
 T = TypeVar("T")
 
@@ -164,7 +164,7 @@ class ObjectStore:
         """Return an object's content, or only its byte range `part` (such as ``bytes=0-9``).
 
         Raises:
-            TooLarge: the object has more than `size_max` bytes. Also raises the errors of `call`.
+            TooLarge: the content has more than `size_max` bytes. Also raises the errors of `call`.
         """
         options: Any = {} if part is None else {"Range": part}
 
@@ -292,7 +292,7 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
         max_pool_connections=CONNECTIONS_MAX,
         retries={"total_max_attempts": 1},
         signature_version="s3v4",
-        # Virtual-hosted buckets need DNS, which servers other than AWS seldom provide.
+        # Virtual-hosted buckets need a DNS name each, which servers other than AWS seldom have.
         s3={"addressing_style": "path" if settings.endpoint else "auto"},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",

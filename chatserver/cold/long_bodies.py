@@ -1,7 +1,7 @@
 """Storage of long message bodies in S3.
 
 `chatserver.warm.messages.long_bodies` defines the object keys. With client-side encryption, an
-object is an encrypted value (`chatserver.encryption.body_cipher`), bound to the object key.
+object is an encrypted value (`chatserver.encryption.body_cipher`), valid only at its object key.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pydantic import (
 
 
 class Section(BaseModel):
-    """Base class of settings sections; rejects unknown names."""
+    """Base class of settings sections; rejects unknown settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,7 +1,8 @@
 """Ports: interfaces of the core that installed features implement.
 
-A feature registers a function that takes the container, under the port's name (`Feature.ports`,
-`Feature.gateway_ports`). Without such a feature, the core uses the port's default.
+A feature registers a function under the port's name (`Feature.ports`, `Feature.gateway_ports`). The
+function takes the container and returns the implementation. Without such a feature, the core uses
+the port's default.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Supervisor:
     async def _start_together(
         self, launches: Sequence[Launch], *, is_restarted: bool = False
     ) -> None:
-        # Add all of them before the first start: `_stop_all` stops them in reverse order.
+        # Add all children before starting any: `_stop_all` stops them in reverse order.
         children = [self._add(launch) for launch in launches]
         tasks = [
             asyncio.create_task(

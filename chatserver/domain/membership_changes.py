@@ -28,8 +28,8 @@ class MembershipChange:
     """A change committed to the `directory` table. The fields hold the values after the change.
 
     `sender`, `ref`, `mid` (of the first entry) and `digest` identify the request. `large` is the
-    chat version that made the chat large, or 0 if the chat is small. `transition` is "up" if this
-    change makes the chat large, "down" if it makes the chat small. All entries get seqs above
+    chat version at which the chat became large, or 0 if the chat is small. `transition` is "up" if
+    this change makes the chat large, "down" if it makes the chat small. All entries get seqs above
     `after`. `is_repeat`: Redis lost the entries, so they are created again, possibly after later
     entries.
     """
@@ -84,7 +84,10 @@ class ReferenceRecord(NamedTuple):
 
 
 class ChangedChatHead(NamedTuple):
-    """A chat's newest seq, the seq up to which it is stored, and its last changes by version."""
+    """A chat's newest seq, the seq up to which it is stored, and its last changes.
+
+    `places` maps the version of each of these changes to its position.
+    """
 
     seq: Seq
     stored: Seq

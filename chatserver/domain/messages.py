@@ -194,7 +194,7 @@ class CommitListener(Protocol):
         """
 
     def on_undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
-        """The message was committed, but not delivered to the inboxes."""
+        """The message was committed, but not yet appended to the inboxes."""
 
     def on_duplicate(self, draft: PendingDraft, place: bytes) -> None:
         """The `ref` has been used before, for the message at `place` (see `parse_place`)."""
@@ -285,10 +285,11 @@ def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
 
 
 def get_generation_phase(chat: str) -> int:
-    """Return the start offset of a chat's reference generations, in seconds (Lua: `phase`).
+    """Return by how many seconds a chat's reference generations start earlier (Lua: `phase`).
 
-    Redis deletes a chat's old references one generation at a time. Offsets differ between chats, so
-    that the references of all chats do not expire at the same moment.
+    A generation has the references of `REF_TTL_S` seconds. Redis deletes old references by whole
+    generations. The offsets differ between chats, so that the references of all chats do not expire
+    at the same moment.
     """
     return zlib.crc32(chat.encode())
 

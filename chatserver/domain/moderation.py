@@ -6,7 +6,8 @@ Formats in the hot tier, chosen so that a commit needs no additional reads:
   (`until` in seconds since 1970; 0: forever).
 - A chat's `gate` is ``<epoch>:<version>``, followed by its write policy: ``:b`` if its two users
   may not write to each other, ``:e`` if it is a companion session that has ended, ``:s<seconds>``
-  for slow mode, ``:r<seconds>`` for message retention.
+  for slow mode. ``:r<seconds>`` for message retention precedes these. ``:p`` at the end: a fan-out
+  of the chat's messages is pending.
 """
 
 from __future__ import annotations

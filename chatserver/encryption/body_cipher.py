@@ -42,7 +42,7 @@ OVERHEAD_BYTES: Final = _HEADER_BYTES + _NONCE_BYTES + 16
 
 
 def build_header(version: int) -> bytes:
-    """Return the first bytes of all values that a version of the data key has encrypted."""
+    """Return the first bytes of every value encrypted with this version of the data key."""
     return MAGIC + version.to_bytes(VERSION_BYTES, "big")
 
 

@@ -34,7 +34,7 @@ class KmsKey:
         self._warm = warm
         self._stack = stack
         self._opening = asyncio.Lock()
-        self._sdk: Any = None  # `types-aioboto3` has no types of KMS without another package
+        self._sdk: Any = None  # the type of the KMS client is in another package
 
     def __repr__(self) -> str:
         return f"KmsKey({self._key})"
@@ -82,7 +82,7 @@ class KmsKey:
         except TimeoutError as exc:
             raise Unavailable(f"{self._server}: timed out after {timeout_s:g} s") from exc
         except ClientError as exc:
-            # Every refusal may be temporary: operators change permissions and key states.
+            # Every refusal can be temporary: operators change permissions and key states.
             code = exc.response.get("Error", {}).get("Code", "")
             raise Unavailable(f"{self._server}: {exc.operation_name}: {code}") from exc
         except (BotoCoreError, OSError, ValueError) as exc:

@@ -1,6 +1,7 @@
-"""View model of one direct chat: a pure view of the `ChatClient` state, updated by its events.
+"""View model of one direct chat: the lines to show, from the state and events of a `ChatClient`.
 
-Invariants: a message is shown once, at its seq; messages without a seq are shown last, in order.
+Invariants: a message is shown once, at its seq. Messages without a seq are shown last: refused
+ones, then unacked ones, then drafts.
 """
 
 from __future__ import annotations

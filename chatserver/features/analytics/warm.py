@@ -140,7 +140,10 @@ class ExportRows:
         await self._client.call("update_item", request)
 
     async def iter_units_down(self, chat: str, seq: int | None = None) -> AsyncIterator[list[Unit]]:
-        """Yield pages of a chat's units, newest first. With `seq`, skip units that start later."""
+        """Yield pages of a chat's units, newest first.
+
+        With `seq`, omit units that start above it.
+        """
         to = f"{_UNIT_PREFIX}{seq + 1:020d}" if seq is not None else "p$"  # '$' follows '#'
         span = Span(DIRECTORY, f"x#{chat}", between=(_UNIT_PREFIX, to))
         request: dict[str, Any] = {

@@ -186,7 +186,7 @@ class Accounts:
 
         Guarantees:
             Idempotent by `key`: the same request returns the same login.
-            The same response, after the same work, for an unknown name and for a wrong password.
+            The same response, after the same work, for an unknown valid name and a wrong password.
 
         Raises:
             Unauthenticated: name or password is wrong.

@@ -123,9 +123,9 @@ class Exporter:
     async def flush(self) -> set[ChatId]:
         """Write all added units; return the chats with postponed units.
 
-        A unit is postponed if it changed during the export, or if one of its files cannot be
-        written now. New units of the same chat are then not recorded, so that the next pass reads
-        them again and applies their changes to the postponed unit.
+        A unit is postponed if it changed during the export, or if a file of its batch cannot be
+        read or written now. New units of the same chat are then not recorded, so that the next pass
+        reads them again and applies their changes to the postponed unit.
         """
         pending, segments = self._pending, self._segments
         self._pending, self._segments, self._batch = {}, [], ""

@@ -131,7 +131,7 @@ class ExportPass:
         return tally
 
     async def _run_part(self, chat: ChatId, work: Callable[[], Awaitable[None]]) -> None:
-        """Export a segment or the new entries of a chat; on failure, postpone them and continue."""
+        """Export a segment or new entries of a chat; on failure, postpone the chat and continue."""
         if not await self._lease.hold():
             raise Unavailable(
                 "analytics: another process is exporting; try again when it has finished"
