@@ -67,8 +67,7 @@ def count_known_units(write: ItemRequest, factor: int) -> float | None:
 def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[ItemKey, float | None]:
     """Return the read units of each item in a BatchGetItem response.
 
-    The units are those of a strongly consistent.
- read.
+    They are computed as if the reads were strongly consistent.
     """
     responses = response.get("Responses")
     if not isinstance(responses, dict):
@@ -84,7 +83,9 @@ def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[Item
 
 
 def request_capacity(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the request whose response reports the units by table and index.
+    """Return a copy of the request with `ReturnConsumedCapacity`.
+
+    The response then reports the units by table and index.
     """
     return {**body, "ReturnConsumedCapacity": "INDEXES"}
 
