@@ -1,8 +1,8 @@
 """Delivery checker: detects lost, duplicate, reordered and corrupted messages. No I/O.
 
 Each message has a *key*: the sender's number, and the message's number among that sender's
-messages, both starting at 1. One `ChatRecord` per chat maps each seq to the key that all devices
-receive for it, in acks and events. Each device records its last seq per chat, and the missing seqs
+messages, both starting at 1. One `ChatRecord` per chat has the key of the message at each seq;
+every ack and event must match it. Each device records its last seq per chat, and the missing seqs
 below it.
 """
 
@@ -44,7 +44,7 @@ class ChatRecord:
     def __init__(self, chat: str, devices: int, findings: Findings) -> None:
         self.chat = chat
         self.devices = devices
-        self.base = 0  # the last seq before the checked seqs
+        self.base = 0  # seqs up to this one are not checked
         self.acked = 0
         self._keys = array("q")
         self._is_acked = bytearray()

@@ -34,7 +34,7 @@ class Event(ReceivedFrame, tag="event", gc=False):
 
 
 class Ack(ReceivedFrame, tag="ack", gc=False):
-    """A message was committed at a seq."""
+    """A message was committed; `seq` is its position in the chat."""
 
     id: int
     seq: int

@@ -24,7 +24,7 @@ CREATED_MAX, INVITED_MAX = 255, 99  # users per request
 FAILURES_MAX: Final = 3  # setup fails after this many failed connects if no device is connected
 SETUP_S: Final = 300.0  # time limit for the setup
 PUSH_S = 5.0
-RECONNECT_DELAY_S: Final = 1.0  # in a storm, half of the users reconnect after this delay
+RECONNECT_DELAY_S: Final = 1.0  # delay of half of the users in `reconnect_all`
 _POLL_S: Final = 0.05
 
 

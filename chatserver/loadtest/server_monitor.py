@@ -40,8 +40,8 @@ class ServerSample(msgspec.Struct, frozen=True):
     rss: dict[str, int] = {}
     backlog: int | None = None
     redis_bytes: int | None = None
-    write_units: float | None = None  # used by the persist workers today
-    read_units: float | None = None  # used for history today
+    write_units: float | None = None  # DynamoDB units of the persist workers today
+    read_units: float | None = None  # DynamoDB units for reading history today
     stored: int | None = None  # messages stored in DynamoDB today
 
 

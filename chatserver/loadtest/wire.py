@@ -59,7 +59,7 @@ def parse_address(url: str) -> Address:
 
 
 def build_upgrade_request(address: Address, subprotocol: str | None) -> tuple[bytes, bytes]:
-    """Return the upgrade request, and the accept value expected in the response."""
+    """Return the upgrade request, and the `Sec-WebSocket-Accept` value expected in the response."""
     key = base64.b64encode(os.urandom(16))
     host = f"[{address.host}]" if ":" in address.host else address.host
     lines = [
@@ -76,7 +76,10 @@ def build_upgrade_request(address: Address, subprotocol: str | None) -> tuple[by
 
 
 def compute_accept(key: bytes) -> bytes:
-    """Return the accept value for a key. SHA-1 is required by the RFC; it protects no secret."""
+    """Return the `Sec-WebSocket-Accept` value for a key.
+
+    SHA-1 is required by the RFC; it protects no secret.
+    """
     return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
 
 

@@ -119,7 +119,7 @@ def direct(**options: Any) -> None:
         with tempfile.TemporaryDirectory() as folder:
             run = uvloop.run(_run(len(runs), options, Path(folder)))
         click.echo(direct_report.format_line(len(runs) + 1, run), err=True)
-        # A run with a violation is kept even if disturbed; refused sends are not a violation.
+        # Discard and repeat a disturbed run, unless it has a violation other than refused sends.
         is_useless = direct_report.is_disturbed(run) and run["violations"].keys() <= {"refused"}
         if is_useless and len(discarded) < options["retries"]:
             discarded.append(direct_report.format_line(len(runs) + 1, run))

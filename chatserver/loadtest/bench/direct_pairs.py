@@ -21,7 +21,8 @@ from chatserver.loadtest.bench.session import (
 )
 
 SUSTAINED_P99_MS = 30.0
-SEARCH_FROM, SEARCH_STEP = 0.6, 1.06  # start, as a share of the closed-loop rate; factor per step
+# The search starts at SEARCH_FROM times the closed-loop rate and rises by the factor SEARCH_STEP.
+SEARCH_FROM, SEARCH_STEP = 0.6, 1.06
 SEARCH_ATTEMPTS = 3
 IN_FLIGHT_MAX = 60  # below `sends_in_flight_max` in `welcome`; more sends would be refused
 DRAIN_S = 15.0
@@ -61,7 +62,7 @@ class Pair:
         self.sent = 0
         self._first = 0  # value of `sent` at `start_recording`
         self.window = 0
-        self.intended: list[float] = []  # due times of the open loop, since `start_recording`
+        self.intended: list[float] = []  # scheduled send times since `start_recording` (open loop)
         self._findings = findings
         self._frame_template = b""
 
@@ -69,7 +70,7 @@ class Pair:
         """Set the chat and prepare its `send` frame; messages differ only in their number."""
         body = build_body(chat, frame_bytes)
         payload = _send_json(chat, "{number}", "{number}", body)
-        # The frame's head depends on the final length, so it is copied from a frame of that length.
+        # The WebSocket header contains the length, so copy it from a frame of the final length.
         sized = wire.encode_client_frame(
             _send_json(chat, str(FIRST_NUMBER), str(FIRST_NUMBER), body)
         )
@@ -279,7 +280,7 @@ async def drain(pairs: Sequence[Pair]) -> None:
 
 
 def compute_percentiles_ms(values: Sequence[float]) -> dict[str, float | None]:
-    """Return the usual percentiles, in milliseconds (nearest rank)."""
+    """Return p50, p90, p99, p99.9 and the maximum, in milliseconds (nearest rank)."""
     ranked = sorted(values)
     if not ranked:  # all sends were refused
         return dict.fromkeys(("p50", "p90", "p99", "p999", "max"))

@@ -7,8 +7,8 @@ A worker that uses the stub is limited only by its own CPU time.
 With `--chats N`, reads of the `directory` table find users and chats. Users whose ids begin with
 `STORED_USER` exist from the start. Each of them is in N chats; groups of `USERS_PER_CHAT` users
 with adjacent numbers share their chats. Other users exist once they are written. No user has
-logins or blocks; with `--restricted`, user items are flagged as if users might have them. The
-request `COUNTS` returns the number of requests by operation.
+logins or blocks; with `--restricted`, user items have the flag `restricted`, as if users might have
+logins or blocks. The request `COUNTS` returns the number of requests by operation.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Directory:
 
 
 class Stub(asyncio.Protocol):
-    """One connection with sequential requests."""
+    """A connection to the stub, which handles its requests one after another."""
 
     counts: ClassVar[collections.Counter[str]] = collections.Counter()
     directory: ClassVar[Directory | None] = None

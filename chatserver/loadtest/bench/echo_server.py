@@ -1,7 +1,7 @@
-"""The gateway's connection class with an echo application.
+"""Echo server with the gateway's connection class, to test and benchmark its WebSocket code.
 
-The gateway itself echoes nothing, so its protocol engine is tested and benchmarked here, with the
-real `Connection`, and a `Host` and a `Receiver` that echo received messages.
+The gateway itself echoes nothing. This server uses the real `Connection`, with a `Host` and a
+`Receiver` that echo received messages.
 Text is echoed with subprotocol `chat.v1`, any binary data with `chat.v1.msgpack`.
 
     python -m chatserver.loadtest.bench.echo_server --port 9001

@@ -214,7 +214,7 @@ async def _run(options: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 async def _open_group(redis_url: str, users: list[UserId], is_large: bool) -> None:
-    """Load the group into the hot tier, where the measured path starts."""
+    """Load the group into Redis directly; creating it in DynamoDB is not measured."""
     async with open_hot(config.Redis(url=redis_url)) as hot:
         members = dict.fromkeys(users, ("member", 1))
         await HotChatLoader(hot).open_chat(

@@ -194,7 +194,7 @@ class Session(Connection):
                 start, stop = payload
             self._handle_frame(data[pos], data[start:stop])
             pos = stop
-        # Only control frames are shorter than four bytes.
+        # Fewer than four bytes are left: only a control frame can be complete.
         while (payload := wire.find_payload(data, pos)) is not None and payload[1] <= end:
             self._handle_frame(data[pos], data[payload[0] : payload[1]])
             pos = payload[1]

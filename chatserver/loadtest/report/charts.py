@@ -83,7 +83,7 @@ def _build_server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
 
 
 def _select_latency(result: dict[str, Any]) -> list[str]:
-    """Return a list with the name of the latency to chart, or []."""
+    """Return the first measured latency of `delivered`, `page` and `connect` in a list, or []."""
     series = ("delivered", "page", "connect")
     return [name for name in series if name in result["latency_ms"]][:1]
 

@@ -5,12 +5,13 @@
     head ─► archived segments ─► later items in DynamoDB, by time ─► entries that only Redis has
               each range: read ─► inconsistent? ─► wait, read again ─► inconsistent? ─► finding
 
-Workers may move entries during an audit, from Redis to DynamoDB to S3. An entry is written to the
-next tier before it leaves the previous one. The tiers are read in the same order, so a moving entry
-is found at least once. An inconsistency is reported only if all `READS` reads find it.
+The head is the chat's newest seq in Redis. Workers may move entries during an audit, from Redis to
+DynamoDB to S3. An entry is written to the next tier before it leaves the previous one. The tiers
+are read in the same order, so a moving entry is found at least once. An inconsistency is reported
+only if all `READS` reads find it.
 
-The chat's active days must include the day of each stored message
-(`chatserver.warm.messages.active_days`). These days are read after the messages.
+The chat's list of active days (`chatserver.warm.messages.active_days`) must include the day of each
+stored message. The list is read after the messages.
 
 Memory: one range, which is up to three overlapping segments, or `PAGE` items.
 """
@@ -147,7 +148,7 @@ class Auditor:
                 cursor.is_beyond = True
             page = await self._archivable.list_checked(chat, cursor.ts + 1, TS_MAX, PAGE + 1)
             if not is_rechecked and (not page or _first_seq(page) > cursor.seq):
-                # The missing entries may have moved to the archive since it was read.
+                # The missing entries may have moved to the archive since the archive was read.
                 cursor.is_beyond, is_rechecked = False, True
                 continue
             is_rechecked = False
@@ -164,8 +165,8 @@ class Auditor:
         tally.findings += await self._check_days(cursor)
 
     async def _check_days(self, cursor: _Cursor) -> list[Finding]:
-        """Check that the day of each stored message is an active day of the chat."""
-        # Read the days after the items, because a day is recorded before its messages are stored.
+        """Check that the chat's list of active days has the day of each stored message."""
+        # Read the list after the items, because a day is recorded before its messages are stored.
         active = (await self._days.find_many([cursor.chat])).get(cursor.chat, ANY_DAY)
         return [
             Finding("day_missing", cursor.chat, first, last, f"day {day} since 1970")

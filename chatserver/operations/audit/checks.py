@@ -1,8 +1,8 @@
 """Consistency rules for a range of seqs in a chat, across all tiers. No I/O.
 
 Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at exactly one ts; each later
-seq must exist in some tier. Copies of the same revision must be equal, and checksums must match. An
-expiry marker or a tombstone counts as an entry.
+seq must exist in some tier. Copies of the same revision must be equal, and checksums must match. A
+tombstone counts as an entry, and so does a marker: the item that replaces an expired or lost entry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnreadableSegment(NamedTuple):
 class RangeEntries(NamedTuple):
     """Each tier's entries in a range. All seqs up to `stored` must be in the warm or cold tier.
 
-    `top` is the chat's newest archived seq, which is read just before `rows`.
+    `rows` are the segments. `top` is the newest archived seq, which is read just before `rows`.
     """
 
     chat: str
@@ -129,7 +129,8 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
 
 def _are_equivalent(first: Message, other: Message) -> bool:
     if LOST_KIND in (first.kind, other.kind):
-        return True  # one is the placeholder for an entry that seemed lost and arrived later
+        # One copy is the placeholder of an entry that seemed lost; the entry arrived later.
+        return True
     if first.ts != other.ts:
         return False
     if "-" not in (first.mid, other.mid) and first.mid != other.mid:
@@ -141,7 +142,7 @@ def _are_equivalent(first: Message, other: Message) -> bool:
 
 
 def _to_comparable(entry: Message) -> Message:
-    """Return the part of an entry that all tiers store: a tombstone if the entry expires."""
+    """Return the part of an entry that all tiers store: its tombstone if it has an expiry."""
     return entry if entry.expires_at is None else build_tombstone(entry, entry.rev)
 
 

@@ -13,7 +13,7 @@ from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
 
-SETTLE_S = 10.0  # longer than it takes to queue the count change after an edge is written
+SETTLE_S = 10.0  # wait before a mismatch is checked again; count changes are queued by then
 
 
 @click.command("social")

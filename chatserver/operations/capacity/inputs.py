@@ -11,7 +11,7 @@ from chatserver.operations.capacity import model as model
 from chatserver.operations.capacity.formulas import Value, compute
 
 PARTITIONS_MAX: Final = 1024  # upper bound of CHAT_REDIS_PARTITIONS
-TABLE_UNITS_QUOTA: Final = 40_000  # per second per table, unless raised by AWS
+TABLE_UNITS_QUOTA: Final = 40_000  # AWS default: read or write units per second of a table
 PARTITION_WRITE_UNITS: Final = 1000  # per second per DynamoDB partition
 CHAT_SHARDS_MAX: Final = 16  # upper bound of CHAT_WARM_SHARDS_MAX
 

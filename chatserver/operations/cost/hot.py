@@ -6,7 +6,8 @@ Data of each day, kept for `KEPT_S` after the last write to it:
                                 messages; ``chats:<kind>``: units of all chats
     {cost}:reads:<day>    zset  chat → read units, for the chats that used the most
     {cost}:writes:<day>   zset  chat → write units, for the chats that used the most
-    {cost}:flushes:<day>  hash  process → `number` of the last `Part` that was added
+    {cost}:flushes:<day>  hash  process → number of the last part that was added; a part
+                                is the usage of the process since the previous part
 
     Bound: one field per feature, table and kind, and at most ``2 * CHATS_MAX`` chats in each zset.
 """

@@ -1,9 +1,9 @@
 """Redis stream of process statistics for the admin page.
 
-Data: ``{figures}:log`` (stream). Fields: ``p``, the process, and ``s``, its snapshot (msgpack of
-`chatserver.telemetry.process_stats.Snapshot`). Each process appends a snapshot every two seconds.
-The key expires `KEPT_S` after the last append. Bound: the entries of the last `KEPT_S` seconds by
-the Redis clock, and about `ENTRIES_MAX` entries.
+Data: ``{figures}:log`` (stream). Fields: ``p``, the process, and ``s``, a snapshot of its
+statistics (msgpack of `chatserver.telemetry.process_stats.Snapshot`). Each process appends a
+snapshot every two seconds. The key expires `KEPT_S` after the last append. Bound: the entries of
+the last `KEPT_S` seconds by the Redis clock, and about `ENTRIES_MAX` entries.
 """
 
 from __future__ import annotations

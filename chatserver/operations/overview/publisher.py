@@ -37,7 +37,7 @@ FindMore = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Publisher:
-    """Publishes process snapshots.
+    """Publishes snapshots of the statistics of this process.
 
     `find_more()` returns the `Snapshot` fields that are not metrics; it may raise Unavailable.
     """

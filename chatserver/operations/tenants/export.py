@@ -68,7 +68,8 @@ class Export:
     async def run(self, *, is_partial_allowed: bool = False) -> Manifest:
         """Export everything, or continue an export that was interrupted.
 
-        `is_partial_allowed`: messages that are only in Redis may be missing from the items.
+        `is_partial_allowed`: export even if some messages are only in Redis; the exported items
+        then lack them.
 
         Raises:
             Conflict: the target has another export, or some messages are not in DynamoDB yet.
@@ -139,7 +140,7 @@ class Export:
             if self._size >= ITEMS_BYTES or page.next is None:
                 self._state.next_key = page.next
                 if page.next is None:
-                    self._state.done.append(table.name)  # saved together with the last file
+                    self._state.done.append(table.name)  # saved by `_close_file`
                 await self._close_file(table.name, f"dynamodb/{table.name}")
             self._report(f"dynamodb:{table.name}", page.scanned)
 

@@ -90,7 +90,7 @@ class InCold:
     last: int
     stored_bytes: int
     sha256: str
-    checksum: Literal["right", "wrong", "unread"]  # whether the object in the bucket matches it
+    checksum: Literal["right", "wrong", "unread"]  # whether the object matches `sha256`
 
 
 @dataclasses.dataclass(slots=True)

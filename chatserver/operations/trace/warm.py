@@ -32,7 +32,7 @@ from chatserver.warm.messages.store import decode_each, decode_item
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
-ROWS_MAX = 100_000  # items read per chat: 25,000 read units (consistent) at 1 KB each
+ROWS_MAX = 100_000  # items read per chat, and as many markers; 25,000 read units at 1 KB each
 SEGMENTS_MAX = 8  # segments read per chat
 
 
