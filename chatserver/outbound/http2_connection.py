@@ -30,7 +30,7 @@ from chatserver.errors import Unavailable
 from chatserver.outbound.http_client import Answer, NotReached
 
 STREAMS_MAX: Final = 100  # concurrent requests, if the server allows as many
-FRAME_BYTES_MAX: Final = 16_384  # per received frame; larger frames need a setting (6.5.2)
+FRAME_BYTES_MAX: Final = 16_384  # received frame; default of SETTINGS_MAX_FRAME_SIZE (6.5.2)
 HEADER_BYTES_MAX: Final = 16_384  # per response
 UNSENT_BYTES_MAX: Final = 1_048_576  # if more is unsent, the server is assumed not to read
 PING_S: Final = 5.0  # time to respond to a ping
@@ -194,7 +194,8 @@ class Http2Connection(asyncio.Protocol):
                 if is_end:
                     return
             else:
-                await self._changed.wait()  # until the window grows, or an early response arrives
+                # Wait until the flow-control window grows or the server responds early.
+                await self._changed.wait()
 
     def _release_stream(self, stream: int, exchange: _Exchange) -> None:
         """Reset the stream unless it is closed, and let waiting requests continue."""

@@ -97,7 +97,7 @@ def format_validation_error(text: str) -> str:
     detail, _, path = text.rpartition(" - at `")
     if not detail:
         detail, path = text, ""
-    path = path.removeprefix("key` in `")  # the prefix for an invalid key of an object
+    path = path.removeprefix("key` in `")  # msgspec's prefix if an object key is invalid
     field = path.rstrip("`").removeprefix("$.").removeprefix("$") or "frame"
     if detail.startswith(("Invalid value", "Invalid enum value")):
         detail = _ALLOWED.get(

@@ -37,7 +37,7 @@ PACKED_SUBPROTOCOL = "chat.v1.msgpack"
 PAGE_MAX = ITEMS_MAX
 MEMBERS_MAX = 256  # in a chat with write fan-out
 MEMBERS_SHOWN_MAX = 256  # in `ChatInfo.members`
-EVENT_MEMBERS_MAX = 20  # if more, events omit the members, because every inbox stores a copy
+EVENT_MEMBERS_MAX = 20  # in an event; larger groups omit `members`, because every inbox has a copy
 INVITE_MAX = 99  # users per request; they are added in one transaction
 EXPIRES_S_MAX = 31_536_000  # a year
 WATCH_MAX = 100  # users per frame
@@ -679,8 +679,8 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     - `roles`: the listed members whose role is above member
     - `muted`: muted members, with the end of the mute (Unix seconds, 0: indefinitely)
     - `blocked`: the two users cannot write to each other
-    - `large`: the chat's events have `seq` 0, and `cs` is the position. In an event, this applies
-      to entries above chat seq `since`
+    - `large`: the chat's events have `seq` 0, and `cs` is the position. In an event's `info`, this
+      applies only to entries above chat seq `since`
     - `ended`: the chat is an ended companion session, read-only
     - `invited`: the users invited by this request, who become members when they accept
     - `topic`, `picture`: only for a group; `picture` is an id, see `GET /v1/chats/{chat}/picture`

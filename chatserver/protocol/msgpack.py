@@ -18,7 +18,7 @@ _json_decoder = msgspec.json.Decoder()
 _json_encode = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
-_REPLACEMENT = "\ufffd".encode()  # as long as a surrogate, so the string lengths stay valid
+_REPLACEMENT = "\ufffd".encode()  # 3 bytes, like a surrogate, so length prefixes stay valid
 
 
 class NotPacked(NotJson):

@@ -23,7 +23,7 @@ LINK_PREVIEW = 5  # requests to another server, unless the preview is cached
 CHANGE = 4  # a transaction, and the events that notify members
 USERS_PER_TOKEN = 4  # invited users: three reads and two writes each, in batches
 ITEMS_PER_TOKEN = 50  # page items
-CHATS_PER_TOKEN = 10  # listed chats: fewer than other items, because idle chats must be loaded
+CHATS_PER_TOKEN = 10  # listed chats: they cost more, because idle chats must be loaded
 
 
 def _by_members(frame: frames.CreateChat) -> int:
@@ -84,7 +84,8 @@ FRAME_COSTS: dict[type, Cost] = {
     frames.Watch: _by_watched,
 }
 
-# Routes not listed here cost `BASE`. The query parameter `limit` adds a token per `ITEMS_PER_TOKEN`
+# Routes not listed here cost `BASE`. The query parameter `limit`
+# adds a token per `ITEMS_PER_TOKEN`
 # items, or per `CHATS_PER_TOKEN` chats of /v1/chats.
 ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("PUT", "/v1/direct-chats/{user:str}"): CHANGE,

@@ -5,7 +5,7 @@ servers and measures, in this order:
 
 \b
 1. memory of idle sessions
-2. the highest rate of single messages in an open loop
+2. the highest rate of an open loop (messages sent one by one, at random times)
 3. latencies at half that rate
 4. the closed-loop rate with `--window` messages in flight per pair
 5. with `--with-persist`, that rate again while the persist worker runs

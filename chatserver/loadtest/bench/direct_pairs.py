@@ -133,7 +133,7 @@ class Pair:
         self.sender.is_recording = self.receiver.is_recording = False
 
     def send_one(self, intended: float) -> None:
-        """Send a message, or leave it to `_send_due` while too many are in flight."""
+        """Send a message now, or after a later ack if too many are in flight."""
         self.intended.append(intended)
         self._send_due()
 
@@ -246,7 +246,7 @@ async def run_open_loop(
 async def find_open_maximum(
     pairs: Sequence[Pair], cores: Cores, warmup_s: float, seconds: float, seed: int
 ) -> int:
-    """Return the highest rate that an open loop of single messages sustains; 0 if none.
+    """Return the highest sustained rate of an open loop; 0 if none.
 
     A rate is sustained if the p99 ack latency is at most `SUSTAINED_P99_MS`. The search
     starts below the closed-loop rate with one message in flight per pair, and rises in small steps.

@@ -1,8 +1,8 @@
 """Memory of an idle session, in the gateway and in Redis.
 
-Some sessions are opened first, so that one-time allocations are not counted. Resident memory is
-then read before and after the idle sessions (one user each) are opened, each time after it has
-stopped growing. The difference is divided by the number of sessions.
+Some sessions are opened first, so that one-time allocations are not counted. Then the idle sessions
+are opened, one per user. Resident memory is read before and after that, each time once two readings
+agree. The difference is divided by the number of sessions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Latest results of the continuous audit, in Redis for the admin page. The log has all results.
+"""Latest results of the continuous audit, in Redis for the admin page.
+
+The worker's log has all results.
 
 Data (small, so it does not expire):
 

@@ -112,7 +112,7 @@ class ApiKeys:
             return cached[1]
         row = await self._rows.find(key)
         if len(self._cache) >= CACHE_MAX:
-            self._cache.clear()  # a full cache has mostly ids that do not exist
+            self._cache.clear()  # valid keys are few, so a full cache has mostly invalid ids
         self._cache[key] = (now, row)
         return row
 

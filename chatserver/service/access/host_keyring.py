@@ -52,7 +52,10 @@ class KeyFetcher:
         self._clock = clock
 
     async def get(self) -> bytes:
-        """Return the key set, from Redis if it was fetched less than `JWKS_REFETCH_S` ago.
+        """Fetch and return the key set.
+
+        Returns the copy in Redis if the fetch fails, or if any process tried to fetch the key set
+        less than `JWKS_REFETCH_S` ago.
 
         Guarantees:
             Bounded: one request per `JWKS_REFETCH_S`, across all processes.

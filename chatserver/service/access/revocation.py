@@ -124,7 +124,9 @@ class Revoker:
             await self._push_devices.remove_all(user, now, except_device=but)
 
     async def ban(self, user: UserId) -> None:
-        """Reject all of a user's tokens. Logins are kept for a later `unban`.
+        """Reject all of a user's tokens, and delete the user's push subscriptions.
+
+        Logins are kept for a later `unban`.
 
         Raises:
             NotFound: the user does not exist.

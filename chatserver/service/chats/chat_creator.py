@@ -61,7 +61,6 @@ class ChatCreator:
             Forbidden: one user has blocked the other, and there is no chat yet.
         """
         chat = direct_chat_id(user, other)
-        # These reads run in parallel, because bulk writes can delay each of them.
         existing, is_blocked, (exists, is_listed) = await asyncio.gather(
             self._directory.find_known([other]),
             self._block_policy.is_blocked(user, other),
@@ -98,11 +97,13 @@ class ChatCreator:
         application is the caller (`is_host`), all members are added.
 
         Raises:
-            BadRequest: the group would exceed the member limit.
+            BadRequest: the group would exceed the member limit, or a member is already in
+                `chats.per_user_max` groups.
             NotFound: a member does not exist; the error names the first missing member.
             NotFound: the group already exists, and the user has left it.
             Conflict: `ref` has already been used for another group.
             Forbidden: a member has blocked the creator, or the creator has blocked a member.
+            TooLarge: an invited user already has the maximum number of invitations from the user.
         """
         if len(members) + 1 > self._members_max:
             raise BadRequest(f"members: must be at most {self._members_max}, including you")

@@ -69,8 +69,8 @@ class ChatLoader:
                 self._directory.get_chat_with_members(chat), self._messages.find_head(chat)
             )
         else:
-            # The chat's item is read first, so that the head includes changes that are stored
-            # between the two reads.
+            # Read the chat's item before its head (its newest stored entry), so that the head
+            # includes changes that are stored between the two reads.
             record, members = await self._directory.get_chat_with_members(chat)
             head = await self._messages.find_head(chat)
         newest = [] if head is None else await self._newest.read(chat, head)
@@ -88,7 +88,7 @@ class ChatLoader:
                 )
                 for member in members
             },
-            # The head's seq has been used, even if its message has expired.
+            # Seqs continue after the head, even if its message has expired.
             (head.seq, head.ts) if head else (0, 0),
             newest,
             history=record.history,

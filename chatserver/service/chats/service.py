@@ -104,6 +104,7 @@ class Chats:
             BadRequest: both ids are the same, or the user has reached the limit on direct chats.
             RateLimited: the user has reached the daily limit on new chats with strangers.
             NotFound: the other user does not exist.
+            Forbidden: one user has blocked the other, and there is no chat yet.
         """
         if user == other:
             raise BadRequest("user: must be another user")
@@ -117,7 +118,7 @@ class Chats:
         """Create a group with the user and `frame.members`; the same `ref` returns the same group.
 
         Raises:
-            BadRequest: a member is listed twice.
+            BadRequest: a member is listed twice, or there is no other member.
             NotFound: a member does not exist.
         """
         members = [UserId(member) for member in frame.members]
@@ -130,7 +131,8 @@ class Chats:
         info = await self._directory.create_chat(
             user, Ref(frame.ref), others, name, is_host=is_host
         )
-        if not info.large:  # the process that creates a large chat notifies its members
+        # The members of a large chat are notified by the process that created it.
+        if not info.large:
             await self._append_chat(info, [UserId(member) for member in info.members], user)
         return info
 
@@ -288,7 +290,11 @@ class Chats:
         return None
 
     async def _is_readable(self, user: UserId, audience: Audience, seq: Seq) -> bool:
-        """Return whether the user may read the message at `seq`, even if they joined after it."""
+        """Return whether the user may read the message at `seq`.
+
+        A message from before the user joined is readable if new members can read the history, or if
+        the user was a member then.
+        """
         chat = audience.chat
         if seq >= audience.joined[user] or await self._log.is_earlier_history_readable(chat):
             return True
@@ -298,7 +304,9 @@ class Chats:
         return await self._views.open(user, chat, seqs) if self._views and seqs else NO_CHANGES
 
     async def list_marks(self, user: UserId, chat: ChatId) -> list[frames.Marks]:
-        """Return each member's read marks; none if the chat is large or has over 32 members.
+        """Return the members' read marks; none if the chat is large or has over 32 members.
+
+        Members who have blocked the user, or whom the user has blocked, are left out.
 
         Guarantees:
             Cost: one Redis call, and one per member, pipelined.
@@ -319,7 +327,7 @@ class Chats:
     async def get_snapshot(
         self, user: UserId, state: InboxState
     ) -> tuple[frames.Cursor, list[frames.ChatSummary]]:
-        """Return a snapshot for a device: a cursor at the inbox head, and the newest chats.
+        """Return a snapshot for a device: a cursor at the end of the inbox, and the newest chats.
 
         Each chat lists the messages that the user has deleted for themselves.
         """
@@ -349,7 +357,7 @@ class Chats:
             users = [member for member in users if member not in blocked]
         self._charge(user, MARK_BYTES * (len(users) - 1))
         body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
-        # Both marks only increase, so the higher of two sums belongs to the newer marks.
+        # Marks never decrease, so of two updates, the one with the higher sum is newer.
         level = result.read + result.received
         for place in await self._inboxes.append_marks(users, chat, body, user, level):
             if place.appended:
