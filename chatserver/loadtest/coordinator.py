@@ -21,7 +21,7 @@ from chatserver.process_runtime import make_parent_death_hook
 LINE_BYTES_MAX: Final = 16_000_000  # one line has all histograms of a second, or the result
 BEGIN_S: Final = 0.3  # delay between the last `ready` and the start
 END_S: Final = 30.0  # the run fails if a worker exceeds `duration_s` + `settle_s` by more than this
-STOP_S: Final = 15.0  # settling time after Ctrl-C
+STOP_S: Final = 15.0  # time for pending actions after Ctrl-C
 PARTS_KEPT_S: Final = 30  # how long a second's histograms are kept for delayed worker reports
 _SHARES: Final = (0.5, 0.99)
 _CHARTED: Final = ("ack", "delivered", "page", "connect", "loop_lag")

@@ -59,7 +59,7 @@ class Device:
         self._large: set[str] = set()
         self._connecting: asyncio.Task[None] | None = None
         self._filling: asyncio.Task[None] | None = None
-        self._caught_up: tuple[int, int] | None = None  # inbox seq to reach, and the start time
+        self._caught_up: tuple[int, int] | None = None  # while resuming: (target seq, start time)
         self._is_pausing = False
         self._wait_s = 0.0  # the retry delay requested in `bye`
 
@@ -408,6 +408,6 @@ class Device:
                     if not page.more or not page.messages:
                         break
         except (ConnectionError, TimeoutError):
-            pass  # the next connection reports the gap again
+            pass  # the server reports the gap again at the next connect
         finally:
             self._filling = None

@@ -76,7 +76,7 @@ class StubState:
 
 
 class Stub(asyncio.Protocol):
-    """One connection."""
+    """A connection to the stub server."""
 
     def __init__(self, mind: StubState) -> None:
         self._state = mind

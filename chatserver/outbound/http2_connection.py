@@ -30,7 +30,7 @@ from chatserver.errors import Unavailable
 from chatserver.outbound.http_client import Answer, NotReached
 
 STREAMS_MAX: Final = 100  # concurrent requests, if the server allows as many
-FRAME_BYTES_MAX: Final = 16_384  # received frame; default of SETTINGS_MAX_FRAME_SIZE (6.5.2)
+FRAME_BYTES_MAX: Final = 16_384  # maximum received; the default of SETTINGS_MAX_FRAME_SIZE (6.5.2)
 HEADER_BYTES_MAX: Final = 16_384  # per response
 UNSENT_BYTES_MAX: Final = 1_048_576  # if more is unsent, the server is assumed not to read
 PING_S: Final = 5.0  # time to respond to a ping
@@ -54,7 +54,7 @@ class _Exchange:
     def fail(self, failure: Unavailable) -> None:
         if not self.answered.done():
             self.answered.set_exception(failure)
-            self.answered.exception()  # avoids a warning if nothing awaits it
+            self.answered.exception()  # avoids asyncio's warning if nothing awaits the future
 
 
 class Http2Connection(asyncio.Protocol):

@@ -132,7 +132,7 @@ class Outbound:
     def _check(self, url: str) -> URL:
         target = parse_url(url)
         host = target.host or ""
-        # aiohttp connects to a literal address without the resolver that checks addresses.
+        # The resolver checks addresses, but aiohttp calls it only for names. Check an address here.
         is_address = ":" in host or host.replace(".", "").isdigit()
         if is_address and not self._allowed.is_allowed(host, target.port or 0):
             raise BadRequest(NOT_ALLOWED)

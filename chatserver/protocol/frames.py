@@ -35,7 +35,7 @@ SUBPROTOCOL = "chat.v1"
 PACKED_SUBPROTOCOL = "chat.v1.msgpack"
 
 PAGE_MAX = ITEMS_MAX
-MEMBERS_MAX = 256  # in a chat with write fan-out
+MEMBERS_MAX = 256  # in a chat that is not large
 MEMBERS_SHOWN_MAX = 256  # in `ChatInfo.members`
 EVENT_MEMBERS_MAX = 20  # in an event; larger groups omit `members`, because every inbox has a copy
 INVITE_MAX = 99  # users per request; they are added in one transaction

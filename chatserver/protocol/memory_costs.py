@@ -26,7 +26,7 @@ NEW_INBOX_BYTES = 5120  # the first entry of an inbox: Redis allocates 4 KB
 MARK_BYTES = 256  # a read mark in one member's inbox
 EXPIRY_BYTES = 128  # the expiry time of a message
 CHANGE_BYTES = 4096  # an edit, delete or reaction, and the changed message up to about 2 KB
-CHAT_BYTES = 6144  # head, log, idempotency keys and lists of a new chat
+CHAT_BYTES = 6144  # state, log, idempotency keys and lists of a new chat
 MEMBER_BYTES = 640  # a member's row, list entry and inbox entry, without the member list
 ENTRY_BYTES = 1024  # a change to a chat's members or settings
 ANSWER_BYTES = 1024  # an HTTP response kept for an idempotency key
@@ -82,7 +82,7 @@ def compute_fan_out_cost(members: int, *, expires: bool) -> int:
 def compute_growth_cost(written: str, normalized: str) -> int:
     """Return the extra cost of text that normalization has made longer."""
     grown = len(normalized) - len(written)
-    return 5 * grown if grown > 0 else 0  # a character has up to four bytes
+    return 5 * grown if grown > 0 else 0  # up to four bytes per character; the allocator rounds up
 
 
 def compute_membership_change_cost(frame: msgspec.Struct, info: frames.ChatInfo) -> int:

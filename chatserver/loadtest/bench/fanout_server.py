@@ -22,7 +22,7 @@ _transports: list[asyncio.Transport] = []
 
 
 class FanOut(asyncio.Protocol):
-    """One connection."""
+    """A connection to the fan-out server."""
 
     is_joined = False
 

@@ -46,7 +46,7 @@ from chatserver.protocol.frames import SUBPROTOCOL
 
 _TOKEN_LIFETIME_S = 3000
 _SETTLE_S = 0.5
-_CONNECTS_MAX = 8  # concurrent connects: with more, the kernel retries some after a second
+_CONNECTS_MAX = 8  # concurrent connects: with more, some take a second longer (SYN retries)
 _BACK_S_MAX = 300.0
 
 

@@ -45,7 +45,7 @@ _BODY = "x" * 90
 _IN_ENTRY = 64  # messages per backlog entry, as in gateways under load
 _SAMPLE_S = 0.05
 _STUCK_S = 60.0
-_OWNER = "bench"  # holds the lease until the worker has started
+_OWNER = "bench"  # owner of the lease until the worker has started
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from chatserver.dev.servers import (
 
 Appendfsync = Literal["off", "no", "everysec", "always"]
 _CLI = "chatserver.cli.main"
-BACKLOG_MAX = 20_000_000  # nothing empties the backlog while the persist worker is off
+BACKLOG_MAX = 20_000_000  # so high that no send is refused while no persist worker runs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class ObjectAuditor:
             }
             unknown = keys - await self._list_known(chat, keys)
             if unknown:
-                # Meanwhile, a record may have been written, or removed together with its object.
+                # Since the listing, a record may have been written, or removed with its object.
                 await self._sleep(self._confirm_s)
                 unknown -= await self._list_known(chat, unknown)
             orphans += [

@@ -99,7 +99,7 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
     try:
         response = await client.call("describe_continuous_backups", {"TableName": name})
     except ChatError:
-        return []  # a local server, or no permission: report nothing
+        return []  # a local server or a missing permission is not a finding
     described = response["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
     return [
         make_finding(

@@ -33,7 +33,7 @@ class ReceivedSnapshot(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Snapshots, oldest first. `entry` is the cursor for the next page; `now_ms` is Redis time."""
+    """Snapshots, oldest first. The next page starts after `entry`; `now_ms` is Redis time."""
 
     snapshots: list[ReceivedSnapshot]
     entry: str
@@ -70,7 +70,7 @@ class ProcessStatsLog:
         self._newest_ms = int(entry.partition(b"-")[0])
 
     async def list_after(self, entry: str, limit: int) -> Page:
-        """Return the snapshots after the cursor `entry`.
+        """Return the snapshots after the stream entry `entry`.
 
         Snapshots from other releases that cannot be decoded are skipped.
 

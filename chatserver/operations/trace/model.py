@@ -73,7 +73,7 @@ class InWarm:
     reactions: int
     attachments: int
     expires_at: int | None  # seconds since 1970
-    ttl: int | None  # seconds since 1970: TTL may remove the item from then on
+    ttl: int | None  # seconds since 1970: TTL can remove the item from then on
     restored_until: int | None
     body: Literal["inline", "object", "none"]
     body_bytes: int

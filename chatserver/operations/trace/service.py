@@ -35,8 +35,8 @@ from chatserver.telemetry.trace_ids import get_trace_ids
 
 T = TypeVar("T")
 
-EARLIER_S: Final = 60  # the gateway's clock may be this far ahead of the Redis clock
-LATER_S: Final = 300  # the gateway's clock may be this far behind, or the commit this late
+EARLIER_S: Final = 60  # maximum lead of a gateway's clock over the Redis clock
+LATER_S: Final = 300  # maximum lag of a gateway's clock, or maximum delay of the commit
 CHATS_AT_ONCE: Final = 16
 
 

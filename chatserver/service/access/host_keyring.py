@@ -82,7 +82,7 @@ class KeyFetcher:
 
 
 class KeyRing:
-    """One process's key set. `fetch` returns the current one; `activate` puts it into use."""
+    """One process's key set. `fetch` returns the current key set; `activate` puts it into use."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class KeyRing:
         self._activate = activate
         self._clock = clock
         self._body: bytes | None = None
-        self._confirmed_at = float("-inf")  # when the active keys were last confirmed
+        self._confirmed_at = float("-inf")  # when the active keys were last known to be current
         self._refreshed_at = float("-inf")
         self._refreshing: asyncio.Task[bool] | None = None
 

@@ -25,7 +25,7 @@ LOADS_MAX = 3
 
 
 class ChatLoader:
-    """Loads chats. `revive` completes an interrupted chat creation; False if there is none."""
+    """Loads chats. `revive` completes an interrupted chat creation; it returns whether it did."""
 
     def __init__(
         self,
