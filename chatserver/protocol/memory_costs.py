@@ -86,7 +86,7 @@ def compute_growth_cost(written: str, normalized: str) -> int:
 
 
 def compute_membership_change_cost(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
-    """Return the cost of a group change in inboxes: one entry per member.
+    """Return the cost of the inbox entries of a group change: one per member.
 
     An `Invite` costs this once per invited user. In a large group, only the new members' inboxes
     are charged.

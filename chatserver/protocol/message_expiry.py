@@ -27,7 +27,7 @@ def apply_expiry(message: Message, now_s: float) -> Message:
 def apply_expiry_to_tail(seq: int, ts: int, tail: bytes, now_s: float) -> bytes:
     """Return the tail, or a tombstone's tail if the message has expired.
 
-    Cost: one byte search for a message that never expires.
+    Cost: one search for a byte string if the message never expires.
     """
     if _MARK not in tail:
         return tail

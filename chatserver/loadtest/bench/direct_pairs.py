@@ -50,7 +50,7 @@ def _send_json(chat: str, number: str, ref: str, body: str) -> bytes:
 
 
 class Pair:
-    """Sends numbered messages from one session and waits for them at the other.
+    """Sends numbered messages from one session of a pair and waits for them at the other.
 
     A message is done when the sender has its ack and the receiver has its event. In a closed loop,
     `window` messages are in flight: when a message is done, the next one is sent.

@@ -73,7 +73,7 @@ class Directory:
         self._created: set[str] = set()
 
     def handle_request(self, target: bytes, request: Any) -> tuple[int, Any] | None:
-        """Return `(HTTP status, response)`; None for an operation that is not computed."""
+        """Return `(HTTP status, response)`; None for an operation that is not handled here."""
         match target:
             case b"GetItem":
                 item = self._find(request["Key"])

@@ -84,7 +84,7 @@ async def open_echo(
     port: int = 0,
     make_connection: Callable[[EchoHost], Connection] = Connection,
 ) -> AsyncIterator[int]:
-    """Serve on loopback until the block ends; yield the port."""
+    """Run an echo server on loopback until the block ends; yield its port."""
     host = EchoHost(settings)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(

@@ -26,7 +26,7 @@ _FIRST_SESSIONS = 100
 
 
 async def measure_idle_sessions(stack: Stack, count: int, findings: RunFindings) -> dict[str, Any]:
-    """Return the memory of each of `count` idle sessions in the gateway and in Redis."""
+    """Return the mean memory of `count` idle sessions, in the gateway and in Redis."""
     first = await open_sessions(
         stack, [f"w{n:05}" for n in range(_FIRST_SESSIONS)], findings, Session
     )

@@ -65,7 +65,7 @@ class LoginSession(Session):
 
 
 class Bench:
-    """Logs in users of one stack, and measures each phase."""
+    """Logs users in to one running server stack, and measures each phase."""
 
     def __init__(self, stack: Stack, in_flight: int) -> None:
         self._stack = stack

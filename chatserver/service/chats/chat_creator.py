@@ -93,7 +93,7 @@ class ChatCreator:
     ) -> frames.ChatInfo:
         """Create a group; the same creator and `ref` return the same group.
 
-        Members for whom the user is a stranger are invited instead of added. If the host
+        Members whom the user may not add directly (`find_strangers`) are only invited. If the host
         application is the caller (`is_host`), all members are added.
 
         Raises:

@@ -157,8 +157,8 @@ class Chats:
 
         Guarantees:
             Complete: if Redis has lost data, the chats are loaded first.
-            Cost: one Redis call, and two to five per chat on the page, pipelined. One warm-tier
-                read per chat if none of its newest entries in Redis is a message.
+            Cost: that of `list_all`, and about ten Redis calls per chat on the page, pipelined. One
+                warm-tier read per chat if none of its newest entries in Redis is a message.
 
         Raises:
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
@@ -198,7 +198,7 @@ class Chats:
 
         Guarantees:
             Complete: if Redis has lost data, the chats are loaded first.
-            Cost: two Redis calls, and one per chat, pipelined.
+            Cost: one Redis call, and one per chat, pipelined.
 
         Raises:
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
@@ -309,7 +309,7 @@ class Chats:
         Members who have blocked the user, or whom the user has blocked, are left out.
 
         Guarantees:
-            Cost: one Redis call, and one per member, pipelined.
+            Cost: one Redis call, and two per member, pipelined.
 
         Raises:
             NotFound: the chat does not exist, or the user is not a member.
