@@ -282,8 +282,8 @@ def read_event_body(chat: str, marks: frames.Marks) -> bytes:
 def encode_chat_event_body(info: frames.ChatInfo) -> bytes:
     """Return the event body for a new or changed chat.
 
-    If a group has more than `EVENT_MEMBERS_MAX` members, its event has no member list. `invited` is
-    always removed.
+    The event of a group with more than `EVENT_MEMBERS_MAX` members lists no members, roles or mutes.
+    `invited` is always removed.
     """
     if len(info.members) > frames.EVENT_MEMBERS_MAX:
         info = msgspec.structs.replace(info, members=[], roles={}, muted={}, invited=[])

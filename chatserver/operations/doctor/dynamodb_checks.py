@@ -17,7 +17,7 @@ APPLY: Final = "run `chatserver tables apply`"
 
 
 async def require_tables(client: DynamoClient, settings: Warm) -> None:
-    """Check that every table exists and may be read. Cost: half a read unit per table.
+    """Check that every table exists and can be read. Cost: half a read unit per table.
 
     Raises:
         ConfigError: credentials, a table or the permission to read it are missing.

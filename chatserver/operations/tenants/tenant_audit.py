@@ -1,12 +1,13 @@
-"""Audit of a deleted tenant: reads all tiers, and lists every item, object and key that is left.
+"""Audit of a deleted tenant: searches all tiers for its items, objects and keys.
 
-The tenant's stores are checked as after a deletion. In addition, the items and objects of all other
-tenants are searched for:
+The audit lists about `LEFT_MAX` items, objects or keys per store at most. The tenant's stores are
+checked as after a deletion. In addition, the items and objects of all other tenants are searched
+for:
 
 - keys and strings that begin with ``<tenant>/`` or contain ``tenant=<tenant>/``, as all of the
   tenant's keys do
-- the byte strings in `texts`, in items and decompressed objects. This finds a segment or file that
-  contains messages from several tenants
+- the byte strings in `texts`, in items and, with `has_contents`, in decompressed objects. This
+  finds a segment or file that contains messages from several tenants
 """
 
 from __future__ import annotations
