@@ -282,7 +282,7 @@ def read_event_body(chat: str, marks: frames.Marks) -> bytes:
 def encode_chat_event_body(info: frames.ChatInfo) -> bytes:
     """Return the event body for a new or changed chat.
 
-    The event of a group with more than `EVENT_MEMBERS_MAX` members lists no members, roles or mutes.
+    The event of a group with more than `EVENT_MEMBERS_MAX` members has no members, roles or mutes.
     `invited` is always removed.
     """
     if len(info.members) > frames.EVENT_MEMBERS_MAX:
