@@ -10,8 +10,8 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import Message
 
-# JSON escapes quotes in strings. A message's tail (see `codec`) therefore contains these bytes only
-# if it has the field `expires_at`.
+# Quotes in a body are escaped, so a tail (a message's JSON after `ts`) contains these bytes only if
+# it has the field `expires_at`.
 _MARK = b'"expires_at":'
 
 

@@ -84,9 +84,8 @@ FRAME_COSTS: dict[type, Cost] = {
     frames.Watch: _by_watched,
 }
 
-# Routes not listed here cost `BASE`. The query parameter `limit`
-# adds a token per `ITEMS_PER_TOKEN`
-# items, or per `CHATS_PER_TOKEN` chats of /v1/chats.
+# Routes not listed here cost `BASE`. Each full `ITEMS_PER_TOKEN` in the query parameter `limit`
+# adds a token; for /v1/chats, each full `CHATS_PER_TOKEN`. The total is at most `REQUEST_COST_MAX`.
 ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("PUT", "/v1/direct-chats/{user:str}"): CHANGE,
     ("PATCH", "/v1/chats/{chat:str}"): CHANGE,

@@ -173,7 +173,7 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
     default=2000,
     show_default=True,
     type=click.IntRange(100),
-    help="Users in each of the three phases.",
+    help="Users per phase.",
 )
 @click.option("--chats", default=5, show_default=True, help="Chats per stored user.")
 @click.option(

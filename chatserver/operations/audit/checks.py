@@ -136,7 +136,8 @@ def _are_equivalent(first: Message, other: Message) -> bool:
     if "-" not in (first.mid, other.mid) and first.mid != other.mid:
         return False
     if first.shredded or other.shredded:
-        # The key of one body has been deleted, so the bodies cannot be compared.
+        # The encryption key of one copy was deleted, so its body cannot be compared. The copy in
+        # Redis may still have the body.
         return True
     return first.rev != other.rev or _to_comparable(first) == _to_comparable(other)
 
