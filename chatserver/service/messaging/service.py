@@ -6,10 +6,8 @@
       │ chat not loaded: load it, queue drafts        └─► push to devices, or fan out first
 
 After a commit, the message is in every inbox (`on_committed`), or only in the chat's log
-(`on_undelivered`). In the second case, this process delivers it to the inboxes; if the process
-dies, worker `repair` does.
-
-`send` awaits the outcome. `submit` reports the outcome by callback, without a task per message.
+(`on_undelivered`). In the second case, this process, or worker `repair` if the process dies,
+delivers it to the inboxes.
 """
 
 from __future__ import annotations
