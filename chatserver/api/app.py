@@ -58,7 +58,7 @@ REQUESTS_MAX = 512  # concurrent requests from all users together
 REQUESTS_OF_USER_MAX = 8
 WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
-FILES_RESERVED = 256  # file descriptors for the data stores and for closing connections
+FILES_RESERVED = 256  # descriptors for data stores, and for connections that are being closed
 
 RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
 
@@ -145,7 +145,7 @@ class _Server(uvicorn.Server):
         self._acceptor = Acceptor(listener, self._make_connection)
 
     def _make_connection(self) -> asyncio.Protocol:
-        make: Any = self.config.http_protocol_class  # typed as a class, but set to a partial
+        make: Any = self.config.http_protocol_class  # a partial, but uvicorn declares a class
         protocol: asyncio.Protocol = make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
@@ -245,7 +245,8 @@ async def finish(container: StorageContainer) -> None:
 
 def limit_connections(settings: Api, files: int) -> Api:
     """Return the settings, with `connections_max` lowered if there are too few file descriptors."""
-    room = max(16, (files - FILES_RESERVED) * 8 // 9)  # the table accepts 9/8 of its maximum
+    # The connection table exceeds `connections_max` by up to an eighth.
+    room = max(16, (files - FILES_RESERVED) * 8 // 9)
     if room >= settings.connections_max:
         return settings
     log.warning("api.connections_reduced", connections_max=room, open_files=files)

@@ -1,4 +1,8 @@
-"""Request authentication: user tokens, and API keys of the host application."""
+"""Request authentication: user tokens, and API keys of the host application.
+
+Revocation marks reject a user's tokens: all of them (a ban), those of a login, or those issued
+before a time. Redis has the marks that are checked; DynamoDB has a copy.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class UserStates(Protocol):
 
 
 class Loader(Protocol):
-    """Loads a user's state into Redis; the revocation marks are restored first."""
+    """Loads a user's revocation marks and then the user's state into Redis."""
 
     async def load_user(self, user: UserId) -> None: ...
 
@@ -92,7 +96,7 @@ class Authentication:
         """
         if not await self._user_states.is_known(user):
             await self._accounts.get_user(user)
-            await self._loader.load_user(user)  # restores the revocation marks first
+            await self._loader.load_user(user)  # also restores the revocation marks
         if (await self._tokens.find_marks(user)).is_banned:
             raise Banned(BANNED)
 

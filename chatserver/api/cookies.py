@@ -1,7 +1,7 @@
 """Refresh and device tokens in cookies that scripts cannot read, for browsers.
 
-A script that is injected into a page cannot read the cookies. While the page is open, it can only
-request access tokens, which expire within minutes.
+A script that is injected into a page cannot read the cookies. While the page is open, the script
+can only request access tokens, which expire within minutes.
 
 The cookies are limited to `/v1/auth` and `SameSite=Strict`. In addition, the request must have the
 header `X-Chat-Client`, and the browser must not report that another site sent it. No form or link

@@ -10,7 +10,7 @@ state machine::
 stage   deadline                on expiry
 ======  ======================  ===============================================
 HEAD    ``HEAD_TIMEOUT_S``      408, or a plain close if no byte was received
-BODY    ``BODY_TIMEOUT_S``      408, or a plain close if the response is complete
+BODY    ``BODY_TIMEOUT_S``      408, or a plain close if the response has begun
 WRITE   ``WRITE_TIMEOUT_S``     reset: the peer does not read, so send no error
 IDLE    ``idle_timeout_s``      close
 BUSY    none                    (the application has its own deadlines)
@@ -51,14 +51,14 @@ from chatserver.telemetry import metrics
 
 CONNECTIONS_PER_ADDRESS_MAX = 200  # trusted proxies are exempt
 
-HEAD_TIMEOUT_S = 10.0  # to receive a request's head, after connecting or after its first byte
-BODY_TIMEOUT_S = 30.0  # to receive a request's body; starts at the end of the head
-WRITE_TIMEOUT_S = 30.0  # for the client to read the response
+HEAD_TIMEOUT_S = 10.0  # for a request's head; starts at the connect or at the first byte
+BODY_TIMEOUT_S = 30.0  # for a request's body; starts at the end of the head
+WRITE_TIMEOUT_S = 30.0  # maximum time that writing is paused because the client does not read
 
 PROBES: Final = {"/healthz", "/readyz"}  # exempt from all limits
 LINGER_S: Final = 2.0
 RETRY_S: Final = 1
-EXPIRED_IN_TICK_MAX: Final = 8  # per event loop iteration; ending one takes 0.1 to 0.2 ms
+EXPIRED_IN_TICK_MAX: Final = 8  # connections ended per event loop iteration; 0.1 to 0.2 ms each
 _DISCONNECT: Final = "http.disconnect"
 
 
@@ -213,7 +213,7 @@ class HttpConnection(H11Protocol):
             self._limits.remove_expired(self)
 
     def expire(self) -> None:
-        """End the current stage at its deadline; see the module docstring."""
+        """Respond with 408 or close, after the stage's deadline; see the module docstring."""
         if not self._is_lingering:
             _count_closed(f"{self._stage.name.lower()}_timeout")
         if self._stage is Stage.HEAD and not self._is_new:

@@ -7,10 +7,10 @@ to 255 characters. For 24 hours, a caller's requests with the same key are handl
     key is new                 ─► the handler runs; the response is stored if it succeeded
     key used, same request     ─► the stored response, with `Idempotency-Replayed: true`
     key used, other request    ─► error: conflict
-    key in progress            ─► waits for that response; after `WAIT_S`, error: unavailable
+    first request still runs   ─► waits for its response; after `WAIT_S`, error: unavailable
 
 Only successful responses are stored: a rejected request had no effect and may be corrected. If
-Redis is unavailable, the response is sent without being stored.
+Redis fails while the handler runs, the response is sent without being stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pagination: ``?limit=&cursor=`` in, ``{"items": […], "next": …}`` out.
+"""Pagination: lists accept ``?limit=&cursor=`` and return ``{"items": […], "next": …}``.
 
 `chatserver.auth.page_cursors` signs the cursors.
 """

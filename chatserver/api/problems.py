@@ -23,7 +23,7 @@ from chatserver.protocol.codes import CODES
 
 MEDIA_TYPE = "application/problem+json"
 BODY = "data"  # the handler parameter for the request body
-NOT_CONFIGURED_MS = 60_000  # retry delay; an operator must fix a setting first
+NOT_CONFIGURED_MS = 60_000  # retry delay while a setting, bucket or permission is missing
 log = structlog.get_logger()
 
 # Codes for the statuses that the framework returns. Any other 4xx is bad_request.
@@ -104,7 +104,7 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
 
 
 def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> Response[Any]:
-    """Respond to a request that needs a bucket or permission that is missing; the log names it."""
+    """Respond with 503: an S3 bucket, an AWS permission or a setting is missing (see the log)."""
     log.error("request.not_configured", path=request.url.path, problems=error.problems)
     detail = "the server is not configured for this request; see the server log"
     return _make_response(503, Unavailable.code, detail, {}, NOT_CONFIGURED_MS)
@@ -157,7 +157,7 @@ def _format_detail(request: Request[Any, Any, Any], error: HTTPException) -> str
 
 def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
     key, message = field.get("key"), str(field["message"])
-    if key == BODY:  # the parameter name is internal to handlers
+    if key == BODY:  # clients do not know this name
         return (
             "body: a JSON body is required"
             if message == repr(BODY)

@@ -13,7 +13,7 @@ from chatserver.config import Api
 from chatserver.domain.client_addresses import is_in, parse_networks
 from chatserver.telemetry.metrics import HTTP_REQUESTS
 
-TRUSTED_TYPES = "tierchat-worker"  # policy name; clients/web uses the same name
+TRUSTED_TYPES = "tierchat-worker"  # name of the Trusted Types policy that clients/web creates
 
 
 def build_content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) -> str:

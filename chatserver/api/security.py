@@ -112,7 +112,7 @@ class Guard:
         if not handler.opt.get("is_probe"):
             await self._limits.find("calls", subject).pay("many requests from this address")
         rule: Rule | None = handler.opt.get("rule")
-        if rule is None:  # a framework route; `check_rules` ensures that all others have a rule
+        if rule is None:  # a route of the framework: `check_rules` requires rules for all others
             raise MethodNotAllowedException
         if rule.is_open:
             return
@@ -127,7 +127,7 @@ class Guard:
         payer = principal.user or str(principal.key)
         await self._limits.find(kind, payer).pay(f"many {kind}", cost)
         memory = _memory_cost(connection, handler)
-        if memory and principal.user is not None:  # an API key without a user is trusted
+        if memory and principal.user is not None:  # no memory limit for the host application
             await self._limits.find("memory", principal.user).pay(TOO_MUCH, memory)
 
     def get_address(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
@@ -153,7 +153,7 @@ class Guard:
         return apply_chat_as(principal, connection.headers.get(CHAT_AS))
 
 
-BODY_COST_MAX = 65_536  # maximum bytes charged for a body; also charged if its length is unknown
+BODY_COST_MAX = 65_536  # bytes charged for a body that is larger or has an unknown length
 
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
@@ -176,7 +176,7 @@ def _body_bytes(connection: ASGIConnection[Any, Any, Any, Any]) -> int:
 
 
 def compute_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
-    """Return the rate limit tokens that a request costs before its body is read."""
+    """Return the cost of a request in rate limit tokens, without the cost of its body."""
     limit = connection.query_params.get("limit")
     method = str(connection.scope.get("method", "GET"))
     return max(compute_route_cost(method, path, limit) for path in handler.paths)
@@ -254,7 +254,7 @@ def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
 
     A request with an `actor` holds one of the `slots` until its response is sent. Message sends use
     no slot, because they may wait long for Redis. Body fields must not be named `principal` or
-    `actor`: the framework could not tell their validation errors apart.
+    `actor`: a validation error would not show whether the field or the dependency is invalid.
     """
 
     async def provide_actor(request: Request[Any, Any, Any]) -> AsyncGenerator[UserId]:

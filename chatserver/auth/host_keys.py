@@ -40,7 +40,10 @@ class HostKey(NamedTuple):
 
 
 class HostKeys:
-    """Keys for one algorithm. If `is_fetched`, tokens need a `kid` unless there is only one key."""
+    """Keys for one algorithm.
+
+    `is_fetched`: the keys are from a key set, so tokens need a `kid` unless there is only one key.
+    """
 
     def __init__(
         self, algorithm: str | None, keys: Sequence[HostKey], *, is_fetched: bool = False
@@ -66,7 +69,7 @@ class HostKeys:
             try:
                 return bytes(self._jws.decode(token, candidate.key, algorithms=[self._algorithm]))
             except (PyJWTError, NotImplementedError, ValueError, TypeError):
-                continue  # PyJWT raises the last three if a key does not fit a token
+                continue  # the key does not fit the token; PyJWT then raises any of these errors
         raise Unauthenticated("token: not signed by the host application")
 
     def _find(self, kid: object) -> Sequence[HostKey]:
@@ -157,7 +160,7 @@ def _is_for_us(jwk: _Jwk, algorithm: str) -> bool:
         jwk.kty == _FAMILIES.get(algorithm)
         and jwk.use in (None, "sig")
         and jwk.alg in (None, algorithm)
-        and jwk.d is None  # a published private key is compromised
+        and jwk.d is None  # skip private keys: once published, they are compromised
         and (jwk.kid is None or _KID.fullmatch(jwk.kid) is not None)
     )
 

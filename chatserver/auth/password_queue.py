@@ -2,13 +2,14 @@
 
 ::
 
-    enter ──► delayed (account over its budget) ──► waiting ──► a slot: argon2 in a thread
-                 └──────────── displaced, or cancelled ──────────┘   not charged
+    enter ──► delayed (`attempt.is_over_budget`) ──► waiting ──► a slot: argon2 in a thread
+                 └──────────────────────────────────────┴──────► rejected or cancelled: no hash
 
 Invariants:
 
-- Attempts of known devices come first. Apart from that, accounts are served round-robin, and so are
-  the sources (networks or devices) within an account. Ties are resolved by age, the oldest first.
+- Attempts of known devices (which have logged in to the account before) come first. Apart from
+  that, accounts are served round-robin, and so are the sources (networks or devices) within an
+  account. Ties are resolved by age, the oldest first.
 - At most `SOURCE_MAX` attempts per source and `ACCOUNT_MAX` per account may wait, and in total only
   as many as can probably start within `wait_s_max`. Beyond a limit, the lowest-ranked attempt is
   rejected immediately. It is not always the newest attempt.
@@ -133,7 +134,7 @@ class PasswordQueue:
         self._start_next()
 
     def _enforce_limits(self, newest: _Waiter) -> None:
-        """Reject the lowest-ranked attempt of each group that exceeds its limit."""
+        """Reject the lowest-ranked attempt if its source, its account or the queue has too many."""
         source = (attempt for attempt in self._waiting if attempt.source == newest.source)
         _refuse_last(
             source, SOURCE_MAX, _make_rate_limited("from this network or device"), self._waiting
@@ -161,7 +162,7 @@ class PasswordQueue:
             if self._free <= self._reserved and not first.attempt.is_known:
                 return  # the reserved slots are for known devices, which rank first
             self._waiting.remove(first)
-            if not first.granted.done():  # done: cancelled, but had not left the queue yet
+            if not first.granted.done():  # a cancelled attempt may still be in the queue
                 self._free -= 1
                 first.granted.set_result(None)
 

@@ -42,7 +42,7 @@ ARGON2_PASSES = 3
 ARGON2_LANES = 1
 ARGON2_AT_ONCE_MAX = 2  # concurrent checks, plus one each for guesses and known devices
 LOGIN_WAIT_S_MAX = 2.0  # a login with a longer estimated wait is rejected
-LOGIN_DELAY_S = 3.0  # for an unknown device, if the account has exceeded limits.guesses
+LOGIN_DELAY_S = 3.0  # extra wait of unknown devices once the account exceeds limits.guesses
 
 T = TypeVar("T")
 

@@ -28,11 +28,9 @@ if TYPE_CHECKING:
 
 URL: Final = "ws://127.0.0.1:8081/"  # default gateway of `chatserver dev`
 DEV_DATA: Final = Path(".dev")
-DEV_SETTINGS: Final = (
-    "settings.env"  # same as in chatserver.dev.data_folder, which cli must not import
-)
+DEV_SETTINGS: Final = "settings.env"  # as in chatserver.dev.data_folder, which cli must not import
 DURATION_S_MAX: Final = 2700  # tokens are created at the start and expire after an hour
-SENDS_PER_S_MAX: Final = 45  # per user; the server's default limit is 50
+SENDS_PER_S_MAX: Final = 45  # by one user; the server's default limit is 50 per second
 CEILING_S: Final = 2.0
 LINE_S: Final = 5
 
@@ -349,7 +347,8 @@ async def _load(
     ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
     if ceiling is not None:
         click.echo(summary.format_ceiling(ceiling), err=True)
-    is_set = "url" in settings.redis.model_fields_set  # the default may not be the server's Redis
+    # Do not measure Redis unless its URL is set: the tested server may not use the default URL.
+    is_set = "url" in settings.redis.model_fields_set
     redis = settings.redis if is_set else None
     async with open_monitor(address, redis, options["metrics"]) as monitor:
         running = Coordinator(plans, monitor)

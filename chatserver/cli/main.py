@@ -17,7 +17,7 @@ import click
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.features.registry import list_features, load
 
-DEV_SETTINGS = ".dev/settings.env"  # path in the default folder of chatserver.dev.data_folder
+DEV_SETTINGS = ".dev/settings.env"  # where `chatserver dev` writes settings by default
 
 # Import path and `--help` line of each command. The help lines are here so that `--help` imports no
 # command. `dev` is referenced only by its path: cli and dev must not import each other.
@@ -116,7 +116,7 @@ class LazyGroup(click.Group):
 def cli(config: str | None) -> None:
     """A real-time chat server: WebSocket gateway, Redis hot tier, DynamoDB history."""
     if config is not None:
-        os.environ["CHAT_CONFIG"] = config  # so that child processes read it too
+        os.environ["CHAT_CONFIG"] = config  # child processes read the variable, too
 
 
 def main() -> None:

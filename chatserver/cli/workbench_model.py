@@ -1,8 +1,8 @@
 """NoSQL Workbench model for the tables: keys, indexes, facets and example items.
 
-Format: the exported models of NoSQL Workbench, version 3.0, and "Editing an existing data model" of
-the Amazon DynamoDB Developer Guide. Each item is in the facet for its kind of row. Index facets
-contain no items, because the visualizer shows the table's items in them.
+The format is that of models exported by NoSQL Workbench 3.0. See also "Editing an existing data
+model" in the Amazon DynamoDB Developer Guide. Each item is in the facet for its kind of row. Index
+facets contain no items, because the visualizer shows the table's items in them.
 """
 
 from __future__ import annotations

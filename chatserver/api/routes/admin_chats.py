@@ -28,7 +28,7 @@ from chatserver.service.messaging.broadcasts import USERS_MAX, Broadcasts
 
 DELETERS_MAX = 5
 
-if TYPE_CHECKING:  # type checkers do not see the fields, which come from the frames
+if TYPE_CHECKING:  # type checkers do not see the fields, which are copied from frames
     SystemChat: TypeAlias = msgspec.Struct
     SystemMessage: TypeAlias = msgspec.Struct
 else:
@@ -110,7 +110,7 @@ def _build_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 async def _delete(container: StorageContainer, chat: ChatId, seq: int, ref: Ref) -> None:
-    """Delete a message as an owner or admin of its group, or as the sender in a direct chat.
+    """Delete a message on behalf of a group's owner or admin, or of the sender in a direct chat.
 
     Members see an ordinary deletion, and the rules of the chat apply (`commit_change.lua`).
 

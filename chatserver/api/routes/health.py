@@ -13,7 +13,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.errors import ChatError, Unavailable
 
 READY_TIMEOUT_S = 2.0
-READY_FOR_S = 1.0  # results are cached, so frequent probes do not load the data stores
+READY_FOR_S = 1.0  # how long a result is cached, to limit the number of data store calls
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -51,7 +51,7 @@ ENCODINGS: Final = {"br": ".br", "gzip": ".gz"}  # by preference
 HASHED: Final = "assets/"  # file names contain a hash of the content
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 INDEX: Final = "index.html"
-# The page that asks the user to share again.
+# The page that asks the user to share again; see `build_missed_share_route`.
 MISSED_SHARE: Final = "/share?missed"
 NOT_BUILT: Final = b"""<!doctype html>
 <html lang="en">
@@ -114,10 +114,10 @@ def build_client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
 
 
 def build_missed_share_route() -> HTTPRouteHandler:
-    """Return the route of the web client's share target.
+    """Return the route to which browsers post what a user shares with the web client.
 
-    The client's service worker handles shares. If it is not active yet, the server receives the
-    request, but does not read the body, which is private and may be large.
+    The client's service worker intercepts this request (Web Share Target API). If it is not active
+    yet, the server gets the request, but does not read the body: it is private and may be large.
     """
 
     async def receive_missed_share() -> Response[bytes]:
