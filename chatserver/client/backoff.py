@@ -10,7 +10,7 @@ from chatserver.protocol.codes import Close
 
 WAIT_S_MIN = 0.5
 WAIT_S_MAX = 10.0
-REPLACED_S = 60.0  # replaced twice within this time: another process uses this device name
+REPLACED_S = 60.0  # if `replaced` closes two connections within this time, stop reconnecting
 STABLE_S = 5.0  # a connection must last this long to reset the backoff
 
 Uniform = Callable[[float, float], float]

@@ -5,7 +5,8 @@ again: only the snapshot and the history show which messages the user deleted fo
 
 No I/O. At most `REQUESTS_MAX` page requests are open at a time. A gap that cannot be read in
 `ATTEMPTS_MAX` attempts, or that exceeds `fill_max` entries, is reported as `Skipped`. Therefore, an
-unavailable storage tier delays new messages in a chat by only a few seconds (promise P9).
+unavailable storage tier delays new messages in a chat only by the time of these attempts (waits of
+15 seconds in total, or longer if the server requests it).
 """
 
 from __future__ import annotations
@@ -47,11 +48,14 @@ class _Job:
     read: int = 0
     attempts: int = 0
     not_before: float = 0.0
-    waits_for: int | None = None  # the gap cannot be resolved until this seq has been pushed
+    waits_for: int | None = None  # events may still fill the gap, until this seq has been pushed
 
 
 class CatchUp:
-    """The chats that have missing entries on one device."""
+    """The backfills of one device.
+
+    In a new epoch, a chat is *unverified* until its log has been compared with the server's.
+    """
 
     def __init__(
         self, ask: SendRequest, emit: Callable[[Iterable[Event]], None], fill_max: int
@@ -62,7 +66,10 @@ class CatchUp:
         self._jobs: dict[str, _Job] = {}
 
     def schedule(self, chat: Chat, *, is_forced: bool = False) -> None:
-        """Schedule a backfill if `chat` is unverified or has a gap; if forced, also refresh it."""
+        """Schedule a backfill if `chat` is unverified or has a gap, or if `is_forced`.
+
+        `is_forced`: also read the stored entries again.
+        """
         if chat.log.is_unverified or chat.log.has_gap or is_forced:
             job = self._jobs.setdefault(chat.id, _Job(chat, is_forced))
             if is_forced:

@@ -86,9 +86,9 @@ class Chat:
         self.muted: dict[str, int] = {}  # user → Unix seconds, 0: forever; may be incomplete
         self.last: Entry | None = None  # last message, from the chat list or the cache
         self.is_large = False
-        self.is_left = False  # the newest entry removed the user
-        self.is_ended = False  # a companion session that is read-only from now on
-        self.needs_history = False  # it has entries that have never been loaded
+        self.is_left = False  # the user has left or was removed
+        self.is_ended = False  # a companion session that has ended and is read-only
+        self.needs_history = False  # the chat has entries that have never been loaded
         self.cleared_upto = 0  # the user cleared the chat up to this seq
         self.log = ChatLog(bounds.entries_max)
         self.marks: dict[str, Marks] = {}
@@ -161,7 +161,7 @@ class Chat:
             }
 
     def apply_summary(self, summary: dict[str, Any]) -> list[Event]:
-        """Apply the chat's summary in the chat list or in a snapshot."""
+        """Apply the chat's item (`ChatSummary`) in the chat list or in a snapshot."""
         self._apply_common_fields(summary)
         self.picture = summary.get("picture")
         self._listed_top = max(self._listed_top, summary.get("top", 0))
@@ -237,7 +237,7 @@ class Chat:
         self.log.mark_unverified()
         self._previous_marks = set(self.marks)
         self._listed_top, self._unread_count = 0, None
-        # If the chat started with an event in the previous epoch, an earlier entry may be missing.
+        # If delivery began with an event, entries before it may never have been loaded.
         self.needs_history = self.needs_history or self._is_started_by_event
         self._is_started_by_event = False
 
@@ -247,7 +247,7 @@ class Chat:
             marks = self.marks[user]
             marks.read = min(marks.read, found.match_seq)
             marks.received = min(marks.received, found.match_seq)
-        if found.is_exact:  # otherwise, the next markers replace them, even if lower
+        if found.is_exact:  # otherwise, markers from the server replace these, even if lower
             self._previous_marks.clear()
         events: list[Event] = []
         if found.is_truncated:
@@ -344,7 +344,7 @@ class Chat:
         try:
             settings = msgspec.json.decode(body, type=_Settings)
         except msgspec.DecodeError:
-            return  # a plain name, or the format of a newer server
+            return  # the body is only a name, or has the format of a newer server
         if settings.slow_s is not None:
             self.slow_s = settings.slow_s
         if settings.retention_s is not None:

@@ -54,7 +54,7 @@ class ChatLog:
     def __init__(self, kept_max: int) -> None:
         self.shown: int | None = None  # last delivered seq; None: nothing delivered yet
         self.top = 0  # the newest known seq
-        self.pushed = 0  # later events in the chat have a higher seq
+        self.pushed = 0  # entries pushed from now on have a higher seq
         self.is_unverified = False
         self._kept_max = kept_max
         self._entries: dict[int, Entry] = {}
@@ -148,7 +148,7 @@ class ChatLog:
         self.top = max(self.top, seq)
 
     def is_adjacent(self, seq: int) -> bool:
-        """Return whether storing entry `seq` leaves no gap below the delivered entries."""
+        """Return False if there would be a gap between entry `seq` and the oldest kept entry."""
         if self.shown is None or self.is_unverified or seq > self.shown:
             return True
         return seq >= (self.bottom or self.shown + 1) - 1

@@ -204,7 +204,7 @@ class ChatClient(HttpCalls, Calls):
         self._pending.fail_all(self._failure)
         if self._first_welcome is not None and not self._first_welcome.done():
             self._first_welcome.set_exception(self._failure)
-            self._first_welcome.exception()  # mark as retrieved: there may be no caller
+            self._first_welcome.exception()  # without a caller, asyncio would log the exception
         self._events_ready.set()
 
     # ── connection ──────────────────────────────────────────────────────────────────────────────
@@ -275,7 +275,7 @@ class ChatClient(HttpCalls, Calls):
         try:
             self._flush()
             if is_first:
-                await self._save()  # so that later events come after a saved position
+                await self._save()  # after a crash, the client resumes here and misses no event
             if self._first_welcome is not None and not self._first_welcome.done():
                 self._first_welcome.set_result(None)
             while True:
@@ -406,7 +406,7 @@ class ChatClient(HttpCalls, Calls):
 
     @property
     def _is_store_full(self) -> bool:
-        """True while the store must write before the server sends more."""
+        """True while events are paused until the store has written earlier changes."""
         return self._local is not None and self._local.is_full
 
     @property
@@ -416,7 +416,7 @@ class ChatClient(HttpCalls, Calls):
     async def _read_cached(self, request: Fields) -> HistoryPage | None:
         if self._local is None:
             return None
-        await self._save()  # so that the page includes the newest entries
+        await self._save()  # write the newest entries to the cache
         page = await self._local.read_page(request)
         return None if page is None else HistoryPage(page.entries, "cache", page.has_more)
 
@@ -442,7 +442,7 @@ class ChatClient(HttpCalls, Calls):
             raise Overloaded("too many unread acks; iterate over `events()` to read them")
         self._has_new_operations = self._local is not None
         if self._local is not None and not self._state.is_online:
-            self._local.save_requested.set()  # when online, `_write` saves it before sending
+            self._local.save_requested.set()  # when online, `_write` saves the operation
         self._state.enqueue(operation, self._now())
         self._flush()
 

@@ -23,13 +23,14 @@ from chatserver.client.state import QueuedEvent
 
 
 class EventQueue:
-    """Events in order: at most `events_max`, plus events that must not be dropped."""
+    """Events in order: at most `events_max`, and in addition events that must not be dropped."""
 
     def __init__(self, events_max: int) -> None:
         self._events_max = events_max
         self._queue: collections.deque[QueuedEvent] = collections.deque()
         self.current: QueuedEvent | None = None  # returned by `pop`; may not have been consumed yet
-        self._newest: dict[str, QueuedEvent] = {}  # coalesced, by chat; "": connection state
+        # While the queue is full: the newest `StoredUpto` by chat; "": the newest connection state.
+        self._newest: dict[str, QueuedEvent] = {}
 
     def __len__(self) -> int:
         return len(self._queue)

@@ -38,7 +38,7 @@ class InboxSync:
         requested = self._get_cursor()
         assert requested is not None
         self.is_syncing = True
-        self.is_behind = False  # set again by any later event that cannot be applied
+        self.is_behind = False  # an event that cannot be applied sets it to True again
 
         def handle_page(page: Fields, when: float) -> None:
             self.is_syncing = False

@@ -2,7 +2,8 @@
 
 Each operation has a `ref`; retries with the same ref take effect once (promise P2). An operation
 stays in the outbox until the server confirms that it is stored. In a new epoch, operations that
-were only acked are sent again (promise P1).
+were only acked are sent again (promise P1). If the confirmation does not arrive, the client sends a
+*probe*: it sends the acked operation again to learn whether it is stored.
 
     queued → in flight → acked → removed (stored)
       ↑__________|_________|     connection lost; new epoch
@@ -23,11 +24,11 @@ from chatserver.client.requests import Fields, parse_error
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.errors import ChatError, Conflict, Overloaded
 
-PROBE_S = 5.0  # time to wait for `stored` after an ack before a probe is sent
+PROBE_S = 5.0  # time between an ack and the first probe, if no `stored` arrives
 PROBE_AGAIN_S = 20.0
 RETRY_S = 1.0
 COMPANION_RETRY_S_MAX = 60.0
-PROBES_MAX = 4  # concurrent probes: each may wait seconds for the warm tier
+PROBES_MAX = 4  # concurrent probes; the server may need seconds to answer one
 
 
 class Stage(enum.Enum):
@@ -165,7 +166,10 @@ class Outbox:
             self._remove_from_stage(operation)
 
     def record_stored(self, chat: str, upto: int, now: float) -> None:
-        """Remove the operations in `chat` up to seq `upto`: the server has stored them."""
+        """Remove the acked operations in `chat` up to seq `upto`: the server has stored them.
+
+        Deletions only for this user stay: a `stored` frame does not confirm them.
+        """
         acked = self._acked.get(chat)
         if acked is None:
             return
@@ -234,7 +238,7 @@ class Outbox:
             if (chat, "") in self._probe_at:
                 self._probe_at[chat, ""] = now + PROBE_S
 
-    # ── probes: acked operations that are sent again to learn whether they are stored ───────────
+    # ── probes: acked operations that are sent again to learn whether they are stored ───────────────────────────────
 
     def next_probe(self, now: float) -> OutboxEntry | None:
         """Return an acked operation to send again, because its `stored` frame may have been lost.
@@ -284,8 +288,7 @@ def _get_probe_key(operation: OutboxEntry) -> tuple[str, str]:
 class OutboxSender:
     """Prepares the operations to send on one connection, and handles the responses.
 
-    A probe resends an acked operation to learn whether it is stored. `is_left` returns whether the
-    user has left a chat.
+    `is_left` returns whether the user has left a chat.
     """
 
     def __init__(
@@ -364,7 +367,7 @@ class OutboxSender:
     def _end_probe(self, operation: OutboxEntry, error: ChatError) -> None:
         """Handle a permanently refused probe; whether the operation is stored remains unknown."""
         if not self._is_left(operation.chat):
-            self._outbox.stop_probing(operation.ref)  # the operation is sent again in a new epoch
+            self._outbox.stop_probing(operation.ref)  # only a new epoch sends it again
             return
         for ended in self._outbox.list_acked(operation.chat):
             self._refuse(ended, error)

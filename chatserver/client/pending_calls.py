@@ -84,4 +84,4 @@ class PendingCalls:
         for future in futures:
             if not future.done():
                 future.set_exception(failure)
-                future.exception()  # mark as retrieved: there may be no caller
+                future.exception()  # without a caller, asyncio would log the exception

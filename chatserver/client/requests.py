@@ -49,13 +49,16 @@ def check_text(fields: Fields) -> None:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """One request. Exactly one callback is called, once; none if the request is removed."""
+    """One request. Exactly one callback is called, once.
+
+    No callback is called if the request is removed, or dropped after a disconnect.
+    """
 
     fields: Fields
     on_answer: Callable[[Fields, float], None]
     on_error: Callable[[ChatError, float], None]
     deadline: float
-    is_retried: bool  # sent again on the next connection
+    is_retried: bool  # sent again after a conflict, and on the next connection
     id: int = 0
     not_before: float = 0.0  # set after a conflict
 
@@ -107,7 +110,7 @@ class Requests:
             return True
         error = parse_error(frame)
         if request.is_retried and error.temporary and error.code == Conflict.code:
-            # A concurrent change: a retry either succeeds or returns a permanent error.
+            # The cause is a concurrent change. A retry succeeds or returns a permanent error.
             request.not_before = now + (error.retry_after_ms or CONFLICT_RETRY_MS) / 1000
             if request.not_before < request.deadline:
                 self._queued[request.id] = request

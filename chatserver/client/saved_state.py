@@ -141,11 +141,11 @@ def _find_first_seqs(
             case ChatChanged(chat, entry) if entry is not None:
                 firsts.setdefault(chat, entry.seq)
             case Restarted() | Skipped() | EntriesWithdrawn():
-                return None  # not tied to one seq: cannot be repeated
+                return None  # these events have no seq of their own, so they cannot be repeated
             case ChatChanged(chat) if state.get_or_create_chat(chat).is_large:
-                return None  # the chat may have just become large, and used another cursor before
+                return None  # may be the change to a large chat, which used the inbox cursor before
             case Marked(user=user) if user == state.user:
-                return None  # the marker before this event is not kept
+                return None  # the record must have the earlier marker, which is not kept
             case _:
                 pass
     return firsts

@@ -48,12 +48,12 @@ Answer = Fields | ChatError
 class QueuedEvent(NamedTuple):
     """An event for the application.
 
-    A client that resumes from the cursor in `before` receives the event again.
+    A client that resumes   in `before` receives the event again.
     """
 
     event: Event
     before: Cursor | None
-    is_known: bool = False  # a waiting call has already received its outcome
+    is_known: bool = False  # an ack or refusal that a waiting call has already returned
 
 
 class ClientState:
@@ -81,7 +81,7 @@ class ClientState:
             str, int
         ] = {}  # chat → the seq after which the last welcome started delivery
         self._presence = PresenceSubscriptions(self.notify, self.bounds.watched_max)
-        self._is_reset_pending = False  # no sends until the reset has requeued acked operations
+        self._is_reset_pending = False  # send no operations until the `reset` requeues acked ones
         self._is_paused = False
         self._sync = InboxSync(
             self._send_connection_request, self._handle_event, lambda: self.cursor
@@ -99,7 +99,7 @@ class ClientState:
         return frames
 
     def pop_queued_events(self) -> list[QueuedEvent]:
-        """Remove and return the events to deliver, each with its cursor."""
+        """Remove and return the events to deliver, each with the cursor before it."""
         queued, self._events = self._events, []
         return queued
 
@@ -134,7 +134,7 @@ class ClientState:
         }
         if self.cursor is not None:
             fields["cursor"] = msgspec.to_builtins(self.cursor)
-            # Seqs in an unverified log may belong to other entries in the current epoch.
+            # Seqs in an unverified log may belong to other entries in this epoch, their seqs may belong to other entries.
             known = [c for c in self.chats.values() if c.is_large and not c.log.is_unverified]
             # Chats beyond the limit start at their newest entry; history has the older entries.
             large = {chat.id: chat.log.shown or 0 for chat in known[:LARGE_MAX]}
@@ -155,7 +155,7 @@ class ClientState:
         is_fresh = self.cursor is None
         if self.cursor is None:
             self.cursor = Cursor(welcome["epoch"], welcome["seq"])
-            for chat in self.chats.values():  # from a cache that may be outdated
+            for chat in self.chats.values():  # chats from a cache, which may be outdated
                 chat.mark_unverified()
         self._is_reset_pending = self.cursor.epoch != welcome["epoch"]
         if not self._is_reset_pending:
@@ -394,7 +394,7 @@ class ClientState:
         for chat in self.chats.values():
             if is_new:
                 chat.mark_unverified()
-            elif chat.log.shown is None:  # its missed entries are not delivered
+            elif chat.log.shown is None:  # delivery has not begun: no missed entry is delivered
                 chat.log.mark_unverified()
         self.apply_chat_list(frame)
         restarted = tuple(c.id for c in self.chats.values() if c.needs_history)
@@ -423,7 +423,7 @@ class ClientState:
                 chat = self.get_or_create_chat(head["chat"])
                 chat.is_large = True
                 if self._is_reset_pending:
-                    continue  # the epoch has changed: the snapshot has the chat positions
+                    continue  # new epoch: the `reset` has the positions of the chats
                 if chat.log.shown is None and not is_fresh:
                     self._started_by_welcome[chat.id] = head["seq"]
                 chat.log.start_after(head["seq"])
@@ -431,7 +431,7 @@ class ClientState:
                 self.catch_up.schedule(chat)
 
     def _apply_transition(self, chat: Chat, info: Fields) -> None:
-        """Apply a chat's transition to a large chat, after seq `since`, or back to a small one."""
+        """Apply a chat's change to a large chat, read after seq `since`, or back to a small one."""
         if "since" in info:
             chat.is_large = info.get("large", False)
             if chat.is_large and not chat.log.is_unverified:

@@ -14,7 +14,7 @@ from chatserver.client.state import ClientState
 from chatserver.protocol.frames import Cursor
 
 LOADED_PER_CHAT = 50  # newest entries loaded into memory; `history` reads the rest
-LOADED_MAX = 5_000  # total for all chats; the most recently used chats come first
+LOADED_MAX = 5_000  # for all chats together; the most recently used chats are loaded first
 
 
 class LoadedChat(NamedTuple):
@@ -29,9 +29,9 @@ def load_chats(
 ) -> list[LoadedChat]:
     """Read the chats, most recently used last. `shown`: the last delivered seq of each chat.
 
-    No entries are returned if they are from a newer epoch than the saved `cursor`. The application
-    may have received other entries at the same seqs in the older epoch. The comparison with the
-    server must detect this.
+    If the cached entries are from another epoch than the saved `cursor`, no entries are returned:
+    the application may have received other entries at the same seqs. The comparison with the
+    server detects this.
     """
     chats: list[LoadedChat] = []
     is_current = cursor is not None and cursor.epoch == store.epoch

@@ -27,7 +27,7 @@ class ChatRow:
 
     @property
     def bottom(self) -> int:
-        """The lowest verified seq."""
+        """The lowest verified seq (above `stale`)."""
         return max(self.floor, self.stale + 1)
 
     @property

@@ -1,4 +1,4 @@
-"""Rows of cached entries in SQLite. Changes are applied to the messages that they change.
+"""Rows of cached entries in SQLite. An edit, deletion or reaction also updates its message's row.
 
 `message_tables` decides which entries are cached. The methods update `entries` and `size` of the
 chat's row.
@@ -15,8 +15,8 @@ from chatserver.client.model import Entry
 from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, build_tombstone
 from chatserver.protocol.message_expiry import apply_expiry
 
-ROW_BYTES = 40  # the size of an entry's row without its body
-EXPIRED_MAX = 1_000  # expired messages overwritten per transaction
+ROW_BYTES = 40  # estimated bytes of a row, in addition to the entry's body
+EXPIRED_MAX = 1_000  # maximum number of expired messages that one transaction overwrites
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
@@ -55,7 +55,7 @@ class EntryTable:
             self._remove_edit_texts(chat, target, before=change.seq)
 
     def _remove_edit_texts(self, chat: ChatRow, target: int, before: int | None = None) -> None:
-        """Replace the earlier edits of message `target` with tombstones."""
+        """Replace edits of message `target` with tombstones: all, or those below seq `before`."""
         for old in self._list_changes(chat, target):
             if old.kind == "edit" and not old.deleted and (before is None or old.seq < before):
                 self._write(chat, build_tombstone(old, old.rev))

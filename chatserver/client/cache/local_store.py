@@ -191,7 +191,7 @@ class LocalStore:
             position = saved_state.encode_position(self._state, unconsumed)
             if position is not None:
                 self._is_position_changed = False
-                # `infos` must match this position, so leave out chats with unconsumed events.
+                # Leave out chats with unconsumed events: their info is newer than `position`.
                 names = self._changed - {_get_chat(queued.event) for queued in unconsumed}
                 self._changed -= names
                 infos = encode_infos(self._state, names)

@@ -37,7 +37,7 @@ VACUUM_PAGES = 200
 
 
 class CachedPage(NamedTuple):
-    """Entries in ascending seq without a gap, and whether there are more in this direction."""
+    """Entries in ascending seq without a gap. `has_more`: there may be a next page."""
 
     entries: list[Entry]
     has_more: bool
@@ -167,7 +167,7 @@ class MessageTables:
         return chat
 
     def _put_delivered(self, chat: ChatRow, entry: Entry) -> None:
-        if entry.seq <= chat.stale:  # the unverified entries from here on are outdated
+        if entry.seq <= chat.stale:  # events also deliver the next entries: drop cached copies
             self._truncate(chat, entry.seq - 1)
         if entry.seq <= chat.cleared:
             if entry.seq > chat.head:  # nothing is cached
@@ -194,7 +194,7 @@ class MessageTables:
         If there are no verified entries, the newest page is written.
         """
         low, high = _get_page_range(entries, before, after)
-        if low <= chat.cleared + 1:  # everything below the page has been cleared
+        if low <= chat.cleared + 1:  # the user has cleared all entries below the page
             has_more = has_more and after is not None
             entries = tuple(entry for entry in entries if entry.seq > chat.cleared)
             low, high = chat.cleared + 1, max(high, chat.cleared)

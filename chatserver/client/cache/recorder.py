@@ -4,10 +4,11 @@ Methods are called as input arrives, so the changes are in server order. Cached 
 unverified if the client may have missed changes to them. Unverified entries are not read until they
 are compared with the server. Entries become unverified in:
 
-* all chats, after a `reset` or if the client has no cursor;
-* after a `too_long`, chats whose missed entries are not delivered, and chats that are not in the
-  snapshot, because only the snapshot lists messages that the user deleted for themselves;
-* a chat whose history access changes.
+* all chats, if a new epoch begins or the client has no cursor;
+* if a `too_long` arrives: chats whose missed entries are not delivered, and chats that are not in
+  the snapshot, because only the snapshot lists messages that the user deleted for themselves;
+* large chats whose delivery starts with this connection;
+* a chat if its setting `history` changes (which entries new members can read).
 """
 
 from __future__ import annotations
@@ -108,12 +109,12 @@ class Recorder:
         """Record the response to a `history` request."""
         chat = self._state.chats.get(page["chat"])
         if chat is not None and chat.is_left:
-            return  # later deletions are not delivered, so do not cache the page
+            return  # the user has left: deletions are not delivered, so do not cache the page
         entries = tuple(parse_entry(fields) for fields in page["messages"])
         before, after = request.get("before"), request.get("after")
         self._changes.append(PageRead(page["chat"], entries, before, after, page["more"]))
         if chat is not None and chat.cleared_upto:
-            self.record_cleared(chat.id, chat.cleared_upto)  # the page may have created a row
+            self.record_cleared(chat.id, chat.cleared_upto)  # for a row that the page creates
 
     def record_cleared(self, chat: str, upto: int) -> None:
         """Record that the user has cleared a chat."""
@@ -136,7 +137,7 @@ class Recorder:
             case PinsChanged(chat, entry):
                 self._changes.append(Delivered(chat, entry))
             case MemberChanged(chat, entry) if entry.user == self._state.user and not entry.role:
-                # Later deletions in the chat are not delivered, so no cached entry may remain.
+                # The user has left. Later deletions are not delivered, so delete all entries.
                 self._changes.append(ChatDropped(chat))
             case MemberChanged(chat, entry):
                 self._changes.append(Delivered(chat, entry))
@@ -162,4 +163,4 @@ def _is_history_change(entry: Entry) -> bool:
     try:
         return msgspec.json.decode(entry.body, type=_Settings).history is not None
     except msgspec.MsgspecError:
-        return False  # not settings: only the name has changed
+        return False  # the body is a new name, not settings

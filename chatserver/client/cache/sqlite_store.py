@@ -48,9 +48,9 @@ class SqliteStore:
         A save writes changes, cursor and outbox in one transaction, which survives a process crash.
         A power failure may lose the last saves, but never corrupts the file.
         A page has no gap: evicted and missed entries are read from the server.
-        A cached message is in its state at the last save. Edits, reactions and deletions, also by a
-        user erasure, arrive as events and are applied. If the client has missed events or the
-        server has lost data (see `Recorder`), cached entries are unverified: they are not read
+        A cached message is in its state at the last save. Edits, reactions and deletions (including
+        the erasure of a user) arrive as events and are applied. If the client has missed events or
+        the server has lost data (see `Recorder`), cached entries are unverified: they are not read
         until a page of history has replaced them (see `revalidation`). A chat that the user has
         left is deleted.
         Entries that the user has cleared are deleted, and not cached again.
@@ -167,7 +167,7 @@ class SqliteStore:
 
     @property
     def epoch(self) -> str:
-        """The epoch of the cached entries. After a crash it may be newer than the saved cursor."""
+        """The epoch of the cached entries. It may be newer than that of the saved cursor."""
         with store_file.translate_errors(self._path):
             return self._tables.epoch
 

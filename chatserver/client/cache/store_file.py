@@ -7,8 +7,8 @@
     hidden  (chat, seq)     messages that the user deleted for themselves
 
 `user_version` is the schema version. Version 0 has only `record`, and version 1 has no
-`chat.cleared`; both are migrated. A file with a newer version is rejected, because this version
-cannot know which cached entries are valid.
+`chat.cleared`; both are migrated. A file with a newer version is rejected, because this SDK cannot
+know which cached entries are valid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOCK_S = 2.0
 
 _SETTINGS = (
     "PRAGMA auto_vacuum = INCREMENTAL",  # must precede the first table
-    "PRAGMA locking_mode = EXCLUSIVE",  # only one process may use the file, until it exits
+    "PRAGMA locking_mode = EXCLUSIVE",  # no other process can use the file until it is closed
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
     "PRAGMA secure_delete = ON",  # overwrites deleted text
@@ -97,7 +97,7 @@ def open_file(path: Path | str) -> sqlite3.Connection:
 
 
 def _set_mode(path: Path) -> None:
-    """Create the file if needed; SQLite gives its other files the same permissions."""
+    """Create the file if needed, and make it private; SQLite gives its WAL files the same mode."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, MODE))
         path.chmod(MODE)
