@@ -51,7 +51,7 @@ from chatserver.telemetry import metrics
 
 CONNECTIONS_PER_ADDRESS_MAX = 200  # trusted proxies are exempt
 
-HEAD_TIMEOUT_S = 10.0  # for a request's head; starts at the connect or at the first byte
+HEAD_TIMEOUT_S = 10.0  # for a request's head; starts on connect, later at its first byte
 BODY_TIMEOUT_S = 30.0  # for a request's body; starts at the end of the head
 WRITE_TIMEOUT_S = 30.0  # maximum time that writing is paused because the client does not read
 

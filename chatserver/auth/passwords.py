@@ -40,7 +40,7 @@ from chatserver.errors import BadRequest, CorruptData, TooLarge
 
 ARGON2_PASSES = 3
 ARGON2_LANES = 1
-ARGON2_AT_ONCE_MAX = 2  # concurrent checks, plus one each for guesses and known devices
+ARGON2_AT_ONCE_MAX = 2  # concurrent hashes; known devices and guesses have one more thread each
 LOGIN_WAIT_S_MAX = 2.0  # a login with a longer estimated wait is rejected
 LOGIN_DELAY_S = 3.0  # extra wait of unknown devices once the account exceeds limits.guesses
 

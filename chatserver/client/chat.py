@@ -83,7 +83,9 @@ class Chat:
             0  # minimum seconds between two messages from a member; 0: no limit, or not loaded
         )
         self.retention_s = 0  # message lifetime in seconds; 0: forever
-        self.muted: dict[str, int] = {}  # user → Unix seconds, 0: forever; may be incomplete
+        self.muted: dict[
+            str, int
+        ] = {}  # user → end in Unix seconds (0: forever); may be incomplete
         self.last: Entry | None = None  # last message, from the chat list or the cache
         self.is_large = False
         self.is_left = False  # the user has left or was removed

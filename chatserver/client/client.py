@@ -304,7 +304,7 @@ class ChatClient(HttpCalls, Calls):
                 await self._request({"type": "auth", "token": token}, ANSWER_S)
                 wait_s = get_renewal_delay_s(token)
             except ChatError:
-                # If renewal fails, the gateway closes the session and the reconnect handles it.
+                # If all attempts fail, the gateway closes the session, and the client reconnects.
                 wait_s = RETRY_S
 
     async def _write(self, socket: Socket) -> None:

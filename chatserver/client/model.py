@@ -36,11 +36,11 @@ class Marks:
 class Bounds:
     """Size limits of a client, and its behavior at each limit (promise P8)."""
 
-    entries_max: int = 1_000  # per chat; the oldest are evicted, `history` loads them again
-    fill_max: int = 1_000  # per chat, loaded after a disconnect; older entries are `Skipped`
+    entries_max: int = 1_000  # kept per chat; the oldest are evicted, `history` loads them again
+    fill_max: int = 1_000  # entries per chat loaded after a disconnect; older ones are `Skipped`
     chats_max: int = 2_000  # the least recently active chat is evicted
-    outbox_max: int = 5_000  # not yet stored; one more raises `Overloaded`
-    requests_max: int = 256  # without a response; one more raises `Overloaded`
+    outbox_max: int = 5_000  # operations that are not stored yet; one more raises `Overloaded`
+    requests_max: int = 256  # requests without a response; one more raises `Overloaded`
     marks_max: int = 300  # members per chat whose markers are kept; further members have none
     watched_max: int = 500  # presence subscriptions; one more raises `Overloaded`
-    events_max: int = 2_000  # not yet consumed; beyond that, the server holds back events
+    events_max: int = 2_000  # events not consumed yet; at this number, the server holds back events

@@ -367,7 +367,7 @@ class OutboxSender:
     def _end_probe(self, operation: OutboxEntry, error: ChatError) -> None:
         """Handle a permanently refused probe; whether the operation is stored remains unknown."""
         if not self._is_left(operation.chat):
-            self._outbox.stop_probing(operation.ref)  # only a new epoch sends it again
+            self._outbox.stop_probing(operation.ref)  # sent again only in a new epoch
             return
         for ended in self._outbox.list_acked(operation.chat):
             self._refuse(ended, error)

@@ -179,7 +179,7 @@ class LocalStore:
             try:
                 await self._run(write)
             except ChatError:
-                self._is_ended = True  # a later save would lack these changes
+                self._is_ended = True  # the changes are lost, so later saves would be incomplete
                 raise
 
     def _prepare_write(self, events: EventQueue, *, is_closing: bool) -> Callable[[], None] | None:

@@ -167,7 +167,7 @@ class MessageTables:
         return chat
 
     def _put_delivered(self, chat: ChatRow, entry: Entry) -> None:
-        if entry.seq <= chat.stale:  # events also deliver the next entries: drop cached copies
+        if entry.seq <= chat.stale:  # drop unverified copies: these entries are delivered again
             self._truncate(chat, entry.seq - 1)
         if entry.seq <= chat.cleared:
             if entry.seq > chat.head:  # nothing is cached

@@ -44,7 +44,7 @@ from chatserver.client.requests import Fields
 from chatserver.client.state import ClientState
 from chatserver.protocol.frames import Cursor
 
-CHANGES_MAX = 5_000  # not yet written; beyond that, the server holds back events
+CHANGES_MAX = 5_000  # unwritten changes; at this number, the server holds back events
 
 
 class Recorder:
@@ -114,7 +114,7 @@ class Recorder:
         before, after = request.get("before"), request.get("after")
         self._changes.append(PageRead(page["chat"], entries, before, after, page["more"]))
         if chat is not None and chat.cleared_upto:
-            self.record_cleared(chat.id, chat.cleared_upto)  # for a row that the page creates
+            self.record_cleared(chat.id, chat.cleared_upto)  # a row created by the page needs it
 
     def record_cleared(self, chat: str, upto: int) -> None:
         """Record that the user has cleared a chat."""
