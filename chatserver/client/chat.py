@@ -83,9 +83,8 @@ class Chat:
             0  # minimum seconds between two messages from a member; 0: no limit, or not loaded
         )
         self.retention_s = 0  # message lifetime in seconds; 0: forever
-        self.muted: dict[
-            str, int
-        ] = {}  # user → end in Unix seconds (0: forever); may be incomplete
+        # User → end of the mute in Unix seconds (0: it never ends). Some users may be missing.
+        self.muted: dict[str, int] = {}
         self.last: Entry | None = None  # last message, from the chat list or the cache
         self.is_large = False
         self.is_left = False  # the user has left or was removed
