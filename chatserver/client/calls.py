@@ -265,9 +265,8 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
 
         The client keeps the entries if they are adjacent to its other entries. They are not
         delivered as events. If no event of the chat has been delivered yet, the newest page sets
-        where delivery begins: after its last entry. Entries that the user
-        has cleared are not
-        returned.
+        where delivery begins: only later entries are delivered as events. Entries that the user
+        has cleared are not returned.
 
         With a message cache, the page is read from the cache if the server does not respond; its
         `tier` is then "cache". It may be shorter than `limit`, but has no gap.

@@ -243,7 +243,7 @@ class Chat:
         self._is_started_by_event = False
 
     def apply_verification(self, found: VerificationResult) -> list[Event]:
-        """Apply the result of comparing the log with the server; return the events to deliver."""
+        """Apply the result of comparing the log with the server's; return the events to deliver."""
         for user in self._previous_marks:
             marks = self.marks[user]
             marks.read = min(marks.read, found.match_seq)

@@ -157,11 +157,9 @@ class Messaging:
         """Send a message. Return its ack once the message is committed in the hot tier.
 
         Guarantees:
-            Order: messages from one sender to one chat get ascending seqs in the order of the
-                calls.
+            Order: messages from one sender to one chat get ascending seqs in call order.
             Idempotent: by (chat, sender, ref).
-            Cancellation: the message may have been sent; a retry with the same `ref` returns its
-                ack.
+            Cancellation: the message may have been sent; a retry with its `ref` returns its ack.
 
         Raises:
             BadRequest, TooLarge: the body is not allowed.
