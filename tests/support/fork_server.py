@@ -15,6 +15,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -103,10 +104,13 @@ class ForkServer:
         )
         theirs.close()
 
-    def start(self, args: Sequence[str], env: Mapping[str, str], log: int) -> ForkedProcess:
-        """Start the command line with these arguments; its output is appended to a file."""
+    def start(
+        self, args: Sequence[str], env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
+    ) -> ForkedProcess:
+        """Start the command line with these arguments; its output is appended to the files."""
+        outputs = [Path(f"/proc/self/fd/{f.fileno()}").readlink() for f in (stdout, stderr)]
         with self._lock:
-            self._pipe.send((list(args), dict(env), str(Path(f"/proc/self/fd/{log}").readlink())))
+            self._pipe.send((list(args), dict(env), outputs))
             return ForkedProcess(self, args, self._pipe.recv())
 
     def reap(self, pid: int) -> int:
@@ -129,16 +133,51 @@ def can_fork(argv: Sequence[str], env: Mapping[str, str]) -> bool:
     return list(argv[:3]) == CLI and all(name.startswith(_PREFIXES) for name in names)
 
 
+def start_process(
+    argv: Sequence[str], env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a command. Its output is written to `stdout`, or its errors to `stderr` if given.
+
+    It is forked, if its command and environment allow it, and ends with this process.
+    """
+    stderr = stderr or stdout
+    if can_fork(argv, env):
+        forked = get_fork_server().start(argv[len(CLI) :], env, stdout, stderr)
+        return cast("subprocess.Popen[bytes]", forked)
+    return subprocess.Popen(
+        argv,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+        preexec_fn=make_parent_death_hook(),
+    )
+
+
+def run_process(
+    argv: Sequence[str], env: Mapping[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; return its exit code and output.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end in time; it is killed.
+    """
+    with tempfile.NamedTemporaryFile() as stdout, tempfile.NamedTemporaryFile() as stderr:
+        process = start_process(argv, env, stdout, stderr)
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            process.kill()
+        texts = (Path(output.name).read_text("utf-8") for output in (stdout, stderr))
+        return subprocess.CompletedProcess(argv, code, *texts)
+
+
 class ForkedServer(Server):
-    """A process that the fork server starts, if its command and environment allow it."""
+    """A server that `start_process` starts."""
 
     def _spawn(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        launch = self.launch
-        if not can_fork(launch.argv, launch.environment()):
-            return super()._spawn(log)
-        server = get_fork_server()
-        forked = server.start(launch.argv[len(CLI) :], launch.environment(), log.fileno())
-        return cast("subprocess.Popen[bytes]", forked)
+        return start_process(self.launch.argv, self.launch.environment(), log)
 
 
 def _serve(pipe: multiprocessing.connection.Connection) -> None:
@@ -161,13 +200,13 @@ def _serve(pipe: multiprocessing.connection.Connection) -> None:
         return
 
 
-def _run(args: list[str], env: dict[str, str], log: str) -> None:
+def _run(args: list[str], env: dict[str, str], outputs: list[Path]) -> None:
     """Run the command line in a forked process. Raises SystemExit."""
     os.setsid()
-    output = os.open(log, os.O_WRONLY | os.O_APPEND)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    for number, path in enumerate(outputs, start=1):
+        output = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.dup2(output, number)
+        os.close(output)
     os.environ.clear()
     os.environ.update(env)
     sys.argv = [cli.__file__, *args]

@@ -14,7 +14,6 @@ import secrets
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,9 @@ import zstandard
 
 from tests.e2e.reference import support
 from tests.e2e.reference.support import COMMAND_S, DEADLINE_S, HOST, Server, User, wait_for
+from tests.support.fork_server import CLI, run_process, start_process
 from tests.support.servers.ports import free_port
 
-CLI = [sys.executable, "-m", "chatserver.cli.main"]
 SETTINGS = {
     **support.SETTINGS,
     "CHAT_ANALYTICS_EXPORT": "texts",
@@ -73,9 +72,7 @@ class Deployment(Server):
             log = folder / f"{self.tenant}-{name}-{len(self.logs)}.log"
             self.logs.append(log)
             with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [*CLI, *command], env=self.environment, stdout=output, stderr=output
-                )
+                process = start_process([*CLI, *command], self.environment, output)
             self._processes.append(process)
         for port in (self.addresses.api, self.addresses.gateway):
             wait_for(lambda port=port: _is_ready(port), f"{self.tenant} is ready at port {port}")
@@ -90,14 +87,7 @@ class Deployment(Server):
 
     def run(self, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run `chatserver` and return the completed process, whatever its exit code."""
-        return subprocess.run(
-            [*CLI, *args],
-            env={**self.environment, **more},
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
-        )
+        return run_process([*CLI, *args], {**self.environment, **more}, COMMAND_S)
 
     def run_killed(self, failpoint: str, *args: str) -> None:
         """Run `chatserver` until it kills itself at a failpoint."""

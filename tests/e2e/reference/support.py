@@ -15,8 +15,6 @@ import json
 import os
 import secrets
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +26,7 @@ import redis
 from boto3.dynamodb.conditions import ConditionBase, Key  # type: ignore[import-untyped]
 from websockets.sync.client import ClientConnection, connect
 
+from tests.support.fork_server import CLI, run_process, start_process
 from tests.support.servers.ports import free_port
 
 HOST = "127.0.0.1"
@@ -317,14 +316,8 @@ class Server:
 
     def command(self, *args: str, **settings: str) -> str:
         """Run `chatserver` and return its output."""
-        done = subprocess.run(
-            [sys.executable, "-m", "chatserver.cli.main", *args],
-            env={**self.environment, **settings},
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
-        )
+        command = [*CLI, *args]
+        done = run_process(command, {**self.environment, **settings}, COMMAND_S)
         assert done.returncode == 0, f"{args}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -447,9 +440,9 @@ def open_api(server: Server, **settings: str) -> Iterator[int]:
     """Start another `chatserver api` with other settings; yield its port."""
     port = free_port()
     address = {"CHAT_API_HOST": HOST, "CHAT_API_PORT": str(port)}
-    argv = [sys.executable, "-m", "chatserver.cli.main", "api"]
     environment = {**server.environment, **address, **settings}
-    process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL)
+    with Path(os.devnull).open("wb") as output:
+        process = start_process([*CLI, "api"], environment, output)
     try:
         with httpx.Client(base_url=f"http://{HOST}:{port}") as client:
             wait_for(lambda: _is_up(client), "the API is ready")

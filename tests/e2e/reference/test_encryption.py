@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import redis
 from boto3.dynamodb.types import Binary  # type: ignore[import-untyped]
 
 from tests.e2e.reference.support import PASSWORD, Client, Server, open_api, wait_for
+from tests.support.fork_server import CLI, start_process
 
 pytest_plugins = ["tests.e2e.reference.fixtures"]
 
@@ -22,8 +21,8 @@ pytest_plugins = ["tests.e2e.reference.fixtures"]
 @contextlib.contextmanager
 def run_worker(server: Server, **settings: str) -> Iterator[None]:
     """Run another `chatserver worker all`."""
-    argv = [sys.executable, "-m", "chatserver.cli.main", "worker", "all"]
-    process = subprocess.Popen(argv, env={**server.environment, **settings})
+    with Path(os.devnull).open("wb") as output:
+        process = start_process([*CLI, "worker", "all"], {**server.environment, **settings}, output)
     try:
         yield
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from chatserver.dev.servers import (
     ministack_launch,
 )
 from chatserver.features.push.providers.vapid import derive_vapid_pair
+from tests.support.fork_server import CLI, ForkedServer
 from tests.support.servers.processes import free_port
 from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import WORKERS, Stack, open_stack, start
@@ -111,7 +111,7 @@ class WebStack:
         """Start an API whose page connects to this gateway port."""
         launch = Launch(
             f"api-{port}",
-            [sys.executable, "-m", "tests.support.cli", "api"],
+            [*CLI, "api"],
             port,
             self.stack.folder,
             lambda: is_http_ready(port, "/healthz"),
@@ -125,7 +125,7 @@ class WebStack:
                 CHAT_AUTH_ARGON2_MEMORY_KIB="1024",
             ),
         )
-        return start(Server(launch))
+        return start(ForkedServer(launch))
 
     def new_users(self, count: int) -> list[str]:
         """Return unused users."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,6 +15,7 @@ from chatserver.container.storage import make_api_keys
 from chatserver.domain.clock import SystemClock
 from chatserver.service.access.api_keys import ApiKeys
 from chatserver.warm.dynamo.client import open_dynamodb
+from tests.support.fork_server import CLI, run_process
 from tests.support.stack import Stack
 
 PASSWORD = "correct horse battery"
@@ -52,14 +51,7 @@ async def run_cli(stack: Stack, *args: str) -> str:
     env = {**os.environ, **stack.environment()}
 
     def run() -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "chatserver.cli.main", *args],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = run_process([*CLI, *args], env, 60)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -12,7 +12,6 @@ import io
 import os
 import secrets
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -34,6 +33,7 @@ from chatserver.warm.messages.store import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import message
 from tests.integration.workers.support import PATIENT_VARIABLES, open_container
+from tests.support.fork_server import CLI, run_process
 from tests.support.servers.processes import redis_client
 from workers.archive.archiver import Archiver
 
@@ -128,12 +128,10 @@ class Lake:
 
     async def run(self, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run `chatserver analytics` in a new process."""
+        command = [*CLI, "analytics", *args]
         return await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-m", "tests.support.cli", "analytics", *args],
-            env=self.environment(**more), capture_output=True, text=True, check=False,
-            timeout=CLI_TIMEOUT_S,
-        )  # fmt: skip
+            run_process, command, self.environment(**more), CLI_TIMEOUT_S
+        )
 
     def delete_lease(self) -> None:
         """Delete the lease of a killed process, so that the test does not wait for its expiry."""
