@@ -16,7 +16,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-import aioboto3
 import aiohttp
 import stamina
 from aiobotocore.config import AioConfig
@@ -27,6 +26,7 @@ from botocore.exceptions import (
 )
 
 from chatserver.aws_errors import translate_no_response
+from chatserver.aws_session import create_session
 from chatserver.config import Cold
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.errors import (
@@ -285,7 +285,6 @@ async def open_s3(settings: Cold) -> AsyncIterator[ObjectStore]:
 
 
 async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Clients:
-    secret = settings.secret_key
     config = AioConfig(
         connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
         read_timeout=settings.call_timeout_s / 2,
@@ -298,11 +297,7 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
         response_checksum_validation="when_required",
         tcp_keepalive=True,
     )
-    session = aioboto3.Session(
-        aws_access_key_id=settings.access_key,
-        aws_secret_access_key=secret.get_secret_value() if secret else None,
-        region_name=settings.region,
-    )
+    session = create_session(settings.access_key, settings.secret_key, settings.region)
     # Without this check, signing without credentials fails with a generic error.
     credentials = await session.get_credentials()  # type: ignore[misc]  # a coroutine; the stub is wrong
     if credentials is None:

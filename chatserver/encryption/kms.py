@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-import aioboto3
 from aiobotocore.config import AioConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
+from chatserver.aws_session import create_session
 from chatserver.config import Encryption, Warm
 from chatserver.encryption.key_wrapping import Context, WrappedKey
 from chatserver.errors import Unavailable
@@ -91,12 +91,8 @@ class KmsKey:
     async def _open(self) -> Any:
         async with self._opening:
             if self._sdk is None:
-                warm, secret = self._warm, self._warm.secret_key
-                session = aioboto3.Session(
-                    aws_access_key_id=warm.access_key,
-                    aws_secret_access_key=secret.get_secret_value() if secret else None,
-                    region_name=warm.region,
-                )
+                warm = self._warm
+                session = create_session(warm.access_key, warm.secret_key, warm.region)
                 config = AioConfig(
                     connect_timeout=CONNECT_TIMEOUT_S,
                     read_timeout=CALL_TIMEOUT_S,

@@ -8,9 +8,11 @@ code, and is killed like any other. Each test runner has one fork server, which 
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import multiprocessing.connection
 import os
+import pkgutil
 import select
 import signal
 import subprocess
@@ -22,23 +24,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, cast
 
+import chatserver.features
 from chatserver.dev.servers import Server
 from chatserver.process_runtime import make_parent_death_hook
 from tests.support import cli
 
 ROOT = Path(__file__).parents[2]
 CLI = [sys.executable, "-m", "tests.support.cli"]
-# Modules that the commands import when they start, except those that start threads.
-PRELOADED = (
+# Modules that commands import late, except those that start threads when they are imported.
+_PRELOADED = (
     "chatserver.api.app",
     "chatserver.cli.api",
     "chatserver.cli.gateway",
     "chatserver.cli.tables",
     "chatserver.cli.worker",
     "chatserver.gateway.process.main",
-    "workers.runner",
+    "litestar.plugins.pydantic",
     "uvloop",
+    "workers.runner",
 )
+_WITH_THREADS = ("chatserver.features.analytics", "chatserver.features.search.engines")
 # Variables with these prefixes may differ from those of the fork server.
 _PREFIXES = ("CHAT_", "chatserver.", "workers.")
 _POLL_S = 0.05
@@ -213,7 +218,18 @@ def _run(args: list[str], env: dict[str, str], outputs: list[Path]) -> None:
     cli.run()
 
 
-if __name__ == "__main__":
-    for name in PRELOADED:
+def _preload() -> None:
+    """Import the product, and exempt its objects from garbage collection in all processes."""
+    features = pkgutil.walk_packages(chatserver.features.__path__, "chatserver.features.")
+    late = [each.name for each in features if not each.name.startswith(_WITH_THREADS)]
+    for name in (*_PRELOADED, *late):
         importlib.import_module(name)
+    threads = list(Path("/proc/self/task").iterdir())
+    assert len(threads) == 1, "a forked process would lack the other threads"
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    _preload()
     _serve(multiprocessing.connection.Connection(int(sys.argv[1])))

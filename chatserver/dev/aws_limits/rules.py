@@ -73,6 +73,11 @@ class Server(Protocol):
         """Send a request; return the status and the body of the response."""
 
 
+async def sleep_until(time_s: float) -> None:
+    """Sleep until a time of the monotonic clock."""
+    await asyncio.sleep(time_s - time.monotonic())
+
+
 class Rules:
     """Handles the requests of all connections."""
 
@@ -167,7 +172,7 @@ class Rules:
                     )
                 response = await server.call(operation, request_capacity(body))
                 self._finish(writes, response, TRANSACTION_FACTOR)
-            await asyncio.sleep(ends_at - time.monotonic())
+            await sleep_until(ends_at)
         return response
 
     async def _batch_write(
@@ -231,7 +236,7 @@ class Rules:
             self._check_reads(full, "ProvisionedThroughputExceeded")
             ends_at = time.monotonic() + self.limits.transaction_ms / 1000
             response = await server.call(operation, request_capacity(body))
-            await asyncio.sleep(ends_at - time.monotonic())
+            await sleep_until(ends_at)
             self._check_reads(running.conflicts, "TransactionConflict")
         self._charge_reads(reads, response)
         return response

@@ -31,6 +31,7 @@ from botocore.exceptions import (
 )
 
 from chatserver.aws_errors import translate_no_response
+from chatserver.aws_session import create_session
 from chatserver.config import Warm
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.domain.jitter import add_jitter
@@ -313,8 +314,7 @@ async def open_dynamodb_streams(settings: Warm) -> AsyncIterator[DynamoClient]:
 async def _open(
     settings: Warm, service: Literal["dynamodb", "dynamodbstreams"], endpoint: str | None
 ) -> AsyncIterator[tuple[aioboto3.Session, Any]]:
-    secret = settings.secret_key
-    if (settings.access_key is None) != (secret is None):
+    if (settings.access_key is None) != (settings.secret_key is None):
         raise ConfigError(["warm.access_key, warm.secret_key: set both or neither"])
     config = AioConfig(
         connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
@@ -327,11 +327,7 @@ async def _open(
     )
     async with contextlib.AsyncExitStack() as stack:
         try:
-            session = aioboto3.Session(
-                aws_access_key_id=settings.access_key,
-                aws_secret_access_key=secret.get_secret_value() if secret else None,
-                region_name=settings.region,
-            )
+            session = create_session(settings.access_key, settings.secret_key, settings.region)
             sdk = await stack.enter_async_context(
                 session.client(service, endpoint_url=endpoint, config=config)
             )

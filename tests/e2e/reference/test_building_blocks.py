@@ -270,7 +270,9 @@ def test_read_mark_changes_one_small_item(server: Server) -> None:
     seq = ann.send(chat, "read me")["seq"]
 
     def rows() -> dict[str, dict[str, Any]]:
-        return {row["SK"]: row for row in server.rows("directory", f"c#{chat}")}
+        found = {row["SK"]: row for row in server.rows("directory", f"c#{chat}")}
+        found[f"c#{chat}"].pop("due_ts", None)  # the archive worker changes it every second
+        return found
 
     before = rows()
     ben.put(f"/v1/chats/{chat}/marks", {"read": seq})

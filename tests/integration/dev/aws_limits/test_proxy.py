@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from chatserver.dev.aws_limits import rules
 from tests.integration.dev.aws_limits.support import (
     Table,
     make_item,
@@ -16,8 +17,6 @@ from tests.integration.dev.aws_limits.support import (
     outcome_of,
 )
 from tests.support.servers.processes import eventually
-
-SLOW: dict[str, Any] = {"transaction_ms": 400.0}
 
 
 def transact(table: Table, *keys: tuple[str, str]) -> Any:
@@ -42,10 +41,12 @@ async def start_transaction(call: Any, table: Table, key: tuple[str, str]) -> as
 
 
 async def test_requests_on_an_item_of_a_running_transaction_are_refused(
-    dynamodb_server: Any,
+    dynamodb_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each kind of request gets DynamoDB's error, and requests for other items succeed."""
-    async with open_table(dynamodb_server.endpoint, **SLOW) as table:
+    end = asyncio.Event()
+    monkeypatch.setattr(rules, "sleep_until", lambda _: end.wait())
+    async with open_table(dynamodb_server.endpoint) as table:
         client, name = table.client, table.name
         running = await start_transaction(
             transact(table, ("a", "1"), ("b", "1")), table, ("a", "1")
@@ -66,6 +67,7 @@ async def test_requests_on_an_item_of_a_running_transaction_are_refused(
         get = {"Get": {"TableName": name, "Key": make_key("a")}}
         with pytest.raises(ClientError) as read:
             await client.transact_get_items(TransactItems=[get])
+        end.set()
         await running
         stored = await table.scan()
 

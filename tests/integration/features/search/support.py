@@ -9,15 +9,17 @@ import sqlite3
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
-import lancedb
 
 from chatserver.config import Redis, Search, Settings
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, Server
 from tests.integration.features.privacy.support import TIMEOUT_S, Person, Vault, open_vault
 from tests.support.servers.processes import eventually, redis_client
+
+if TYPE_CHECKING:
+    import lancedb
 
 INDEX = "CHAT_SEARCH_INDEX"
 NewPerson = Callable[[str], Awaitable[Person]]
@@ -109,6 +111,8 @@ class SearchStack(NamedTuple):
             shutil.rmtree(self.folder)
 
     def _connect(self) -> lancedb.DBConnection:
+        import lancedb  # takes two seconds, so not while tests are collected
+
         cold = self.vault.cold
         options = {"aws_endpoint": str(cold.endpoint), "allow_http": "true", "aws_region": REGION}
         options |= {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY}
