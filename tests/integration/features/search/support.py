@@ -80,6 +80,7 @@ class SearchStack(NamedTuple):
         worker = await self.vault.stack.start_worker_async(
             "archive",
             CHAT_ARCHIVE_RETENTION_S="1",
+            CHAT_ARCHIVE_SWEEP_INTERVAL_S="1",
             CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN="1",
             CHAT_ARCHIVE_WAIT_S="0",
         )
