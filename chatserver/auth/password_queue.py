@@ -41,7 +41,8 @@ class _Waiter:
     rank: tuple[bool, int, int]
     granted: asyncio.Future[None]
     is_delayed: bool
-    place: int = 0  # number of attempts for the same account that ranked higher on arrival
+    # When this attempt arrived: number of attempts with the same `account` to be served before it.
+    place: int = 0
 
     @property
     def source(self) -> tuple[str, str]:

@@ -21,7 +21,7 @@ LOGIN_HELP = "Your token; prefer CHAT_TOKEN, because other users can read comman
 
 
 @click.command()
-@click.option("--as", "user", help="Your user name; without --token, the name of a demo user.")
+@click.option("--as", "user", help="Demo user to log in as; not used with --token.")
 @click.option("--with", "peer", required=True, help="User to chat with.")
 @click.option("--token", envvar="CHAT_TOKEN", help=LOGIN_HELP)
 @click.option("--url", help="Address of the gateway, ws:// or wss://; default: from the API.")

@@ -68,7 +68,7 @@ def load() -> None:
 
     Each scenario simulates many users, at a rate that does not depend on the server's speed. Every
     message is checked for loss, duplication and order. Exit code: 0 success, 1 a threshold was not
-    met, 2 the load could not start. No options are required if the server runs with `make run`.
+    met, 2 the test could not start. No options are required if the server runs with `make run`.
     """
 
 
@@ -94,7 +94,7 @@ _OPTIONS = (
     click.Option(
         ["--duration"],
         type=click.FloatRange(0.5, DURATION_S_MAX),
-        help="Duration in seconds; default: 30.",
+        help="Duration in seconds; default: 30, or users / rate for `connect`.",
     ),
     click.Option(
         ["--processes"],

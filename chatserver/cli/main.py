@@ -34,7 +34,7 @@ COMMANDS = {
         "chatserver.operations.selftest.cli:selftest",
         "Test the server's guarantees on the configured stores, or on AWS.",
     ),
-    "tables": ("chatserver.cli.tables:tables", "Create the DynamoDB tables."),
+    "tables": ("chatserver.cli.tables:tables", "Create the DynamoDB tables and the S3 bucket."),
     "migrate": ("chatserver.cli.migrate:migrate", "Migrate the tables to the newest schema."),
     "audit": (
         "chatserver.operations.audit.cli:audit",

@@ -41,7 +41,7 @@ def shards() -> None:
     help="How long the chat keeps at least this many shards, such as 12h or 7d.",
 )
 def set_(chat: str, number: str, duration: str) -> None:
-    """Shard new entries of CHAT across SHARDS partitions, before a planned event.
+    """Shard new entries of CHAT across SHARDS DynamoDB partitions, before a planned event.
 
     A partition accepts about 1,000 write units per second. The change takes effect within a second.
     Workers may add shards; they remove shards only after the time set with --for, once the chat is

@@ -45,7 +45,7 @@ def get_source_file(name: str) -> Path:
 
 
 def hash_source(name: str) -> str:
-    """Return the hash of a module's source, as in the manifest."""
+    """Return the SHA-256 of a module's source in hex, as stored in `manifest.json`."""
     return hashlib.sha256(get_source_file(name).read_bytes()).hexdigest()
 
 

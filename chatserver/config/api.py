@@ -112,8 +112,8 @@ class Api(Section):
     connections_max: int = Field(
         2000,
         ge=16,
-        description="Maximum connections per process; at the limit, a new connection closes one "
-        "that waits for its client",
+        description="Maximum connections per process; at the limit, the server closes an idle or "
+        "slow connection for each new one",
     )
     idle_timeout_s: float = Field(
         75.0,
@@ -146,10 +146,10 @@ class Outbound(Section):
 
     allow_private: list[Network] = Field(
         default_factory=list,
-        description="Private addresses and ranges to which requests are allowed",
+        description="Private addresses and ranges to which the server may send requests",
     )
     ports: list[Annotated[int, Field(ge=1, le=65_535)]] = Field(
         default_factory=lambda: [443],
-        description="Ports on public addresses to which requests are allowed; port 80 uses "
-        "plain HTTP",
+        description="Ports of public addresses to which the server may send requests; port 80 "
+        "uses plain HTTP",
     )

@@ -52,7 +52,8 @@ class Limits(Section):
     sends: _Rate = Field(RateLimit(50, 500), description="Messages sent by one user")
     requests: Annotated[_Rate, _at_least(REQUESTS_BURST_MIN)] = Field(
         RateLimit(50, 500),
-        description="Tokens per user for HTTP requests and for frames other than sends",
+        description="HTTP requests and frames other than sends by one user; some cost several "
+        "tokens",
     )
     connections: _Rate = Field(
         RateLimit(100, 1000), description="WebSocket handshakes from one address"
@@ -63,17 +64,18 @@ class Limits(Section):
     )
     logins: _Rate = Field(
         RateLimit(0.05, 10),
-        description="Wrong passwords for one account, per network, or per device that has logged "
-        "in before",
+        description="Wrong passwords for one account from one network, or from one device that "
+        "has logged in before",
     )
     guesses: _Rate = Field(
         RateLimit(0.1, 30),
-        description="Wrong passwords for one account from unknown devices; beyond that, "
-        "logins from unknown devices are delayed",
+        description="Wrong passwords for one account from all devices that have not logged in "
+        "before; beyond that, logins from such devices are delayed",
     )
     entries: _Rate = Field(
         RateLimit(0.5, 60),
-        description="Logins and registrations from one network (IPv4 /24, IPv6 /64)",
+        description="Logins and registrations from one network (IPv4 /24, IPv6 /64); logins from "
+        "devices that have logged in before are counted per account instead",
     )
     memory: Annotated[_Rate, _at_least(MEMORY_BURST_BYTES_MIN)] = Field(
         RateLimit(180, 4_000_000),

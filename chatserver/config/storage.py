@@ -90,8 +90,8 @@ class Encryption(Section):
     )
     kms_key_id: str = Field(
         "",
-        description="ARN or alias of the KMS key for `kms`; uses the region and credentials of "
-        "`warm`",
+        description="ARN or alias of the KMS key for `kms`; the server calls KMS with the region "
+        "and credentials of `warm`",
     )
     cache_s: float = Field(
         300.0, ge=1, le=3600, description="How long a process caches a decrypted data key"
@@ -147,13 +147,13 @@ class Warm(Section):
     schema_version: int | None = Field(
         None,
         ge=1,
-        description="Schema version to use, as an older release would; unset: the newest",
+        description="Schema version that the processes use; unset: the newest of their release",
     )
     shard_writes_per_s: int = Field(
         500,
         ge=0,
-        description="A chat is sharded if it uses more write units per second on a DynamoDB "
-        "partition; 0: never",
+        description="Write units per second on one DynamoDB partition above which a chat is "
+        "sharded; 0: never",
     )
     shards_max: int = Field(
         16, ge=2, le=SHARDS_MAX, description="Maximum shards per chat; must be a power of two"

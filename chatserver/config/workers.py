@@ -34,18 +34,21 @@ class Archive(Section):
         ge=0,
         description="Age at which messages move to S3; 0: never; archived messages stay readable",
     )
-    sweep_interval_s: float = Field(3600.0, gt=0, description="Time between two sweeps")
+    sweep_interval_s: float = Field(
+        3600.0, gt=0, description="Time between two sweeps for messages to archive"
+    )
     wait_s: int = Field(
         86_400,
         ge=0,
-        description="How long messages past `retention_s` wait while there are fewer than "
-        "`segment_entries_min`",
+        description="How long messages older than `retention_s` wait to be archived if the segment "
+        "would have fewer than `segment_entries_min`",
     )
     segment_entries_min: int = Field(
         200,
         ge=1,
         le=10_000,
-        description="Minimum messages per segment; a smaller segment is extended later",
+        description="Minimum messages per segment, except after `wait_s`; a smaller segment is "
+        "extended later",
     )
     segment_entries_max: int = Field(
         1000, ge=1, le=10_000, description="Maximum messages per segment"

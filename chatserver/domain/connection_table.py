@@ -1,9 +1,11 @@
 """Connection limits: selects the connection to close when the process or an address has too many.
 
-Pure: no I/O and no clock. New connections are always accepted. At the limit, a connection that is
-waiting for its peer is closed: the oldest one in the lowest `Stage`. A connection that the server
-is processing is never closed. If peers keep many requests half-open, mostly their connections are
-closed, because a normal request waits for its peer only for milliseconds.
+Pure: no I/O and no clock. New connections are always accepted. At the limit, one of the connections
+on which the server waits for the client is closed: an idle one if there is one, else one that is
+receiving a request, else one that is sending a response (see `Stage`); the oldest first. A
+connection whose request is being processed is never closed. If clients keep many requests
+half-open, mostly their connections are closed, because the server waits for a normal client only
+for milliseconds.
 """
 
 from __future__ import annotations

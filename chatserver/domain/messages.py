@@ -162,7 +162,7 @@ class InboxPositions:
 
 
 class SendListener(Protocol):
-    """Session callbacks for the outcome of a draft; exactly one is called."""
+    """Callbacks of the session for the outcome of a draft; exactly one is called."""
 
     def on_acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """The message was committed at `seq`."""
@@ -172,7 +172,7 @@ class SendListener(Protocol):
 
 
 class CommitListener(Protocol):
-    """Use case callbacks for the outcome of a commit; exactly one is called per draft."""
+    """Callbacks of `Messaging` for the outcome of a commit; exactly one is called per draft."""
 
     def on_committed(
         self,

@@ -92,7 +92,8 @@ class DataKey:
         """Return the plaintext of an encrypted value.
 
         Raises:
-            CorruptData: the value has been modified, or belongs to another place, tenant or key.
+            CorruptData: the value has been modified, or was encrypted for another place (table,
+                keys, attribute), for another tenant, or with another key.
         """
         header, nonce = data[:_HEADER_BYTES], data[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES]
         try:

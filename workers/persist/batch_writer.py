@@ -92,13 +92,13 @@ class Writer:
         self._timeout_s = container.settings.persist.write_timeout_s
 
     async def write(self, pieces: Sequence[Piece]) -> list[EntryWrite]:
-        """Write pieces; return the stored entries: all except dead letters.
+        """Write each `Piece`; return the stored entries: all except dead letters.
 
         Guarantees:
             Idempotent. When this returns, everything is written; on an error, only a part may be.
 
         Raises:
-            NotWritten: a write failed, and this writer has no retries.
+            NotWritten: a write failed, and the writer was created with `has_retries=False`.
             LeaseLost: the lease was lost before everything was written.
             ConfigError: a table does not exist or access is denied.
         """

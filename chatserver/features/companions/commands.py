@@ -78,7 +78,8 @@ class CompanionRequests:
         """Return the current text of the response in progress, or the text of the last response.
 
         Guarantees:
-            The text and the deltas with a higher `index` together are the whole response.
+            The reply has the text up to chunk `index`. Together with the later chunks (signals
+            `ai.delta` with a higher `index`), it is the whole response.
 
         Raises: the same as `stop`.
         """

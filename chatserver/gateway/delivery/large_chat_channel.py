@@ -119,7 +119,7 @@ class LargeChatPositions(NamedTuple):
 
 
 class LargeChatTransition(NamedTuple):
-    """A chat becomes large for a user, or stops being large, after chat seq `since`."""
+    """After chat seq `since`, a user's devices read the chat's log (`is_large`), or the inbox."""
 
     chat: ChatId
     is_large: bool

@@ -61,7 +61,8 @@ class UndeliveredChats:
         """Remove chats after their records have been sent. A chat with newer commits is kept.
 
         Raises:
-            Unavailable: Redis does not respond, or records were lost; worker `repair` retries.
+            Unavailable: Redis does not respond, or some records for gateway streams were not
+                written. Worker `repair` then delivers the messages.
         """
         if not self._hot.is_ordered:
             await self._gateway_stream_writer.wait_written()

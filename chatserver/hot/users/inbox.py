@@ -112,8 +112,8 @@ class Inboxes:
     ) -> list[AppendResult]:
         """Append an event that is not a message to each inbox.
 
-        `is_listed`: the event adds the chat to the user's list. Nothing is appended if the chat is
-        already in the list.
+        `is_listed`: the event adds the chat to the user's chat list; users who already have it in
+        the list are skipped.
         """
         return await self._append(users, chat, body, "1" if is_listed else "", "", 0)
 

@@ -97,7 +97,9 @@ class LoginRateLimits:
             raise self._entries.add(bucket, int(wait_ms))
 
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
-        """Count an attempt; return a copy of `attempt` with the results of the count.
+        """Count an attempt; return a copy with the fields that depend on the count.
+
+        These are `used`, `is_over_budget`, `is_guess` and `is_counted`.
 
         Guarantees:
             A known device is refused only because of its own wrong guesses.

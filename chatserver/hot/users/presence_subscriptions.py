@@ -25,8 +25,8 @@ from chatserver.hot.users.inbox import parse_gateways
 
 BATCH_MAX = 500
 # A gateway counts as dead if it has not extended its expiry for this share of `online_ttl_s`.
-# Subscribers check every third of `online_ttl_s`, and must see its users as offline within
-# `online_ttl_s`, so the share must be below two thirds.
+# Subscribers check at intervals of `online_ttl_s` / 3, and must see a dead gateway's users as
+# offline within `online_ttl_s`. So the share must be below 2/3.
 ALIVE_SHARE = 0.6
 
 

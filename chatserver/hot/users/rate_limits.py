@@ -36,10 +36,9 @@ IDLE_S = 10.0
 SWEEP_S = 2.5
 CACHE_MAX = 100_000
 _BATCH_MAX = 500
-OF_ADDRESS: Collection[Kind] = (
-    "connections",
-    "failures",
-)  # a gateway sweeps only these, and releases allowances of users when their sessions end
+# Kinds that a gateway counts by address. It returns the tokens of idle addresses to Redis every
+# `SWEEP_S`. The tokens of a user are returned when the user's sessions end.
+OF_ADDRESS: Collection[Kind] = ("connections", "failures")
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
 MEMORY_BLOCK_BYTES = 32_768  # block size of "memory"; the longest message costs less
 TOO_MUCH = "much data (limits.memory)"  # inserted into the message "too …: slow down"

@@ -21,14 +21,17 @@ SLACK_S = 60
 
 
 class Revocations:
-    """Reads and writes marks. `token_s_max` is a token's maximum lifetime, including leeway."""
+    """Reads and writes revocation marks.
+
+    `token_s_max`: maximum lifetime of a token in seconds, including leeway.
+    """
 
     def __init__(self, hot: HotClient, token_s_max: int) -> None:
         self._hot = hot
         self._ttl_s = token_s_max + SLACK_S
 
     async def find(self, claims: Claims) -> Marks:
-        """Return the user's marks that may apply to a token.
+        """Return the user's revocation marks that may apply to a token.
 
         Guarantees:
             Order: calls on keys of the user's partition run in call order.
@@ -46,7 +49,7 @@ class Revocations:
         return Marks(int(before or 0), frozenset(logins), banned == b"1")
 
     async def find_all(self, user: UserId) -> Marks:
-        """Return all of the user's marks. Raises Unavailable."""
+        """Return all revocation marks of the user. Raises Unavailable."""
         marks: list[bytes] = await self._hot.call("HGETALL", self._hot.keys.revoked(user))
         fields = dict(zip(marks[::2], marks[1::2], strict=True))
         logins = [name[2:].decode() for name in fields if name.startswith(b"s:")]

@@ -76,7 +76,9 @@ PERSIST_START_S = 30
     help="Number of idle sessions to measure; 0: skip.",
 )
 @click.option(
-    "--open-rate", type=float, help="Open-loop rate; default: half of the measured maximum."
+    "--open-rate",
+    type=float,
+    help="Open-loop rate in messages per second; default: half of the measured maximum.",
 )
 @click.option(
     "--appendfsync",
@@ -96,7 +98,7 @@ PERSIST_START_S = 30
     type=click.Choice(["gateway", "stub"]),
     default="gateway",
     show_default=True,
-    help="Measure the gateway, or a stub server that checks the benchmark itself.",
+    help="Measure the gateway, or a stub server to test the benchmark itself.",
 )
 @click.option(
     "--fault",

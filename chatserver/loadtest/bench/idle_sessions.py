@@ -1,8 +1,9 @@
 """Memory of an idle session, in the gateway and in Redis.
 
 Some sessions are opened first, so that one-time allocations are not counted. Then the idle sessions
-are opened, one per user. Resident memory is read before and after that, each time once two readings
-agree. The difference is divided by the number of sessions.
+are opened, one per user. Memory is measured before and after that, and the difference is divided by
+the number of sessions. The gateway's resident memory is read every half second until two readings
+are equal; then Redis's `used_memory` is read.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ async def measure_idle_sessions(stack: Stack, count: int, findings: RunFindings)
 
 
 async def _wait_for_stable_rss(stack: Stack) -> int:
-    """Return the gateway's resident memory once two readings agree."""
+    """Read the gateway's resident memory until two readings are equal, and return it."""
     pid = stack.get_pids()["gateway"]
     last = -1
     while (now := read_rss_bytes(pid)) != last:

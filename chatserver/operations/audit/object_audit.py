@@ -43,7 +43,10 @@ class ObjectAuditor:
         self._sleep = sleep
 
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
-        """Yield pages of the chats that have objects in the bucket, with or without records."""
+        """Yield, page by page, the chats that have objects in the bucket.
+
+        Includes chats whose objects have no record in `directory`.
+        """
         async for page in self._iter_pages(Prefix=f"{PREFIX}/", Delimiter="/"):
             prefixes = [common["Prefix"] for common in page.get("CommonPrefixes", ())]
             yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in prefixes]

@@ -19,7 +19,7 @@ from chatserver.warm.schema.tables import TABLES
 
 DELETE_S_MAX: Final = 120.0
 POLL_S: Final = 0.5
-KEYS_MAX: Final = 20_000  # deleted per server; one run creates only a few keys per partition
+KEYS_MAX: Final = 20_000  # maximum keys deleted per server; a run creates a few per partition
 CLAIM_S: Final = 3600
 
 log = structlog.get_logger()

@@ -4,8 +4,8 @@
 |--------|-------------|----------------|----------|---------------------------------------|
 | hold   | `directory` | `c#<chat>`     | `on_hold`| `reason author created state`         |
 | line   | `directory` | `holds`        | `<chat>` | none: lists a chat under a hold       |
-| copy   | `messages`  | `<chat>#held`  | `ts`     | `seq`, `body` and `copy`: the message |
-|        |             |                |          | without its body, JSON                |
+| copy   | `messages`  | `<chat>#held`  | `ts`     | `seq body attachments`, and `copy`:   |
+|        |             |                |          | the rest of the message, JSON         |
 
 Members see no effect of a hold. A message version that is about to lose its body (deleted, edited,
 erased or expiring) is copied first. The copy has the ts of the message, or of the edit that created

@@ -61,7 +61,7 @@ SHARD_REFRESH_S = 0.2  # how long a copy is used for reads beyond its horizon
 EXTENSION_US: Final = 500_000  # how far beyond an entry's ts the horizon moves
 READ_LEAD_US: Final = 300_000  # must be longer than `SHARD_REFRESH_S`
 TEXT_MAX: Final = 200_000  # characters of all layouts and chat ids; the DynamoDB limit is 400 KB
-_TRIES_MAX: Final = 20  # attempts to change the horizon while other processes also change it
+_TRIES_MAX: Final = 20  # attempts to move the horizon while other processes also move it
 _LEVELS: Final = [2**n for n in range(SHARDS_MAX.bit_length())]
 
 Outcome = Literal["moved", "waiting", "full", "raced"]

@@ -72,13 +72,15 @@ MEMORY_MESSAGES = 20
 # Maximum tokens of the notes in a response's system prompt. The notes also use at most a quarter of
 # the context, not counting the tokens that are reserved for the response.
 NOTES_TOKENS_MAX = 1_500
-CHANGES_TOKENS_MAX = 1_000  # per model response
+CHANGES_TOKENS_MAX = 1_000  # maximum tokens per model response
 # Maximum tokens of the messages in one model call. They also use at most half of the context.
 PART_TOKENS_MAX = 8_000
-PARTS_MAX = 8  # model calls per extraction; messages after the last part are not read
-PAGES_MAX = 10  # history pages read per extraction
+# Maximum parts per extraction, with one model call each. The next extraction reads the later
+# messages. An ended session has no next extraction, so its later messages are not remembered.
+PARTS_MAX = 8
+PAGES_MAX = 10  # maximum history pages per extraction; later messages: see `PARTS_MAX`
 EXTRACTION_S_MAX = 60.0
-TRIES_MAX = 8  # retries to read an ended session; after that, the rest is not remembered
+TRIES_MAX = 8  # attempts to read an ended session; after that, the rest is not remembered
 # The first response of a session waits up to this long until the previous session has been read.
 WAIT_S = 8.0
 POLL_S = 0.25
@@ -186,8 +188,8 @@ class MemoryExtractor:
         """Read an ended session to its end.
 
         Guarantees:
-            Idempotent. After `TRIES_MAX` tries, or if the user has no tokens left, the rest of the
-            session is not remembered.
+            Idempotent. The rest of the session is not remembered after `PARTS_MAX` parts,
+            `PAGES_MAX` pages or `TRIES_MAX` tries, or if the user has no tokens left.
 
         Raises:
             Unavailable: the model or a tier failed; call again later.
