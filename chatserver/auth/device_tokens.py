@@ -20,7 +20,7 @@ from chatserver.config import Auth
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 
-DEVICE_TOKEN_S = 400 * 86_400  # the longest that browsers keep a cookie
+DEVICE_TOKEN_S = 400 * 86_400  # lifetime: 400 days, the maximum for a cookie in browsers
 TOKEN_CHARS_MAX = 256
 _DEVICE_BYTES = 12
 _TOKEN = re.compile(

@@ -42,7 +42,7 @@ ARGON2_PASSES = 3
 ARGON2_LANES = 1
 ARGON2_AT_ONCE_MAX = 2  # concurrent hashes; known devices and guesses have one more thread each
 LOGIN_WAIT_S_MAX = 2.0  # a login with a longer estimated wait is rejected
-LOGIN_DELAY_S = 3.0  # extra wait of unknown devices once the account exceeds limits.guesses
+LOGIN_DELAY_S = 3.0  # minimum wait for unknown devices while an account exceeds limits.guesses
 
 T = TypeVar("T")
 

@@ -42,7 +42,7 @@ from chatserver.errors import BadRequest, ConfigError
 
 ALGORITHM = "HS256"
 TYPE = "chat+jwt"
-KEY_BYTES_MIN = 32  # RFC 7518 section 3.2: at least as long as the hash output
+KEY_BYTES_MIN = 32  # minimum length of the HS256 key (RFC 7518 section 3.2)
 
 __all__ = ["KEY_BYTES_MIN", "TOKEN_BYTES_MAX", "Claims", "Tokens"]
 

@@ -119,7 +119,9 @@ def reencrypt(max_write_units: int | None) -> None:
 
 @encryption.command()
 @click.option(
-    "--tenant", required=True, help=f"Value of CHAT_WARM_TENANT, or {NO_TENANT} if it is not set."
+    "--tenant",
+    required=True,
+    help=f"Value of CHAT_WARM_TENANT, or `{NO_TENANT}` if it is not set.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def shred(tenant: str, *, yes: bool) -> None:

@@ -27,7 +27,7 @@ from chatserver.protocol.entry_rules import (
 )
 from chatserver.protocol.message_expiry import apply_expiry
 
-IDENTITIES_SAVED = 20  # newest entries whose identity is saved, to compare after a restart
+IDENTITIES_SAVED = 20  # newest entries whose identity is saved, to compare them after a restart
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from chatserver.protocol.frames import ChatPreferences
 
 PAGE = 100
 RETRY_S = 5.0
-SIGNAL = "chat_preferences"  # the kind of the signal
+SIGNAL = "chat_preferences"  # kind of the signals that announce changed preferences
 
 
 class ListPage(Protocol):

@@ -36,9 +36,9 @@ class Marks:
 class Bounds:
     """Size limits of a client, and its behavior at each limit (promise P8)."""
 
-    entries_max: int = 1_000  # kept per chat; the oldest are evicted, `history` loads them again
+    entries_max: int = 1_000  # entries kept per chat; `history` loads older ones again
     fill_max: int = 1_000  # entries per chat loaded after a disconnect; older ones are `Skipped`
-    chats_max: int = 2_000  # the least recently active chat is evicted
+    chats_max: int = 2_000  # chats kept; one more evicts the least recently active chat
     outbox_max: int = 5_000  # operations that are not stored yet; one more raises `Overloaded`
     requests_max: int = 256  # requests without a response; one more raises `Overloaded`
     marks_max: int = 300  # members per chat whose markers are kept; further members have none

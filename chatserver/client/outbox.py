@@ -28,7 +28,7 @@ PROBE_S = 5.0  # time between an ack and the first probe, if no `stored` arrives
 PROBE_AGAIN_S = 20.0
 RETRY_S = 1.0
 COMPANION_RETRY_S_MAX = 60.0
-PROBES_MAX = 4  # concurrent probes; the server may need seconds to answer one
+PROBES_MAX = 4  # maximum concurrent probes; the server may need seconds to respond to one
 
 
 class Stage(enum.Enum):

@@ -27,7 +27,7 @@ OPEN_S = 10.0
 CLOSE_S = 1.0
 PING_S = 20.0
 PONG_S = 10.0
-FRAME_BYTES_MAX = 4_194_304  # a page has up to 256 KB of messages plus overhead
+FRAME_BYTES_MAX = 4_194_304  # maximum size of a received frame; a page can have 256 KB of text
 
 
 @dataclasses.dataclass

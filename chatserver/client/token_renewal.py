@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-RENEWAL_SHARE = 0.8  # fraction of the token lifetime after which a new token is fetched
+RENEWAL_SHARE = 0.8  # a new token is fetched after this share of the token lifetime
 WAIT_S_MIN = 0.5
 RETRY_S = 5.0
 

@@ -13,8 +13,8 @@ from chatserver.client.model import Entry
 from chatserver.client.state import ClientState
 from chatserver.protocol.frames import Cursor
 
-LOADED_PER_CHAT = 50  # newest entries loaded into memory; `history` reads the rest
-LOADED_MAX = 5_000  # for all chats together; the most recently used chats are loaded first
+LOADED_PER_CHAT = 50  # maximum entries per chat loaded into memory (the newest)
+LOADED_MAX = 5_000  # maximum entries loaded in total; the most recently used chats come first
 
 
 class LoadedChat(NamedTuple):

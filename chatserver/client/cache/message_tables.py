@@ -32,7 +32,7 @@ from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.cache.entry_table import EntryTable
 from chatserver.client.model import Entry
 
-EVICTED_AT_ONCE = 20  # entries evicted from a chat before the total size is checked again
+EVICTED_AT_ONCE = 20  # number of entries evicted from a chat before the total size is checked again
 VACUUM_PAGES = 200
 
 

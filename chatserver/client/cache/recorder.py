@@ -44,7 +44,7 @@ from chatserver.client.requests import Fields
 from chatserver.client.state import ClientState
 from chatserver.protocol.frames import Cursor
 
-CHANGES_MAX = 5_000  # unwritten changes; at this number, the server holds back events
+CHANGES_MAX = 5_000  # maximum unwritten changes; at this number, the server holds back events
 
 
 class Recorder:

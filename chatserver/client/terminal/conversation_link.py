@@ -21,8 +21,8 @@ from chatserver.errors import ChatError, Unavailable
 PAGE = 50
 FILE_COMMAND = "/file"
 SEARCH_COMMAND = "/search"
-RESULTS_MAX = 10  # of a search
-SEARCH_PAGES_MAX = 3  # pages read per search; a page that is not full can have a next page
+RESULTS_MAX = 10  # maximum number of results that a search shows
+SEARCH_PAGES_MAX = 3  # maximum pages read per search; even a short page can have a next page
 RETRY_S = 1.0
 MESSAGES_MAX = 5_000
 

@@ -23,9 +23,9 @@ from chatserver.client.terminal.conversation_link import ConversationLink, Searc
 from chatserver.client.terminal.search_report import describe_report, format_local_time
 from chatserver.telemetry.printable_text import replace_unprintable
 
-CHARS_MAX = 4_000  # the maximum message length
+CHARS_MAX = 4_000  # maximum length of a message in characters
 TYPING_REPEAT_S = 3.0
-DRAW_S = 0.03  # coalesces a burst of changes into one redraw
+DRAW_S = 0.03  # maximum time that a redraw is postponed, so that several changes share it
 _MARKS = {
     Mark.SENDING: ("…", "dim"),
     Mark.SENT: ("✓", "dim"),

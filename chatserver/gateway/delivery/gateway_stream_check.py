@@ -18,8 +18,8 @@ from chatserver.hot.bus.gateway_stream import Echo, GatewayStream
 log = structlog.get_logger()
 
 INTERVAL_S: Final = 2.0
-FIRST_S: Final = 0.1  # interval until the first echo arrives
-LATE_S: Final = 6.0  # the stream is late if no echo arrives for this long, three intervals
+FIRST_S: Final = 0.1  # interval between echoes until the first one arrives
+LATE_S: Final = 6.0  # if no echo arrives for this long (three intervals), the stream is late
 
 
 class GatewayStreamCheck:

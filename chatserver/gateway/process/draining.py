@@ -22,7 +22,7 @@ from chatserver.protocol.codes import Close
 
 REASON = "this gateway is restarting"
 STEP_S = 0.05
-BYES_PER_STEP_MIN = 20  # so that a gateway with few sessions drains quickly
+BYES_PER_STEP_MIN = 20  # minimum `bye` frames per step, so that a few sessions drain quickly
 RETRY_FIRST_MS = 100
 SPREAD_MS_MIN = 500
 SPREAD_MS_MAX = 60_000

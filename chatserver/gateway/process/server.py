@@ -67,15 +67,15 @@ from chatserver.telemetry.tracing import tracer
 
 log = structlog.get_logger()
 
-UNAUTHENTICATED_MAX = 10_000  # connections without a hello; if there are more, the oldest is closed
-UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # trusted proxies are exempt
-DRAIN_RECONNECTS_PER_S = 1000  # reconnects caused by one draining process (up to 60,000 sessions)
+UNAUTHENTICATED_MAX = 10_000  # connections without a `hello`; beyond that, the oldest is closed
+UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # the same limit per address, except for trusted proxies
+DRAIN_RECONNECTS_PER_S = 1000  # target rate of the reconnects when a process stops
 
 # uri-host [":" port], RFC 9110 section 7.2.
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 CANCEL_ATTEMPTS_MAX = 6
-REFUSALS_S = 0.25  # time to send refusals to the last accepted connections
-FAN_OUTS_S = 1.0  # minimum time to deliver the last accepted messages
+REFUSALS_S = 0.25  # maximum time to send refusals to the last accepted connections
+FAN_OUTS_S = 1.0  # time to deliver the last accepted messages, even if `drain_s` has ended
 
 
 class GatewayServer:

@@ -34,8 +34,8 @@ from chatserver.gateway.transport.listener import reserve_port
 
 log = structlog.get_logger()
 
-READY_S = 60.0  # start timeout; long enough on a fully loaded machine
-KILL_AFTER_S = 5.0  # after the drain timeout
+READY_S = 60.0  # timeout for the start of a process; long enough on a fully loaded machine
+KILL_AFTER_S = 5.0  # a stopping process is killed this long after `gateway.drain_s`
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 10.0
 STABLE_S = 30.0  # a process that has run this long resets the backoff

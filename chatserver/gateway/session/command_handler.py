@@ -44,7 +44,7 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-HELLO_TIMEOUT_S = 10.0  # a connection without hello is closed
+HELLO_TIMEOUT_S = 10.0  # a connection that sends no `hello` within this time is closed
 HELD_TIMEOUT_S = 5.0  # a request held longer than this is refused
 
 REQUESTS_IN_FLIGHT_MAX = 32

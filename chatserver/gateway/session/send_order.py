@@ -11,7 +11,7 @@ from __future__ import annotations
 from chatserver.errors import RateLimited
 
 RESEND_S = 2.0
-REFUSED_MAX = 1024  # refused sends tracked per session
+REFUSED_MAX = 1024  # maximum number of refused sends tracked per session
 
 
 class _Refused:

@@ -30,16 +30,16 @@ from chatserver.protocol import msgpack
 from chatserver.protocol.codes import Close
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
-FRAGMENTS_MAX = 1000  # frames per WebSocket message
-CONTROL_FRAMES_PER_S = 10.0  # pings and pongs from a peer
-HANDSHAKE_TIMEOUT_S = 5.0  # for the HTTP upgrade
-MESSAGE_TIMEOUT_S = 30.0  # to receive a fragmented message, from its first frame on
+FRAGMENTS_MAX = 1000  # maximum frames per WebSocket message
+CONTROL_FRAMES_PER_S = 10.0  # maximum mean rate of pings and pongs from a peer
+HANDSHAKE_TIMEOUT_S = 5.0  # timeout for the HTTP upgrade
+MESSAGE_TIMEOUT_S = 30.0  # timeout for a fragmented message, from its first frame on
 SLOW_TIMEOUT_S = 10.0  # a connection whose write buffer stays full for this long is closed
 
 CLOSE_TIMEOUT_S = 2.0
-CONTROL_BURST_S = 10.0  # after a pause, a peer may send this many seconds' worth of pings
+CONTROL_BURST_S = 10.0  # after a pause, a peer may send this many seconds' worth of pings at once
 REQUEST_BYTES_MAX = 16_384  # maximum size of the HTTP request head
-GATEWAY_HEADER = "Chat-Gateway"  # identifies the process when several share a port
+GATEWAY_HEADER = "Chat-Gateway"  # response header that identifies one of the processes on a port
 WRITE_HIGH_WATER = 65_536
 INVALID_DATA, MESSAGE_TOO_BIG, POLICY = 1007, 1009, 1008
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from chatserver.connection_acceptor import Acceptor
 from chatserver.errors import ConfigError
 
-SEND_BUFFER_BYTES = 262_144  # by default, the kernel buffers megabytes for a slow socket
+SEND_BUFFER_BYTES = 262_144  # per socket; by default, the kernel buffers megabytes for slow clients
 TCP_USER_TIMEOUT_MS = 20_000
 
 

@@ -31,7 +31,7 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-STREAM_ENTRIES_MAX = 20_000  # entries in a gateway's stream
+STREAM_ENTRIES_MAX = 20_000  # maximum entries in a gateway stream (approximate)
 
 STREAM_TTL_S = 120
 _READ_MAX = 200

@@ -15,7 +15,7 @@ import msgspec
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.client import HotClient
 
-CLAIM_TTL_S = 60  # longer than any request takes; a crashed request's claim expires after this time
+CLAIM_TTL_S = 60  # longer than any request takes; after that, a crashed request's claim expires
 RESPONSE_TTL_S = 86_400
 
 

@@ -19,7 +19,7 @@ from chatserver.domain.access.caller import CALLER
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as hooks
 
-GROUP = "rpc"  # the consumer group of all workers
+GROUP = "rpc"  # consumer group of all `rpc` workers
 
 
 class Operation(msgspec.Struct, tag_field="op"):

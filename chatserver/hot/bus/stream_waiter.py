@@ -10,7 +10,7 @@ import redis.exceptions
 from chatserver.errors import Unavailable
 from chatserver.hot.redis.client import HotClient
 
-FIRST: Final = "0-0"  # precedes every entry
+FIRST: Final = "0-0"  # stream id that precedes every entry
 
 
 class StreamWaiter:

@@ -31,7 +31,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
 DEAD_MAX = 100_000
-AWAITED = b"!"  # precedes the receiver in a backlog entry; no id contains it
+AWAITED = b"!"  # prefix of the receiver if the sender waits for `stored`; no user id contains it
 
 
 class CommittedMessage(msgspec.Struct, frozen=True, gc=False):

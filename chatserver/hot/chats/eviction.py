@@ -16,7 +16,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-CHATS_MAX = 100  # per call
+CHATS_MAX = 100  # maximum chats removed per call
 
 
 class Eviction:

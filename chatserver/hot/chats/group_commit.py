@@ -36,9 +36,9 @@ from chatserver.hot.redis.wire import Reply
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Tracer, tracer
 
-BACKLOG_PER_CHAT_MAX = 100_000  # unpersisted messages per chat; more are refused
-BATCH_MAX = 128  # messages in one script call
-QUEUE_MAX = 20_000  # drafts that wait for Redis, per partition in this process
+BACKLOG_PER_CHAT_MAX = 100_000  # maximum unpersisted messages per chat; more are refused
+BATCH_MAX = 128  # maximum messages in one script call
+QUEUE_MAX = 20_000  # maximum drafts of this process that wait for Redis, per partition
 
 # With two calls in flight, the order could change: if the first finds that a chat is not loaded,
 # the second could still commit later drafts of that chat.

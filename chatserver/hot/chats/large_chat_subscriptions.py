@@ -22,7 +22,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
 SUBSCRIBE_BATCH_MAX = 500
-_VALUES_PER_CHAT = 4  # values in the script reply, for each chat
+_VALUES_PER_CHAT = 4  # number of values per chat in the reply of the script
 
 
 class LargeHead(NamedTuple):

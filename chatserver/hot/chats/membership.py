@@ -35,7 +35,7 @@ from chatserver.hot.chats.membership_notices import MembershipNotice
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
 
-OVERDUE_MAX = 100  # per call
+OVERDUE_MAX = 100  # maximum pending changes read per call
 LOADS_MAX = 3
 PERIODS_CACHED_MAX = 10_000
 UNSTORED_S = 5.0  # delay before the `repair` worker checks that a change's entries are stored

@@ -44,7 +44,7 @@ log = structlog.get_logger()
 RECONNECT_S_MAX = 1.0
 BLOCK_MS = 4000  # longest blocking read; shorter than the deadline of `with_deadline`
 EPOCH_CHECK_S = 1.0
-EPOCHS_CHECKED_MAX = 64  # partitions checked per `EPOCH_CHECK_S`
+EPOCHS_CHECKED_MAX = 64  # maximum partitions whose epoch is checked per `EPOCH_CHECK_S`
 
 
 class HotClient(abc.ABC):

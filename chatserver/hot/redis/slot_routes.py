@@ -30,7 +30,7 @@ from chatserver.hot.redis.wire import OnReply, Reply, Wire
 HELD_MAX = 5_000
 MOVING_S_MAX = 0.5
 _PAUSE_S, _PAUSE_S_MAX = 0.005, 0.1
-_MOVING = ("ASK ", "TRYAGAIN")  # the slot is being migrated
+_MOVING = ("ASK ", "TRYAGAIN")  # error replies while a slot is being migrated
 _REFUSALS = (*_MOVING, "MOVED ", "READONLY")
 
 OnCallReply = Callable[["Call", Reply], None]

@@ -32,8 +32,8 @@ from chatserver.hot.redis.connection import Address
 from chatserver.hot.redis.keys import Keys, get_slot
 from chatserver.hot.redis.sentinels import find_master
 
-KEYS_PER_CALL: Final = 500  # SCAN and UNLINK
-CALL_TIMEOUT_S: Final = 30.0  # long enough to read or delete a page of large keys
+KEYS_PER_CALL: Final = 500  # keys per SCAN or UNLINK
+CALL_TIMEOUT_S: Final = 30.0  # timeout of a call, which may read or delete a page of large keys
 _EPOCH_SUFFIX: Final = b"}:epoch"
 _TENANT, _BLOCKED = b"tenant", b"blocked"
 _READERS: Final[Mapping[bytes, tuple[str | int, ...]]] = {

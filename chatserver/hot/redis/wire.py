@@ -28,7 +28,7 @@ OnReply = Callable[[Reply], None]
 
 _MISSING = object()
 _KEYLESS = frozenset({"PING", "ECHO", "TIME", "INFO", "CONFIG", "CLIENT", "CLUSTER", "SCRIPT"})
-_TICKS_PER_TIMEOUT = 4  # watchdog ticks within the timeout of a call
+_TICKS_PER_TIMEOUT = 4  # watchdog ticks during the timeout of a call
 
 
 def find_first_key(args: Sequence[str | bytes | int]) -> str | bytes | None:

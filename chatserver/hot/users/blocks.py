@@ -11,7 +11,7 @@ from collections.abc import Collection
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.client import HotClient
 
-_ADDED_MAX = 1_000  # per command
+_ADDED_MAX = 1_000  # maximum users per SADD
 
 
 class Blocks:

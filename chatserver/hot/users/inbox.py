@@ -29,7 +29,7 @@ from chatserver.hot.redis.scripts import Value, load_script
 _OTHER_EPOCH = 3
 
 
-USERS_PER_CALL = 500  # per script call for a large-chat transition
+USERS_PER_CALL = 500  # maximum users per script call for a large-chat transition
 
 
 def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:

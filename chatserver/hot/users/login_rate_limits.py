@@ -26,9 +26,9 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
-GUESSES_FREE = 3  # attempts by unknown devices per account before their next ones are guesses
+GUESSES_FREE = 3  # attempts by unknown devices for an account; further ones are guesses
 TOO_MANY_LOGINS = "too many login attempts; wait, then try again"
-REFUSALS_MAX = 10_000  # newest refusals cached by a process
+REFUSALS_MAX = 10_000  # maximum refusals cached by a process; the newest are kept
 
 
 class _Refusals:

@@ -40,7 +40,7 @@ _BATCH_MAX = 500
 # `SWEEP_S`. The tokens of a user are returned when the user's sessions end.
 OF_ADDRESS: Collection[Kind] = ("connections", "failures")
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
-MEMORY_BLOCK_BYTES = 32_768  # block size of "memory"; the longest message costs less
+MEMORY_BLOCK_BYTES = 32_768  # "memory" tokens per fetch from Redis; the longest message costs less
 TOO_MUCH = "much data (limits.memory)"  # inserted into the message "too …: slow down"
 MEMORY_PAUSE_S = 1.0  # minimum wait after a memory bucket had too few tokens
 

@@ -19,8 +19,8 @@ from chatserver.domain.text import parse_name
 from chatserver.errors import BadRequest, NotFound, Unauthenticated
 from chatserver.warm.api_keys import KeyRow, KeyRows
 
-CACHE_S = 2.0  # cache time of a key; a revoked key is accepted for up to this long
-RELOAD_S = 0.5  # cache time if the secret does not match, because the key may have been rotated
+CACHE_S = 2.0  # how long a key is cached; for up to this time, a revoked key is accepted
+RELOAD_S = 0.5  # the same if the secret does not match: the key may have been rotated
 CACHE_MAX = 1_000
 OVERLAP_S_MAX = 604_800
 

@@ -28,7 +28,7 @@ from chatserver.hot.jwks_cache import KeySets
 log = structlog.get_logger()
 
 JWKS_TTL_S = 300
-JWKS_REFETCH_S = 10  # shortest time between two fetches, across all processes
+JWKS_REFETCH_S = 10  # minimum time between two fetches, across all processes
 
 STALE_S = 86_400
 

@@ -30,7 +30,7 @@ from chatserver.warm.chats.records import User
 
 log = structlog.get_logger()
 
-LOGIN_KEPT_S = 120  # how long an ended login's row outlives the login's last token
+LOGIN_KEPT_S = 120  # how long an ended login's row is kept after the login's last token expires
 
 
 class Accounts(Protocol):

@@ -32,7 +32,7 @@ SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
 PREVIEW_DEPTH = 20  # how many of the newest entries are searched for the last message
 OLDER_PREVIEW_DEPTH = 5  # how many entries before the Redis log are searched as well
-READ_MARKS_MEMBERS_MAX = 32  # larger chats do not share read marks
+READ_MARKS_MEMBERS_MAX = 32  # members of larger chats do not see read marks of others
 
 
 class ChatDirectory(Protocol):

@@ -20,7 +20,7 @@ from chatserver.warm.chats.directory import Directory, Membership
 from chatserver.warm.chats.records import User
 from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
 
-COMPANION_CHATS_MAX = 500  # only a user's newest are loaded; daily session renewal creates many
+COMPANION_CHATS_MAX = 500  # newest companion chats loaded per user; daily renewal creates many
 
 
 class UserLoader:

@@ -29,8 +29,8 @@ from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.message_queries import ReaderView
 
-ARCHIVED_ENTRIES_MAX: Final = 5_000  # archived entries evaluated per page
-_RUN_MIN: Final = 100  # archived entries per read
+ARCHIVED_ENTRIES_MAX: Final = 5_000  # maximum archived entries evaluated per page
+_RUN_MIN: Final = 100  # minimum archived entries per read
 _RUN_MAX: Final = 1_000
 _ATTEMPTS_MAX: Final = 5
 

@@ -30,8 +30,8 @@ from chatserver.warm.dynamo.paging import Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, get_day
 from chatserver.warm.messages.message_queries import MessageIndexes
 
-FIRST_READ: Final = 8  # messages in a chat's first read; the size doubles with each read
-_HOT_READ: Final = 100  # log entries per read
+FIRST_READ: Final = 8  # number of messages in a chat's first read; doubles with each read
+_HOT_READ: Final = 100  # maximum log entries per read
 _ATTEMPTS_MAX: Final = 5
 
 

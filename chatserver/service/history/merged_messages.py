@@ -44,11 +44,11 @@ from chatserver.warm.messages.message_queries import MessageIndexes
 
 Direction = Literal["sent", "received"]
 
-READS_MAX: Final = 256  # chat reads per page; more if the page would otherwise end where it began
-ENTRIES_MAX: Final = 2_000  # entries read per page, with the same exception
-_WAVE_MIN: Final = 4  # chats in a page's first parallel read; the number doubles with each read
+READS_MAX: Final = 256  # maximum chat reads per page; more if the page would end where it began
+ENTRIES_MAX: Final = 2_000  # maximum entries read per page, with the same exception
+_WAVE_MIN: Final = 4  # number of chats in a page's first parallel read; doubles with each read
 _WAVE_MAX: Final = 32
-DAYS_CACHED_MAX: Final = 20_000  # chats
+DAYS_CACHED_MAX: Final = 20_000  # maximum chats whose days are cached
 DAYS_CACHED_S: Final = 600.0
 
 

@@ -22,7 +22,7 @@ from chatserver.protocol import codec, frames
 from chatserver.service.history.reader_views import NO_CHANGES, View, Views, has_changes
 from chatserver.service.history.service import WarmHistory
 
-OLDER_CHATS_MAX = 16  # chats per page whose messages are read from older tiers
+OLDER_CHATS_MAX = 16  # maximum chats per page whose messages are read from older tiers
 
 
 class EventsLost(ChatError):

@@ -21,7 +21,7 @@ from chatserver.warm.messages.store import MessageRepository
 
 Tier = Literal["warm", "cold"]
 
-CACHED_CHATS_MAX = 50_000  # chats whose archived position is cached
+CACHED_CHATS_MAX = 50_000  # maximum chats whose archived position is cached
 RESTORED_CACHED_S: Final = 10.0  # how long the list of restored ranges is cached
 
 

@@ -14,7 +14,7 @@ from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, M
 from chatserver.protocol import codec, frames
 from chatserver.warm.chats.records import Chat
 
-UNSTORED_MAX: Final = 32  # changes of a chat that have not been stored yet
+UNSTORED_MAX: Final = 32  # maximum changes of a chat that have not been stored yet
 UNSTORED_BYTES_MAX: Final = 64_000
 
 

@@ -25,10 +25,10 @@ from chatserver.protocol import codec, frames
 from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.invitations import InvitationRows
 
-PENDING_MAX = 100  # invitations per user; another invitation replaces the oldest
+PENDING_MAX = 100  # maximum invitations per user; at this number, a new one replaces the oldest
 LIFETIME_S = 30 * 86_400
-FROM_ONE_MAX = 5  # pending and declined invitations from one inviter, per invited user
-IN_FLIGHT_MAX = 16  # users invited concurrently by one request
+FROM_ONE_MAX = 5  # maximum pending and declined invitations per inviter and invited user
+IN_FLIGHT_MAX = 16  # maximum users that one request invites concurrently
 NO_INVITATION = "chat: you have no invitation, or it has expired"
 
 

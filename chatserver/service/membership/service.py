@@ -70,7 +70,8 @@ from chatserver.warm.chats.records import Chat, Member
 
 ATTEMPTS_MAX: Final = 20
 CHANGE_S: Final = 10.0
-MARKER_TTL_S: Final = 2 * CHANGE_S  # then the request has ended, and `repair` completes the change
+# After this time, the request has ended, and `repair` completes the change.
+MARKER_TTL_S: Final = 2 * CHANGE_S
 WAIT_S_MAX: Final = 0.2
 
 

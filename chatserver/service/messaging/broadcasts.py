@@ -21,9 +21,9 @@ from chatserver.hot.bus.job_progress import Jobs, Progress, State
 log = structlog.get_logger()
 
 USERS_MAX = 1_000
-JOBS_MAX = 4  # concurrent jobs per process
+JOBS_MAX = 4  # maximum concurrent jobs per process
 IN_FLIGHT_MAX = 8
-RECORD_EVERY = 25  # users
+RECORD_EVERY = 25  # the progress is recorded after about this many users
 ATTEMPTS_MAX = 4
 
 # Sends a message with this body to a user, once per reference.

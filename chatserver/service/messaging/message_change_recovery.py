@@ -16,7 +16,7 @@ from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, b
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.messages.message_changes import MessageChanges
 
-CLOCKS_APART_S_MAX = 3600  # maximum clock difference between two Redis servers
+CLOCKS_APART_S_MAX = 3600  # assumed maximum clock difference between two Redis servers
 READS_IN_FLIGHT_MAX = 8
 
 

@@ -31,9 +31,9 @@ log = structlog.get_logger()
 
 LAST_SEEN_TTL_S = 604_800.0
 TICK_S_MAX = 1.0
-IDLE_CHECKS = 8  # idle checks per `away_after_s`
+IDLE_CHECKS = 8  # number of idle checks per `away_after_s`
 USERS_CHECKED_AT_ONCE = 500
-REPUBLISHES = 3  # per `LAST_SEEN_TTL_S`
+REPUBLISHES = 3  # number of times that a presence is republished per `LAST_SEEN_TTL_S`
 
 
 class _User:

@@ -27,10 +27,10 @@ from chatserver.protocol import codec, frames
 
 log = structlog.get_logger()
 
-SUBSCRIBED_USERS_MAX = 500  # per session
+SUBSCRIBED_USERS_MAX = 500  # maximum subscribed users per session
 NOTIFY_INTERVAL_S = 1.0  # minimum time between two notifications about a user
 SHARED_CHATS_MAX = 100  # how many of a subscriber's newest groups are searched for a user
-_DIRECT = ChatId("")  # means any direct chat: its members never change, so they are not checked
+_DIRECT = ChatId("")  # stands for any direct chat; its members never change: no check needed
 
 
 class Subscriber(Protocol):
