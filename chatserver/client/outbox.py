@@ -74,7 +74,7 @@ class Outbox:
         # The same operations by stage, so that no step has to iterate over all of them.
         self._queued: dict[str, OutboxEntry] = {}
         self._in_flight: dict[str, OutboxEntry] = {}
-        self._acked: dict[str, dict[str, OutboxEntry]] = {}  # by chat
+        self._acked: dict[str, dict[str, OutboxEntry]] = {}  # chat → ref → operation
         self._last_number = 0
         # When to probe whether acked operations are stored. The key is (chat, ref) for a deletion
         # only for this user, and (chat, "") for all other operations in the chat.
@@ -303,8 +303,8 @@ class OutboxSender:
         self._next_id = next_id
         self._emit = emit
         self._is_left = is_left
-        self._refs: dict[int, str] = {}  # by request number
-        self._probes: set[int] = set()  # request numbers
+        self._refs: dict[int, str] = {}  # request number → ref
+        self._probes: set[int] = set()  # request numbers of the probes
 
     def handle_disconnect(self) -> None:
         self._refs.clear()

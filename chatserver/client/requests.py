@@ -58,9 +58,9 @@ class Request:
     on_answer: Callable[[Fields, float], None]
     on_error: Callable[[ChatError, float], None]
     deadline: float
-    is_retried: bool  # sent again after a conflict, and on the next connection
+    is_retried: bool  # send again after a conflict, and on the next connection
     id: int = 0
-    not_before: float = 0.0  # set after a conflict
+    not_before: float = 0.0  # time of the earliest retry after a conflict
 
 
 class Requests:

@@ -44,7 +44,7 @@ class Gateway(Section):
         "disconnected",
     )
     sessions_per_user_max: int = Field(
-        20, ge=1, description="Maximum sessions per user; a new session closes the oldest"
+        20, ge=1, description="Maximum sessions per user; one more closes the oldest"
     )
     connections_max: int = Field(
         50_000, ge=1, description="Maximum connections per process; more are refused"
@@ -92,8 +92,8 @@ class Chats(Section):
         256,
         ge=2,
         le=10_000,
-        description="Maximum members of a chat with inboxes; a chat with more members is a "
-        "large chat",
+        description="Maximum members of a chat whose messages are written to inboxes; a chat with "
+        "more members is a large chat",
     )
     per_user_max: int = Field(
         2_000,

@@ -85,13 +85,13 @@ class Encryption(Section):
     )
     key_file: Path | None = Field(
         None,
-        description="Key file; required for `file`, and to decrypt data keys that `file` "
+        description="Key file; required for the provider `file`, and to decrypt data keys that it "
         "encrypted earlier",
     )
     kms_key_id: str = Field(
         "",
-        description="ARN or alias of the KMS key for `kms`; the server calls KMS with the region "
-        "and credentials of `warm`",
+        description="ARN or alias of the KMS key for the provider `kms`; the server calls KMS with "
+        "the region and credentials of `warm`",
     )
     cache_s: float = Field(
         300.0, ge=1, le=3600, description="How long a process caches a decrypted data key"

@@ -48,9 +48,9 @@ class LocalStore:
         self._last = Saved()
         self._is_position_changed = True  # the delivery position may have changed
         self._changed: set[str] = set()  # chats whose info has not been saved
-        self.save_requested = asyncio.Event()  # save now
-        self._is_full = False  # events are paused until the next save
-        self._is_ended = False  # nothing is saved anymore
+        self.save_requested = asyncio.Event()  # set to save immediately
+        self._is_full = False  # True while the server holds back events, until the next save
+        self._is_ended = False  # True after a failure: nothing is saved anymore
         self._is_closed = False
 
     async def _run(self, call: Callable[[], T]) -> T:

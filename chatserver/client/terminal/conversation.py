@@ -52,9 +52,9 @@ class Conversation:
         self.is_peer_typing = False
         self.has_older = False
         self._operations: Callable[[], Sequence[OutboxEntry]] = list
-        self._drafts: list[str] = []  # written before the chat was loaded
+        self._drafts: list[str] = []  # messages that the user wrote before the chat was loaded
         self._failed: list[Line] = []
-        self._bodies: dict[str, str] = {}  # by ref, until the message is acked or refused
+        self._bodies: dict[str, str] = {}  # ref → body, until the message is acked or refused
         self._stored_upto = 0
 
     @property

@@ -89,10 +89,10 @@ class ConversationLink:
             is_patient=False,
             api_url=api_url,
         )
-        self.uploads = 0  # in progress
-        self.searches = 0  # in progress
+        self.uploads = 0  # number of uploads in progress
+        self.searches = 0  # number of searches in progress
         self.report: SearchReport | None = None
-        self._is_open = asyncio.Event()  # the chat is loaded
+        self._is_open = asyncio.Event()  # set when the chat is loaded
         self._marked = 0
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -75,7 +75,7 @@ class ClusterClient(HotClient):
         self._epoch_origins: dict[
             int, tuple[str, str]
         ] = {}  # slot → id and replication id of the node that wrote its epochs
-        self._served = 0  # routes with a connection at the last refresh
+        self._served = 0  # number of routes that had a connection at the last refresh
         self._refresh_requested = asyncio.Event()
 
     # calls

@@ -72,7 +72,7 @@ class Allowance:
         # When the bucket has a token again (monotonic, s), as of the last reply.
         self._available_at = 0.0
         self._is_requesting = False
-        self._waiting: list[Callable[[], None]] | None = None  # created on demand
+        self._waiting: list[Callable[[], None]] | None = None  # called after the next reply
 
     def spend(self, cost: int = 1) -> bool:
         """Spend `cost` tokens; return False if there are too few. See `wait_ms` and `request`."""

@@ -179,7 +179,7 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
 @click.option(
     "--restricted",
     is_flag=True,
-    help="Mark stored users as restricted, as a logout or a block does.",
+    help="Mark stored users as having blocks or ended logins, which a first login reads.",
 )
 @click.option("--in-flight", default=256, show_default=True, help="Concurrent logins.")
 @click.option(

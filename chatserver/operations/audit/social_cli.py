@@ -21,8 +21,8 @@ SETTLE_S = 10.0  # wait before a mismatch is checked again; count changes are qu
 def audit_social(is_repairing: bool) -> None:
     """Check that each edge of the social graph is stored on both sides, and check the counts.
 
-    Safe to run at any time: a mismatch is checked again until it has stopped changing. If a repair
-    removes an edge, the next run repairs the counts.
+    Safe to run at any time: a mismatch is read again until two reads agree. If a repair removes an
+    edge, the next run repairs the counts.
     """
     settings = prepare("audit")
     require_redis(settings.redis)

@@ -98,7 +98,7 @@ class ChatQueryPage:
         self._limit = limit
         self._is_descending = newest_first
         self._items: list[Message] = []
-        self._evaluated = 0  # number of archived entries
+        self._evaluated = 0  # number of archived entries evaluated so far
         self._after: Token | None = None  # token of the last evaluated entry
 
     async def read(self, times: TimeRange, start: Token | None) -> Page[Message]:
