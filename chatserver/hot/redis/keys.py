@@ -36,7 +36,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:undelivered``    | zset   | chat → commit time (ms) of its oldest unfinished fan-out    |
 | ``{pN}:idle``           | zset   | chat → time of its last recorded activity (s)               |
 | ``{pN}:changing``       | zset   | ``<chat>:<id>`` → deadline of a membership change (ms)      |
-| ``{pN}:inbox:<user>``   | stream | ``<seq>-0``: chat → chat seq, or ``!`` → event              |
+| ``{pN}:inbox:<user>``   | stream | ``<seq>-<n>``: chat → chat seq, or ``!`` → event            |
 | ``{pN}:seqs``           | hash   | user → seq of the newest inbox entry                        |
 | ``{pN}:box:<user>``     | hash   | user state: ``known`` epoch; per chat ``c:`` when listed,   |
 |                         |        | ``r:`` read, ``d:`` received, ``t:`` last seq delivered by  |

@@ -7,8 +7,8 @@
 |         |             |                               | stored_bytes sha256 tag`                 |
 | orphan  | `a#<chat>`  | `x#<first>#<last>#<tag>`      | as segment; `dead` (optional)            |
 | late    | `a#late`    | `a#late#<chat>`               | `at`: time of the chat's last change     |
-| trail   | `u#<user>`  | `archived#<chat>#<seq>`       | none: the segment with this seq has      |
-|         |             |                               | messages from the user                   |
+| trail   | `u#<user>`  | `archived#<chat>#<seq>`       | none: the segment that begins at this    |
+|         |             |                               | seq has messages from the user           |
 
 An *orphan* records an S3 object that is not a segment: it has not been committed yet, or it has
 been replaced. A *late* record marks a chat whose archived entries have changed. Partition
