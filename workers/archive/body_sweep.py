@@ -1,8 +1,7 @@
 """Deletes body objects of long messages that no item references.
 
-Crashes and TTL removals leave such objects behind. A pass lists all objects. It checks those that
-are `UNWRITTEN_S_MAX` older than the oldest backlog entry, or than now if the backlog is empty. or older than now if there is no
-entry: the
+Crashes and TTL removals leave such objects behind. A pass lists all objects, and checks those that
+are `UNWRITTEN_S_MAX` older than the oldest backlog entry, or than now if the backlog is empty. The
 items of newer objects may not have been written yet.
 """
 
