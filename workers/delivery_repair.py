@@ -30,12 +30,12 @@ from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 
-REPAIR_AFTER_MS = 1000  # this worker completes a fan-out that takes longer
+REPAIR_AFTER_MS = 1000  # this worker completes a delivery that takes longer
 INTERVAL_MS = 500
-EVICTION_INTERVAL_S = 5.0  # pause after a pass that evicted no chat
+EVICTION_INTERVAL_S = 5.0  # pause between eviction passes, after one that evicted no chat
 
-CHATS_MAX = 200  # per read
-READS_MAX = 50  # per pass
+CHATS_MAX = 200  # maximum chats per read of the list of chats with pending deliveries
+READS_MAX = 50  # maximum reads of that list per pass
 CHATS_AT_ONCE = 16
 CHAT_S_MAX = 2.0  # timeout per chat: a chat that cannot be loaded must not delay others for longer
 LEASE_S = 2.0  # if a worker dies, another takes over after this; concurrent workers do no harm
@@ -52,7 +52,7 @@ class RepairWorker:
         self._devices = RemoteDelivery(container.gateway_stream_writer, GatewayId("-"))
         self._lease = container.make_lease("repair", owner, LEASE_S, partition)
         self._slots = asyncio.Semaphore(CHATS_AT_ONCE)
-        self._has_pending = False  # deliveries or membership changes that may become overdue
+        self._has_pending = False  # True if a delivery or a membership change may become overdue
         self._evict_at = 0.0
 
     async def run(self) -> None:
@@ -71,7 +71,7 @@ class RepairWorker:
                         self._has_pending = True  # check again soon: the holder may have died
                         break
                     await step()
-                # A chat that is not listed yet cannot become overdue within REPAIR_AFTER_MS.
+                # A chat that is not in the list yet cannot become overdue within REPAIR_AFTER_MS.
                 wait_ms = INTERVAL_MS if self._has_pending else max(INTERVAL_MS, REPAIR_AFTER_MS)
                 await sleep_aligned(wait_ms / 1000)
 

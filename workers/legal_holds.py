@@ -62,7 +62,7 @@ class LegalHoldWorker:
 
     async def _begin(self, hold: Hold) -> None:
         if self._container.clock.time() < hold.since_ms / 1000 + self._settle_s:
-            return  # a writer that checked for holds earlier may not know about this one
+            return  # a writer may have checked for holds before this one was stored: wait
         start, count = None, 0
         while True:
             page = await self._container.message_indexes.list_chat(

@@ -54,11 +54,11 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
 
-REQUESTS_MAX = 512  # concurrent requests from all users together
+REQUESTS_MAX = 512  # maximum concurrent requests per process, from all users together
 REQUESTS_OF_USER_MAX = 8
 WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
-FILES_RESERVED = 256  # descriptors for data stores, and for connections that are being closed
+FILES_RESERVED = 256  # file descriptors kept for data stores, and for connections being closed
 
 RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
 
@@ -245,7 +245,7 @@ async def finish(container: StorageContainer) -> None:
 
 def limit_connections(settings: Api, files: int) -> Api:
     """Return the settings, with `connections_max` lowered if there are too few file descriptors."""
-    # The connection table exceeds `connections_max` by up to an eighth.
+    # The connection table can hold up to an eighth more connections than `connections_max`.
     room = max(16, (files - FILES_RESERVED) * 8 // 9)
     if room >= settings.connections_max:
         return settings

@@ -23,7 +23,7 @@ from chatserver.errors import Forbidden
 
 NAME: Final = "chat_refresh"
 DEVICE_NAME: Final = "chat_device"
-ACCOUNTS_MAX: Final = 4  # device tokens per browser; the oldest is dropped
+ACCOUNTS_MAX: Final = 4  # maximum device tokens in a browser's cookie; one more replaces the oldest
 _SEPARATOR = "~"
 PATH: Final = "/v1/auth"
 CLIENT: Final = "X-Chat-Client"

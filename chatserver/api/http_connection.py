@@ -49,16 +49,17 @@ from chatserver.domain.connection_table import ConnectionTable, Stage
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
 
-CONNECTIONS_PER_ADDRESS_MAX = 200  # trusted proxies are exempt
+CONNECTIONS_PER_ADDRESS_MAX = 200  # maximum per client address; trusted proxies are exempt
 
-HEAD_TIMEOUT_S = 10.0  # for a request's head; starts on connect, later at its first byte
-BODY_TIMEOUT_S = 30.0  # for a request's body; starts at the end of the head
+HEAD_TIMEOUT_S = 10.0  # timeout for a request's head; starts on connect, later at its first byte
+BODY_TIMEOUT_S = 30.0  # timeout for a request's body; starts at the end of the head
 WRITE_TIMEOUT_S = 30.0  # maximum time that writing is paused because the client does not read
 
-PROBES: Final = {"/healthz", "/readyz"}  # exempt from all limits
+PROBES: Final = {"/healthz", "/readyz"}  # paths that are exempt from all limits
 LINGER_S: Final = 2.0
 RETRY_S: Final = 1
-EXPIRED_IN_TICK_MAX: Final = 8  # connections ended per event loop iteration; 0.1 to 0.2 ms each
+# Maximum connections ended per event loop iteration; each takes 0.1 to 0.2 ms.
+EXPIRED_IN_TICK_MAX: Final = 8
 _DISCONNECT: Final = "http.disconnect"
 
 
@@ -128,7 +129,7 @@ class HttpConnection(H11Protocol):
         self._stage = Stage.HEAD
         self._staged_cycle: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._is_new = True  # no byte received yet
+        self._is_new = True  # True until the first byte has been received
         self._is_lingering = False
 
     # asyncio.Protocol
@@ -233,7 +234,7 @@ class HttpConnection(H11Protocol):
             self.transport.abort()
 
     def _close(self) -> None:
-        if self.transport.get_write_buffer_size():  # the peer did not read in time
+        if self.transport.get_write_buffer_size():  # the peer has not read all of the response
             self.transport.abort()
         else:
             self.transport.close()

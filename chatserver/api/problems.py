@@ -22,11 +22,12 @@ from chatserver.protocol import codec
 from chatserver.protocol.codes import CODES
 
 MEDIA_TYPE = "application/problem+json"
-BODY = "data"  # the handler parameter for the request body
-NOT_CONFIGURED_MS = 60_000  # retry delay while a setting, bucket or permission is missing
+BODY = "data"  # name of the handler parameter that gets the request body
+NOT_CONFIGURED_MS = 60_000  # clients' retry delay while a setting, bucket or permission is missing
 log = structlog.get_logger()
 
-# Codes for the statuses that the framework returns. Any other 4xx is bad_request.
+# Error codes for the HTTP statuses that the framework itself returns. Any other 4xx status gets
+# `bad_request`.
 _CODE_OF_STATUS = {
     meaning.http_status: code for code, meaning in CODES.items() if code != "overloaded"
 }

@@ -11,7 +11,7 @@ from litestar.params import QueryParameter
 
 from chatserver.errors import BadRequest
 
-PREFIX = "/v1/"  # API routes; links to web pages may have any query parameters
+PREFIX = "/v1/"  # path prefix of API routes; links to web pages may have any query parameters
 
 
 def check_query(request: Request[Any, Any, Any]) -> None:

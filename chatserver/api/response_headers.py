@@ -69,7 +69,7 @@ class CommonHeaders:
             (b"cross-origin-opener-policy", b"same-origin"),
             (b"cross-origin-resource-policy", b"same-origin"),
             (b"content-security-policy", policy.encode()),
-            # The web client records voice messages.
+            # Allow the microphone, because the web client records voice messages.
             (b"permissions-policy", b"camera=(), geolocation=(), microphone=(self)"),
         ]
 
@@ -82,7 +82,7 @@ class CommonHeaders:
                 if self._is_tls(scope):
                     headers.append(self._hsts)
                 message["headers"] = headers + self._headers
-                # The label is the route pattern, because clients can request any path.
+                # Use the route pattern as label: each requested path would create a label.
                 route = str(scope.get("path_template") or "none")
                 HTTP_REQUESTS.labels(route, str(message["status"])).inc()
             await send(message)

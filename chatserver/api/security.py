@@ -112,7 +112,7 @@ class Guard:
         if not handler.opt.get("is_probe"):
             await self._limits.find("calls", subject).pay("many requests from this address")
         rule: Rule | None = handler.opt.get("rule")
-        if rule is None:  # a route of the framework: `check_rules` requires rules for all others
+        if rule is None:  # a route of the framework; all others have a rule (`check_rules`)
             raise MethodNotAllowedException
         if rule.is_open:
             return
@@ -127,7 +127,7 @@ class Guard:
         payer = principal.user or str(principal.key)
         await self._limits.find(kind, payer).pay(f"many {kind}", cost)
         memory = _memory_cost(connection, handler)
-        if memory and principal.user is not None:  # no memory limit for the host application
+        if memory and principal.user is not None:  # the host application has no memory limit
             await self._limits.find("memory", principal.user).pay(TOO_MUCH, memory)
 
     def get_address(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
@@ -153,7 +153,7 @@ class Guard:
         return apply_chat_as(principal, connection.headers.get(CHAT_AS))
 
 
-BODY_COST_MAX = 65_536  # bytes charged for a body that is larger or has an unknown length
+BODY_COST_MAX = 65_536  # maximum bytes charged for a body; also charged if its length is unknown
 
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:

@@ -140,7 +140,7 @@ def commands_document() -> str:
     parts = [_COMMANDS_HEAD]
     for context in _iter_contexts(cli, "chatserver", None):
         path = context.command_path
-        # Fixed width, independent of the terminal.
+        # Use a fixed width, so that the text does not depend on the terminal.
         formatter = click.HelpFormatter(width=100)
         context.command.format_help(context, formatter)
         parts.append(f"{'#' * min(path.count(' ') + 2, 4)} {path}")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 URL: Final = "ws://127.0.0.1:8081/"  # default gateway of `chatserver dev`
 DEV_DATA: Final = Path(".dev")
 DEV_SETTINGS: Final = "settings.env"  # as in chatserver.dev.data_folder, which cli must not import
-DURATION_S_MAX: Final = 2700  # tokens are created at the start and expire after an hour
-SENDS_PER_S_MAX: Final = 45  # by one user; the server's default limit is 50 per second
+DURATION_S_MAX: Final = 2700  # limited because tokens are created at the start and last an hour
+SENDS_PER_S_MAX: Final = 45  # maximum of one user; the server's default limit is 50 per second
 CEILING_S: Final = 2.0
 LINE_S: Final = 5
 

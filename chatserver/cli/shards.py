@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
 
 _TRIES_MAX: Final = 20
-_PAUSE_S: Final = 0.25  # between attempts; a pending change takes effect within a second
+_PAUSE_S: Final = 0.25  # pause between attempts; a pending change takes effect within a second
 _SHARDS = [str(2**n) for n in range(SHARDS_MAX.bit_length())]
 
 

@@ -27,7 +27,7 @@ from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
 LOADS_MAX: Final = 4
-ENTRY_BYTES: Final = 800  # memory per entry, in addition to its JSON line
+ENTRY_BYTES: Final = 800  # memory per cached entry, in addition to its JSON line
 
 
 class SegmentObjects:

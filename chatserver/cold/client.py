@@ -42,13 +42,13 @@ from chatserver.errors import (
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
 
-CONNECTIONS_MAX = 32  # per process
-ATTEMPTS_MAX = 4  # attempts per call, with jittered backoff
+CONNECTIONS_MAX = 32  # maximum connections to S3 per process
+ATTEMPTS_MAX = 4  # maximum attempts per call, with jittered backoff
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 2.0
-RETRY_WAIT_S = 0.05  # doubles with each attempt
+RETRY_WAIT_S = 0.05  # pause before the second attempt; doubles with each further attempt
 RETRY_JITTER_S = 0.1
 RETRY_WAIT_S_MAX = 2.0
 
@@ -80,7 +80,7 @@ class ObjectMissing(NotFound):
 
 class _Clients(NamedTuple):
     sdk: S3Client
-    signer: S3Client  # signs URLs for clients
+    signer: S3Client  # creates signed URLs for clients
 
 
 class ObjectStore:

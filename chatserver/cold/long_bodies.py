@@ -14,7 +14,7 @@ from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.encryption.body_cipher import OVERHEAD_BYTES, BodyCipher, Place, is_encrypted
 from chatserver.errors import TooLarge, Unavailable
 
-PAGE_MAX = 1000  # the AWS limit per response
+PAGE_MAX = 1000  # maximum keys per response, an AWS limit
 
 
 class Listed(NamedTuple):

@@ -35,9 +35,9 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import build_shredded_tombstone
 from chatserver.protocol.frames import Message
 
-LEVEL: Final = 10  # zstd level; objects are written once and read for years
+LEVEL: Final = 10  # zstd level; high, because objects are written once and read for years
 ENTRIES_MAX: Final = 10_000
-RAW_BYTES_MAX: Final = 32 * 1024 * 1024  # memory limit for decoding one segment
+RAW_BYTES_MAX: Final = 32 * 1024 * 1024  # maximum uncompressed size of one segment
 
 
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from chatserver.cold.client import ObjectStore
 from chatserver.errors import Unavailable
 
-PAGE: Final = 1000  # the AWS limit per listing and per batch deletion
+PAGE: Final = 1000  # maximum objects per listing page and per batch deletion, an AWS limit
 
 
 class Stored(NamedTuple):

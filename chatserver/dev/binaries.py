@@ -18,7 +18,7 @@ class Program:
     """A third-party program."""
 
     what: str
-    places: tuple[str, ...]  # patterns below the tools folder, the first match wins
+    places: tuple[str, ...]  # path patterns below the tools folder; the first match is used
     how: str
 
 

@@ -35,9 +35,9 @@ from chatserver.features.registry import list_features, load
 DEMO_USERS = ("alice", "bob", "carol")
 ADMINS = ("alice",)  # users with access to the admin page
 CLI = "chatserver.cli.main"
-CALL_TIMEOUT_S = "9"  # seconds; the web page waits ten seconds for a response
-DRAIN_S = 2.0  # short, so that Ctrl-C is fast
-STOP_S = 20.0  # time for a worker to complete its current step
+CALL_TIMEOUT_S = "9"  # seconds; shorter than the ten seconds that the web page waits
+DRAIN_S = 2.0  # `drain_s` of the gateways; short, so that Ctrl-C is fast
+STOP_S = 20.0  # maximum time for a worker to complete its current step
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Plan:
     ports: Ports
     secret: str
     gateways: int = 1
-    local_dynamodb_port: int | None = None  # of the server behind the `--aws-limits` proxy
+    local_dynamodb_port: int | None = None  # port of DynamoDB behind the `--aws-limits` proxy
 
     @property
     def page_url(self) -> str:

@@ -46,7 +46,8 @@ class Launch:
     folder: Path
     is_ready: Callable[[], bool]
     env: dict[str, str] = dataclasses.field(default_factory=dict)
-    stop_s: float = 20.0  # time to end after SIGTERM; some servers lose data if killed
+    # Time to end between SIGTERM and SIGKILL; some servers lose data if killed.
+    stop_s: float = 20.0
     ready_line: str = ""  # if set, the server is ready only after it logs a line with this text
 
     @property

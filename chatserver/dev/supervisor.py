@@ -17,7 +17,7 @@ from chatserver.dev.console import Screen
 from chatserver.dev.plan import Plan
 from chatserver.dev.servers import Launch
 
-READY_S = 60.0  # enough on a busy machine
+READY_S = 60.0  # timeout for the start of a process; long enough on a busy machine
 PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 10.0
 PAUSE_RESET_S = 30.0  # the pause is reset after a process has run this long

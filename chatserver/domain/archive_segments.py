@@ -13,7 +13,7 @@ from chatserver.domain.ids import ChatId, Seq, Ts
 PREFIX: Final = "archive/v1"
 ARCHIVED_KIND: Final = "archived"  # kind of the placeholder for a chat's newest entry, if archived
 LOST_KIND: Final = "lost"  # kind of the tombstone for an entry that was lost before it was stored
-# Prefix of sort keys. The items list the archive segments that contain messages from a user.
+# Prefix of the sort keys of items that list the archive segments with messages from a user.
 TRAIL_PREFIX: Final = "archived#"
 
 
@@ -31,8 +31,8 @@ class Segment:
     first_ts: Ts
     last_ts: Ts
     raw_bytes: int  # size of the JSON lines before compression
-    stored_bytes: int  # size of the object
-    sha256: str  # of the object, hexadecimal
+    stored_bytes: int  # size of the object in bytes
+    sha256: str  # SHA-256 of the object, hexadecimal
     tag: str = ""
 
     @property
@@ -57,7 +57,7 @@ class Restored:
     last_ts: Ts
     until: int  # when the restoration ends, seconds since 1970
     done: int  # entries up to this seq are restored
-    is_ending: bool = False  # the entries are being removed
+    is_ending: bool = False  # True while the restored items are being removed
 
     def is_kept(self, now_s: float) -> bool:
         """Return whether the restored entries must still be kept."""

@@ -59,7 +59,7 @@ def iter_not_ascending(values: Iterable[int]) -> Iterator[int]:
 def find_longest_increasing_subsequence(seqs: Sequence[int]) -> set[int]:
     """Return the indexes of a longest increasing subsequence, with the lowest possible last seq."""
     ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
-    tails: list[int] = []  # the index of that seq
+    tails: list[int] = []  # the index of each of these seqs in `seqs`
     before: list[int | None] = []
     for number, seq in enumerate(seqs):
         length = bisect.bisect_left(ends, seq)

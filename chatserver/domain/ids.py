@@ -65,7 +65,7 @@ def derived_chat_id(creator: UserId, ref: Ref) -> ChatId:
     return ChatId(GROUP_PREFIX + base64.b32encode(digest).decode().lower())
 
 
-ULID_TIME_CHARS: Final = 10  # the rest of a ULID is random
+ULID_TIME_CHARS: Final = 10  # number of characters of the timestamp; the rest of a ULID is random
 
 
 def new_id() -> str:
@@ -111,7 +111,7 @@ class MidSource:
     def __init__(self) -> None:
         self._stem = ""
         self._used = len(_PAIRS)
-        self._until = 0.0  # monotonic, s
+        self._until = 0.0  # monotonic time (s) at which a new stem is needed
 
     def next(self) -> Mid:
         """Return an id that has never been returned before."""

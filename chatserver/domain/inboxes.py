@@ -67,7 +67,7 @@ class Delivery:
     chat: ChatId
     after: Seq
     upto: Seq
-    epoch: Epoch  # of the chat
+    epoch: Epoch  # epoch of the chat
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class AppendResult:
     """Result of an append to one inbox."""
 
     user: UserId
-    appended: int  # number of entries
+    appended: int  # number of appended entries
     seq: Seq  # newest seq of the inbox
     gateways: tuple[GatewayId, ...]  # gateways to which the user is connected
 

@@ -30,7 +30,7 @@ ChatKind = Literal["direct", "group", "companion"]
 Role = Literal["owner", "admin", "member"]
 Joining = Literal["invited", "open"]
 HistoryFrom = Literal["joined", "all"]
-Changes = dict[UserId, Role | None]  # None: no longer a member
+Changes = dict[UserId, Role | None]  # user → new role; None: no longer a member
 
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
 _MANAGERS = frozenset({"owner", "admin"})

@@ -58,7 +58,7 @@ class FormerMember:
     last: Period = EMPTY
     mid: str = ""
     stored: int = 0
-    periods: Periods = ()  # earlier than `last`
+    periods: Periods = ()  # periods before `last`
     hidden: tuple[int, ...] = ()  # seqs of messages that the user deleted for themselves
     quiet_until: int | None = None  # ms since 1970; notifications are muted until then
     muted_until: int | None = None  # seconds since 1970; 0: forever; None: not muted

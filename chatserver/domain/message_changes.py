@@ -38,7 +38,7 @@ class Outcome(enum.Enum):
     DELETED = 9
     REACTIONS_FULL = 10
     NO_MESSAGE = 11
-    RESTRICTED = 12  # the sender may not write
+    RESTRICTED = 12  # the sender is not allowed to write
 
 
 class Hide(enum.Enum):

@@ -223,7 +223,7 @@ class ChatHead:
     """A chat in the hot tier. `seq` is its newest seq."""
 
     seq: Seq
-    is_open: bool  # usable in the current epoch
+    is_open: bool  # True if the chat is loaded in the current epoch
     stored: int = 0  # seq up to which the warm tier has the entries
 
 
@@ -294,7 +294,7 @@ def get_generation_phase(chat: str) -> int:
     return zlib.crc32(chat.encode())
 
 
-REF_TTL_S = 86_400  # how long a retry of a send is recognized
+REF_TTL_S = 86_400  # the server recognizes a retry of a send for at least this long
 
 
 def reference_key(sender: str, ref: str) -> bytes:

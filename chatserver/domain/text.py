@@ -10,14 +10,15 @@ from chatserver.errors import BadRequest, TooLarge
 
 BODY_CHARS_MAX = 4_000
 BODY_BYTES_MAX = 16_384
-BODY_TOP = 262_144  # maximum of both body limits (characters, bytes); a DynamoDB item holds 400 KB
+BODY_TOP = 262_144  # upper bound of both body limits (chars, bytes); a DynamoDB item holds 400 KB
 NAME_CHARS_MAX = 80
 NOTE_CHARS_MAX = 500
 COMBINING_RUN_MAX = 8
-# Limit before normalization, which sorts a run of combining marks in quadratic time and can
-# shorten it.
+# Maximum combining marks in a row before normalization. Normalization sorts them in quadratic time,
+# and can reduce their number.
 _UNSORTED_RUN_MAX = 4 * COMBINING_RUN_MAX
-EMOJI_CHARS_MAX = 16  # code points; the longest emoji in use has 10: a couple with two skin tones
+# Maximum code points of an emoji; the longest in use has 10: a couple with two skin tones.
+EMOJI_CHARS_MAX = 16
 
 # One emoji: the grammar of Unicode TR 51, section 1.4.9. Characters are matched by block, so that
 # emoji newer than this table are accepted; keycaps (1️⃣) and flags are listed explicitly.
@@ -42,7 +43,7 @@ class BodyBounds:
     """Maximum length of a message body."""
 
     chars_max: int = BODY_CHARS_MAX
-    bytes_max: int = BODY_BYTES_MAX  # of UTF-8
+    bytes_max: int = BODY_BYTES_MAX  # length in UTF-8
 
 
 WIDEST = BodyBounds()

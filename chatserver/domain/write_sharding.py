@@ -23,7 +23,7 @@ from chatserver.errors import CorruptData
 T = TypeVar("T")
 
 SHARDS_MAX: Final = 64
-PERIODS_MAX: Final = 32  # per chat
+PERIODS_MAX: Final = 32  # maximum periods per chat
 # Periods reserved for scaling up: a chat scales down only if it has more periods left.
 PERIODS_RESERVED: Final = 6
 _BITS: Final = 64

@@ -29,13 +29,13 @@ from h2.settings import SettingCodes, Settings
 from chatserver.errors import Unavailable
 from chatserver.outbound.http_client import Answer, NotReached
 
-STREAMS_MAX: Final = 100  # concurrent requests, if the server allows as many
-FRAME_BYTES_MAX: Final = 16_384  # maximum received; the default of SETTINGS_MAX_FRAME_SIZE (6.5.2)
-HEADER_BYTES_MAX: Final = 16_384  # per response
+STREAMS_MAX: Final = 100  # maximum concurrent requests, if the server allows as many
+FRAME_BYTES_MAX: Final = 16_384  # maximum size of a received frame; the default in RFC 9113
+HEADER_BYTES_MAX: Final = 16_384  # maximum bytes of headers per response
 UNSENT_BYTES_MAX: Final = 1_048_576  # if more is unsent, the server is assumed not to read
-PING_S: Final = 5.0  # time to respond to a ping
+PING_S: Final = 5.0  # timeout for the response to a ping
 REASON_CHARS_MAX: Final = 200
-_HEAD_BYTES: Final = 9  # frame header; its first three bytes are the payload length
+_HEAD_BYTES: Final = 9  # size of a frame header; its first three bytes are the payload length
 _PING: Final = b"chatserv"
 
 
@@ -81,7 +81,7 @@ class Http2Connection(asyncio.Protocol):
         self._end_reason = ""  # if not empty, no more requests are accepted
         self._is_lost = False
         self._received_at = 0.0
-        self._is_silent = False  # a response did not arrive in time
+        self._is_silent = False  # True if a response did not arrive in time
 
     @property
     def is_usable(self) -> bool:

@@ -24,7 +24,7 @@ from chatserver.config import Outbound as OutboundSettings
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.outbound.allowed_destinations import Destinations, parse_url
 
-CONNECTIONS_MAX = 200  # per process
+CONNECTIONS_MAX = 200  # maximum connections per process
 CONNECTIONS_PER_HOST_MAX = 32
 
 # Resolves a host and port to addresses, as text.

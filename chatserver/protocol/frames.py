@@ -35,22 +35,22 @@ SUBPROTOCOL = "chat.v1"
 PACKED_SUBPROTOCOL = "chat.v1.msgpack"
 
 PAGE_MAX = ITEMS_MAX
-MEMBERS_MAX = 256  # in a chat that is not large
-MEMBERS_SHOWN_MAX = 256  # in `ChatInfo.members`
-EVENT_MEMBERS_MAX = 20  # in an event; larger groups omit `members`, because every inbox has a copy
-INVITE_MAX = 99  # users per request; they are added in one transaction
-EXPIRES_S_MAX = 31_536_000  # a year
-WATCH_MAX = 100  # users per frame
+MEMBERS_MAX = 256  # maximum members of a new group, and by default of a chat that is not large
+MEMBERS_SHOWN_MAX = 256  # maximum members listed in `ChatInfo.members`
+EVENT_MEMBERS_MAX = 20  # maximum in an event; larger groups omit `members`: every inbox has a copy
+INVITE_MAX = 99  # maximum users per request; they are added in one transaction
+EXPIRES_S_MAX = 31_536_000  # maximum lifetime of a message: a year
+WATCH_MAX = 100  # maximum users per `watch` frame, and per request for profiles or presence
 TOKEN_CHARS_MAX = 4096
-LARGE_MAX = 1000  # large chats per user
-UNSTORED_MAX = 100  # chats with sends that have not been stored yet, per device
-ATTACHMENTS_MAX = 10  # per message
-CURSOR_CHARS_MAX = 1024  # in a signed page cursor
-QUERY_CHARS_MAX = 500  # in a search query
-RESULTS_MAX = 50  # per page of search results
+LARGE_MAX = 1000  # maximum large chats whose positions a device sends in `hello`
+UNSTORED_MAX = 100  # maximum chats with unstored sends that a device lists in `hello`
+ATTACHMENTS_MAX = 10  # maximum attachments per message
+CURSOR_CHARS_MAX = 1024  # maximum characters of a signed page cursor
+QUERY_CHARS_MAX = 500  # maximum characters of a search query
+RESULTS_MAX = 50  # maximum search results per page
 RESULTS_DEFAULT = 20
 DRAFT_CHARS_MAX = 4000
-PINNED_CHATS_MAX = 50  # per user
+PINNED_CHATS_MAX = 50  # maximum pinned chats per user
 INT_MAX = 2**53 - 1
 
 # Entries of a chat that are not messages.
@@ -620,7 +620,7 @@ class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     model: str
-    end: str = "done"  # one of the above; newer servers may add others
+    end: str = "done"  # one of the values above; newer servers may add others
     tokens_in: int = 0
     tokens_out: int = 0
     code: str = ""

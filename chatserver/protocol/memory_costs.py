@@ -32,7 +32,7 @@ ENTRY_BYTES = 1024  # a change to a chat's members or settings
 ANSWER_BYTES = 1024  # an HTTP response kept for an idempotency key
 LOAD_BYTES = 1536  # an idle chat that is loaded again
 LOAD_MEMBER_BYTES = 192  # each member of a loaded chat
-NAME_CHAR_BYTES = 4  # per character, in UTF-8
+NAME_CHAR_BYTES = 4  # per character of a name, in UTF-8
 
 
 def charge_nobody(user: str, size_bytes: int) -> None:

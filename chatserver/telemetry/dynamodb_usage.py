@@ -35,7 +35,7 @@ Feature = Literal[
     "search",
     "social",
 ]
-CHATS_MAX: Final = 500  # chats with reported usage, per kind; see `HeavyHitters`
+CHATS_MAX: Final = 500  # maximum chats with reported usage, for each kind; see `HeavyHitters`
 
 # (feature, table, kind) → units
 Units = Mapping[tuple[str, str, str], float]

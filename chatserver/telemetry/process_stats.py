@@ -22,11 +22,11 @@ EVERY_S: Final = 2.0
 KEPT_S: Final = 600.0  # retention of snapshots
 STALE_S: Final = 10.0  # a process without a snapshot for this long is left out of the sums
 GONE_S: Final = 60.0  # a process without a snapshot for this long is left out of the process list
-CHATS_MAX: Final = 20  # busiest chats per snapshot
-CANDIDATES_MAX: Final = 200  # chats that are counted to find the busiest ones
-SLOW_MAX: Final = 20  # connections closed because of slow clients, the newest ones, per snapshot
-QUEUES_MAX: Final = 10  # longest queues per snapshot
-PARTITIONS_MAX: Final = 10  # longest backlogs per snapshot
+CHATS_MAX: Final = 20  # number of chats in a snapshot: the busiest ones
+CANDIDATES_MAX: Final = 200  # maximum chats that are counted to find the busiest ones
+SLOW_MAX: Final = 20  # number of closed slow connections in a snapshot: the newest ones
+QUEUES_MAX: Final = 10  # number of queues in a snapshot: the longest ones
+PARTITIONS_MAX: Final = 10  # number of backlogs in a snapshot: the longest ones
 
 Kind = Literal["gateway", "worker", "api"]
 # Upper bound → number of values in the bucket (not cumulative). An empty bucket is included only

@@ -32,7 +32,7 @@ BATCH_MAX: Final = 512
 FLUSH_S: Final = 1.0
 EXPORT_S_MAX: Final = 5.0
 CLOSE_S_MAX: Final = 1.0
-STARTED_MAX: Final = 10_000  # sampled sends in progress
+STARTED_MAX: Final = 10_000  # maximum sampled sends in progress; one more drops the oldest
 
 Id = str | int
 Make = Callable[..., "ReadableSpan"]

@@ -57,7 +57,7 @@ from chatserver.warm.messages.ttl import ItemRetention
 log = structlog.get_logger()
 
 
-SEGMENT_BYTES_MAX = 4_194_304  # per segment, uncompressed
+SEGMENT_BYTES_MAX = 4_194_304  # maximum uncompressed bytes per segment
 DELETES_IN_FLIGHT_MAX = 16
 
 LATE_PAGE: Final = 1000
@@ -68,7 +68,7 @@ US: Final = 1_000_000
 class ArchiveResult(NamedTuple):
     """Result of `Archiver.archive_chat`."""
 
-    moved: int  # entries
+    moved: int  # number of entries
     due_ts: int  # the next archiving is due when messages with this ts are old enough
     stuck_ts: int | None  # ts of the oldest entry that should have been archived but could not be
 

@@ -22,7 +22,9 @@ log = structlog.get_logger()
 BODIES_SWEEP_S = 3600.0
 
 LEASE_S = 120.0
-# Allows for clock differences, and for writers that bypass the backlog (an operator's replay).
+# An orphaned object is deleted only if it is this much older than the oldest backlog entry, or than
+# now if there is none. This allows for clock differences, and for writers that bypass the backlog
+# (replays by an operator).
 UNWRITTEN_S_MAX = 900.0
 
 

@@ -58,7 +58,7 @@ class Counts:
     items: int = 0
     objects: int = 0
     segments: int = 0
-    refused: int = 0  # corrupt items, objects and archives
+    refused: int = 0  # number of corrupt items, objects and archives
     write_units: float = 0.0
 
 

@@ -42,9 +42,9 @@ log = structlog.get_logger()
 
 STREAM_POLL_S = 5.0
 
-PAGES_AT_ONCE_MAX: Final = 8  # per process
+PAGES_AT_ONCE_MAX: Final = 8  # maximum concurrent page reads per process
 CHECKPOINT_S: Final = 5.0  # checkpoint interval while there are records to read
-READ_S: Final = 0.2  # AWS limit: five reads per second per shard
+READ_S: Final = 0.2  # minimum interval between reads of a shard; AWS allows five per second
 
 
 class StreamReader:

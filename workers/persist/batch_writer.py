@@ -45,8 +45,8 @@ from workers.persist.day_recorder import DayRecorder
 
 log = structlog.get_logger()
 
-WRITE_MAX = 25  # items per BatchWriteItem: an AWS limit
-BACKOFF_S = 0.05  # doubles with each retry
+WRITE_MAX = 25  # maximum items per BatchWriteItem, an AWS limit
+BACKOFF_S = 0.05  # pause before the first retry; doubles with each further retry
 BACKOFF_S_MAX = 5.0
 
 

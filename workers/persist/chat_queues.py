@@ -28,10 +28,10 @@ from chatserver.domain.ids import ChatId
 from workers.persist.batch_effects import EntryWrite
 from workers.persist.batch_writer import WRITE_MAX, Piece
 
-CHUNK_MAX = 4 * WRITE_MAX  # entries per chunk
-MARKS_MAX = 64  # read markers of a chat in one chunk
+CHUNK_MAX = 4 * WRITE_MAX  # maximum entries per chunk
+MARKS_MAX = 64  # maximum read markers per chunk
 ORDINARY_EVERY = 4
-WORK_BYTES = 1_000  # memory overhead per entry, in addition to its content
+WORK_BYTES = 1_000  # memory overhead per entry in bytes, in addition to its content
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,7 +75,7 @@ class ChatQueue:
     chat: ChatId
     items: deque[Queued] = dataclasses.field(default_factory=deque)
     count: int = 0
-    awaited: int = 0  # items with a message whose sender waits until it is stored
+    awaited: int = 0  # number of items with a message whose sender waits until it is stored
 
 
 class Chunk(NamedTuple):
@@ -102,10 +102,10 @@ class ChatQueues:
     def __init__(self, writers: int, bytes_max: int) -> None:
         self._writers = writers
         self._bytes_max = bytes_max
-        self._queues: dict[ChatId, ChatQueue] = {}  # includes chats that a writer has claimed
+        self._queues: dict[ChatId, ChatQueue] = {}  # also has the chats that a writer has claimed
         self._awaited: OrderedDict[ChatId, ChatQueue] = OrderedDict()
         self._ordinary: OrderedDict[ChatId, ChatQueue] = OrderedDict()
-        self._waiting = 0  # entries of the chats that no writer has claimed
+        self._waiting = 0  # number of entries in chats that no writer has claimed
         self._turn = 0
         self._wake_up = asyncio.Event()
         self.room = asyncio.Event()  # set when the queues are no longer full

@@ -21,7 +21,7 @@ from chatserver.warm.messages.active_days import (
 )
 from workers.persist.batch_effects import EntryWrite
 
-CHATS_MAX: Final = 50_000  # cached; a chat takes about 200 bytes
+CHATS_MAX: Final = 50_000  # maximum cached chats; each takes about 200 bytes
 
 
 class DayRecorder:

@@ -64,15 +64,15 @@ from workers.persist.shard_scaling import WriteSharding
 
 log = structlog.get_logger()
 
-BATCH_MAX = 32  # backlog entries per read
-WRITES_IN_FLIGHT_MAX = 8  # concurrent batches
-IDLE_MS = 3000  # longest sleep without new entries
+BATCH_MAX = 32  # maximum backlog entries per read
+WRITES_IN_FLIGHT_MAX = 8  # maximum concurrent writes per partition
+IDLE_MS = 3000  # maximum sleep while there are no new entries
 SLOW_CHATS_MAX = 16  # chats that retry failing writes separately; if more fail, all chats wait
-AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
-AHEAD_BYTES_MAX = 67_108_864  # memory for these messages; any others are read again later
-CACHE_BYTES_MAX = 33_554_432  # memory for batches that are read again
+AHEAD_MAX = 200_000  # maximum messages read past the oldest one that is not stored
+AHEAD_BYTES_MAX = 67_108_864  # memory limit of the queues; entries beyond it are read again later
+CACHE_BYTES_MAX = 33_554_432  # memory limit (bytes) of batches that are read again
 
-SLOW_WRITES_MAX = 4  # concurrent writes for slow chats
+SLOW_WRITES_MAX = 4  # maximum concurrent writes for slow chats
 CHAT_UNREADABLE = "its chat is not readable"
 
 
@@ -152,7 +152,7 @@ class PersistWorker:
         except* ChatError as failures:
             raise failures.exceptions[0] from None
         finally:
-            # The next lease holder reports these metrics; our values become stale.
+            # The next lease holder reports these metrics; this process's values become stale.
             metrics.BACKLOG_AGE.remove(label)
             metrics.BACKLOG_LENGTH.remove(label)
             metrics.SLOW_CHATS.remove(label)
@@ -270,7 +270,7 @@ class PersistWorker:
         """Load the entries that the queues lack, from the cache or the backlog."""
         for queue in picked:
             for item in queues.list_parked(queue):
-                async with self._loading:  # the second chat of a batch finds its entries cached
+                async with self._loading:  # so another chat of the batch finds its entries cached
                     writes = self._cache.pop(item.batch.first, queue.chat)
                     if writes is None:
                         writes = await self._read_again(item.batch, queue.chat)

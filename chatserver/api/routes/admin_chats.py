@@ -28,7 +28,7 @@ from chatserver.service.messaging.broadcasts import USERS_MAX, Broadcasts
 
 DELETERS_MAX = 5
 
-if TYPE_CHECKING:  # type checkers do not see the fields, which are copied from frames
+if TYPE_CHECKING:  # at runtime, the body types are built from the frames
     SystemChat: TypeAlias = msgspec.Struct
     SystemMessage: TypeAlias = msgspec.Struct
 else:

@@ -27,7 +27,7 @@ from chatserver.protocol.memory_costs import (
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
 
-if TYPE_CHECKING:  # type checkers do not see the fields, which are copied from frames
+if TYPE_CHECKING:  # at runtime, the body types are built from the frames
     NewChat: TypeAlias = msgspec.Struct
     ChatChanges: TypeAlias = msgspec.Struct
     Invitation: TypeAlias = msgspec.Struct

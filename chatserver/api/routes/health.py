@@ -13,7 +13,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.errors import ChatError, Unavailable
 
 READY_TIMEOUT_S = 2.0
-READY_FOR_S = 1.0  # how long a result is cached, to limit the number of data store calls
+READY_FOR_S = 1.0  # a readiness result is cached for this long, to limit the calls to data stores
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ def build_health_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     seen_at = float("-inf")
     problem: str | None = None
-    checking = asyncio.Lock()  # one check at a time for all probes
+    checking = asyncio.Lock()  # allows one check at a time; concurrent probes wait for its result
 
     @get("/readyz", opt={"rule": ANYONE, "is_probe": True})
     async def get_readiness() -> Health:

@@ -30,7 +30,7 @@ READ, WRITE = user_or_key("chats:read"), user_or_key("messages:write")
 SEND = {"rule": WRITE, "creates": True, "limit": "sends", "memory": MESSAGE_BYTES}
 CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
 
-if TYPE_CHECKING:  # type checkers do not see the fields, which are copied from frames
+if TYPE_CHECKING:  # at runtime, the body types are built from the frames
     NewMessage: TypeAlias = msgspec.Struct
     NewText: TypeAlias = msgspec.Struct
     NewReaction: TypeAlias = msgspec.Struct

@@ -47,11 +47,11 @@ CONTENT_TYPES: Final = {
     ".png": "image/png",
     ".webmanifest": "application/manifest+json",
 }
-ENCODINGS: Final = {"br": ".br", "gzip": ".gz"}  # by preference
-HASHED: Final = "assets/"  # file names contain a hash of the content
+ENCODINGS: Final = {"br": ".br", "gzip": ".gz"}  # in order of preference
+HASHED: Final = "assets/"  # path prefix of files whose names contain a hash of the content
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 INDEX: Final = "index.html"
-# The page that asks the user to share again; see `build_missed_share_route`.
+# URL of the page that asks the user to share again; see `build_missed_share_route`.
 MISSED_SHARE: Final = "/share?missed"
 NOT_BUILT: Final = b"""<!doctype html>
 <html lang="en">

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 Access = Literal["write", "read"]
-# A table or an index (`<table>/<index>`), and the value of its partition key.
+# Name of a table or of an index (`<table>/<index>`), and a value of its partition key.
 Partition = tuple[str, str]
 
-PARTITIONS_MAX: Final = 50_000  # with this many buckets, the full ones are removed
+PARTITIONS_MAX: Final = 50_000  # maximum token buckets; at this number, the full ones are removed
 
 
 @dataclasses.dataclass(slots=True)

@@ -8,7 +8,7 @@ import zlib
 from typing import Final
 
 _HEAD_END: Final = b"\r\n\r\n"
-BODY_BYTES_MAX: Final = 17_000_000  # AWS: a request has at most 16 MB
+BODY_BYTES_MAX: Final = 17_000_000  # maximum bytes of a request body; AWS allows 16 MB
 
 
 async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:

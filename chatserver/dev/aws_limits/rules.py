@@ -50,19 +50,19 @@ from chatserver.dev.aws_limits.requests import (
 
 Body = dict[str, Any]
 _SCHEMA_CHANGES: Final = ("CreateTable", "UpdateTable", "DeleteTable")
-_READS_MAX: Final = 100  # per BatchGetItem
+_READS_MAX: Final = 100  # maximum keys per BatchGetItem
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
     """Limits and delays. The defaults are AWS's limits and typical delays."""
 
-    write_units: float = 1000.0  # per partition and second
+    write_units: float = 1000.0  # maximum write units per partition and second
     read_units: float = 3000.0
     burst_s: float = 1.0
     transaction_ms: float = 10.0  # minimum duration of a transaction
     index_lag_ms: tuple[float, float] = (50.0, 500.0)
-    unprocessed_share: float = 0.02  # of the items in a batch
+    unprocessed_share: float = 0.02  # probability that a batch returns an item unprocessed
     seed: int = 0
 
 
