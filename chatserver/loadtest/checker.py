@@ -16,7 +16,7 @@ from typing import Final
 from chatserver.domain.history_checks import iter_repeats
 
 EXAMPLES_MAX: Final = 20
-MISSING_MAX: Final = 100_000  # missing seqs tracked per gap; older seqs count as lost immediately
+MISSING_MAX: Final = 100_000  # maximum per gap; older missing seqs count as lost immediately
 _NUMBER_BITS: Final = 40
 KINDS: Final = ("lost", "duplicate", "disordered", "mismatched", "jumped")
 
@@ -116,7 +116,7 @@ class ReceivedSeqs:
     def __init__(self) -> None:
         self.last: int | None = None  # None: nothing received yet; any first seq is valid
         self.missing: set[int] = set()
-        self.filled: set[int] = set()  # loaded from history; a later push is not a duplicate
+        self.filled: set[int] = set()  # seqs loaded from history; a later push is not a duplicate
 
     def record_pushed(self, place: int, who: str, findings: Findings) -> bool:
         """Record a pushed seq; return False if it is a duplicate."""

@@ -21,7 +21,7 @@ from chatserver.process_runtime import make_parent_death_hook
 LINE_BYTES_MAX: Final = 16_000_000  # one line has all histograms of a second, or the result
 BEGIN_S: Final = 0.3  # delay between the last `ready` and the start
 END_S: Final = 30.0  # the run fails if a worker exceeds `duration_s` + `settle_s` by more than this
-STOP_S: Final = 15.0  # time for pending actions after Ctrl-C
+STOP_S: Final = 15.0  # time to complete pending actions after Ctrl-C
 PARTS_KEPT_S: Final = 30  # how long a second's histograms are kept for delayed worker reports
 _SHARES: Final = (0.5, 0.99)
 _CHARTED: Final = ("ack", "delivered", "page", "connect", "loop_lag")
@@ -39,8 +39,10 @@ class Totals:
         self.histograms: dict[str, Histogram] = {}
         self.seconds: dict[int, dict[str, Any]] = {}
         self.results: list[dict[str, Any]] = []
-        self._parts: dict[int, dict[str, Histogram]] = {}  # only for the newest seconds
-        self._percentiles: dict[tuple[int, str, float], float] = {}  # for older seconds
+        # Histograms of the newest seconds, by second and name; `_percentiles` has the older
+        # seconds.
+        self._parts: dict[int, dict[str, Histogram]] = {}
+        self._percentiles: dict[tuple[int, str, float], float] = {}
         self._expected: dict[int, int] = {}  # worker → its latest total
 
     def add_second(self, worker: int, report: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from chatserver.loadtest.device_connection import Link, Refused
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
-OUTBOX_MAX: Final = 20_000  # queued messages; when the queue is full, new messages count as unsent
+OUTBOX_MAX: Final = 20_000  # maximum queued messages; further ones count as unsent
 ANSWER_S: Final = 30.0
 PAGE: Final = 50
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0

@@ -10,7 +10,7 @@ import msgspec
 from chatserver.loadtest.coordinator import Coordinator, open_stubs
 from chatserver.loadtest.plan import Plan
 
-WINDOW_MAX: Final = 64  # concurrent actions in each process
+WINDOW_MAX: Final = 64  # maximum concurrent actions in each process
 SETTLE_S: Final = 5.0
 CONNECTS_PER_S: Final = 5000.0
 

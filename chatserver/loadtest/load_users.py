@@ -20,11 +20,11 @@ from chatserver.loadtest.worker_state import WorkerState, get_now_us
 T = TypeVar("T")
 
 CHATS_OPENED_MAX: Final = 16
-CREATED_MAX, INVITED_MAX = 255, 99  # users per request
+CREATED_MAX, INVITED_MAX = 255, 99  # maximum users per request
 FAILURES_MAX: Final = 3  # setup fails after this many failed connects if no device is connected
 SETUP_S: Final = 300.0  # time limit for the setup
 PUSH_S = 5.0
-RECONNECT_DELAY_S: Final = 1.0  # delay of half of the users in `reconnect_all`
+RECONNECT_DELAY_S: Final = 1.0  # half of the users reconnect this much later in `reconnect_all`
 _POLL_S: Final = 0.05
 
 

@@ -37,8 +37,8 @@ class Scenario(msgspec.Struct, frozen=True):
     rate: float
     shape: Shape = Shape()
     mix: Mix = Mix()
-    storm_s: float = 0.0  # how often all users are disconnected and reconnect; 0: never
-    preload: int = 0  # messages in each chat before the load starts
+    storm_s: float = 0.0  # interval at which all users are disconnected and reconnect; 0: never
+    preload: int = 0  # number of messages in each chat before the load starts
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
@@ -115,7 +115,7 @@ class Plan(msgspec.Struct, frozen=True):
     mix: Mix
     storm_s: float
     preload: int
-    window: int = 0  # pending actions in a closed loop, to measure the tool itself; 0: open loop
+    window: int = 0  # maximum pending actions in a closed loop (to measure the tool); 0: open loop
 
 
 def split_groups(users: int, members: int) -> list[range]:

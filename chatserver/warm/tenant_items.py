@@ -20,9 +20,9 @@ from chatserver.warm.schema.active_version import SCHEMA_KEY, build_key
 from chatserver.warm.schema.directory_attributes import SchemaField
 from chatserver.warm.schema.tables import DIRECTORY, Index, Table
 
-SCAN_ITEMS_MAX: Final = 10_000  # per page; a page also ends at 1 MB
+SCAN_ITEMS_MAX: Final = 10_000  # maximum items per page; a page also ends at 1 MB
 BATCHES_AT_ONCE: Final = 16
-INDEX_ROW_BYTES: Final = 100  # AWS: overhead of an index entry
+INDEX_ROW_BYTES: Final = 100  # AWS: storage overhead of an index entry
 PAGE_TIMEOUT_S: Final = 60.0  # timeout of a batch, including retries when capacity is exceeded
 BATCH_BYTES_MAX: Final = 2_000_000  # AWS accepts 16 MB; other servers accept less
 

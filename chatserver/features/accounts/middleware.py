@@ -38,7 +38,7 @@ from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.routes import LOGIN_PATH, PasswordLogin, list_device_tokens
 from chatserver.hot.users.login_rate_limits import TOO_MANY_LOGINS
 
-BODY_BYTES_MAX: Final = 8192  # longer bodies are passed on
+BODY_BYTES_MAX: Final = 8192  # requests with a longer body are passed on without a check
 DELAY_MS_MAX: Final = 1000
 DELAYED_OF_NETWORK_MAX: Final = 4
 _HTTP_STATUS: Final = 429
@@ -63,7 +63,8 @@ class EarlyRefusals:
         self._logins = logins
         self._trusted = trusted
         self._delayed_max = delayed_max
-        self._delayed: collections.Counter[str] = collections.Counter()  # by network
+        # Number of refusals being delayed, by network.
+        self._delayed: collections.Counter[str] = collections.Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (
@@ -163,7 +164,7 @@ def _fail(error: BadRequest) -> Receive:
 
 async def _refuse(scope: Scope, send: Send, wait_ms: int) -> None:
     body = encode_problem(_HTTP_STATUS, RateLimited.code, TOO_MANY_LOGINS, wait_ms)
-    scope["path_template"] = LOGIN_PATH  # for the response counter
+    scope["path_template"] = LOGIN_PATH  # label of the metric that counts responses
     start: Message = {
         "type": "http.response.start",
         "status": _HTTP_STATUS,

@@ -13,8 +13,8 @@ from typing import Final
 
 NAME_WORDS_MAX: Final = 5
 ID_WORDS_MAX: Final = 3
-WORDS_MAX: Final = 8  # per user; further words are ignored
-WORD_CHARS_MAX: Final = 32  # further characters are ignored
+WORDS_MAX: Final = 8  # maximum words per user; further words are ignored
+WORD_CHARS_MAX: Final = 32  # maximum characters per word; further characters are ignored
 QUERY_CHARS_MAX: Final = 80
 
 _WORD = re.compile(r"[^\W_]+")

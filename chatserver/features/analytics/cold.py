@@ -14,9 +14,9 @@ from chatserver.features.analytics.model import PREFIX, FileFacts
 from chatserver.task_groups import map_concurrently
 
 FILE_BYTES_MAX: Final = 268_435_456
-PAGE_MAX: Final = 1000  # AWS limit per LIST page
+PAGE_MAX: Final = 1000  # maximum keys per LIST page, an AWS limit
 CALLS_IN_FLIGHT_MAX: Final = 16
-TAIL_BYTES: Final = 65_536  # size of the first read of a file's metadata
+TAIL_BYTES: Final = 65_536  # bytes read from the end of a file at first, to get its metadata
 
 
 class StoredFile(NamedTuple):

@@ -121,7 +121,7 @@ class ChatFacts(NamedTuple):
     """Properties of a chat that affect its rows. `erased`: users whose data has been erased."""
 
     kind: str | None = None
-    users: Sequence[str] = ()  # direct chats only
+    users: Sequence[str] = ()  # the two users of a direct chat; empty for other chats
     erased: Collection[str] = ()
 
     def find_receiver(self, sender: str) -> str | None:

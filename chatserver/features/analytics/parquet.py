@@ -43,11 +43,11 @@ NO_FACTS: Final = FileFacts()
 NO_ROWS: Final = FILE_SCHEMA.empty_table()
 TABLE_SCHEMA: Final = pa.schema([*FILE_SCHEMA, *PARTITION_SCHEMA])
 _ORDER: Final = [("chat", "ascending"), ("seq", "ascending")]
-_CONTAINS: Final = b"chatserver.contains"  # file ids, separated by commas
+_CONTAINS: Final = b"chatserver.contains"  # value: file ids, separated by commas
 _MOVES_TO: Final = b"chatserver.moves_to"
-_IS_MOVED: Final = b"chatserver.is_moved"  # `1`
+_IS_MOVED: Final = b"chatserver.is_moved"  # value: `1`
 _MAGIC: Final = b"PAR1"
-_END_BYTES: Final = 8  # the last bytes of a file: the footer length, then the magic number
+_END_BYTES: Final = 8  # bytes at the end of a file that have the footer length and the magic number
 
 
 def build_table(rows: Sequence[Row]) -> pa.Table:

@@ -35,7 +35,7 @@ from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 _UNIT_PREFIX: Final = "p#"
 _ARCHIVE_PREFIX: Final = "a#"
 _SEGMENT_PREFIX: Final = "s#"
-_PAGE: Final = 32  # units per Query
+_PAGE: Final = 32  # maximum units per Query
 
 
 class NewSegment(NamedTuple):

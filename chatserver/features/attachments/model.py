@@ -22,10 +22,10 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
 
 FILE_NAME_CHARS_MAX = 120
-FILE_NAME_BYTES_MAX = 255  # limit of most file systems
+FILE_NAME_BYTES_MAX = 255  # maximum bytes of a file name in most file systems
 TYPE_CHARS_MAX = 100
 SNIFF_BYTES = 1024
-SEQS_MAX = 1000  # messages recorded per file
+SEQS_MAX = 1000  # maximum messages recorded per file
 OCTETS = "application/octet-stream"
 THUMB_TYPE = "image/webp"
 

@@ -29,7 +29,7 @@ from chatserver.protocol.frames import (
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 
 TIME_MAX_S = FOR_EVER_MS // 1000
-CHANGE = {"rule": USER, "memory": 0}  # stores nothing in Redis
+CHANGE = {"rule": USER, "memory": 0}  # no memory cost: the request stores nothing in Redis
 
 
 class PreferenceChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

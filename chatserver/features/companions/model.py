@@ -31,7 +31,7 @@ CONTEXT_TOKENS_MAX: Final = 1_000_000
 ANSWER_TOKENS_MAX: Final = 64_000
 RESPONSE_TIMEOUT_S: Final = 180.0  # time limit for the whole response, including retries
 
-_TIME_CHARS = 10  # timestamp part of a ULID
+_TIME_CHARS = 10  # number of timestamp characters at the start of a ULID
 
 NO_COMPANION: Final = "companion: no such companion"
 NO_SESSION: Final = "session: you have no session with this companion"
@@ -95,7 +95,7 @@ class CompanionSession:
     chat: ChatId
     ai_version: int
     create_time: int
-    delete_time: int | None = None  # None: the session is active
+    delete_time: int | None = None  # None while the session is active
 
     @property
     def is_active(self) -> bool:

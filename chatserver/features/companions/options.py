@@ -18,7 +18,7 @@ TOOLS_MAX: Final = 16
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_000
 SCHEMA_BYTES_MAX: Final = 8_192
 OPTIONS_BYTES_MAX: Final = 65_536
-IMAGES_MAX: Final = 20  # the Converse API accepts no more images per message
+IMAGES_MAX: Final = 20  # maximum images per message in the Converse API
 TEMPERATURE_MAX: Final = 2.0
 # The Converse API and OpenAI both accept up to 64 letters, digits, `_` and `-`.
 TOOL_NAME_PATTERN: Final = r"^[a-zA-Z0-9_-]{1,64}(?![\s\S])"

@@ -26,10 +26,10 @@ from chatserver.features.companions.providers.token_estimates import estimate_to
 ENTRIES_MAX: Final = 64
 ENTRY_CHARS_MAX: Final = 500
 SUMMARIES_MAX: Final = 8
-SOURCES_MAX: Final = 16  # sessions per entry
+SOURCES_MAX: Final = 16  # maximum sessions per entry
 CURSORS_MAX: Final = 16  # the newest sessions have a cursor; older sessions count as read
 FORGOTTEN_MAX: Final = 64  # maximum number of digests of entries that the user has deleted
-CHANGES_MAX: Final = 24  # per model response
+CHANGES_MAX: Final = 24  # maximum changes per model response
 FINISHED: Final = 2**53 - 1  # cursor of a session that has been read to its end
 
 Kind = Literal["fact", "summary"]

@@ -17,10 +17,10 @@ FETCH_S: Final = 5.0  # deadline for a page or a picture, including redirects
 REDIRECTS_MAX: Final = 4
 PAGE_BYTES_MAX: Final = 524_288  # the rest of a longer page is not read
 PICTURE_BYTES_MAX: Final = 2_097_152
-FETCHES_MAX: Final = 16  # concurrent, per process
+FETCHES_MAX: Final = 16  # maximum concurrent fetches per process
 CACHE_S: Final = 86_400
 FAILURE_CACHE_S: Final = 600
-CACHE_BYTES: Final = 4096  # memory charged per preview; a typical one is smaller
+CACHE_BYTES: Final = 4096  # bytes charged per preview; a typical one is smaller
 
 # Comma-separated networks that previews may access in addition to public addresses. Users choose
 # the URLs, so `outbound.allow_private` does not apply. Tests replace this constant.

@@ -152,7 +152,7 @@ class ChatFields:
 
     top: Seq
     name: str
-    is_direct: bool  # the title is the other user's name
+    is_direct: bool  # True: the title is the other user's name
     is_large: bool
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import BadRequest
 
-SUBSCRIPTIONS_MAX = 10  # per user
+SUBSCRIPTIONS_MAX = 10  # maximum push subscriptions per user
 
 Kind = Literal["web", "fcm", "apns"]
 
@@ -22,13 +22,13 @@ TOKEN_CHARS_MAX = 512
 # APNs tokens currently have 32 bytes, but Apple does not guarantee this length.
 APNS_BYTES_MIN = 32
 APNS_BYTES_MAX = 100
-P256DH_BYTES = 65  # uncompressed P-256 point
+P256DH_BYTES = 65  # length of an uncompressed P-256 point
 AUTH_BYTES = 16
 PREVIEW_CHARS_MAX = 200
 TITLE_CHARS_MAX = 80
 # Push services accept 4,096 bytes; encryption adds 103 (RFC 8291: header 86, tag 16, delimiter 1).
 PAYLOAD_BYTES_MAX = 3_900
-MENTIONS_MAX = 50  # per message
+MENTIONS_MAX = 50  # maximum mentions per message
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HEX = re.compile(rf"[0-9A-Fa-f]{{{2 * APNS_BYTES_MIN},{2 * APNS_BYTES_MAX}}}")

@@ -22,9 +22,9 @@ from chatserver.errors import BadRequest
 from chatserver.features.search.tokenizer import Token, normalize, tokenize
 from chatserver.protocol.frames import QUERY_CHARS_MAX, Segment
 
-TERMS_MAX: Final = 16  # words and phrases
+TERMS_MAX: Final = 16  # maximum words and phrases in a query
 PHRASE_TOKENS_MAX: Final = 64
-PREFIX_CHARS_MIN: Final = 2  # shorter words match only whole words
+PREFIX_CHARS_MIN: Final = 2  # a shorter last word matches only whole words, not prefixes
 SNIPPET_CHARS: Final = 160
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9998

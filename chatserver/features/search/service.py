@@ -38,9 +38,9 @@ from chatserver.service.history.service import History
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 
-CHECKED_MAX: Final = 100  # candidates checked per request
+CHECKED_MAX: Final = 100  # maximum candidates checked per request
 READS_IN_FLIGHT_MAX: Final = 8
-SEARCHES_MAX: Final = 4  # concurrent searches per process; others wait
+SEARCHES_MAX: Final = 4  # maximum concurrent searches per process; others wait
 SEARCHES_PER_USER_MAX: Final = 2
 WAITING_MAX: Final = 16
 ALL_WAITING_MAX: Final = 256

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 RULES_VERSION: Final = 1
 TOKEN_CHARS_MAX: Final = 64  # longer tokens are truncated
-TOKENS_MAX: Final = 10_000  # tokens of a message in the index; later words cannot be found
+TOKENS_MAX: Final = 10_000  # maximum tokens of a message in the index; later words cannot be found
 
 _WORD: Final = re.compile(r"[a-z0-9]+")
 _SEPARATOR, _LETTER, _MARK, _GRAM = 0, 1, 2, 3

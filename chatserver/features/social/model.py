@@ -22,7 +22,7 @@ PostId = NewType("PostId", str)  # a ULID
 
 POST_CHARS_MAX: Final = 2_000
 POST_BYTES_MAX: Final = 8_192
-FOLLOWING_MAX: Final = 10_000  # per user; can be exceeded, because follows are counted with a delay
+FOLLOWING_MAX: Final = 10_000  # approximate maximum per user: follows are counted with a delay
 FAVORITES_MAX: Final = 1_000  # maximum saved posts per user; the same for saved messages
 _CONTENT: Final = BodyBounds(POST_CHARS_MAX, POST_BYTES_MAX)
 _RANDOM_BITS: Final = 80
@@ -30,7 +30,7 @@ _RANDOM_BITS: Final = 80
 POST_PATTERN: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}(?![\s\S])"
 _POST = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
-Change = Literal[1, -1]  # added to a count
+Change = Literal[1, -1]  # number added to a count
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -35,9 +35,9 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-BEFORE_SEND_IN_FLIGHT_MAX = 2_000  # messages per process that wait for a verdict
-BREAKER_FAILURES = 5  # consecutive failures that open the circuit breaker
-BREAKER_S = 10.0  # how long the webhook is skipped
+BEFORE_SEND_IN_FLIGHT_MAX = 2_000  # maximum messages per process that wait for a verdict
+BREAKER_FAILURES = 5  # number of failures in a row that open the circuit breaker
+BREAKER_S = 10.0  # while the breaker is open, the webhook is skipped for this time
 
 REFUSED = "body: this message is not allowed"
 

@@ -30,10 +30,10 @@ from chatserver.protocol import webhook_messages as messages
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
-PENDING_MAX = 100_000  # pending events per partition; further events become dead letters
+PENDING_MAX = 100_000  # maximum pending events per partition; further events become dead letters
 
 DEAD_MAX = 100_000
-APPENDED_MAX = 500  # events per transaction
+APPENDED_MAX = 500  # maximum events per transaction
 FULL = "too many events are waiting"
 
 

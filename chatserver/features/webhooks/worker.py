@@ -39,10 +39,10 @@ log = structlog.get_logger()
 
 CALLS_IN_FLIGHT_MAX = 512
 LEASE_S = 60.0
-ATTEMPTS_MAX = 12  # attempts per event, which then becomes a dead letter
-BACKOFF_S = 2.0  # first delay; doubled after each attempt
+ATTEMPTS_MAX = 12  # maximum attempts per event, which then becomes a dead letter
+BACKOFF_S = 2.0  # delay before the second attempt; doubled after each further attempt
 BACKOFF_S_MAX = 3600.0
-IN_FLIGHT_MAX = 16  # concurrent event requests per partition
+IN_FLIGHT_MAX = 16  # maximum concurrent event requests per partition
 IDLE_MS = 1000  # poll interval for delayed events, if no event is pending
 BATCH_MAX = 64
 DUE_MAX = 500
@@ -100,7 +100,7 @@ class EventDeliverer:
             timeout_s=settings.timeout_s,
             clock=container.clock,
         )
-        self._pause_s = 0.0  # > 0 while the endpoint is down
+        self._pause_s = 0.0  # greater than 0 while the endpoint is down
 
     async def run(self) -> None:
         """Deliver events until cancelled.

@@ -22,7 +22,7 @@ class CoreTimes:
     """CPU time of a core since the machine started, in seconds."""
 
     busy_s: float
-    stolen_s: float  # used by the hypervisor for other machines
+    stolen_s: float  # CPU time that the hypervisor used for other machines
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

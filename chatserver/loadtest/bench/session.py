@@ -35,9 +35,9 @@ _MID_CHARS = 26  # a ULID
 _TS_CHARS = 16  # microseconds since 1970, until the year 2286
 _ACK_FORM = b'{"type":"ack","id":%d,"ref":"%d","mid":"'
 _ACK_TAIL = b',"dup":false,"durability":"hot"}'
-_SAMPLE_MASK = 1023  # one event in 1,024 is decoded and checked as a whole
+_SAMPLE_MASK = 1023  # of 1,024 events, one is decoded and checked as a whole
 _E, _A = ord("e"), ord("a")  # first byte of the `type` of an event and of an ack
-_SETUPS_IN_FLIGHT = 32  # opening a chat takes several DynamoDB calls
+_SETUPS_IN_FLIGHT = 32  # maximum concurrent setups; opening a chat takes several DynamoDB calls
 _TOKEN_LIFETIME_S = 3000
 
 
@@ -46,8 +46,8 @@ class RunFindings(Findings):
 
     def __init__(self) -> None:
         super().__init__()
-        self.slow_frames = 0  # frames that the fast path did not match; not an error
-        self.refused = 0  # sends rejected with an error; later seqs then no longer match
+        self.slow_frames = 0  # number of frames that the fast path did not match; not an error
+        self.refused = 0  # number of sends rejected with an error; later seqs then no longer match
 
     def count_violations(self) -> dict[str, int]:
         """Return the number of violations by kind.

@@ -60,8 +60,8 @@ class Tally:
 
     chats: int = 0
     entries: int = 0
-    unverified: int = 0  # items without a checksum
-    shredded: int = 0  # entries whose encryption key was deleted, so their bodies are not compared
+    unverified: int = 0  # number of items without a checksum
+    shredded: int = 0  # number of entries whose key was deleted; their bodies are not compared
     findings: list[Finding] = dataclasses.field(default_factory=list)
     failed: dict[str, str] = dataclasses.field(default_factory=dict)  # chat → reason it was skipped
 
@@ -74,7 +74,7 @@ class _Cursor:
     log_first: int  # first seq in the chat's log in Redis
     seq: int = 1
     ts: int = -1
-    is_beyond: bool = False  # past the end of the archive
+    is_beyond: bool = False  # True after the end of the archive
     # Day → first and last seq of its messages.
     days: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
 

@@ -13,7 +13,7 @@ from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
 
-SETTLE_S = 10.0  # wait before a mismatch is checked again; count changes are queued by then
+SETTLE_S = 10.0  # a mismatch is read again after this time; by then, count changes are queued
 
 
 @click.command("social")

@@ -44,7 +44,7 @@ from workers.periodic_work import run_periodically
 log = structlog.get_logger()
 
 LEASE_S = 60.0
-CONFIRM_S = 1.0  # delay before a finding is checked again
+CONFIRM_S = 1.0  # a finding is checked again after this time
 ORPHAN_AGE_S = 3600  # younger objects are not checked: their write may still be in progress
 
 

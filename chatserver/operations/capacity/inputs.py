@@ -11,8 +11,8 @@ from chatserver.operations.capacity import model as model
 from chatserver.operations.capacity.formulas import Value, compute
 
 PARTITIONS_MAX: Final = 1024  # upper bound of CHAT_REDIS_PARTITIONS
-TABLE_UNITS_QUOTA: Final = 40_000  # AWS default: read or write units per second of a table
-PARTITION_WRITE_UNITS: Final = 1000  # per second per DynamoDB partition
+TABLE_UNITS_QUOTA: Final = 40_000  # AWS default: maximum read or write units per second of a table
+PARTITION_WRITE_UNITS: Final = 1000  # AWS: maximum write units per second of a DynamoDB partition
 CHAT_SHARDS_MAX: Final = 16  # upper bound of CHAT_WARM_SHARDS_MAX
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from chatserver.cold.client import ObjectStore
 
-PAGE: Final = 1000  # AWS: page size of a listing
+PAGE: Final = 1000  # maximum keys per page of a listing, an AWS limit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

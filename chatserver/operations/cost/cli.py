@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chatserver.operations.cost.report import Capacity, Line, Report, Stored
     from chatserver.telemetry.dynamodb_usage import Spending
 
-DAYS_MAX = 40  # retention of the usage data
+DAYS_MAX = 40  # number of days for which usage data is kept
 CHATS_SHOWN_MAX = 500
 
 

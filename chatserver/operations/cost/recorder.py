@@ -31,7 +31,7 @@ class UsageRecorder:
         self._clock = clock
         self._process = new_id()
         self._number = 0
-        self._waiting: Part | None = None  # sent without a response, so Redis may have added it
+        self._waiting: Part | None = None  # sent without a response: Redis may have added it
 
     async def flush(self) -> None:
         """Add the usage since the last flush.

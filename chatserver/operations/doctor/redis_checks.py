@@ -23,7 +23,7 @@ STORE: Final = "redis"
 OLDEST: Final = (7, 0)
 CLOCKS_S_MAX: Final = 1.0
 MEMORY_SHARE_MAX: Final = 0.8
-WAITING_MAX: Final = 0.5  # fraction of `backlog_max` (where sends are refused) that is reported
+WAITING_MAX: Final = 0.5  # a larger share of `backlog_max`, where sends are refused, is reported
 WORKERS: Final = ("persist", "repair")  # they store messages and complete failed deliveries
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")

@@ -20,7 +20,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.telemetry.process_stats import KEPT_S, PARTITIONS_MAX, Backlog, Snapshot, Waiting
 
 ENTRIES_MAX: Final = 20_000
-MEASURED_MAX: Final = 64  # partitions per call
+MEASURED_MAX: Final = 64  # maximum partitions per call
 FIRST: Final = "0-0"
 
 

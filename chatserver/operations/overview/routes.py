@@ -26,7 +26,7 @@ from chatserver.operations.overview.service import Overview, Overviews
 from chatserver.telemetry.dynamodb_usage import Spending
 
 OPERATE: Final = admin_or_key("operate")
-DAYS: Final = 2  # today and the day before
+DAYS: Final = 2  # number of days shown: today and the day before
 FINDINGS_SHOWN_MAX: Final = 50
 CHATS_SHOWN_MAX: Final = 10
 

@@ -42,7 +42,7 @@ EVERY_MS: Final = int(EVERY_S * 1000)
 POINTS_MAX: Final = int(KEPT_S / EVERY_S)
 PROCESSES_MAX: Final = 500  # at the limit, new processes are ignored until others expire
 SLOW_SHOWN_MAX: Final = 50
-RECENT_POINTS: Final = int(60 / EVERY_S)  # the last minute
+RECENT_POINTS: Final = int(60 / EVERY_S)  # number of points in the last minute
 PAGE: Final = 500
 
 

@@ -9,7 +9,7 @@ from chatserver.operations.cost.prices import Prices
 # Upper bounds: one run, including its retries, uses less.
 WRITE_UNITS: Final = 5_000
 READ_UNITS: Final = 5_000
-PUTS: Final = 200  # S3: PUT and LIST requests
+PUTS: Final = 200  # number of PUT and LIST requests to S3
 GETS: Final = 200
 
 

@@ -28,7 +28,7 @@ from workers.archive.container import ArchiveContainer
 from workers.persist.worker import run_persist
 
 STORE: Final = "chat"
-EACH: Final = 10  # messages in each tier
+EACH: Final = 10  # number of messages in each tier
 OLD_S: Final = 30 * 86_400
 STORED_S_MAX: Final = 60.0
 IN_USE: Final = (

@@ -25,7 +25,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.schema.active_version import HEARTBEATS_MISSED_MAX, SCHEMA_CHECK_S
 
 POLL_S: Final = 0.5
-CALL_TIMEOUTS: Final = 1.0  # a call, including its retries, ends within one call timeout
+CALL_TIMEOUTS: Final = 1.0  # maximum duration of a call with its retries, in call timeouts
 PROCESSES_WAIT_S: Final = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chatserver.operations.tenants.stores import OpenTenant
     from chatserver.operations.tenants.tenant_audit import StoreAudit
 
-SHOWN_MAX: Final = 20  # remaining items, objects or keys printed per store
+SHOWN_MAX: Final = 20  # maximum remaining items, objects or keys printed per store
 
 
 @click.group()

@@ -32,7 +32,7 @@ from chatserver.operations.tenants.stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.tenant_records import TenantRecord
 
-CHECKS_MAX: Final = 5  # attempts to delete data from late writes
+CHECKS_MAX: Final = 5  # maximum attempts to delete data from late writes
 LEFT_SHOWN_MAX: Final = 10
 
 Report = Callable[[str, int], None]  # store, and the number deleted since the last report

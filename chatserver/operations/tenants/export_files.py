@@ -32,9 +32,9 @@ from chatserver.errors import ConfigError, CorruptData, NotFound
 MANIFEST: Final = "manifest.json"
 STATE: Final = "state.json"
 FORMAT: Final = 1
-FILE_BYTES_MAX: Final = 256 * 2**20  # of an exported file, both compressed and decompressed
+FILE_BYTES_MAX: Final = 256 * 2**20  # maximum size of a file, both compressed and decompressed
 ITEMS_BYTES: Final = 8 * 2**20  # uncompressed size after which a new file is started
-COPY_BYTES_MAX: Final = 5 * 2**30  # AWS: CopyObject
+COPY_BYTES_MAX: Final = 5 * 2**30  # maximum size of an object for CopyObject, an AWS limit
 
 _S3_URL: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.*)")
 

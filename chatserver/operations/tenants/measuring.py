@@ -24,7 +24,7 @@ from chatserver.operations.tenants.stores import get_tenant_settings
 from chatserver.warm.schema.tables import TABLES
 from chatserver.warm.tenant_items import compute_item_bytes, index_bytes
 
-ITEM_OVERHEAD_BYTES: Final = 100  # AWS: per item, for storage
+ITEM_OVERHEAD_BYTES: Final = 100  # AWS: storage overhead of each item
 
 Report = Callable[[str, int], None]
 

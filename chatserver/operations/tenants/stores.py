@@ -25,7 +25,7 @@ from chatserver.warm.tenant_records import TenantRecords
 
 OpenStore = Callable[[Settings, str], AbstractAsyncContextManager[TenantStore]]
 
-TABLE_ITEMS_MAX: Final = 500  # items deleted per progress report
+TABLE_ITEMS_MAX: Final = 500  # number of items deleted between two progress reports
 
 
 def get_tenant_settings(settings: Settings, tenant: str) -> Settings:

@@ -28,7 +28,7 @@ from chatserver.warm.dynamo.tenancy import SEPARATOR
 from chatserver.warm.schema.tables import TABLES
 from chatserver.warm.tenant_records import PARTITION
 
-LEFT_MAX: Final = 100  # reported per store
+LEFT_MAX: Final = 100  # maximum remaining items, objects or keys reported per store
 TEXTS_MAX: Final = 1000
 TEXT_BYTES_MIN: Final = 3
 OBJECT_BYTES_MAX: Final = 256 * 2**20

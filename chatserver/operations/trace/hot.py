@@ -21,7 +21,7 @@ from chatserver.protocol import codec
 from chatserver.task_groups import map_concurrently
 
 PAGE = 500
-PAGES_MAX = 400  # pages read from a partition's backlog; the same limit applies to dead letters
+PAGES_MAX = 400  # maximum pages read from a partition's backlog, and from its dead letters
 LOG_PAGE = 200
 MEMBERS_AT_ONCE = 8
 

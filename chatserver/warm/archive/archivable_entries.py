@@ -37,7 +37,7 @@ from chatserver.warm.messages.ttl import find_ttl
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
-RUN_BYTES_MAX = 16_777_216  # bytes of message bodies in S3 that one run may load
+RUN_BYTES_MAX = 16_777_216  # maximum bytes of message bodies in S3 that a run loads
 
 
 class ArchivableRun(NamedTuple):

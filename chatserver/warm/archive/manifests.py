@@ -54,7 +54,7 @@ from chatserver.warm.schema.tables import SegmentField as Field
 _LATE: Final = "a#late"
 _SEGMENT_PREFIX: Final = "s#"
 _ORPHAN_PREFIX: Final = "x#"
-_PAGE: Final = 16  # segments per Query; a history page rarely needs more than two
+_PAGE: Final = 16  # maximum segments per Query; a history page rarely needs more than two
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -41,11 +41,11 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 # DynamoDB allows 100 items, but a transaction with 100 items delays all other requests from this
 # process by about 50 ms. If all servers run on one machine, it delays requests from all processes.
 MEMBERS_IN_TRANSACTION = 49
-PAUSE_S_MAX = 0.02  # between two transactions
+PAUSE_S_MAX = 0.02  # maximum pause between two transactions
 MEMBERS_READ_MAX = 100_000
 _CHATS: Final = (records.chat_key("0"), records.chat_key("~"))  # all chats, including sessions
 _ROWS_IN_PAGE: Final = 1_000
-_ROWS_IN_BATCH: Final = 50  # a BatchGetItem has up to 100 keys: a chat and a member for each row
+_ROWS_IN_BATCH: Final = 50  # rows per BatchGetItem: two of its 100 keys for each row
 
 
 class Membership(NamedTuple):

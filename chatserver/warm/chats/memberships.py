@@ -34,7 +34,7 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
-CHANGED_MAX: Final = 99  # members per change: a transaction has at most 100 actions
+CHANGED_MAX: Final = 99  # maximum members per change: a transaction has at most 100 actions
 _FIXES_IN_FLIGHT_MAX = 16
 
 

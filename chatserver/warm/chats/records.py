@@ -127,7 +127,7 @@ class Chat:
     slow_s: int = 0
     retention_s: int = 0  # lifetime of its messages; 0: unlimited
     blockers: frozenset[str] = frozenset()  # direct chats: which of the users block the other
-    ended_ms: int | None = None  # companion chats: read-only since then
+    ended_ms: int | None = None  # companion chats: read-only since this time
     topic: str | None = None
     picture: str | None = None  # id of a file
     users: tuple[str, ...] = ()

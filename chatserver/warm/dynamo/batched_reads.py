@@ -53,7 +53,7 @@ class BatchedReads:
         self._table = table
         self._waiting: _Batch = {}
         self._timer: asyncio.Handle | None = None
-        self._in_flight = 0  # calls whose first attempt has not finished
+        self._in_flight = 0  # number of calls whose first attempt has not finished
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def get(self, keys: Sequence[Item]) -> list[Item]:

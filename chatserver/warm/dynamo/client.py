@@ -51,8 +51,8 @@ from chatserver.warm.encryption.encrypted_fields import EncryptedFields
 if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
 
-CONNECTIONS_MAX = 32  # per process
-ATTEMPTS_MAX = 5  # per call; `Throttled` and `Contended` calls are retried until the deadline
+CONNECTIONS_MAX = 32  # maximum connections to DynamoDB per process
+ATTEMPTS_MAX = 5  # maximum per call; `Throttled` and `Contended` are retried until the deadline
 
 T = TypeVar("T")
 Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}

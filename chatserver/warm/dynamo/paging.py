@@ -23,8 +23,8 @@ Token = Mapping[str, str | int]
 
 # Maximum `Limit` of one Query when most rows are filtered out; a Query ends after 1 MB in any case.
 EVALUATED_MAX = 4096
-# Work limits per page: rows evaluated, and rows whose items are loaded. So a page with hardly any
-# matches reads at most about 2 MB of an index and 2,000 items.
+# Limits of the work for a page: rows evaluated, and rows whose items are loaded. A page with hardly
+# any matches reads at most about 2 MB of an index and 2,000 items.
 SCANNED_MAX = 10_000
 LOADED_MAX = 2_000
 CHUNK_MIN = 100  # minimum number of rows per load: the size of one BatchGetItem

@@ -25,7 +25,7 @@ from chatserver.warm.schema.tables import TABLES, Table
 Item = dict[str, dict[str, Any]]
 
 SEPARATOR: Final = "/"
-# Operations on whole tables, which tenants share.
+# Operations on whole tables: all tenants share the tables.
 _ABOUT_TABLES: Final = frozenset(
     {
         "create_table",
@@ -43,7 +43,7 @@ _ABOUT_TABLES: Final = frozenset(
 )
 _ONE_ITEM: Final = frozenset({"delete_item", "get_item", "put_item", "update_item"})
 _ACTIONS: Final = {"transact_write_items": "TransactItems", "transact_get_items": "TransactItems"}
-# Legacy parameters that expressions replaced. Not supported.
+# Legacy parameters that are not supported; DynamoDB replaced them by expressions.
 _OLD_FORMS: Final = frozenset(
     {
         "AttributeUpdates",

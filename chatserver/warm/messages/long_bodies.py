@@ -46,8 +46,8 @@ log = structlog.get_logger()
 BODY_PUT_TIMEOUT_S = 1.5  # after this time, S3 counts as unavailable
 
 PREFIX: Final = "bodies/"
-S3_PAUSE_S: Final = 30.0  # pause before the next request if S3 is unavailable
-TRANSFERS_MAX: Final = 8  # concurrent transfers per process
+S3_PAUSE_S: Final = 30.0  # after a failure, S3 gets no request for this time
+TRANSFERS_MAX: Final = 8  # maximum concurrent transfers per process
 
 Decode = Callable[[Item], Message]
 

@@ -56,9 +56,9 @@ from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.schema.directory_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
-SHARD_REFRESH_S = 0.2  # how long a copy is used for reads beyond its horizon
+SHARD_REFRESH_S = 0.2  # a copy is used for this time for reads beyond its horizon
 
-EXTENSION_US: Final = 500_000  # how far beyond an entry's ts the horizon moves
+EXTENSION_US: Final = 500_000  # the horizon is moved to an entry's ts plus this time
 READ_LEAD_US: Final = 300_000  # must be longer than `SHARD_REFRESH_S`
 TEXT_MAX: Final = 200_000  # characters of all layouts and chat ids; the DynamoDB limit is 400 KB
 _TRIES_MAX: Final = 20  # attempts to move the horizon while other processes also move it
@@ -85,7 +85,7 @@ class _Copy(NamedTuple):
     read_at_s: float
     changed: int
     rev: int
-    number: int  # ordinal number of this read: 1, 2, 3 …
+    number: int  # number of this read: 1, 2, 3 …
 
 
 _NO_COPY: Final = _Copy(Layouts(), -1, float("-inf"), 0, 0, 0)

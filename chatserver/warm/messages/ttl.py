@@ -22,7 +22,7 @@ from chatserver.config import Archive
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import MessageField as Field
 
-# Allowance for clock differences between two workers and for the duration of a write.
+# Allows for clock differences between two workers, and for the duration of a write.
 SLACK_S: Final = 3600
 US: Final = 1_000_000
 

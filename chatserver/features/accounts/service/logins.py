@@ -38,8 +38,8 @@ log = structlog.get_logger()
 
 ACCESS_TTL_S = 900  # lifetime of an access token
 
-REFRESH_GRACE_S = 30  # grace period: a refresh token is accepted for this time after its use
-DEVICES_MAX = 50  # logins per user; a further login ends the least recently used one
+REFRESH_GRACE_S = 30  # a refresh token is accepted for this time after its first use
+DEVICES_MAX = 50  # maximum logins per user; one more ends the least recently used one
 
 TRIES_MAX = 4
 REFUSED = "refresh token is invalid or revoked; log in again"
@@ -57,7 +57,7 @@ class Grant:
     expires_at: int
     refresh_token: str
     refresh_expires_at: int
-    device_token: str | None = None  # only after a registration or a password login
+    device_token: str | None = None  # set only after a registration or a password login
 
 
 class Logins:

@@ -28,7 +28,7 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 
 PREFIX: Final = "name#"
 PARTS: Final = 4
-READ_MAX: Final = 200  # entries that one search reads per part
+READ_MAX: Final = 200  # maximum entries that a search reads from each of the `PARTS`
 
 
 class SearchEntry(NamedTuple):

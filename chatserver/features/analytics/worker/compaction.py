@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-FILES_MIN = 16  # per move; a date with fewer small files is not compacted
-FILES_MAX: Final = 200  # per move
+FILES_MIN = 16  # minimum files per move; a date with fewer small files is not compacted
+FILES_MAX: Final = 200  # maximum files per move
 SMALL_BYTES: Final = 8_388_608
 MOVE_BYTES_MAX: Final = 33_554_432
-CONTAINED_MAX: Final = 5_000  # file ids in the metadata of a compacted file
+CONTAINED_MAX: Final = 5_000  # maximum file ids in the metadata of a compacted file
 KEEP_S = 86_400.0
 
 
@@ -66,7 +66,7 @@ KEEP_S = 86_400.0
 class CompactionTally:
     """Result of a compaction pass."""
 
-    moved: int = 0  # files whose rows were moved
+    moved: int = 0  # number of files whose rows were moved
     created: int = 0
     deleted: int = 0
 

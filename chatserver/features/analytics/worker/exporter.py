@@ -49,7 +49,7 @@ ROWS_MAX = 100_000
 BYTES_MAX = 33_554_432
 UNITS_MAX: Final = 5_000
 CALLS_IN_FLIGHT_MAX: Final = 16
-FILES_IN_FLIGHT_MAX: Final = 2  # files rewritten at the same time; each is decoded in memory
+FILES_IN_FLIGHT_MAX: Final = 2  # maximum files rewritten concurrently; each is decoded in memory
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -60,10 +60,10 @@ class ExportTally:
     """Result of an export pass."""
 
     units: int = 0
-    rows: int = 0  # all rows of the exported units, including unchanged ones
+    rows: int = 0  # number of rows of the exported units, including unchanged ones
     files: int = 0
     bytes: int = 0
-    postponed: int = 0  # units and chats left for the next pass
+    postponed: int = 0  # number of units and chats left for the next pass
 
 
 class Exporter:

@@ -39,9 +39,10 @@ from workers.periodic_work import run_periodically
 log = structlog.get_logger()
 
 LEASE_S: Final = 60.0
-INTERVAL_S: Final = 3600.0  # between passes of the worker
-FAILURES_MAX: Final = 10  # consecutive failures after which a pass fails
-UNIT_ENTRIES_MAX = 500  # of units that are not archived; other units are limited by their segment
+INTERVAL_S: Final = 3600.0  # pause between two passes of the worker
+FAILURES_MAX: Final = 10  # a pass ends with an error after this many failures in a row
+# Maximum entries of a unit that is not archived; a segment has its own limit.
+UNIT_ENTRIES_MAX = 500
 
 OnProgress = Callable[[ExportTally], Awaitable[None]]
 
@@ -95,7 +96,7 @@ class ExportPass:
         self._exporter = make_exporter(container, self._source)
         self._lease = lease
         self._on_progress = on_progress
-        self._failures = 0  # consecutive
+        self._failures = 0  # number of failures in a row
 
     async def run(self, *, with_warm: bool, is_all: bool = False) -> ExportTally:
         """Export new and changed archive segments.

@@ -40,14 +40,14 @@ from chatserver.protocol import codec, frames
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.service import History
 
-WAITING_MAX = 20  # unreferenced uploads per user
+WAITING_MAX = 20  # maximum uploads per user that no message references yet
 UNREFERENCED_S = 86_400  # an upload that no message references is deleted after this time
 UPLOAD_S = 300  # lifetime of an upload form; the upload must start within this time
-IMAGE_BYTES_MAX = 20_971_520  # larger images get no thumbnail
+IMAGE_BYTES_MAX = 20_971_520  # images with more bytes get no thumbnail
 LINK_S = 300  # lifetime of a download URL
 
-CHECKS_MAX = 4  # concurrent validations per process; at most one per owner
-CHECKS_WAITING_MAX = 64  # waiting validations per owner
+CHECKS_MAX = 4  # maximum concurrent validations per process; at most one per owner
+CHECKS_WAITING_MAX = 64  # maximum waiting validations per owner
 SEQS_TRIED_MAX = 3
 POLL_S = 0.05
 ROW_POLL_S = 0.5  # interval for polling DynamoDB, if the file is not in Redis

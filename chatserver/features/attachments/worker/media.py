@@ -42,14 +42,14 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-IMAGE_PIXELS_MAX = 40_000_000  # larger images get no thumbnail
-THUMB_PX = 480  # longer side of a thumbnail
-THUMB_TIMEOUT_S = 10.0  # CPU time
+IMAGE_PIXELS_MAX = 40_000_000  # images with more pixels get no thumbnail
+THUMB_PX = 480  # length of the longer side of a thumbnail
+THUMB_TIMEOUT_S = 10.0  # limit of the CPU time for a thumbnail
 THUMB_MEMORY_BYTES_MAX = 1_073_741_824  # an image that needs more memory gets no thumbnail
-THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails per worker
+THUMBS_IN_FLIGHT_MAX = 1  # maximum concurrent thumbnails per worker
 
 TRIES_MAX = 3
-LEASE_MARGIN_S = 20.0  # part of the lease time, for calls to S3 and DynamoDB
+LEASE_MARGIN_S = 20.0  # part of the lease that is reserved for calls to S3 and DynamoDB
 MESSAGE_BYTES_MAX = 300
 FAST_CPU_S = 2
 # Wall time limit divided by CPU time limit. The child has a low priority, so it may wait for a CPU.

@@ -25,7 +25,7 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-# When a script call has this many messages, it ends with the current backlog entry.
+# A script call with at least this many messages ends after the current backlog entry.
 RECORDED_MAX = 200
 # The `tail` of a message is its JSON after `ts`. It begins with `"chat":"<chat id>"`.
 _CHAT_AT = len(b'"chat":"')

@@ -21,7 +21,7 @@ from chatserver.hot.redis.wire import Reply
 
 log = structlog.get_logger()
 
-DELTAS_MAX = 4_000  # at the limit, the rest of the response is sent as one delta at its end
+DELTAS_MAX = 4_000  # maximum deltas of a response; the rest is sent as one delta at the end
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -61,13 +61,13 @@ log = structlog.get_logger()
 
 LEASE_S = 10.0
 
-READ_MAX = 100  # backlog entries per read; each holds up to `redis.batch_max` messages
+READ_MAX = 100  # maximum backlog entries per read; each holds up to `redis.batch_max` messages
 WAIT_MS = 250  # maximum wait for backlog entries while a companion session has pending work
 IDLE_MS = 2000  # maximum wait while no companion session has pending work
-UNKNOWN_TRIES_MAX = 8  # retries to find the session item of a chat
+UNKNOWN_TRIES_MAX = 8  # maximum retries to find the session item of a chat
 RETRY_S = 0.5
 RETRY_S_MAX = 30.0
-BROKEN_TRIES_MAX = 5  # retries after an unexpected exception
+BROKEN_TRIES_MAX = 5  # maximum retries after an unexpected exception
 
 
 class ResponseSlots:

@@ -16,12 +16,12 @@ from chatserver.features.companions.providers.token_estimates import cut_to_toke
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 
-CONTEXT_MESSAGES_MAX = 100  # messages per model request
+CONTEXT_MESSAGES_MAX = 100  # maximum messages per model request
 ROOM_TOKENS_MIN = 64  # minimum number of tokens for messages, even if the prompt is too long
 REMEMBERED = "\n\nThis was said before, in short:\n"
 # If the messages fill more than this share of the available tokens, the oldest are summarized.
 FULL_SHARE = 0.75
-KEPT_SHARE = 0.4  # the messages that are not summarized then fill at most this share
+KEPT_SHARE = 0.4  # after that, the other messages fill at most this share
 KEPT_MIN = 2
 IMAGE_TOKENS = 1_600  # estimated tokens per image; models scale larger images down
 # Image types that both the Converse API and the OpenAI API accept.

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 IMAGE_BYTES_MAX: Final = 3_750_000  # the Converse API accepts 3.75 MB and 8,000 pixels per side
 IMAGE_PIXELS_MAX: Final = 8_000
-TOTAL_BYTES_MAX: Final = 12_000_000  # per model request
+TOTAL_BYTES_MAX: Final = 12_000_000  # maximum bytes of all images in a model request
 
 
 class PromptImages:

@@ -81,9 +81,9 @@ log = structlog.get_logger()
 
 FIRST_DELTA_S = 30.0  # a model must start its response within this time
 BETWEEN_S = 20.0  # longest pause between two deltas
-ATTEMPTS_MAX = 3  # attempts per model call; there is no retry after its first delta
+ATTEMPTS_MAX = 3  # maximum attempts per model call; there is no retry after its first delta
 BACKOFF_S = 0.5  # wait before the second attempt; doubles with each further attempt
-FLUSH_MS = 100  # text is batched for this time, except for the first delta
+FLUSH_MS = 100  # text is collected for this time and then sent, except for the first delta
 JOIN_S = 120  # devices can read the text of a finished response for this time
 
 POLL_S = 0.2  # poll interval for stop requests and for the user's gateways
@@ -102,7 +102,7 @@ REFUSED = "I can't answer that."
 NOTHING = "I have no answer to that."
 
 
-class RetryLater(Exception):  # control flow, not an error
+class RetryLater(Exception):  # not an error: it ends the attempt
     """The response must be retried after `wait_s` seconds."""
 
     def __init__(self, wait_s: float) -> None:

@@ -48,8 +48,8 @@ log = structlog.get_logger()
 SUMMARY_TOKENS_MAX = 600
 
 SUMMARY_S_MAX = 60.0  # time limit for all parts of a summary, which delays the next response
-PAGES_MAX = 10  # history pages read before the given page; messages before them are left out
-PARTS_MAX = 20  # model calls per summary
+PAGES_MAX = 10  # maximum history pages read before the given page; earlier messages are left out
+PARTS_MAX = 20  # maximum model calls per summary
 PART_TOKENS_MIN = 256
 WORDS_PER_TOKEN = 0.6
 SUMMARIZE = (

@@ -39,11 +39,11 @@ from chatserver.telemetry.metrics import PUSH_REFUSALS
 
 log = structlog.get_logger()
 
-SOUND = "default"  # empty: silent
+SOUND = "default"  # sound of a push; an empty name makes it silent
 
 PAYLOAD_BYTES_MAX: Final = 4_096
 ANSWER_BYTES_MAX: Final = 4_096
-RENEW_S: Final = 2_400.0  # Apple requires 20 to 60 minutes
+RENEW_S: Final = 2_400.0  # age at which a token is renewed; Apple requires 20 to 60 minutes
 FORCED_RENEWAL_INTERVAL_S: Final = (
     1_200.0  # minimum interval between replacements of expired tokens
 )

@@ -33,14 +33,14 @@ from chatserver.telemetry.metrics import PUSH_NOTICES
 
 log = structlog.get_logger()
 
-ATTEMPTS_MAX = 4  # per push
-DELIVERY_DEADLINE_S = 300.0  # from `deliver` on; no attempt starts later
-IN_FLIGHT_MAX = 8  # concurrent calls per push service
+ATTEMPTS_MAX = 4  # maximum attempts per push
+DELIVERY_DEADLINE_S = 300.0  # no attempt starts later than this after the call of `deliver`
+IN_FLIGHT_MAX = 8  # maximum concurrent calls per push service
 
-WAITING_MAX = 1_000  # pushes per service
-SERVICES_MAX = 1_000  # bounded because clients choose the hosts of their push services
+WAITING_MAX = 1_000  # maximum waiting pushes per service; further ones are dropped
+SERVICES_MAX = 1_000  # maximum push services; clients choose their hosts
 FAILURES_MAX = 5
-OPEN_S = 5.0  # how long a circuit is open at first
+OPEN_S = 5.0  # time until an open circuit closes, when it opens for the first time
 OPEN_S_MAX = 60.0
 BACKOFF_S = 1.0
 BACKOFF_S_MAX = 60.0

@@ -49,7 +49,7 @@ log = structlog.get_logger()
 
 FRESH_S = 3600.0  # older messages are not pushed
 
-MESSAGES_MAX = 50  # newest messages read per chat
+MESSAGES_MAX = 50  # maximum messages read per chat, the newest
 USERS_AT_ONCE = 16
 # With more fields in the user state (up to four per chat), pushes have no `badge` (unread count).
 BADGE_FIELDS_MAX = 1_000

@@ -61,8 +61,8 @@ from chatserver.telemetry.failpoints import failpoint
 
 STATE_ID: Final = "#state"  # document ids contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
-UNINDEXED_ROWS_MAX: Final = 20_000  # at this many changed rows, `maintain` does not wait
-OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # for queries in progress
+UNINDEXED_ROWS_MAX: Final = 20_000  # with as many changed rows, `maintain` ignores its interval
+OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # queries in progress read them
 
 
 class LanceEngine:

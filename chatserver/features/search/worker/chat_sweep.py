@@ -27,9 +27,9 @@ from chatserver.warm.chats.chat_scan import iter_chats
 
 log = structlog.get_logger()
 
-PARTS: Final = 32  # parts per rebuild; an interrupted part starts again
+PARTS: Final = 32  # number of parts of a rebuild; an interrupted part starts again
 STEP_ENTRIES: Final = 1_000
-CLOCK_SKEW_S: Final = 120  # a margin: clocks may differ by a minute
+CLOCK_SKEW_S: Final = 120  # allowance for clock differences, which can be a minute
 
 
 class ChatSweep:

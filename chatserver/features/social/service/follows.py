@@ -25,7 +25,7 @@ from chatserver.features.social.warm.profiles import SocialProfiles
 
 log = structlog.get_logger()
 
-RETRY_S: Final = 600.0  # following again within this time repeats the backfill
+RETRY_S: Final = 600.0  # a repeated follow within this time repeats the backfill
 
 
 class Follows:

@@ -31,7 +31,7 @@ from chatserver.warm.schema.tables import DIRECTORY
 
 SHARDS: Final = 8
 MERGED: Final = "merged"
-MERGED_MAX: Final = 1_000  # authors whose posts are merged
+MERGED_MAX: Final = 1_000  # maximum authors whose posts are merged
 JobKind = Literal["post", "gone"]
 
 

@@ -28,7 +28,7 @@ from chatserver.warm.schema.tables import SocialField as Field
 
 # Positions of actions in the transaction of `follow`, to find out which condition failed.
 _EDGE, _BLOCKS, _COUNTS = 0, slice(2, 4), 5
-FOLLOWERS_READ_MAX: Final = 500  # per page of `iter_edges`
+FOLLOWERS_READ_MAX: Final = 500  # maximum followers per page of `iter_edges`
 
 
 class SocialGraph:

@@ -35,7 +35,7 @@ log = structlog.get_logger()
 FLUSH_S = 2.0  # maximum delay until a change is counted
 IDLE_MS = 3000  # maximum wait for changes: less than a third of the lease
 
-BATCH_MAX = 5000  # changes counted in one step
+BATCH_MAX = 5000  # maximum changes counted in one step
 WRITES_IN_FLIGHT_MAX = 16
 LEASE_S = 10.0
 

@@ -40,14 +40,14 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-PAGE = 500  # followers between two checkpoints
-WRITES_IN_FLIGHT_MAX = 8  # concurrent batches of 25 rows
+PAGE = 500  # number of followers between two checkpoints
+WRITES_IN_FLIGHT_MAX = 8  # maximum concurrent batches of 25 rows
 POLL_S = 30.0  # poll interval without a wake-up
 LEASE_S = 10.0
 
-JOBS_MAX: Final = 50  # per poll
+JOBS_MAX: Final = 50  # maximum jobs read per poll
 LIKES_PAGE: Final = 500
-# No signal for older posts. Longer than two minutes, by which clocks may differ.
+# Older posts send no signal. The limit exceeds the two minutes by which clocks may differ.
 SIGNALS_S_MAX: Final = 240.0
 
 
