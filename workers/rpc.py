@@ -185,7 +185,7 @@ class RpcWorker:
                     is_host=operation.is_host,
                 )
                 if info.large:
-                    # Entries of a large chat go to no inbox, so notify members of the chat.
+                    # Entries of a large chat are in no inbox, so notify the chat's members.
                     await self._container.membership_propagation.finish(ChatId(info.chat))
                 return _encode(info)
             case rpc.ChangeChat():

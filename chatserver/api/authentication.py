@@ -96,7 +96,7 @@ class Authentication:
         """
         if not await self._user_states.is_known(user):
             await self._accounts.get_user(user)
-            await self._loader.load_user(user)  # also restores the revocation marks
+            await self._loader.load_user(user)  # also restores the user's revocations in Redis
         if (await self._tokens.find_marks(user)).is_banned:
             raise Banned(BANNED)
 

@@ -118,7 +118,8 @@ class Plan:
     def worker(self) -> Launch:
         """Return the process that runs all workers."""
         launch = self._make_launch("worker", CLI, ["worker", "all"], 0, lambda: True)
-        return dataclasses.replace(launch, ready_line="workers.ready")  # it has no port to probe
+        # A worker has no port to check.
+        return dataclasses.replace(launch, ready_line="workers.ready")
 
     def gateway(self) -> Launch:
         """Return the gateway, or the supervisor of several gateways."""
@@ -133,7 +134,7 @@ class Plan:
         launch = self._make_launch(
             "gateway", CLI, arguments, port, lambda: is_http_ready(port, "/healthz"), env
         )
-        ready_line = "gateways.ready" if self.gateways > 1 else ""  # a single gateway: HTTP probe
+        ready_line = "gateways.ready" if self.gateways > 1 else ""  # empty: check over HTTP
         return dataclasses.replace(launch, ready_line=ready_line)
 
     def api(self) -> Launch:

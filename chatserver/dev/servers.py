@@ -108,7 +108,7 @@ def ministack_launch(
         "S3_DATA_DIR": str(folder / "s3"),
         "PERSIST_STATE": "1",
         "STATE_DIR": str(folder / "state"),
-        "TMPDIR": str(folder),  # for its pid file
+        "TMPDIR": str(folder),  # folder of its pid file
         "LOG_LEVEL": "WARNING",
     }
     argv = [str(find_binary("ministack"))]
@@ -172,7 +172,7 @@ class Server:
             self.process = self._spawn(log)
         deadline = time.monotonic() + deadline_s
         while not launch.is_ready():
-            # In some tests, the process becomes ready and ends after the first check: check again.
+            # Check again: in some tests, the process becomes ready after the first check, and ends.
             if self.process.poll() is not None and not launch.is_ready():
                 raise ConfigError([f"{launch.name} ended while starting:\n{self.tail()}"])
             if time.monotonic() > deadline:

@@ -130,8 +130,8 @@ def plan_join(group: Group, actor: UserId) -> Changes:
     if actor in group.roles:
         group.get_role(actor)
         return {}
-    # A chat without members is closed: it would have no owner. A banned user gets the same error as
-    # a stranger.
+    # Nobody can join a chat without members: it would have no owner. A banned user gets the same
+    # error as a stranger.
     is_closed = group.kind != "group" or group.joining != "open" or group.count == 0
     if is_closed or actor in group.banned:
         raise NotFound("chat: no such chat, or it is not open to everyone")

@@ -137,7 +137,8 @@ class PendingDraft:
         self.requested_expiry: int | None = None  # seconds since 1970, as requested by the sender
         self.expires_at: int | None = None  # seconds since 1970, including the chat's retention
         self.reply_to: int | None = None
-        self.is_system = False  # from the host application: the sender need not be a member
+        # True if the host application sends it: the sender need not be a member.
+        self.is_system = False
 
 
 class InboxPositions:

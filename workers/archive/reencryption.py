@@ -118,7 +118,7 @@ class Reencryption:
             for chat in chats:
                 await self._run_segments(chat)
             on_progress(self._counts)
-        await self._put_progress(Progress(version))  # the next run begins again
+        await self._put_progress(Progress(version))  # the next run starts from the beginning
         return self._counts
 
     # items

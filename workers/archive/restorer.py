@@ -108,7 +108,7 @@ class Restorer:
         if start is not None:
             first = await self._find_at_or_after(chat, start) if start.is_time else start.value
         if end is not None and end.is_time:
-            # The range ends just before the first entry after the bound.
+            # The bound is inclusive: the range ends before the first entry after it.
             last = await self._find_at_or_after(chat, Bound(end.value + 1, is_time=True)) - 1
         elif end is not None:
             last = end.value

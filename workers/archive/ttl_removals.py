@@ -65,11 +65,11 @@ class RemovalClassifier:
         if message_expiry.has_expired(message, self._clock.time()):
             return "expired"
         if message.expires_at is not None and not message.deleted:
-            return "missing"  # its text is not archived
+            return "missing"  # the archive has no text of messages that expire
         if message.seq > await self._get_top(message):
             return "missing"
         if not message.rev:
-            return "archived"  # unchanged since it was sent: the archive has it
+            return "archived"  # the message was not changed, so the archived form is current
         return "archived" if await self._has_rev(message) else "missing"
 
     async def _get_top(self, message: Message) -> int:
@@ -141,7 +141,8 @@ class RemovalHandler:
             outcome = await self.classifier.classify(message)
             if outcome == "missing":
                 if message.kind in MESSAGE_CHANGE_KINDS:
-                    message = await self.items.load(item)  # its body is applied to its target
+                    # Load the body, because it is applied to the changed message.
+                    message = await self.items.load(item)
                 missing.setdefault(message.chat, []).append((item, message))
             else:
                 metrics.STREAM_REMOVALS.labels(outcome).inc()
@@ -170,7 +171,7 @@ class RemovalHandler:
             ]
             if not remaining:
                 break
-            # A newer item exists. The entry that changed it may be written soon.
+            # A newer item exists. The entry that changed it will probably be written soon.
             await asyncio.sleep(self.settle_s / TRIES_MAX)
         for _, message in remaining:
             log.error("stream.refused", chat=chat, seq=message.seq, reason="newer_item_exists")

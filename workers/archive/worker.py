@@ -29,8 +29,8 @@ from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
-# A change is written at most `persist.write_timeout_s` after its late record. The rest of this time
-# allows for clock differences.
+# A late record (`record_late`) precedes a change of an archived entry. The change is written at
+# most `persist.write_timeout_s` later; the rest of this time allows for clock differences.
 LATE_SETTLE_S: Final = 60.0
 
 
@@ -93,8 +93,8 @@ class ArchiveWorker:
             with _skip_failed_chat(late.chat):
                 await self._archiver.merge_changes(late.chat)
                 if self._settings.retention_s:
-                    # Archive too: items restored after a TTL removal may be newer than the newest
-                    # archived entry (`workers.archive.ttl_removals`).
+                    # Archive the chat, too: items restored after a TTL removal can be newer than
+                    # the newest archived entry (`workers.archive.ttl_removals`).
                     await self._archiver.archive_chat(late.chat)
                 if is_settled:
                     await self._container.manifests.delete_late(late)
@@ -146,7 +146,7 @@ async def run_archive(container: StorageContainer, owner: str) -> None:
             )
             group.create_task(sweep, name="expiry")
         elif settings.archive.removal == "ttl" or settings.warm.stream:
-            # Needed even after TTL removal has been disabled: older items still have a `ttl`.
+            # Needed even if TTL removal is disabled now: older items still have a `ttl`.
             read = run_with_restarts(
                 container.hot, "stream", 0, lambda _: run_stream(container, owner)
             )

@@ -122,7 +122,7 @@ class IndexFeed:
     async def request_erasure(self, partition: int, user: str) -> None:
         """Request the erasure of a user. A request in progress is not repeated."""
         key = self._hot.keys.checkpoint(partition)
-        if await self.is_erased(partition, user):  # by an earlier request
+        if await self.is_erased(partition, user):  # an earlier request has erased the data
             await self.delete_erasure_request(partition, user)
         await self._hot.write("HSET", key, _ERASE + user, ASKED)
 

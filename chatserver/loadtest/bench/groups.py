@@ -84,7 +84,8 @@ class Member(Session):
         if not self.is_counting:
             super().data_received(data)
             return
-        # An `_EVENT` split between two reads is counted with the second; none is counted twice.
+        # If `_EVENT` is split between two reads, it is counted with the second one. None is counted
+        # twice.
         joined = self._tail + data
         self.received += joined.count(_EVENT)
         self._tail = joined[1 - len(_EVENT) :]

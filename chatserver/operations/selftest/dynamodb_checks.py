@@ -96,7 +96,7 @@ class DynamodbChecks:
             }
             mark = self._put_if_absent(f"mark{number}")
             actions = [{"Update": update}, {"Put": mark}]
-            with contextlib.suppress(ConditionFailed):  # a retry after a lost response
+            with contextlib.suppress(ConditionFailed):  # the item of a retried call exists
                 await self._client.call("transact_write_items", {"TransactItems": actions})
 
         await asyncio.gather(*(add(number) for number in range(AT_ONCE)))

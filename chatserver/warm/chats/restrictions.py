@@ -65,7 +65,7 @@ class RestrictionRows:
         request: dict[str, Any] = {
             **Span(DIRECTORY, records.user_key(user), between=_SPAN).query(self._settings),
             "ConsistentRead": True,
-            "ProjectionExpression": "#sort, #ended",  # not the password
+            "ProjectionExpression": "#sort, #ended",  # does not read the password
         }
         request["ExpressionAttributeNames"]["#ended"] = Field.ENDED
         blocks: list[str] = []

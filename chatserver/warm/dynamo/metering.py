@@ -26,8 +26,8 @@ WRITES: Final = frozenset(
 )
 Failure = Literal["condition", "failed", "refused", "throttled"]
 _METERED: Final = READS | WRITES
-# One sum for a table and its indexes. INDEXES, which lists them separately, takes more CPU
-# (docs/decisions/0029-cost-and-capacity.md).
+# TOTAL returns one sum for a table and its indexes. INDEXES, which lists them separately, takes
+# more CPU (docs/decisions/0029-cost-and-capacity.md).
 LEVEL: Final = "TOTAL"
 # Partition prefixes of chats in `directory`; see `chatserver.warm.chats.records` and
 # `chatserver.warm.archive.manifests`.

@@ -41,7 +41,7 @@ from chatserver.warm.schema.tables import DIRECTORY
 log = structlog.get_logger()
 
 DAY_US: Final = 86_400_000_000
-DAYS_MAX: Final = 65_536  # until 2149; later days are not recorded
+DAYS_MAX: Final = 65_536  # days since 1970, until 2149; later days are not recorded
 PREFIX: Final = "recorded_days#"  # sorts after the members, so member queries do not read it
 _CALLS_IN_FLIGHT_MAX: Final = 4
 
@@ -93,7 +93,8 @@ class ActiveDays:
         return day + (later_bits & -later_bits).bit_length() - 1 if later_bits else None
 
 
-ANY_DAY: Final = ActiveDays(DAYS_MAX, has_earlier=True)  # for a chat without an item
+# For a chat without an item: any day is possible.
+ANY_DAY: Final = ActiveDays(DAYS_MAX, has_earlier=True)
 
 
 class ActiveDaysRepository:

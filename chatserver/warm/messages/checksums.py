@@ -34,7 +34,7 @@ def compute_checksum(message: Message) -> str:
     """Return the checksum of a message."""
     if message.rev == 1:  # the message is unchanged; `decode_item` sets 0 for this
         message = msgspec.structs.replace(message, rev=0)
-    if message.shredded:  # not part of the checksum
+    if message.shredded:  # the checksum does not cover this field
         message = msgspec.structs.replace(message, shredded=False)
     return f"{FORM}.{message.rev or 1}.{zlib.crc32(_encode(message)):08x}"
 

@@ -32,7 +32,7 @@ from chatserver.warm.schema.tables import MessageField as Field
 
 TRIES_MAX = 8
 
-_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # not part of a message, so its changes keep them
+_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # of the item only: changes of the message keep them
 _KNOWN = {name for constant, name in vars(Field).items() if constant.isupper()} - _ITEM_ONLY
 
 
@@ -175,9 +175,10 @@ class MessageChanges:
                 or (changed.deleted and item is not None and get_object_key(item) is not None)
             )
             if is_lost and await self._copy_if_held(message, item):
-                pass  # the copy needs the attachments
+                pass  # the legal hold copy needs the attachments
             elif self._release is not None and message.attachments and not changed.attachments:
-                # Release first: once the message has no attachments, a retry cannot find them.
+                # Release the files first: once the message has no attachments, a retry cannot find
+                # them.
                 await self._release(message.seq, message.attachments)
             is_pinned = item is not None and Field.PINNED in item
             if self._release_pin is not None and is_pinned and changed.deleted:

@@ -30,8 +30,8 @@ from chatserver.errors import CorruptData
 
 TS_MAX = 2**53 - 1
 WINDOW = 64
-# Upper bound of the number of probes: three for the two ends and the window, then three for each
-# bit of a 53-bit ts, because every probe of the third kind halves the remaining range.
+# Maximum number of probes: two at the ends and one in the window, then three for each bit of a
+# 53-bit ts, because every probe of the third kind halves the remaining range.
 PROBES_MAX = 3 + 3 * 53
 
 

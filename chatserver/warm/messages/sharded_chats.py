@@ -169,7 +169,8 @@ class ShardList:
         horizon = await self._get_horizon()
         layouts, changed = self._copy.layouts, self._copy.changed
         if changed < horizon.changed:
-            # Layouts read after the horizon include all periods that existed at that time.
+            # Layouts that are read after the horizon include all periods that existed when it was
+            # read.
             layouts, changed = await self._get_layouts()
             if changed < horizon.changed:
                 raise Unavailable("directory: the layouts of sharded chats are outdated; try again")
@@ -257,7 +258,8 @@ class ShardList:
         async with self._client.deadline():
             for _ in range(_TRIES_MAX):
                 outcome = await self._try_reshard(chat, shards, find_newest_ts, floor)
-                # Writers of entries often move the horizon at the same moment.
+                # Try again after a race: writers of entries often move the horizon at the same
+                # moment.
                 if outcome != "raced":
                     break
             return outcome

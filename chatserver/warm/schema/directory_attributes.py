@@ -65,7 +65,7 @@ class ChatPreferencesField:
     TEXT: Final = "text"  # the draft
     DRAFT: Final = "draft"  # version of the draft
     CLEARED: Final = "cleared"  # chat seq: messages up to it are not shown
-    PINNED_CHATS: Final = "pinned_chats"  # in order
+    PINNED_CHATS: Final = "pinned_chats"  # ids of the pinned chats, in order
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970, if all values are defaults
 
 

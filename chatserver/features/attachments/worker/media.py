@@ -52,7 +52,8 @@ TRIES_MAX = 3
 LEASE_MARGIN_S = 20.0  # part of the lease that is reserved for calls to S3 and DynamoDB
 MESSAGE_BYTES_MAX = 300
 FAST_CPU_S = 2
-# Wall time limit divided by CPU time limit. The child has a low priority, so it may wait for a CPU.
+# Wall time limit divided by CPU time limit. The child has a low priority, so it can wait long for a
+# CPU.
 WAIT_FACTOR = 3
 USER_CPU_S = 5.0
 USER_WINDOW_S = 60.0

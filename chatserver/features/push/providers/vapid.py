@@ -20,7 +20,7 @@ from chatserver.errors import ConfigError
 TOKEN_S = 12 * 3600  # token lifetime; push services accept at most 24 hours
 RENEW_S = 6 * 3600
 ORIGINS_MAX = 1_000
-_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of the P-256 curve
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # order of P-256
 
 
 def make_vapid_pair() -> tuple[str, str]:

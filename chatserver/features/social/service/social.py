@@ -59,8 +59,8 @@ class Profile:
 
     info: Info
     counts: Counts
-    is_followed: bool  # by the viewer
-    is_following: bool  # follows the viewer
+    is_followed: bool  # True: the viewer follows the user
+    is_following: bool  # True: the user follows the viewer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
