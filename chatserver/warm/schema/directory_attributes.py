@@ -74,8 +74,8 @@ class ExportField:
 
     PK: Final = "PK"
     SK: Final = "SK"
-    FIRST: Final = "first"  # units: chat seq
-    LAST: Final = "last"  # units: chat seq
+    FIRST: Final = "first"  # units: first chat seq
+    LAST: Final = "last"  # units: last chat seq
     BATCH: Final = "batch"  # units: suffix of the keys of their files
     SHA256: Final = "sha256"  # units: SHA-256 (hex) of their rows; absent until files exist
     VERSION: Final = "version"  # units: digest of the data that the rows were made from

@@ -131,7 +131,7 @@ class DirectoryField:
     MEMBERS: Final = "members"  # chats: number of members
     USERS: Final = "users"  # direct chats: both users
     CHANGE: Final = "change"  # chats: the last change, until it is applied in Redis
-    UNSTORED: Final = "unstored"  # chats: changes whose entries may not have been stored yet
+    UNSTORED: Final = "unstored"  # chats: changes whose entries are possibly not stored yet
     DUE_TS: Final = "due_ts"  # chats: archiving is due when messages with this ts are old enough
     LARGE: Final = "large"  # chats: the version at which it became a large chat, or 0
     ROLE: Final = "role"
@@ -140,7 +140,7 @@ class DirectoryField:
     RECEIVED: Final = "received"  # members: chat seq up to which the user has received messages
     HIDDEN: Final = "hidden"  # seqs of messages that the member has deleted for themselves
     MUTED_UNTIL: Final = "muted_until"  # members: seconds since 1970, 0 means forever
-    PERIODS: Final = "periods"  # members: earlier periods of membership, "3-10,20-31"
+    PERIODS: Final = "periods"  # members: earlier membership periods as chat seqs, "3-10,20-31"
     LEFT: Final = "left"  # former members: chat seq of the entry that ended the membership
     MID: Final = "mid"  # former members: mid of that entry
     STORED: Final = "stored"  # former members: the chat's stored seq when they left
@@ -178,7 +178,7 @@ class DirectoryField:
 class PushField:
     """Attributes of push subscriptions, in `directory`."""
 
-    USER: Final = "user"  # subscription owner, on the lookup item
+    USER: Final = "user"  # lookup item: owner of the subscription
     KIND: Final = "kind"  # web, fcm or apns
     TARGET: Final = "target"  # browser endpoint or app token
     P256DH: Final = "p256dh"  # the browser's public key
@@ -212,13 +212,13 @@ class JobField:
 class SegmentField:
     """Attributes of archive items, in `directory`."""
 
-    FIRST: Final = "first"  # seq
-    LAST: Final = "last"  # seq
-    FIRST_TS: Final = "first_ts"  # microseconds since 1970
-    LAST_TS: Final = "last_ts"  # microseconds since 1970
-    RAW_BYTES: Final = "raw_bytes"  # uncompressed
+    FIRST: Final = "first"  # first chat seq
+    LAST: Final = "last"  # last chat seq
+    FIRST_TS: Final = "first_ts"  # ts of the first entry, microseconds since 1970
+    LAST_TS: Final = "last_ts"  # ts of the last entry, microseconds since 1970
+    RAW_BYTES: Final = "raw_bytes"  # size of the JSON lines before compression
     STORED_BYTES: Final = "stored_bytes"  # size of the object
-    SHA256: Final = "sha256"  # hex, of the object
+    SHA256: Final = "sha256"  # SHA-256 of the object, hex
     TAG: Final = "tag"  # suffix of the object's key
     IS_DEAD: Final = "dead"  # orphans: can no longer become a segment
     AT: Final = "at"  # chats whose archived entries changed: last change, milliseconds since 1970
@@ -239,7 +239,7 @@ class FileField:
 
     OWNER: Final = "owner"
     CHAT: Final = "chat"
-    NAME: Final = "file_name"  # encrypted, unlike other names in the table
+    NAME: Final = "file_name"  # encrypted, unlike other names in this table
     TYPE: Final = "type"
     SIZE: Final = "size"  # bytes
     SHA256: Final = "sha256"  # hex
@@ -252,8 +252,8 @@ class FileField:
     THUMB: Final = "thumb"  # a thumbnail exists
     LOOKED_AT: Final = "looked_at"  # the file has been inspected; no thumbnail will be added later
     REV: Final = "rev"  # number of writes
-    UPLOADS: Final = "uploads"  # users: number of files not yet in a message
-    BYTES: Final = "bytes"  # users: total size of these files
+    UPLOADS: Final = "uploads"  # users: number of uploads that are in no message yet
+    BYTES: Final = "bytes"  # users: total size of these uploads
 
 
 class CompanionField:
