@@ -347,7 +347,7 @@ async def _load(
     ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
     if ceiling is not None:
         click.echo(summary.format_ceiling(ceiling), err=True)
-    # Do not measure Redis unless its URL is set: the tested server may not use the default URL.
+    # Measure Redis only if its URL is set: the tested server possibly does not use the default URL.
     is_set = "url" in settings.redis.model_fields_set
     redis = settings.redis if is_set else None
     async with open_monitor(address, redis, options["metrics"]) as monitor:

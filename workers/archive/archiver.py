@@ -193,7 +193,7 @@ class Archiver:
             return 0
         removed = [entry for entry in run if not is_by_ttl or self._is_ours(entry, ttls)]
         if is_by_ttl and removed:
-            # A crash may prevent the removal below; a later pass then handles the items.
+            # If a crash prevents the removal below, a later pass handles the items.
             await self._manifests.record_late(chat, int(self._clock.time() * 1000))
         entries, from_ns = [*archived, *map(build_archived_form, run)], time.time_ns()
         await self._record_positions(run, archivable.receivers)

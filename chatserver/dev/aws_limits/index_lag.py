@@ -41,7 +41,7 @@ class IndexLag:
     def record(self, key: ItemKey, before: Item | None) -> None:
         """Record a completed write, and the item before the write."""
         waiting = self._changes.setdefault(key, collections.deque())
-        # Writes to one item become visible in order.
+        # Writes to the same item become visible in order.
         earliest = waiting[-1].visible_at if waiting else 0.0
         visible_at = max(self._clock() + self._delay(), earliest)
         waiting.append(_Change(visible_at, key, before))

@@ -106,7 +106,7 @@ class Files:
         await self._store.call("delete_object", Key=upload_key(file))
 
     async def _check_checksum(self, file: File, key: str, reported: str | None) -> None:
-        # AWS verifies the checksum on upload and returns it. Other S3 implementations may not.
+        # AWS verifies the checksum on upload and returns it. Some other S3 implementations do not.
         if reported is None:
             digest = hashlib.sha256()
             async with contextlib.aclosing(self._store.iter_content(key)) as pieces:

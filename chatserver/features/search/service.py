@@ -297,8 +297,8 @@ def merge(
         for hit, cursor in zip(page.hits, page.cursors, strict=True)
     ]
     if order is Order.NEWEST:
-        # No unread candidate is newer than `horizon`. With several partitions, older ones wait for
-        # a later page, because unread candidates may precede them.
+        # No unread candidate is newer than `horizon`. With several partitions, candidates that are
+        # older than `horizon` are left for a later page, because unread ones may precede them.
         horizon = max(
             (page.next.ts for page in results.values() if page.next is not None), default=0
         )

@@ -40,7 +40,7 @@ class CountEntry(NamedTuple):
     change: int
 
 
-QUEUE_MAX = 100_000  # queued changes per partition; further changes are refused
+QUEUE_MAX = 100_000  # maximum queued changes per partition; further ones are refused
 
 
 class CountQueue:

@@ -31,8 +31,8 @@ from chatserver.protocol.frames import SUBPROTOCOL
 FIRST_NUMBER = 1_000_000_000
 ANSWER_TIMEOUT_S = 30
 _DIGITS = 10
-_MID_CHARS = 26  # a ULID
-_TS_CHARS = 16  # microseconds since 1970, until the year 2286
+_MID_CHARS = 26  # length of a ULID
+_TS_CHARS = 16  # digits of the microseconds since 1970, until the year 2286
 _ACK_FORM = b'{"type":"ack","id":%d,"ref":"%d","mid":"'
 _ACK_TAIL = b',"dup":false,"durability":"hot"}'
 _SAMPLE_MASK = 1023  # of 1,024 events, one is decoded and checked as a whole

@@ -83,8 +83,8 @@ class ObjectAuditor:
         places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
         if not places:
             return set()
-        # Neither read finds a segment that is replaced between them: its record becomes an orphan
-        # record. `find_orphans` therefore calls this method twice.
+        # A segment that is replaced between the two reads is in neither: its record becomes an
+        # orphan record after the orphans were read. So `find_orphans` calls this method twice.
         orphans = {segment.key for segment, _ in await self._manifests.list_orphans(chat)}
         first, last = min(low for low, _ in places), max(high for _, high in places)
         rows = await self._manifests.list_covering(chat, first, last)

@@ -23,7 +23,7 @@ from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX, MESSAGES, TAB
 
 STORE: Final = "dynamodb"
 BATCH: Final = 25
-AT_ONCE: Final = 8  # concurrent transactions on one item
+AT_ONCE: Final = 8  # number of concurrent transactions on one item
 LAG_SAMPLES: Final = 10
 LAG_S_MAX: Final = 30.0
 STREAM_S_MAX: Final = 60.0

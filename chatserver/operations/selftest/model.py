@@ -79,7 +79,7 @@ class Report:
     """Result of a self-test. `left` lists resources that could not be deleted."""
 
     target: dict[str, str]
-    started: str  # ISO 8601, UTC
+    started: str  # start time, ISO 8601 in UTC
     estimate_usd: float
     results: list[Result] = dataclasses.field(default_factory=list)
     findings: list[Finding] = dataclasses.field(default_factory=list)

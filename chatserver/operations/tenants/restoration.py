@@ -34,7 +34,7 @@ from chatserver.warm.tenant_records import TenantRecord
 
 ITEMS_AT_ONCE: Final = 400
 LEFT_MAX: Final = 20
-# Data that a new, empty tenant may have: `tables apply` creates it.
+# A tenant that has only this data counts as empty: `tables apply` creates it.
 _OF_NEW_TENANT: Final = ("s3:rules", f"dynamodb:directory: {SCHEMA_KEY} / ")
 
 Report = Callable[[str, int], None]

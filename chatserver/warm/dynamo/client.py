@@ -175,8 +175,8 @@ class DynamoClient:
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Call one operation without retries, for callers inside `retry`. See `call` for errors."""
         sent = request
-        # While calls are blocked, feature `schema` may read the schema item, to learn when the
-        # block ends.
+        # While calls are blocked, feature `schema` is still allowed to read the schema item, to
+        # learn when the block ends.
         if self.fence.reason and self.feature != "schema":
             raise Unavailable(self.fence.reason)
         if self._encryption is not None:

@@ -69,7 +69,7 @@ _OF_BODY: Final = frozenset(
 )
 _ONE_ITEM: Final = frozenset({"delete_item", "put_item", "update_item"})
 _READS: Final = frozenset({"get_item", "query", "scan"})
-_YIELD_ITEMS: Final = 64  # items decrypted before yielding to the event loop
+_YIELD_ITEMS: Final = 64  # number of items decrypted before yielding to the event loop
 
 
 class EncryptedFields:

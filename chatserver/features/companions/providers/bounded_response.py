@@ -49,8 +49,8 @@ class CallLimits:
     """Timeouts (in seconds) and retry limits for a model call."""
 
     first_delta_s: float
-    between_s: float  # longest pause between two deltas
-    answer_s: float  # whole response, including retries
+    between_s: float  # timeout between two deltas
+    answer_s: float  # timeout for the whole response, including retries
     attempts_max: int
     backoff_s: float
 

@@ -43,7 +43,7 @@ POLL_MS = 500
 IDLE_MS = 3000  # poll interval if no chat is scheduled; shorter than `LEASE_S`
 
 LEASE_S = 6.0
-READ_MAX = 100  # backlog entries per read; each holds up to redis.batch_max messages
+READ_MAX = 100  # maximum backlog entries per read; each has up to redis.batch_max messages
 CHATS_AT_ONCE = 200
 CHAT_S_MAX = 30.0
 CLAIM_S = 45.0  # duration of a claim; longer than `CHAT_S_MAX`

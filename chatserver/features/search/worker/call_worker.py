@@ -16,7 +16,7 @@ from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import CallQueue
 from workers.rpc import RpcWorker
 
-CALLS_IN_FLIGHT_MAX = 256  # calls accepted; `SEARCHES_MAX` of them run, the others wait
+CALLS_IN_FLIGHT_MAX = 256  # maximum accepted calls; `SEARCHES_MAX` run, others wait
 
 
 class SearchCallWorker(RpcWorker):

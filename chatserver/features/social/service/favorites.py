@@ -28,7 +28,7 @@ from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.paging import Page, Token
 
 NO_MESSAGE: Final = "message: the chat has no such message"
-READS_IN_FLIGHT_MAX: Final = 8  # concurrent message reads per page
+READS_IN_FLIGHT_MAX: Final = 8  # maximum concurrent message reads per page
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Backfill:
         while not segment.is_done:
             await self._reads.acquire(page_units)
             response = await self._client.call("scan", self._build_scan(segment))
-            # Servers other than AWS may not report the units.
+            # Some servers other than AWS do not report the units.
             units = float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
             self._reads.adjust(units - page_units)
             page_units = max(1.0, units)
