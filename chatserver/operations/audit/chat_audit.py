@@ -74,7 +74,7 @@ class _Cursor:
     log_first: int  # first seq in the chat's log in Redis
     seq: int = 1
     ts: int = -1
-    is_beyond: bool = False  # True after the end of the archive
+    is_beyond: bool = False  # True if the cursor is past the end of the archive
     # Day → first and last seq of its messages.
     days: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
 

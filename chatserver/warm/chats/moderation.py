@@ -41,7 +41,7 @@ OPEN_REPORTS: Final = "reports"
 OPEN: Final = "open"
 RESOLVED: Final = "resolved"
 KEEP_RESOLVED_S: Final = 90 * 86_400
-BLOCKED_BY_MAX: Final = 5_000  # maximum users who block a user that are loaded into Redis
+BLOCKED_BY_MAX: Final = 5_000  # maximum number of a user's blockers that Redis gets
 
 
 def block_key(other: str) -> str:

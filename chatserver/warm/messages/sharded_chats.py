@@ -56,7 +56,7 @@ from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.schema.directory_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
-SHARD_REFRESH_S = 0.2  # a copy is used for this time for reads beyond its horizon
+SHARD_REFRESH_S = 0.2  # a copy of the layouts is used this long for reads beyond its horizon
 
 EXTENSION_US: Final = 500_000  # the horizon is moved to an entry's ts plus this time
 READ_LEAD_US: Final = 300_000  # must be longer than `SHARD_REFRESH_S`
