@@ -53,7 +53,10 @@ def loaded_by(module: str) -> set[str]:
 LAYERS = (
     {"compiled", "errors"},
     {"domain"},
-    {"protocol", "config", "telemetry", "process_runtime", "connection_acceptor", "task_groups"},
+    {
+        *("protocol", "config", "telemetry", "process_runtime", "connection_acceptor"),
+        *("task_groups", "aws_session"),
+    },
     {"outbound", "aws_errors", "encryption"},
     {"hot", "warm", "cold", "auth"},
     {"service"},

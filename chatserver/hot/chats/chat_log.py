@@ -12,6 +12,7 @@ writes, so readers check that the result is contiguous.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -186,7 +187,9 @@ class ChatLog:
         if is_covered and entries[-1].seq - entries[0].seq + 1 == len(entries):
             return entries
         seqs = {entry.seq for entry in entries}
-        holes = [seq for seq in range(first, last + 1) if seq not in seqs][:HOLES_MAX]
+        # The range may be much longer than the log, so do not list all of its seqs.
+        missing = (seq for seq in range(first, last + 1) if seq not in seqs)
+        holes = list(itertools.islice(missing, HOLES_MAX))
         overlay = await self.list_overlay(chat, holes)
         messages = [codec.split_message(json) for json in overlay.values() if json[:1] == b"{"]
         if messages:

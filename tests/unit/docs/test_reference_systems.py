@@ -37,6 +37,7 @@ TEST_SUPPORT = {
     "tests.e2e.reference",
     "tests.e2e.reference.deployments",
     "tests.e2e.reference.support",
+    "tests.support.fork_server",  # starts the command line
     "tests.support.servers.ports",  # free ports, by test process
 }
 SERVER_STARTER = {"tests.support.devrun"}  # starts `chatserver dev`; for fixtures.py only
