@@ -17,8 +17,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 BIN := .venv/bin
 ARGS :=
 PYTEST_ARGS :=
-# One more than the number of cores: tests wait for servers a third of the time.
-JOBS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two more than the number of cores, because tests wait for servers half of the time.
+JOBS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 SOAK_S := 60
 SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
