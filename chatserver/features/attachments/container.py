@@ -9,8 +9,8 @@ from chatserver.container.ports import Port
 from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles, encode_file
+from chatserver.features.attachments.service.attachment_checks import AttachmentResolver
 from chatserver.features.attachments.service.references import References
-from chatserver.features.attachments.service.sendable import AttachmentResolver
 from chatserver.features.attachments.service.uploads import ReadAccess, Uploads
 from chatserver.features.attachments.warm import Attachments
 

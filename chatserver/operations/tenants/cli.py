@@ -15,7 +15,6 @@ import click
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
 from chatserver.errors import Conflict, NotFound
-from chatserver.operations.tenants.listing_cli import list_command, measure_command
 from chatserver.operations.tenants.tenant_cli import (
     Progress,
     handle_errors,
@@ -24,6 +23,7 @@ from chatserver.operations.tenants.tenant_cli import (
     tenant_argument,
     units_option,
 )
+from chatserver.operations.tenants.tenant_list_cli import list_command, measure_command
 from chatserver.operations.tenants.transfer_cli import export_command, restore_command
 
 if TYPE_CHECKING:

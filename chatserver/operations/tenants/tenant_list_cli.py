@@ -21,8 +21,8 @@ from chatserver.operations.tenants.tenant_cli import (
 )
 
 if TYPE_CHECKING:
-    from chatserver.operations.tenants.listing import TenantLine
-    from chatserver.operations.tenants.measuring import TenantSize
+    from chatserver.operations.tenants.tenant_costs import TenantSize
+    from chatserver.operations.tenants.tenant_list import TenantLine
 
 PAGE_MAX: Final = 10_000
 
@@ -70,7 +70,7 @@ async def _list(
     has_redis: bool,
 ) -> list[TenantLine]:
     from chatserver.domain.clock import SystemClock
-    from chatserver.operations.tenants.listing import list_tenants
+    from chatserver.operations.tenants.tenant_list import list_tenants
     from chatserver.warm.schema.tables import DIRECTORY, TABLES
 
     return await list_tenants(
@@ -136,7 +136,7 @@ async def _measure(
     from chatserver.domain.access.tenants import parse_tenant
     from chatserver.domain.clock import SystemClock
     from chatserver.operations.cost.prices import load_prices
-    from chatserver.operations.tenants.measuring import measure_tenants
+    from chatserver.operations.tenants.tenant_costs import measure_tenants
 
     return await measure_tenants(
         settings,
