@@ -1,8 +1,8 @@
 """Push notifications for members without a client in the foreground.
 
-Start with `worker/notify_worker.py` (the worker) and `worker/dispatcher.py` (recipients and content).
-`providers/` implements Web Push, FCM and APNs. `hot.py` has the Redis data, `warm/` the DynamoDB
-items.
+Start with `worker/notify_worker.py` (the worker) and `worker/dispatcher.py` (recipients and
+content). `providers/` implements Web Push, FCM and APNs. `hot.py` has the Redis data, `warm/` the
+DynamoDB items.
 """
 
 from chatserver.features.registry import Feature, Worker
