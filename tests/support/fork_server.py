@@ -45,7 +45,7 @@ _PRELOADED = (
 )
 _WITH_THREADS = ("chatserver.features.analytics", "chatserver.features.search.engines")
 # Variables with these prefixes may differ from those of the fork server.
-_PREFIXES = ("CHAT_", "chatserver.", "workers.")
+_PREFIXES = ("CHAT_", "PYTEST_", "chatserver.", "workers.")
 _POLL_S = 0.05
 
 
@@ -105,8 +105,7 @@ class ForkServer:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=make_parent_death_hook(),
-        )
+        )  # ends when the connection is closed; a death hook would end it with the calling thread
         theirs.close()
 
     def start(
