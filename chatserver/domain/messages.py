@@ -228,7 +228,9 @@ class ChatHead:
     stored: int = 0  # seq up to which the warm tier has the entries
 
 
-_ANY_EXPIRY = "f" * 8  # instead of `expires_s`, which is unknown; no valid value is this large
+# Stands for `expires_s` in the digest of a stored message, which does not have it. Larger than any
+# valid value.
+_ANY_EXPIRY = "f" * 8
 
 
 def compute_digest(

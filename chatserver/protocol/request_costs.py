@@ -23,7 +23,7 @@ LINK_PREVIEW = 5  # requests to another server, unless the preview is cached
 CHANGE = 4  # a transaction, and the events that notify members
 USERS_PER_TOKEN = 4  # invited users per token: three reads and two writes each, in batches
 ITEMS_PER_TOKEN = 50  # items on a page per token
-CHATS_PER_TOKEN = 10  # listed chats per token: they cost more, because idle chats must be loaded
+CHATS_PER_TOKEN = 10  # chats on a page per token; few, because listing loads idle chats
 
 
 def _by_members(frame: frames.CreateChat) -> int:

@@ -48,7 +48,7 @@ READ_S: Final = 0.2  # minimum interval between reads of a shard; AWS allows fiv
 
 
 class StreamReader:
-    """Reads this process's share of the shards."""
+    """Reads this process's share of the shards of the DynamoDB Stream of `messages`."""
 
     def __init__(
         self,

@@ -97,7 +97,11 @@ def estimate_size(writes: Sequence[EntryWrite]) -> int:
 
 
 class ChatQueues:
-    """The queues of one partition. While `is_held`, `claim` waits."""
+    """The queues of one partition.
+
+    `is_held`: no chat can be claimed yet, because a new worker first reads the entries up to
+    `ahead` (`workers.persist.worker`).
+    """
 
     def __init__(self, writers: int, bytes_max: int) -> None:
         self._writers = writers

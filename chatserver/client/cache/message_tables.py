@@ -51,7 +51,7 @@ class Unverified(NamedTuple):
 
 
 class MessageTables:
-    """The cached messages of one file. Not thread-safe."""
+    """The cached messages in one SQLite file. Not thread-safe."""
 
     def __init__(
         self,

@@ -140,7 +140,7 @@ class ExportRows:
         await self._client.call("update_item", request)
 
     async def iter_units_down(self, chat: str, seq: int | None = None) -> AsyncIterator[list[Unit]]:
-        """Yield pages of a chat's units, newest first.
+        """Yield pages of a chat's units (exported ranges of entries), newest first.
 
         With `seq`, omit units that start above it.
         """

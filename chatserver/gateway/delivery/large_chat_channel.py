@@ -113,7 +113,7 @@ class LargeChatPositions(NamedTuple):
 
     @property
     def large(self) -> list[frames.LargeChat]:
-        """The user's large chats, each with the chat seq after which its events begin."""
+        """The user's large chats, each with a seq; the session receives only entries after it."""
         places = {place.channel.chat: place.after for place in self.places}
         return [frames.LargeChat(*place) for place in (places | self.closed).items()]
 

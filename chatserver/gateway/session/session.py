@@ -136,7 +136,7 @@ class Session:
             try:
                 await container.warm.load_user(self.user)
             except Unavailable as exc:
-                # The hot tier alone can serve the session (promise P9); the load is retried later.
+                # The session works without DynamoDB; loading the user is retried later.
                 log.warning("session.user_not_loaded", user=self.user, error=exc.message)
             # Read the state again, because the inbox may have grown during the call.
             (state,) = await container.presence.set_online([self.user])

@@ -247,7 +247,8 @@ class MemberCheck:
         self._hot = hot
         self._audiences = audiences
         self._periods = periods
-        # A user's earlier periods do not change during a membership, so the cache stays correct.
+        # The key has the first seq of the current membership: the periods of earlier memberships
+        # change only when the user leaves.
         self._cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = (
             collections.OrderedDict()
         )

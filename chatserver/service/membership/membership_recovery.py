@@ -2,7 +2,8 @@
 
 A committed change is final: its entries must be in the history exactly once (decision 0011). The
 chat's item keeps each change until the change's entries are stored. When the chat is loaded, each
-entry is in Redis, in the warm tier, or lost. Lost entries are created again, after stored entries.
+entry is in Redis, in the warm tier, or lost. Lost entries are appended again with new seqs, so they
+may follow entries that came after them before.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class RestoredRows:
         return due
 
     async def delete_due(self, due: DueChat) -> None:
-        """Delete a chat's due record, unless a range has been added in the meantime."""
+        """Remove a chat from `list_due`, unless a range has been added since `due` was read."""
         request = {
             "TableName": self._table,
             "Key": row_key(_DUE, f"{_DUE}#{due.chat}"),

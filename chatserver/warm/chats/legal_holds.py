@@ -105,7 +105,7 @@ def decode_copy(item: Item) -> Message:
 
 
 class Holds:
-    """Repository of legal holds and copies."""
+    """Repository of legal holds, and of the message versions that they preserve."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client

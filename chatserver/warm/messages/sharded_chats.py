@@ -61,7 +61,7 @@ SHARD_REFRESH_S = 0.2  # a copy of the layouts is used this long for reads beyon
 EXTENSION_US: Final = 500_000  # the horizon is moved to an entry's ts plus this time
 READ_LEAD_US: Final = 300_000  # must be longer than `SHARD_REFRESH_S`
 TEXT_MAX: Final = 200_000  # maximum characters of all layouts and chat ids; DynamoDB allows 400 KB
-_TRIES_MAX: Final = 20  # maximum attempts to move the horizon while others also move it
+_TRIES_MAX: Final = 20  # maximum attempts of a conditional update that other processes win
 _LEVELS: Final = [2**n for n in range(SHARDS_MAX.bit_length())]
 
 Outcome = Literal["moved", "waiting", "full", "raced"]

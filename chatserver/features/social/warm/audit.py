@@ -103,7 +103,7 @@ class SocialAudit:
         return None
 
     async def _check_missing_count(self, partition: str) -> SocialFinding | None:
-        """Check the counts of a user who has edges or posts, if the `count` item is missing."""
+        """If a user with followers, followed users or posts has no `count` item, compare with 0."""
         _, user, *kind = partition.split("#")
         if kind and kind[0] in ("follower", "following", "post"):
             count_row = await self._table.find(social.user_key(user), social.COUNT)

@@ -191,7 +191,7 @@ class MigrationRows:
         return msgspec.json.decode(item[Field.PROGRESS]["S"], type=Segment)
 
     async def put_segment(self, migration: int, segment: Segment, token: int) -> None:
-        """Record the progress of a segment.
+        """Record the progress of a segment of the table scan.
 
         Raises:
             LockLost: a later holder of the lock has recorded progress.
