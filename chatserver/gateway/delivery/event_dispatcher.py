@@ -54,8 +54,8 @@ class EventDispatcher:
         self._remote = RemoteDelivery(gateway_stream_writer, gateway)
         self._registry = registry
         self._by_user = registry.by_user
-        # These describe the last push: `_epoch` is the epoch of the Redis partition, `_device_epoch`
-        # the epoch that devices see, and `_head` the event frame's bytes before the inbox seq.
+        # These describe the last push: `_epoch` is the Redis partition's epoch, `_device_epoch` the
+        # epoch that devices see, and `_head` the event frame's bytes before the inbox seq.
         # `_heads` caches `(_device_epoch, _head)` for each partition epoch.
         self._epoch = self._device_epoch = Epoch("")
         self._head = b""
