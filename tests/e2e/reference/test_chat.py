@@ -170,14 +170,13 @@ def test_user_without_a_connection_gets_a_push(
 
 def test_operators_see_the_processes(server: Server) -> None:
     """API keys of the host application can read the state of all servers."""
-    server.host_application.get("/v1/admin/overview")
 
-    overview = wait_for(
-        lambda: (found := server.host_application.get("/v1/admin/overview"))["processes"] and found,
-        "the processes report",
-    )
+    def list_kinds() -> set[str]:
+        """A process that could not report in time, on a busy machine, is left out."""
+        overview = server.host_application.get("/v1/admin/overview")
+        return {each["kind"] for each in overview["processes"]}
 
-    assert {"gateway", "api", "worker"} <= {each["kind"] for each in overview["processes"]}
+    wait_for(lambda: {"gateway", "api", "worker"} <= list_kinds(), "all processes are listed")
 
 
 # the message store and the message sync store
