@@ -35,11 +35,13 @@ export PYTHONDONTWRITEBYTECODE :=
 run: .venv/.ready .tools/.ready $(WEB)
 	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
 
-# The tests run even if a check fails. Their summary is printed last.
+# The checks run beside the first tests. The tests run even if a check fails, and their summary is
+# printed last.
 test: compiled .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy $(WEB)
-	@status=0; \
-	$(MAKE) lint || { status=1; echo "make test: a check failed, see above"; }; \
+	@{ $(MAKE) lint || { echo "make test: a check failed, see above"; exit 1; }; } & lint=$$!; \
+	status=0; \
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || status=1; \
+	wait $$lint || status=1; \
 	exit $$status
 
 # mypy uses one core; the tests run at the same time.
