@@ -16,7 +16,7 @@ The exporter reads the ETags of the files first, then checks that the source is 
 replaces a file only if its ETag is unchanged. So a process that was paused cannot overwrite newer
 rows.
 
-Memory: at most `ROWS_MAX` rows and `BYTES_MAX` characters of message text, plus one unit. This also
+Memory: at most `ROWS_MAX` rows and `CHARS_MAX` characters of message text, plus one unit. This also
 limits the size of a new file.
 """
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 ROWS_MAX = 100_000
-BYTES_MAX = 33_554_432
+CHARS_MAX = 33_554_432
 UNITS_MAX: Final = 5_000
 CALLS_IN_FLIGHT_MAX: Final = 16
 FILES_IN_FLIGHT_MAX: Final = 2  # maximum files rewritten concurrently; each is decoded in memory
@@ -80,7 +80,7 @@ class Exporter:
         self._batch = ""
         self._pending: dict[tuple[str, int], UnitRows] = {}
         self._segments: list[tuple[NewSegment, list[Unit]]] = []
-        self._rows = self._bytes = 0
+        self._rows = self._chars = 0
 
     async def claim(self, chat: ChatId, first: int, last: int) -> Unit:
         """Claim a new unit for the current batch. Raises LostRace (see `ExportRows.claim`)."""
@@ -108,7 +108,7 @@ class Exporter:
         loaded = await self._source.load(unit, merged)
         self._pending[key] = loaded
         self._rows += len(loaded.rows)
-        self._bytes += sum(len(row.body or "") for row in loaded.rows)
+        self._chars += sum(len(row.body or "") for row in loaded.rows)
         self.tally.units += 1
 
     def mark(self, segment: NewSegment, units: Iterable[Unit]) -> None:
@@ -118,7 +118,7 @@ class Exporter:
     @property
     def is_full(self) -> bool:
         """True if the units that wait for `flush` have reached the maximum batch size."""
-        return self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX or len(self._pending) >= UNITS_MAX
+        return self._rows >= ROWS_MAX or self._chars >= CHARS_MAX or len(self._pending) >= UNITS_MAX
 
     async def flush(self) -> set[ChatId]:
         """Write all added units; return the chats with postponed units.
@@ -129,7 +129,7 @@ class Exporter:
         """
         pending, segments = self._pending, self._segments
         self._pending, self._segments, self._batch = {}, [], ""
-        self._rows = self._bytes = 0
+        self._rows = self._chars = 0
         batches: dict[str, list[UnitRows]] = {}
         for loaded in pending.values():
             if loaded.sha256 != loaded.unit.sha256:

@@ -70,6 +70,11 @@ class ChatSweep:
         return None
 
     async def _iter_pages(self) -> AsyncIterator[list[Message]]:
+        """Yield the entries of all chats.
+
+        An empty page counts as an entry, so a step also ends after many chats without entries or of
+        other partitions.
+        """
         progress = self.progress
         while progress.part < progress.parts:
             async for chats in self._iter_chats(progress.part):
@@ -80,8 +85,10 @@ class ChatSweep:
                     except CorruptData as exc:
                         log.error("search.chat_skipped", chat=chat, error=exc.message)
                     progress.chats += 1
+                    yield []
+                yield []
             progress.part += 1
-            yield []  # counts as an entry, so that the indexer stores a part without entries, too
+            yield []
 
     async def _iter_chats(self, part: int) -> AsyncIterator[list[ChatId]]:
         keys = self._container.hot.keys
