@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
@@ -82,3 +84,16 @@ async def test_log_below_its_first_entry_has_only_tombstones(redis_url: str, log
 
     assert [e.seq for e in found] == [1, *range(4, TOP + 1)]
     assert all(is_expected(e.seq, e.ts, e.tail) for e in found)
+
+
+async def test_range_much_longer_than_the_log_is_read_in_little_memory(log: ChatLog) -> None:
+    """A chat that was large for a long time has such ranges between two inbox entries."""
+    tracemalloc.start()
+    try:
+        found = await log.list_range(CHAT, Seq(1), Seq(1_000_000))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert [entry.seq for entry in found] == list(range(1, TOP + 1))
+    assert peak_bytes < 2_000_000
