@@ -19,9 +19,9 @@
     ├── CorruptData            stored data breaks an invariant          pages an operator
     └── ConfigError            the process cannot start
 
-`code` is the error code on the wire; `chatserver.protocol.codes` maps it to an HTTP status and a
-close code. Adapters translate library errors with ``raise … from exc``, so no redis or botocore
-error crosses a package boundary.
+`code` is the error code on the wire; `chatserver.protocol.error_codes` maps it to an HTTP status
+and a close code. Adapters translate library errors with ``raise … from exc``, so no redis or
+botocore error crosses a package boundary.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import chatserver
 from chatserver.api import idempotency, problems
 from chatserver.api.request_bodies import accepts_empty_body
 from chatserver.api.security import ANYONE, CHAT_AS, Rule
-from chatserver.protocol.codes import CODES
+from chatserver.protocol.error_codes import CODES
 
 PATH = "/v1/openapi.json"
 BEARER = "bearer"

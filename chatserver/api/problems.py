@@ -1,4 +1,4 @@
-"""Error responses as problem details (RFC 9457), with the statuses in `chatserver.protocol.codes`.
+"""Problem details (RFC 9457): error responses, with the statuses in `protocol.error_codes`.
 
 Fields: ``type`` (always about:blank), ``title``, ``status`` and ``detail`` as in RFC 9457;
 ``code``, ``temporary`` and ``retry_after_ms`` as in an `error` frame.
@@ -19,7 +19,7 @@ from litestar.types import ExceptionHandlersMap
 
 from chatserver.errors import ChatError, ClientError, ConfigError, RateLimited, Unavailable
 from chatserver.protocol import codec
-from chatserver.protocol.codes import CODES
+from chatserver.protocol.error_codes import CODES
 
 MEDIA_TYPE = "application/problem+json"
 BODY = "data"  # name of the handler parameter that gets the request body

@@ -34,7 +34,7 @@ from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
 from chatserver.hot.users.rate_limits import TOO_MUCH, Limits
-from chatserver.protocol.memory_costs import ANSWER_BYTES, ENTRY_BYTES
+from chatserver.protocol.redis_memory_costs import ANSWER_BYTES, ENTRY_BYTES
 from chatserver.protocol.request_costs import BASE, compute_frame_cost, compute_route_cost
 from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.fair_semaphore import FairSemaphore

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chatserver.hot.chats.backlog import CommittedMessage as Raw
     from chatserver.hot.redis.client import HotClient
     from chatserver.warm.messages.message_changes import MessageChanges
-    from chatserver.warm.messages.store import MessageRepository
+    from chatserver.warm.messages.message_repository import MessageRepository
 
 PAGE = 200
 _TEXT_MAX = 300
@@ -94,8 +94,8 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.messages.long_bodies import LongBodies
     from chatserver.warm.messages.message_changes import MessageChanges
+    from chatserver.warm.messages.message_repository import MessageRepository
     from chatserver.warm.messages.sharded_chats import ShardList
-    from chatserver.warm.messages.store import MessageRepository
     from chatserver.warm.messages.ttl import ItemRetention
 
     replayed, failed = set[str](), 0
@@ -144,8 +144,8 @@ async def _replay_message(repository: MessageRepository, changes: MessageChanges
     import msgspec
 
     from chatserver.protocol import codec
-    from chatserver.protocol.entry_rules import apply_entry
-    from chatserver.warm.messages.store import PersistItem
+    from chatserver.protocol.message_change_rules import apply_entry
+    from chatserver.warm.messages.message_repository import PersistItem
 
     try:
         message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))

@@ -22,15 +22,12 @@ from chatserver.domain.write_sharding import Layout, ShardFloor, ShardingPeriod
 from chatserver.encryption.key_ring import StoredKey
 from chatserver.encryption.key_wrapping import WrappedKey
 from chatserver.features.registry import list_features, load
-from chatserver.protocol.entry_rules import build_shredded_tombstone
 from chatserver.protocol.frames import Ai, Attachment, Message
+from chatserver.protocol.message_change_rules import build_shredded_tombstone
 from chatserver.warm.api_keys import KeyRow
 from chatserver.warm.archive import expired_markers, manifests, restored_ranges
-from chatserver.warm.chats import legal_holds, records
-from chatserver.warm.chats.invitations import TRUST_PREFIX, encode_invitation
-from chatserver.warm.chats.logins import encode_login
-from chatserver.warm.chats.moderation import Ban, Report, block_key
-from chatserver.warm.chats.records import (
+from chatserver.warm.chats import directory_items, legal_holds
+from chatserver.warm.chats.directory_items import (
     READY,
     Chat,
     Member,
@@ -39,12 +36,15 @@ from chatserver.warm.chats.records import (
     row_key,
     user_key,
 )
+from chatserver.warm.chats.invitations import TRUST_PREFIX, encode_invitation
+from chatserver.warm.chats.logins import encode_login
+from chatserver.warm.chats.moderation import Ban, Report, block_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import PARTITION, encode_key
 from chatserver.warm.messages.active_days import ActiveDays, encode_days, get_day
 from chatserver.warm.messages.long_bodies import build_pointer
+from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.messages.sharded_chats import HORIZON_KEY, LAYOUTS_KEY
-from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.schema.active_version import PROCESS_PREFIX, build_key, make_schema_item
 from chatserver.warm.schema.directory_attributes import (
     EncryptionField,
@@ -160,7 +160,7 @@ def _make_users() -> Iterable[Item]:
         DirectoryField.CREATED: _make_number(MS)
     }
     former = FormerMember(Period(2, 40), "M40", 38, (Period(1, 1),), hidden=(7,))
-    yield records.encode_former(LEFT, "bob", former)
+    yield directory_items.encode_former(LEFT, "bob", former)
     positions = {UserPositionField.SENT_TS: _make_number(_SEGMENT.last_ts)}
     positions[UserPositionField.RECEIVED_TS] = _make_number(_SEGMENT.first_ts)
     yield row_key(user_key("alice"), "archive#alice") | positions

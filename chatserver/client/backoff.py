@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 
 from chatserver.errors import ChatError, Conflict, Unauthenticated
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 
 WAIT_S_MIN = 0.5
 WAIT_S_MAX = 10.0

@@ -32,8 +32,8 @@ from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.encryption.body_cipher import DataKey, Place
 from chatserver.errors import CorruptData
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import build_shredded_tombstone
 from chatserver.protocol.frames import Message
+from chatserver.protocol.message_change_rules import build_shredded_tombstone
 
 LEVEL: Final = 10  # zstd level; high, because objects are written once and read for years
 ENTRIES_MAX: Final = 10_000

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from chatserver.config.section import Network, Section
 from chatserver.domain.page_limits import ITEMS_MAX, PageBounds
-from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX, BODY_TOP, BodyBounds
+from chatserver.domain.text_validation import BODY_BYTES_MAX, BODY_CHARS_MAX, BODY_TOP, BodyBounds
 
 
 class Gateway(Section):

@@ -23,7 +23,7 @@ from chatserver.config.rates import Limits
 from chatserver.config.sources import PREFIX, open_sources
 from chatserver.config.storage import Cold, Encryption, Redis, Warm
 from chatserver.config.workers import Archive, Audit, Persist, Telemetry
-from chatserver.domain.text import BODY_BYTES_MAX
+from chatserver.domain.text_validation import BODY_BYTES_MAX
 
 
 class Settings(BaseSettings):

@@ -6,5 +6,5 @@
 
 Adapters are created with the container, use cases on first use; gateways and the API create all of
 them at startup. A feature has its own container, `container.get(SocialContainer)`, and implements
-ports of the core (`ports`, `storage_ports`).
+ports of the core (`feature_ports`, `storage_feature_ports`).
 """

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any, Self, TypeVar, cast
 
 from chatserver.config import Settings
-from chatserver.container import ports
-from chatserver.container.ports import Port
+from chatserver.container import feature_ports
+from chatserver.container.feature_ports import Port
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.features.registry import Feature, list_features, load
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.direct_contacts import DirectChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
@@ -29,7 +29,7 @@ from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, Limits
 from chatserver.hot.users.revocations import Revocations
-from chatserver.protocol.memory_costs import Charge
+from chatserver.protocol.redis_memory_costs import Charge
 from chatserver.service.chats.service import ChatDirectory, Chats
 from chatserver.service.history.reader_views import Views
 from chatserver.service.history.service import History, WarmHistory
@@ -189,20 +189,20 @@ class CoreContainer(abc.ABC):
             clock=self.clock,
             body_bounds=self.settings.chats.body_bounds,
             charge=self.charge,
-            send_interceptor=self.get_port(ports.SEND_INTERCEPTOR),
+            send_interceptor=self.get_port(feature_ports.SEND_INTERCEPTOR),
         )
 
     @cached_property
-    def check_edit(self) -> ports.CheckEdit | None:
-        return self.get_port(ports.CHECK_EDIT)
+    def check_edit(self) -> feature_ports.CheckEdit | None:
+        return self.get_port(feature_ports.CHECK_EDIT)
 
     @cached_property
-    def check_companion_send(self) -> ports.CheckSend:
-        return self.get_port(ports.CHECK_COMPANION_SEND)
+    def check_companion_send(self) -> feature_ports.CheckSend:
+        return self.get_port(feature_ports.CHECK_COMPANION_SEND)
 
     @cached_property
-    def resolve_files(self) -> ports.ResolveFiles:
-        return self.get_port(ports.RESOLVE_FILES)
+    def resolve_files(self) -> feature_ports.ResolveFiles:
+        return self.get_port(feature_ports.RESOLVE_FILES)
 
     @cached_property
     def message_change_service(self) -> MessageChangeService:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings, check_secret
-from chatserver.container import ports
+from chatserver.container import feature_ports
 from chatserver.container.core import CoreContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
@@ -19,7 +19,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.presence import Presence
 from chatserver.hot.users.user_sessions import Sessions
-from chatserver.protocol.memory_costs import Charge
+from chatserver.protocol.redis_memory_costs import Charge
 from chatserver.service.access.host_keyring import KeyRing
 from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.history.large_chat_log import ChannelLog
@@ -94,12 +94,12 @@ class GatewayContainer(CoreContainer):
         await self.warm.load_user(user)
 
     @cached_property
-    def answer_companion_frame(self) -> ports.AnswerCompanionFrame:
-        return self.get_port(ports.ANSWER_COMPANION_FRAME)
+    def answer_companion_frame(self) -> feature_ports.AnswerCompanionFrame:
+        return self.get_port(feature_ports.ANSWER_COMPANION_FRAME)
 
     @cached_property
-    def answer_search_frame(self) -> ports.AnswerSearchFrame:
-        return self.get_port(ports.ANSWER_SEARCH_FRAME)
+    def answer_search_frame(self) -> feature_ports.AnswerSearchFrame:
+        return self.get_port(feature_ports.ANSWER_SEARCH_FRAME)
 
     @cached_property
     def sync(self) -> Sync:

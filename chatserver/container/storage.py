@@ -17,11 +17,11 @@ from chatserver.auth.page_cursors import Cursors
 from chatserver.auth.tokens import Tokens
 from chatserver.cold.client import open_s3
 from chatserver.config import Settings, check_secret
-from chatserver.container import storage_ports
-from chatserver.container.tiers import Connections, Role, TierContainer
+from chatserver.container import storage_feature_ports
+from chatserver.container.repositories import Connections, Role, TierContainer
 from chatserver.domain.clock import Clock
+from chatserver.domain.group_permissions import GROUP_MEMBERS_MAX
 from chatserver.domain.ids import SYSTEM_USER, ChatId, UserId
-from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.registry import Feature
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
@@ -37,7 +37,7 @@ from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.recorder import record_usage
 from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import open_outbound
-from chatserver.protocol.memory_costs import Charge, charge_nobody
+from chatserver.protocol.redis_memory_costs import Charge, charge_nobody
 from chatserver.service.access.api_keys import ApiKeys
 from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
 from chatserver.service.access.revocation import Revoker
@@ -118,31 +118,31 @@ class StorageContainer(TierContainer):
 
     @cached_property
     def follow_graph(self) -> FollowGraph:
-        return self.get_port(storage_ports.FOLLOW_GRAPH)
+        return self.get_port(storage_feature_ports.FOLLOW_GRAPH)
 
     @cached_property
     def publish_event(self) -> PublishEvent:
-        return self.get_port(storage_ports.PUBLISH_EVENT)
+        return self.get_port(storage_feature_ports.PUBLISH_EVENT)
 
     @cached_property
-    def publish_entries(self) -> storage_ports.PublishEntries:
-        return self.get_port(storage_ports.PUBLISH_ENTRIES)
+    def publish_entries(self) -> storage_feature_ports.PublishEntries:
+        return self.get_port(storage_feature_ports.PUBLISH_ENTRIES)
 
     @cached_property
-    def record_files(self) -> storage_ports.RecordFiles:
-        return self.get_port(storage_ports.RECORD_FILES)
+    def record_files(self) -> storage_feature_ports.RecordFiles:
+        return self.get_port(storage_feature_ports.RECORD_FILES)
 
     @cached_property
-    def record_pending(self) -> storage_ports.RecordPending:
-        return self.get_port(storage_ports.RECORD_PENDING)
+    def record_pending(self) -> storage_feature_ports.RecordPending:
+        return self.get_port(storage_feature_ports.RECORD_PENDING)
 
     @cached_property
-    def handle_companion_call(self) -> storage_ports.HandleCompanionCall:
-        return self.get_port(storage_ports.HANDLE_COMPANION_CALL)
+    def handle_companion_call(self) -> storage_feature_ports.HandleCompanionCall:
+        return self.get_port(storage_feature_ports.HANDLE_COMPANION_CALL)
 
     @cached_property
-    def load_file(self) -> storage_ports.LoadFile:
-        return self.get_port(storage_ports.LOAD_FILE)
+    def load_file(self) -> storage_feature_ports.LoadFile:
+        return self.get_port(storage_feature_ports.LOAD_FILE)
 
     # Access
 
@@ -183,7 +183,7 @@ class StorageContainer(TierContainer):
             session_ender=self.session_ender,
             settings=self.settings.auth,
             clock=self.clock,
-            push_devices=self.get_port(storage_ports.PUSH_DEVICES),
+            push_devices=self.get_port(storage_feature_ports.PUSH_DEVICES),
         )
 
     # Chats and memberships
@@ -213,7 +213,7 @@ class StorageContainer(TierContainer):
             changes=self.message_changes,
             hot=self.hot_chat_loader,
             clock=self.clock,
-            revive=self.get_port(storage_ports.REVIVE_SESSION),
+            revive=self.get_port(storage_feature_ports.REVIVE_SESSION),
         )
 
     @cached_property
@@ -278,7 +278,7 @@ class StorageContainer(TierContainer):
             fanout_members_max=self.settings.chats.fanout_members_max,
             block_policy=self.block_policy,
             invitations=self.invitations,
-            pictures=self.get_port(storage_ports.GROUP_PICTURES),
+            pictures=self.get_port(storage_feature_ports.GROUP_PICTURES),
             clock=self.clock,
         )
 

@@ -54,7 +54,7 @@ class Feature:
     - `dev_settings`: a function that derives settings from a secret, for `chatserver dev`
     - `dev_data`: a function that creates example data, for `chatserver dev`
     - `ports`: for the API and workers, functions that implement core interfaces, by port name (see
-      `chatserver.container.ports`)
+      `chatserver.container.feature_ports`)
     - `gateway_ports`: the same, for gateways
     - `tenant_stores`: functions that open the stores in which the feature keeps a tenant's data
       outside the tenant's partitions and object keys (a search index, a data key); see

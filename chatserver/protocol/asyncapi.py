@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from chatserver.domain.text import (
+from chatserver.domain.text_validation import (
     BODY_BYTES_MAX,
     BODY_CHARS_MAX,
     EMOJI_CHARS_MAX,
@@ -20,7 +20,7 @@ from chatserver.domain.text import (
     NOTE_CHARS_MAX,
 )
 from chatserver.protocol import frames
-from chatserver.protocol.codes import CODES, Close
+from chatserver.protocol.error_codes import CODES, Close
 
 CLIENT_FRAMES: tuple[type[frames.ClientFrame], ...] = get_args(frames.AnyClientFrame)
 SERVER_FRAMES: tuple[type[frames.ServerFrame], ...] = get_args(frames.AnyServerFrame)

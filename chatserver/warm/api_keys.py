@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.errors import Conflict, NotFound
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
@@ -42,7 +42,7 @@ class KeyRow:
 
     def encode(self) -> Item:
         """Encode a new API key as an item."""
-        item = records.row_key(PARTITION, PREFIX + self.key)
+        item = directory_items.row_key(PARTITION, PREFIX + self.key)
         item[Field.NAME] = {"S": self.name}
         item[Field.CREATED] = {"N": str(self.created_ms)}
         item[Field.SCOPES] = {"SS": sorted(self.scopes)}
@@ -87,7 +87,9 @@ class KeyRows:
 
     async def find(self, key: str) -> KeyRow | None:
         """Return the API key with id `key`, even if revoked, or None. Strongly consistent."""
-        item = await find_item(self._client, self._table, records.row_key(PARTITION, PREFIX + key))
+        item = await find_item(
+            self._client, self._table, directory_items.row_key(PARTITION, PREFIX + key)
+        )
         return None if item is None else KeyRow.decode(item)
 
     async def list_all(self) -> list[KeyRow]:
@@ -146,7 +148,7 @@ class KeyRows:
     ) -> None:
         request = {
             "TableName": self._table,
-            "Key": records.row_key(PARTITION, PREFIX + key),
+            "Key": directory_items.row_key(PARTITION, PREFIX + key),
             "UpdateExpression": update,
             "ConditionExpression": condition,
             "ExpressionAttributeNames": {f"#{name}": name for name in names},

@@ -40,7 +40,7 @@ from chatserver.domain.ids import UserId
 from chatserver.features.companions.model import Changes
 from chatserver.features.companions.providers.interface import Delta, Finish, ModelRequest
 from chatserver.features.companions.providers.scripted import Scripted
-from chatserver.features.companions.worker import assistant
+from chatserver.features.companions.worker import assistant_worker
 from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import frames
 from tests.integration.features.companions.support import open_companions
@@ -88,9 +88,9 @@ async def run_worker(times_file: Path) -> None:
     async with open_storage_container(
         role="worker", settings=settings, clock=SystemClock()
     ) as container:
-        context = assistant.build_context(container, provider)  # type: ignore[arg-type]  # has every attribute that is used
-        running = assistant.ResponseSlots(settings.companions.responses_max)
-        await assistant.AssistantWorker(
+        context = assistant_worker.build_context(container, provider)  # type: ignore[arg-type]  # has every attribute that is used
+        running = assistant_worker.ResponseSlots(settings.companions.responses_max)
+        await assistant_worker.AssistantWorker(
             container=container, context=context, running=running, partition=0, owner="load"
         ).run()
 
@@ -192,7 +192,9 @@ async def measure_contexts(stack: Stack) -> dict[str, Any]:
     async with open_storage_container(
         role="worker", settings=load_settings(), clock=SystemClock()
     ) as container:
-        history = assistant.build_context(container, RecordingModel(0, Path(os.devnull))).history  # type: ignore[arg-type]  # has every attribute that is used
+        history = assistant_worker.build_context(
+            container, RecordingModel(0, Path(os.devnull))
+        ).history  # type: ignore[arg-type]  # has every attribute that is used
         for (device, chat), length in zip(chats.items(), LENGTHS, strict=True):
             for start in range(0, length, SENDS_IN_FLIGHT):
                 numbers = range(start, min(length, start + SENDS_IN_FLIGHT))

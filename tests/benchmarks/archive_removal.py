@@ -34,7 +34,7 @@ from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
 from chatserver.warm.archive.user_positions import UserPositions
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
-from chatserver.warm.messages.store import MessageRepository, PersistItem
+from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.features.attachments.support import cold_settings

@@ -23,7 +23,7 @@ from chatserver.config import Warm
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo import client as dynamo_client
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.messages.store import PersistItem, encode_item
+from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
 
 _ROUNDS = 7

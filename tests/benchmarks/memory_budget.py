@@ -28,11 +28,11 @@ from chatserver import config
 from chatserver.dev.servers import Server, redis_launch
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import Ref, derived_chat_id, new_id
-from chatserver.domain.text import BODY_CHARS_MAX
+from chatserver.domain.text_validation import BODY_CHARS_MAX
 from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
-from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES
+from chatserver.protocol.redis_memory_costs import ANSWER_BYTES, MARK_BYTES
 from chatserver.service.chats.service import READ_MARKS_MEMBERS_MAX
 from tests.benchmarks.memory_requests import HOSTILE, LONG_REF, Day
 from tests.integration.hot.support import redis_settings

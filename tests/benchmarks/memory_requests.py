@@ -28,7 +28,7 @@ from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
@@ -38,7 +38,7 @@ from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.protocol.memory_costs import (
+from chatserver.protocol.redis_memory_costs import (
     compute_cost,
     compute_membership_change_cost,
     compute_send_cost,

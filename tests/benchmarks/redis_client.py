@@ -34,7 +34,7 @@ from chatserver import config
 from chatserver.dev.servers import HOST, redis_launch
 from chatserver.domain.ids import GatewayId, MidSource, Ref, UserId, direct_chat_id
 from chatserver.domain.messages import Audience, PendingDraft, compute_digest
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.group_commit import GroupCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient

@@ -31,13 +31,13 @@ from chatserver.service.history.merged_messages import MergedMessages
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS
 from chatserver.warm.messages.active_days import DAY_US
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import GATEWAY, open_container
 from tests.support.servers.processes import free_port, redis_url_of
-from workers.persist.batch_effects import EntryWrite
-from workers.persist.day_recorder import DayRecorder
+from workers.persist.active_day_recorder import DayRecorder
+from workers.persist.batch_changes import EntryWrite
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "user-messages.json"
 MESSAGES: Final = 20  # per chat

@@ -34,7 +34,7 @@ from chatserver.dev.binaries import find_binary
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.protocol import frames
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from tests.e2e.web.client_support import WORKER_READY, Visitor, open_visits
 from tests.e2e.web.conversation_support import TYPE, scroll_to
 from tests.e2e.web.stack_support import CHROMIUM_ARGS, WebStack, open_web_stack

@@ -13,7 +13,7 @@ from playwright.async_api import expect
 
 from chatserver.config import Redis
 from chatserver.domain.ids import ChatId, UserId, new_id
-from chatserver.domain.text import NAME_CHARS_MAX
+from chatserver.domain.text_validation import NAME_CHARS_MAX
 from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import File
 from chatserver.hot.redis.factory import open_hot

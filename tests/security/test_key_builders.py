@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from chatserver.domain import ids
 from chatserver.errors import BadRequest
 from chatserver.hot.redis.keys import Keys
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
 
 # Few letters, so that ids are often equal or prefixes of each other.
 close_ids = st.text("a-_p0", min_size=1, max_size=4)
@@ -29,8 +29,8 @@ BUILDERS = {
 }
 _ROWS = {
     name: function
-    for name, function in inspect.getmembers(records, inspect.isfunction)
-    if re.fullmatch(r"[a-z]\w*_key", name) and function.__module__ == records.__name__
+    for name, function in inspect.getmembers(directory_items, inspect.isfunction)
+    if re.fullmatch(r"[a-z]\w*_key", name) and function.__module__ == directory_items.__name__
 }
 
 

@@ -34,7 +34,7 @@ from chatserver.domain.messages import format_place
 from chatserver.gateway.process.server import GatewayServer
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.transport.connection import Connection, Phase
-from chatserver.hot.chats.audiences import make_audience
+from chatserver.hot.chats.audience_cache import make_audience
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.wire import OnReply
 

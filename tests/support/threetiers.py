@@ -19,14 +19,14 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.domain.messages import Audience
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import frames
 from chatserver.service.history.reader_views import Views
 from chatserver.service.history.service import History, Page
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.workers.support import Gateway, make_direct
 
 LONG_AGO_TS = 1_600_000_000_000_000

@@ -88,7 +88,9 @@ def test_modules_of_another_interpreter_are_ignored(installed: Any) -> None:
 
 def test_modules_of_an_edited_source_are_ignored(installed: Any, build: dict[str, Any]) -> None:
     """All modules are ignored: they call each other without a check of their sources."""
-    assert not installed(sources={**build["sources"], "chatserver.domain.text": "0" * 64})
+    assert not installed(
+        sources={**build["sources"], "chatserver.domain.text_validation": "0" * 64}
+    )
 
 
 def test_modules_of_a_deleted_source_are_ignored(installed: Any) -> None:

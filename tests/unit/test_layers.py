@@ -152,7 +152,7 @@ def test_gateway_command_imports_neither_http_framework_nor_aws() -> None:
 def test_domain_and_protocol_do_no_io() -> None:
     """Domain rules and codec load no event loop and no client."""
     loaded = loaded_by(
-        "chatserver.domain.messages, chatserver.domain.text, chatserver.protocol.codec"
+        "chatserver.domain.messages, chatserver.domain.text_validation, chatserver.protocol.codec"
     )
 
     assert not loaded & {"asyncio", "redis", "hiredis", "websockets", "structlog"}

@@ -40,8 +40,8 @@ from chatserver.domain.archive_segments import ArchiveTop, Segment
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import build_tombstone, is_message
 from chatserver.protocol.frames import Message
+from chatserver.protocol.message_change_rules import build_tombstone, is_message
 from chatserver.service.history.cold_log import apply_late_changes
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics

@@ -28,8 +28,8 @@ from chatserver.domain.archive_segments import Restored, Segment
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.errors import NotFound
-from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
+from chatserver.protocol.message_change_rules import is_message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry.failpoints import failpoint
@@ -40,8 +40,8 @@ from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.long_bodies import LongBodies
+from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import PersistItem
 
 PAGE: Final = 100
 ROWS_PAGE: Final = 100

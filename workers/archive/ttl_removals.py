@@ -28,15 +28,15 @@ from chatserver.cold.archive import SegmentObjects
 from chatserver.domain.clock import Clock
 from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
-from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry
 from chatserver.protocol.frames import Message
+from chatserver.protocol.message_change_rules import MESSAGE_CHANGE_KINDS, apply_entry
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.store import decode_item
+from chatserver.warm.messages.message_repository import decode_item
 from chatserver.warm.messages.ttl_undo import RemovedItems
 
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from chatserver.domain.ids import ChatId
-from workers.persist.batch_effects import EntryWrite
+from workers.persist.batch_changes import EntryWrite
 from workers.persist.chat_queues import estimate_size
 
 WritesByChat = dict[ChatId, list[EntryWrite]]

@@ -1,8 +1,8 @@
 """Writes a batch to the warm tier, grouped by chat: entries, read markers (marks) and changes.
 
 A `Piece` contains the writes for one chat. The days of new messages are recorded first
-(`workers.persist.day_recorder`). Then the entries of all pieces are written, 25 per call, one call
-after the other. So if this process and Redis die together, a chat lacks at most its last
+(`workers.persist.active_day_recorder`). Then the entries of all pieces are written, 25 per call,
+one call after the other. So if this process and Redis die together, a chat lacks at most its last
 `WRITE_MAX` entries. After the entries, changes (edits, deletes, reactions) are applied to earlier
 messages, so no message reflects an entry that is not stored. If the process dies before that, the
 changes are applied when the chat is loaded
@@ -34,14 +34,14 @@ from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.chats.member_state import Mark
-from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import (
+from chatserver.warm.messages.message_repository import PersistItem
+from workers.persist.active_day_recorder import DayRecorder
+from workers.persist.batch_changes import (
     BatchEffects,
     EntryWrite,
     build_replacement_tombstone,
     coalesce,
 )
-from workers.persist.day_recorder import DayRecorder
 
 log = structlog.get_logger()
 

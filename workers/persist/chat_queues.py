@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId
-from workers.persist.batch_effects import EntryWrite
+from workers.persist.batch_changes import EntryWrite
 from workers.persist.batch_writer import WRITE_MAX, Piece
 
 CHUNK_MAX = 4 * WRITE_MAX  # maximum entries per chunk

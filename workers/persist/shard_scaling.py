@@ -21,7 +21,7 @@ from chatserver.errors import ChatError
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.sharded_chats import ShardList
-from workers.persist.batch_effects import EntryWrite
+from workers.persist.batch_changes import EntryWrite
 
 log = structlog.get_logger()
 

@@ -53,13 +53,13 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.chats.member_state import Mark
-from chatserver.warm.messages.store import PersistItem
-from workers.partitions import run_partitions
+from chatserver.warm.messages.message_repository import PersistItem
+from workers.partition_workers import run_partitions
+from workers.persist.active_day_recorder import DayRecorder
 from workers.persist.batch_cache import BatchCache
-from workers.persist.batch_effects import EntryWrite, build_replacement_tombstone
+from workers.persist.batch_changes import EntryWrite, build_replacement_tombstone
 from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, dead_letter
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
-from workers.persist.day_recorder import DayRecorder
 from workers.persist.shard_scaling import WriteSharding
 
 log = structlog.get_logger()

@@ -24,7 +24,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest
 from chatserver.protocol import frames
-from chatserver.protocol.memory_costs import CHANGE_BYTES, MESSAGE_BYTES
+from chatserver.protocol.redis_memory_costs import CHANGE_BYTES, MESSAGE_BYTES
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("messages:write")
 SEND = {"rule": WRITE, "creates": True, "limit": "sends", "memory": MESSAGE_BYTES}

@@ -12,7 +12,11 @@ import msgspec
 
 from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.model import Entry
-from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, build_tombstone
+from chatserver.protocol.message_change_rules import (
+    MESSAGE_CHANGE_KINDS,
+    apply_entry,
+    build_tombstone,
+)
 from chatserver.protocol.message_expiry import apply_expiry
 
 ROW_BYTES = 40  # estimated bytes of a row, in addition to the entry's body

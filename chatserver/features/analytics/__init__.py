@@ -13,7 +13,7 @@ FEATURE = Feature(
     sample_items="chatserver.features.analytics.sample_items:sample_items",
     workers={
         "analytics": Worker(
-            "chatserver.features.analytics.worker.passes:run_analytics",
+            "chatserver.features.analytics.worker.export_passes:run_analytics",
             "exports messages as Parquet files for SQL queries",
             is_in_all=False,  # off by default: it stores a second copy of message data
             all_if="analytics.export",

@@ -78,7 +78,7 @@ async def _export(settings: Settings, *, with_warm: bool, is_all: bool) -> Expor
     from chatserver.container.storage import open_storage_container
     from chatserver.domain.clock import SystemClock
     from chatserver.domain.ids import new_id
-    from chatserver.features.analytics.worker.passes import ExportPass, make_lease
+    from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
     from chatserver.telemetry.failpoints import arm_failpoint
 
     arm_failpoint()
@@ -125,7 +125,7 @@ async def _compact(settings: Settings) -> CompactionTally:
     from chatserver.container.storage import open_storage_container
     from chatserver.domain.clock import SystemClock
     from chatserver.domain.ids import new_id
-    from chatserver.features.analytics.worker.passes import make_compactor, make_lease
+    from chatserver.features.analytics.worker.export_passes import make_compactor, make_lease
     from chatserver.telemetry.failpoints import arm_failpoint
 
     arm_failpoint()

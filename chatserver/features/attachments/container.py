@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from chatserver.container import ports, storage_ports
-from chatserver.container.ports import Port
+from chatserver.container import feature_ports, storage_feature_ports
+from chatserver.container.feature_ports import Port
 from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles, encode_file
@@ -47,19 +47,19 @@ class AttachmentContainer:
         )
 
 
-def resolve_files(core: StorageContainer) -> ports.ResolveFiles:
+def resolve_files(core: StorageContainer) -> feature_ports.ResolveFiles:
     return core.get(AttachmentContainer).resolver.resolve
 
 
-def record_files(core: StorageContainer) -> storage_ports.RecordFiles:
+def record_files(core: StorageContainer) -> storage_feature_ports.RecordFiles:
     return core.get(AttachmentContainer).references.record
 
 
-def release_files(core: StorageContainer) -> storage_ports.ReleaseFiles:
+def release_files(core: StorageContainer) -> storage_feature_ports.ReleaseFiles:
     return core.get(AttachmentContainer).references.release
 
 
-def load_file(core: StorageContainer) -> storage_ports.LoadFile:
+def load_file(core: StorageContainer) -> storage_feature_ports.LoadFile:
     async def load(name: str) -> bytes:
         file = await core.get(AttachmentContainer).rows.find_file(name)
         return b"" if file is None else encode_file(file)

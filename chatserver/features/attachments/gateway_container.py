@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from chatserver.container import ports
+from chatserver.container import feature_ports
 from chatserver.container.gateway import GatewayContainer
 from chatserver.features.attachments.hot import RemoteFiles, SendableFiles
 from chatserver.features.attachments.service.attachment_checks import AttachmentResolver
 
 
-def resolve_files(core: GatewayContainer) -> ports.ResolveFiles:
+def resolve_files(core: GatewayContainer) -> feature_ports.ResolveFiles:
     return AttachmentResolver(
         files=SendableFiles(core.hot),
         load_file=RemoteFiles(core.warm).find_file,

@@ -29,7 +29,7 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, CorruptData, RateLimited, Unavailable
 from chatserver.features.attachments.model import Bounds, File, Phase, check_size
 from chatserver.telemetry import metrics
-from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField

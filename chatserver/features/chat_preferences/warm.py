@@ -20,12 +20,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from chatserver.config import Warm
+from chatserver.domain.group_permissions import NOT_A_MEMBER
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.errors import NotFound
 from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
+from chatserver.warm.chats.directory_items import chat_key, member_key, row_key, user_key
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
-from chatserver.warm.chats.records import chat_key, member_key, row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span

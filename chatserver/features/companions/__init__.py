@@ -1,6 +1,6 @@
 """AI companions: chat members whose messages are written by a language model.
 
-Start with `model.py` (companions, versions, sessions) and `worker/assistant.py` (the worker that
+Start with `model.py` (companions, versions, sessions) and `worker/assistant_worker.py` (the worker that
 responds). `service/` holds the use cases, `providers/` the model providers, `hot/` the Redis data
 and `warm/` the DynamoDB items.
 """
@@ -21,7 +21,7 @@ FEATURE = Feature(
     ),
     workers={
         "assistant": Worker(
-            "chatserver.features.companions.worker.assistant:run_assistant",
+            "chatserver.features.companions.worker.assistant_worker:run_assistant",
             "answers users' messages to AI companions",
             prepare="chatserver.features.companions.worker.provider_imports:preload_sdks",
         ),

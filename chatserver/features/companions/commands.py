@@ -2,7 +2,7 @@
 
 A message to a companion is an ordinary message. The sender's token budget is checked before the
 message is accepted, so the reply to `send` reports an exhausted budget. Responses are created in
-`chatserver.features.companions.worker.assistant`.
+`chatserver.features.companions.worker.assistant_worker`.
 """
 
 from __future__ import annotations

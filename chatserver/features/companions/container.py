@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from chatserver.container import storage_ports
+from chatserver.container import storage_feature_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.service.companions import CompanionCatalog, Companions
@@ -58,11 +58,11 @@ class CompanionContainer:
         )
 
 
-def revive_session(core: StorageContainer) -> storage_ports.ReviveSession:
+def revive_session(core: StorageContainer) -> storage_feature_ports.ReviveSession:
     return core.get(CompanionContainer).session_opener.create_missing_chat
 
 
-def record_pending(core: StorageContainer) -> storage_ports.RecordPending:
+def record_pending(core: StorageContainer) -> storage_feature_ports.RecordPending:
     queues = [PendingResponses(core.hot, number) for number in range(core.hot.keys.partitions)]
 
     async def record(partition: int, entries: Sequence[BacklogEntry]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from chatserver.container import ports
+from chatserver.container import feature_ports
 from chatserver.container.core import CoreContainer
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.ids import UserId
@@ -23,14 +23,14 @@ def make_companion_requests(core: CoreContainer) -> CompanionRequests:
     )
 
 
-def check_companion_send(core: CoreContainer) -> ports.CheckSend:
+def check_companion_send(core: CoreContainer) -> feature_ports.CheckSend:
     return core.get(make_companion_requests).check_budget
 
 
-def make_frame_handler(core: GatewayContainer) -> ports.AnswerCompanionFrame:
+def make_frame_handler(core: GatewayContainer) -> feature_ports.AnswerCompanionFrame:
     requests = core.get(make_companion_requests)
 
-    async def handle(user: UserId, frame: ports.CompanionFrame) -> msgspec.Struct:
+    async def handle(user: UserId, frame: feature_ports.CompanionFrame) -> msgspec.Struct:
         match frame:
             case frames.StopTurn():
                 return await requests.stop(user, frame)

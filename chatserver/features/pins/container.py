@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from chatserver.container import storage_ports
+from chatserver.container import storage_feature_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.features.pins.model import Pin
 from chatserver.features.pins.service import Pins
@@ -33,7 +33,7 @@ class PinContainer:
         )
 
 
-def release_pin(core: StorageContainer) -> storage_ports.ReleasePin:
+def release_pin(core: StorageContainer) -> storage_feature_ports.ReleasePin:
     async def release(chat: str, seq: int, ts: int) -> None:
         await core.get(PinContainer).rows.remove(chat, Pin(seq, ts, 0), None)
 

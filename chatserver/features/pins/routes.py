@@ -15,7 +15,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref, Seq
 from chatserver.features.pins.container import PinContainer
 from chatserver.protocol import frames
-from chatserver.protocol.memory_costs import CHANGE_BYTES
+from chatserver.protocol.redis_memory_costs import CHANGE_BYTES
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
 CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from chatserver.features.pins.warm import sort_key
-from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.directory_attributes import PinField as Field
 from chatserver.warm.schema.tables import DIRECTORY, Table

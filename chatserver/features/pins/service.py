@@ -23,17 +23,17 @@ from typing import Final
 import structlog
 
 from chatserver.domain.clock import Clock
+from chatserver.domain.group_permissions import NOT_A_MEMBER, Group
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
-from chatserver.domain.membership import NOT_A_MEMBER, Group
 from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.moderation import WriteRestriction, build_refusal
 from chatserver.errors import Conflict, Forbidden, NotFound, TooLarge, Unavailable
 from chatserver.features.pins.model import PINS_MAX, Pin, PinOutcome, compute_request_digest
 from chatserver.features.pins.warm import PinRows
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
-from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.message_change_rules import is_message
 from chatserver.service.history.reader_views import Views
 from chatserver.service.history.service import History
 from chatserver.service.messaging.message_changes import NO_MESSAGE, MessageChangeService, PinChange

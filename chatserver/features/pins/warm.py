@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.features.pins.model import PINS_MAX, Pin, PinCount, PinOutcome
-from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from chatserver.container import storage_ports
+from chatserver.container import storage_feature_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import SYSTEM_USER
 from chatserver.features.accounts.container import AccountContainer
@@ -65,12 +65,12 @@ class PrivacyContainer:
         )
 
     @cached_property
-    def rewrite_exported(self) -> storage_ports.RewriteExported:
-        return self._core.get_port(storage_ports.REWRITE_EXPORTED)
+    def rewrite_exported(self) -> storage_feature_ports.RewriteExported:
+        return self._core.get_port(storage_feature_ports.REWRITE_EXPORTED)
 
     @cached_property
-    def erase_indexed(self) -> storage_ports.EraseIndexed:
-        return self._core.get_port(storage_ports.ERASE_INDEXED)
+    def erase_indexed(self) -> storage_feature_ports.EraseIndexed:
+        return self._core.get_port(storage_feature_ports.ERASE_INDEXED)
 
     @cached_property
     def privacy(self) -> Privacy:

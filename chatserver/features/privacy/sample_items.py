@@ -14,7 +14,7 @@ from chatserver.features.privacy.warm.jobs import (
     export_expiry_key,
     waiting_key,
 )
-from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
 from chatserver.warm.schema.tables import JobField as Field

@@ -1,6 +1,6 @@
 """Push notifications for members without a client in the foreground.
 
-Start with `worker/notify_worker.py` (the worker) and `worker/dispatcher.py` (recipients and
+Start with `worker/push_worker.py` (the worker) and `worker/push_dispatcher.py` (recipients and
 content). `providers/` implements Web Push, FCM and APNs. `hot.py` has the Redis data, `warm/` the
 DynamoDB items.
 """
@@ -13,9 +13,9 @@ FEATURE = Feature(
     routes=("chatserver.features.push.routes:build_push_routes",),
     workers={
         "notify": Worker(
-            "chatserver.features.push.worker.notify_worker:run_notify",
+            "chatserver.features.push.worker.push_worker:run_notify",
             "sends push notifications for new messages to offline members",
-            check="chatserver.features.push.worker.notify_worker:check_settings",
+            check="chatserver.features.push.worker.push_worker:check_settings",
         ),
     },
     commands={

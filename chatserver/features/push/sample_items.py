@@ -8,7 +8,7 @@ from typing import Final
 from chatserver.domain.ids import UserId
 from chatserver.features.push.model import Subscription
 from chatserver.features.push.warm.subscriptions import PREFIX, encode_subscription
-from chatserver.warm.chats.records import row_key
+from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
 from chatserver.warm.schema.tables import PushField as Field

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from chatserver.container import ports
+from chatserver.container import feature_ports
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import NotFound
@@ -12,7 +12,7 @@ from chatserver.features.search.model import DISABLED
 from chatserver.protocol import frames
 
 
-def answer_frame(core: GatewayContainer) -> ports.AnswerSearchFrame:
+def answer_frame(core: GatewayContainer) -> feature_ports.AnswerSearchFrame:
     async def answer(user: UserId, frame: frames.Search) -> msgspec.Struct:
         if not core.settings.search.index:
             raise NotFound(DISABLED)

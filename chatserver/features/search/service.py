@@ -30,8 +30,8 @@ from chatserver.features.search.tokenizer import normalize
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.users.blocks import Blocks
 from chatserver.protocol import codec, frames
-from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Segment
+from chatserver.protocol.message_change_rules import is_message
 from chatserver.service.chats.service import Chats
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.service import History

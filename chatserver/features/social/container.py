@@ -8,16 +8,16 @@ from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.social.hot import CountQueue, PostWakeUp
-from chatserver.features.social.service.backfill import Backfill, MergedAuthors
 from chatserver.features.social.service.favorites import Favorites
 from chatserver.features.social.service.follows import Follows
 from chatserver.features.social.service.pictures import SocialFiles, SpaceReaders
 from chatserver.features.social.service.social import Rows, Social
+from chatserver.features.social.service.timeline_backfill import Backfill, MergedAuthors
 from chatserver.features.social.service.timelines import Timelines
 from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.favorites import SocialFavorites
-from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.follow_edges import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles

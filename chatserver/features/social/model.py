@@ -15,7 +15,7 @@ from ulid import ULID
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
-from chatserver.domain.text import BodyBounds, parse_body
+from chatserver.domain.text_validation import BodyBounds, parse_body
 from chatserver.errors import BadRequest
 
 PostId = NewType("PostId", str)  # a ULID

@@ -9,7 +9,7 @@ from chatserver.features.social.model import Info, Post, PostId, PostRef
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.fanouts import MERGED, encode_job
 from chatserver.features.social.warm.profiles import encode_info
-from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.directory_attributes import FanoutField
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL, Table

@@ -25,7 +25,7 @@ from chatserver.config import Webhooks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
 from chatserver.domain.messages import PendingDraft, SendListener
-from chatserver.domain.text import WIDEST, BodyBounds, parse_body
+from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body
 from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.protocol import frames

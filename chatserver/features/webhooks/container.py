@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from chatserver.container import ports, storage_ports
+from chatserver.container import feature_ports, storage_feature_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
 from chatserver.features.webhooks.client import Webhook
@@ -45,7 +45,7 @@ def send_interceptor(core: StorageContainer) -> SendInterceptor | None:
     return None if before_send is None else BeforeSendQueue(before_send)
 
 
-def check_edit(core: StorageContainer) -> ports.CheckEdit | None:
+def check_edit(core: StorageContainer) -> feature_ports.CheckEdit | None:
     before_send = core.get(WebhookContainer).before_send
     return None if before_send is None else before_send.check_edit
 
@@ -54,5 +54,5 @@ def publish_event(core: StorageContainer) -> PublishEvent:
     return core.get(WebhookContainer).events.publish
 
 
-def publish_entries(core: StorageContainer) -> storage_ports.PublishEntries:
+def publish_entries(core: StorageContainer) -> storage_feature_ports.PublishEntries:
     return core.get(WebhookContainer).events.publish_entries

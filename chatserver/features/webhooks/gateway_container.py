@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatserver.container import ports
+from chatserver.container import feature_ports
 from chatserver.container.gateway import GatewayContainer
 from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
 from chatserver.service.messaging.service import SendInterceptor
@@ -25,6 +25,6 @@ def send_interceptor(core: GatewayContainer) -> SendInterceptor | None:
     return None if before_send is None else BeforeSendQueue(before_send)
 
 
-def check_edit(core: GatewayContainer) -> ports.CheckEdit | None:
+def check_edit(core: GatewayContainer) -> feature_ports.CheckEdit | None:
     before_send = core.get(make_before_send)
     return None if before_send is None else before_send.check_edit

@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable, Iterable
 
 from chatserver.gateway.session.session import Session
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 
 REASON = "this gateway is restarting"
 STEP_S = 0.05

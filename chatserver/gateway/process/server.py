@@ -30,7 +30,7 @@ from chatserver.config import Settings
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.client_addresses import get_subject, is_in, parse_networks
 from chatserver.domain.clock import SystemClock
-from chatserver.domain.connection_table import ConnectionTable, Stage
+from chatserver.domain.connection_limits import ConnectionTable, Stage
 from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.batched_writes import TickWrites
@@ -39,7 +39,8 @@ from chatserver.gateway.delivery.gateway_stream_check import GatewayStreamCheck
 from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.process.draining import REASON, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler
-from chatserver.gateway.session.requests import Requests
+from chatserver.gateway.session.local_sessions import SessionRegistry
+from chatserver.gateway.session.request_dispatcher import Requests
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_auth import TokenExpiry
 from chatserver.gateway.session.session_context import (
@@ -47,9 +48,8 @@ from chatserver.gateway.session.session_context import (
     SessionContext,
     SessionTasks,
 )
-from chatserver.gateway.session.session_directory import SessionDirectory
 from chatserver.gateway.session.session_refresher import SessionRefresher
-from chatserver.gateway.session.session_registry import SessionRegistry
+from chatserver.gateway.session.session_registration import SessionDirectory
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
@@ -59,7 +59,7 @@ from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 from chatserver.service.messaging.stored_acks import STORED_TIMEOUT_S, StoredWaits
 from chatserver.telemetry import metrics
 from chatserver.telemetry.loop_lag import watch_loop_lag

@@ -25,20 +25,20 @@ from chatserver.errors import (
     Unauthenticated,
     Unavailable,
 )
-from chatserver.gateway.session.requests import Request
+from chatserver.gateway.session.request_dispatcher import Request
 from chatserver.gateway.session.send_order import SendOrder
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_context import SessionContext
-from chatserver.gateway.session.session_directory import SessionDirectory
 from chatserver.gateway.session.session_opening import SessionOpening
+from chatserver.gateway.session.session_registration import SessionDirectory
 from chatserver.gateway.session.state_machine import Stage
 from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import Connection
 from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
-from chatserver.protocol.codes import Close
-from chatserver.protocol.memory_costs import compute_cost, compute_send_cost
+from chatserver.protocol.error_codes import Close
+from chatserver.protocol.redis_memory_costs import compute_cost, compute_send_cost
 from chatserver.protocol.request_costs import compute_frame_cost
 from chatserver.telemetry import metrics
 

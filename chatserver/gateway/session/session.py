@@ -33,7 +33,7 @@ from chatserver.gateway.session.state_machine import DeviceCursor, SessionState,
 from chatserver.gateway.transport.connection import Connection, Phase
 from chatserver.gateway.transport.framing import encode_text_frame
 from chatserver.protocol import codec, frames
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 from chatserver.service.history.sync import EventsLost, Missed
 
 log = structlog.get_logger()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from chatserver.domain.access.logins import Claims, Marks, check_marks
 from chatserver.errors import Banned, ChatError, ClientError, Forbidden, Unavailable
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 from chatserver.service.access.token_authentication import TokenAuthentication
 
 

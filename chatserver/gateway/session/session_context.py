@@ -11,7 +11,7 @@ import structlog
 from chatserver import config
 from chatserver.container.gateway import GatewayContainer
 from chatserver.gateway.delivery.large_chat_delivery import Channels
-from chatserver.gateway.session.requests import Requests
+from chatserver.gateway.session.request_dispatcher import Requests
 from chatserver.gateway.session.session_auth import TokenExpiry
 from chatserver.gateway.transport.slow_client_stats import SlowClients
 from chatserver.service.messaging.stored_acks import StoredWaits

@@ -13,13 +13,13 @@ from chatserver.errors import Banned, ChatError, Unauthenticated, UnknownKey
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_auth import get_close_code
 from chatserver.gateway.session.session_context import SessionContext
-from chatserver.gateway.session.session_directory import SessionDirectory
+from chatserver.gateway.session.session_registration import SessionDirectory
 from chatserver.gateway.session.state_machine import Stage
 from chatserver.gateway.session.welcome import find_start, make_welcome
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import Connection
 from chatserver.protocol import codec, frames
-from chatserver.protocol.codes import CODES, Close
+from chatserver.protocol.error_codes import CODES, Close
 
 
 class SessionOpening:

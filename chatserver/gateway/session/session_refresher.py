@@ -14,9 +14,9 @@ from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import add_jitter
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.large_chat_delivery import Channels
+from chatserver.gateway.session.local_sessions import SessionRegistry
 from chatserver.gateway.session.session_context import SessionTasks
-from chatserver.gateway.session.session_directory import SessionDirectory
-from chatserver.gateway.session.session_registry import SessionRegistry
+from chatserver.gateway.session.session_registration import SessionDirectory
 
 log = structlog.get_logger()
 

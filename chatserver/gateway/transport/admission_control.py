@@ -14,7 +14,7 @@ from websockets.http11 import Request
 
 from chatserver.domain.client_addresses import Network, get_subject, resolve_client_address
 from chatserver.hot.users.rate_limits import Allowance, Limits
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 from chatserver.telemetry import metrics
 
 FORWARDED = "X-Forwarded-For"

@@ -27,7 +27,7 @@ from chatserver.gateway.transport.framing import (
 from chatserver.gateway.transport.handshake import create_protocol
 from chatserver.gateway.transport.interfaces import Host, Receiver
 from chatserver.protocol import msgpack
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
 FRAGMENTS_MAX = 1000  # maximum frames per WebSocket message

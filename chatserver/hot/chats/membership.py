@@ -12,8 +12,8 @@ import collections
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from chatserver.domain.group_permissions import NOT_A_MEMBER, Reader
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
-from chatserver.domain.membership import NOT_A_MEMBER, Reader
 from chatserver.domain.membership_changes import (
     ChangedChatHead,
     ChangePlace,
@@ -30,7 +30,7 @@ from chatserver.domain.messages import (
 )
 from chatserver.domain.moderation import parse_member_status
 from chatserver.errors import NotFound, Unavailable
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.membership_notices import MembershipNotice
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script

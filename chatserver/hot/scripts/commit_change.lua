@@ -4,7 +4,7 @@
 -- overlay; a pin or an unpin leaves the message unchanged.
 --
 -- The message is read from the overlay, or else the log, or else `base`, which the caller read from
--- the warm tier. `chatserver.protocol.entry_rules` implements the same rules in Python.
+-- the warm tier. `chatserver.protocol.message_change_rules` implements the same rules in Python.
 --
 -- An entry that loses its text (a deleted message, an edit that a later edit replaced) leaves the
 -- log and becomes a tombstone in the overlay. If such an edit is only in the warm tier, the overlay

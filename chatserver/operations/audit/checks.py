@@ -18,8 +18,8 @@ from chatserver.domain.history_checks import (
     iter_missing_ranges,
 )
 from chatserver.operations.audit.model import Finding
-from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import Message
+from chatserver.protocol.message_change_rules import build_tombstone
 from chatserver.warm.archive.archivable_entries import CheckedItem
 
 

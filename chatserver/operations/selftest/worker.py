@@ -23,7 +23,7 @@ from chatserver.operations.selftest.resources import Names
 from chatserver.protocol import frames
 from chatserver.service.history.sync import Sync
 from chatserver.service.messaging.service import Draft
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from workers.archive.container import ArchiveContainer
 from workers.persist.worker import run_persist
 

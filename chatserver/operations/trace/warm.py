@@ -28,7 +28,7 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_rows import ALL_AT_ONCE, ChatRows
 from chatserver.warm.messages.checksums import verify
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
-from chatserver.warm.messages.store import decode_each, decode_item
+from chatserver.warm.messages.message_repository import decode_each, decode_item
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 

@@ -15,7 +15,7 @@ from chatserver.auth.api_keys import (
 )
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
-from chatserver.domain.text import parse_name
+from chatserver.domain.text_validation import parse_name
 from chatserver.errors import BadRequest, NotFound, Unauthenticated
 from chatserver.warm.api_keys import KeyRow, KeyRows
 

@@ -26,7 +26,7 @@ from chatserver.domain.access.logins import Login, Marks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.hot.users.revocations import Revocations, SessionEnder
-from chatserver.warm.chats.records import User
+from chatserver.warm.chats.directory_items import User
 
 log = structlog.get_logger()
 

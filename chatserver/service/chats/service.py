@@ -9,21 +9,26 @@ from typing import Protocol
 import msgspec
 
 from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.group_permissions import ChatKind
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.inboxes import InboxState, MarkResult, UserChat
-from chatserver.domain.membership import ChatKind
 from chatserver.domain.messages import Audience, LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds
-from chatserver.domain.text import parse_name
+from chatserver.domain.text_validation import parse_name
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.protocol.entry_rules import is_message
-from chatserver.protocol.memory_costs import MARK_BYTES, NEW_INBOX_BYTES, Charge, charge_nobody
+from chatserver.protocol.message_change_rules import is_message
+from chatserver.protocol.redis_memory_costs import (
+    MARK_BYTES,
+    NEW_INBOX_BYTES,
+    Charge,
+    charge_nobody,
+)
 from chatserver.service.history.reader_views import NO_CHANGES, View, Views
 from chatserver.service.history.service import WarmHistory
 from chatserver.service.messaging.device_notifier import DeviceNotifier

@@ -17,7 +17,7 @@ from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.service.membership.change_records import is_large_in_inboxes
 from chatserver.warm.chats.directory import Directory, Membership
-from chatserver.warm.chats.records import User
+from chatserver.warm.chats.directory_items import User
 from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
 
 COMPANION_CHATS_MAX = 500  # newest companion chats loaded per user; daily renewal creates many

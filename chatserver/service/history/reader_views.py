@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
+from chatserver.domain.group_permissions import Reader
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership import Reader
 from chatserver.domain.message_changes import HiddenSeqs
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import NotFound, Unavailable
@@ -25,8 +25,8 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import codec, message_expiry
-from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import INT_MAX, Message
+from chatserver.protocol.message_change_rules import build_tombstone
 
 log = structlog.get_logger()
 

@@ -17,7 +17,7 @@ from chatserver.errors import Unavailable
 from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.warm.messages.store import MessageRepository
+from chatserver.warm.messages.message_repository import MessageRepository
 
 Tier = Literal["warm", "cold"]
 
@@ -45,7 +45,7 @@ class _CachedTop(NamedTuple):
 
 
 class OlderTiers:
-    """Reads entries by seq, with the guarantees of `chatserver.warm.messages.store`."""
+    """Reads entries by seq, with the guarantees of `warm.messages.message_repository`."""
 
     def __init__(self, warm: MessageRepository, cold: ColdLog, clock: Clock | None = None) -> None:
         self._warm = warm

@@ -12,7 +12,7 @@ import msgspec
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
 from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, MembershipChange
 from chatserver.protocol import codec, frames
-from chatserver.warm.chats.records import Chat
+from chatserver.warm.chats.directory_items import Chat
 
 UNSTORED_MAX: Final = 32  # maximum changes of a chat that have not been stored yet
 UNSTORED_BYTES_MAX: Final = 64_000

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 
 from chatserver.domain.ids import ChatId
-from chatserver.warm.chats.records import Chat
+from chatserver.warm.chats.directory_items import Chat
 
 
 class _Queue:

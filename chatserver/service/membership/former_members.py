@@ -18,8 +18,8 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import codec
 from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.warm.chats.directory_items import Member
 from chatserver.warm.chats.memberships import Memberships
-from chatserver.warm.chats.records import Member
 
 CHECKS_IN_FLIGHT_MAX: Final = 16
 

@@ -18,7 +18,7 @@ from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.protocol import frames
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.service.membership.change_records import find_change_to_load, find_unstored
-from chatserver.warm.chats.records import Chat
+from chatserver.warm.chats.directory_items import Chat
 
 _PAGE = 200
 

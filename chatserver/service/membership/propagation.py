@@ -23,7 +23,7 @@ from chatserver.domain.messages import Audience
 from chatserver.domain.moderation import format_write_policy
 from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.chats.membership_notices import MembershipNotice
@@ -38,8 +38,8 @@ from chatserver.service.membership.change_records import (
     list_unstored_from,
 )
 from chatserver.service.membership.former_members import FormerMembers
+from chatserver.warm.chats.directory_items import Chat
 from chatserver.warm.chats.memberships import Memberships
-from chatserver.warm.chats.records import Chat
 
 log = structlog.get_logger()
 

@@ -31,13 +31,13 @@ from typing import Final, NamedTuple, assert_never
 
 import msgspec
 
-from chatserver.domain import membership as rules
+from chatserver.domain import group_permissions as rules
 from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.group_permissions import Changes, Group, Role
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
 from chatserver.domain.invitations import Invitation
 from chatserver.domain.jitter import add_jitter
 from chatserver.domain.large_chats import is_large_after
-from chatserver.domain.membership import Changes, Group, Role
 from chatserver.domain.messages import compute_digest
 from chatserver.domain.moderation import format_mute
 from chatserver.errors import Conflict, NotFound, Unavailable
@@ -65,8 +65,8 @@ from chatserver.service.membership.invitations import Invitations
 from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.chats.directory_items import Chat, Member
 from chatserver.warm.chats.memberships import Memberships
-from chatserver.warm.chats.records import Chat, Member
 
 ATTEMPTS_MAX: Final = 20
 CHANGE_S: Final = 10.0

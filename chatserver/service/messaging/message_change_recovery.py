@@ -12,7 +12,11 @@ from collections.abc import Sequence
 
 from chatserver.domain.ids import ChatId, Epoch, epoch_start_ms
 from chatserver.protocol import frames
-from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, build_tombstone
+from chatserver.protocol.message_change_rules import (
+    MESSAGE_CHANGE_KINDS,
+    apply_entry,
+    build_tombstone,
+)
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.messages.message_changes import MessageChanges
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NoReturn
 
+from chatserver.domain.group_permissions import NOT_A_MEMBER
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
-from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.domain.message_changes import Hide, MessageChange, Outcome
 from chatserver.domain.messages import compute_digest, is_same_send, parse_place
 from chatserver.domain.moderation import build_refusal
-from chatserver.domain.text import WIDEST, BodyBounds, parse_body, parse_emoji
+from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, parse_emoji
 from chatserver.errors import (
     Conflict,
     CorruptData,
@@ -31,14 +31,14 @@ from chatserver.errors import (
     TooLarge,
     Unavailable,
 )
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.protocol.entry_rules import REACTIONS_MAX
-from chatserver.protocol.memory_costs import Charge, charge_nobody, compute_change_cost
+from chatserver.protocol.message_change_rules import REACTIONS_MAX
+from chatserver.protocol.redis_memory_costs import Charge, charge_nobody, compute_change_cost
 from chatserver.service.history.service import WarmHistory
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 from chatserver.service.messaging.service import Messaging

@@ -18,10 +18,10 @@ from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
 from chatserver.domain.message_changes import MessageChange, Outcome
 from chatserver.domain.messages import compute_digest
 from chatserver.errors import CorruptData, Unavailable
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.protocol import codec, frames
-from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.message_change_rules import is_message
 from chatserver.service.history.user_messages import UserMessages
 
 TRIES_MAX = 6

@@ -26,9 +26,9 @@ import structlog
 
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.group_permissions import NOT_A_MEMBER
 from chatserver.domain.ids import ChatId, Epoch, MidSource, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import Delivery
-from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.domain.messages import (
     Audience,
     InboxPositions,
@@ -38,15 +38,15 @@ from chatserver.domain.messages import (
     is_same_send,
     parse_place,
 )
-from chatserver.domain.text import WIDEST, BodyBounds, parse_body
+from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body
 from chatserver.errors import ChatError, Conflict, NotFound, Overloaded, Unavailable
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.protocol.memory_costs import (
+from chatserver.protocol.redis_memory_costs import (
     Charge,
     charge_nobody,
     compute_fan_out_cost,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Ref, UserId
-from chatserver.domain.text import parse_note
+from chatserver.domain.text_validation import parse_note
 from chatserver.errors import BadRequest, Conflict, NotFound
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership

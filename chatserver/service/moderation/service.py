@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from chatserver.domain.clock import Clock
+from chatserver.domain.group_permissions import NOT_A_MEMBER, Group
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
-from chatserver.domain.membership import NOT_A_MEMBER, Group
 from chatserver.domain.moderation import BLOCKS_MAX
-from chatserver.domain.text import parse_note
+from chatserver.domain.text_validation import parse_note
 from chatserver.errors import BadRequest, NotFound, TooLarge
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership, MemberCheck

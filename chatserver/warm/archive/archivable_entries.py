@@ -1,9 +1,10 @@
 """Archivable entries in the `messages` table: reads by time, deletion, and restoring of items.
 
 Owns the attribute `restored` (N): the Unix time in seconds until which a restored item stays in the
-table. `chatserver.warm.messages.store` defines the other attributes. A chat's entries are archived
-in seq order, oldest first. An archived item is deleted only if it is not restored, and has not
-changed since it was read. TTL deletes an item at its `ttl` (`chatserver.warm.messages.ttl`).
+table. `chatserver.warm.messages.message_repository` defines the other attributes. A chat's entries
+are archived in seq order, oldest first. An archived item is deleted only if it is not restored, and
+has not changed since it was read. TTL deletes an item at its `ttl`
+(`chatserver.warm.messages.ttl`).
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.checksums import Verdict, verify
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
-from chatserver.warm.messages.seq_search import TS_MAX
-from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import (
+from chatserver.warm.messages.message_repository import (
     PersistItem,
     decode_each,
     decode_item,
     decode_items,
     encode_item,
 )
+from chatserver.warm.messages.seq_search import TS_MAX
+from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.ttl import find_ttl
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field

@@ -42,7 +42,7 @@ from chatserver.domain.archive_segments import (
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.errors import Conflict, CorruptData
 from chatserver.warm.archive import restored_ranges
-from chatserver.warm.chats.records import chat_key, row_key, user_key
+from chatserver.warm.chats.directory_items import chat_key, row_key, user_key
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item

@@ -24,7 +24,7 @@ from chatserver.config import Warm
 from chatserver.domain.archive_segments import Restored
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.errors import Conflict, CorruptData, LostRace
-from chatserver.warm.chats.records import row_key
+from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
 from chatserver.warm.dynamo.paging import Span

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from chatserver.config import Warm
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.row_fields import find_number

@@ -7,7 +7,7 @@ from typing import Any
 
 from chatserver.config import Warm
 from chatserver.domain.ids import ChatId
-from chatserver.warm.chats.records import chat_key
+from chatserver.warm.chats.directory_items import chat_key
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.items import iter_pages
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField

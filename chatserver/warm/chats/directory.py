@@ -1,8 +1,8 @@
 """Users, chats and memberships.
 
-Owns table `directory`; `chatserver.warm.chats.records` defines its items. A chat's item and its
-memberships share a partition, so one Query reads a whole chat. The index `by_member` inverts the
-keys, to list a user's chats.
+Owns table `directory`; `chatserver.warm.chats.directory_items` defines its items. A chat's item and
+its memberships share a partition, so one Query reads a whole chat. The index `by_member` inverts
+the keys, to list a user's chats.
 
 Creating a chat takes one transaction per `MEMBERS_IN_TRANSACTION` members. Each transaction also
 writes the chat's item, on the condition that it does not exist or is `forming` for the same
@@ -24,12 +24,12 @@ from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.domain.companion_ids import is_session_chat
+from chatserver.domain.group_permissions import Role
 from chatserver.domain.ids import ChatId
-from chatserver.domain.membership import Role
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol.frames import MEMBERS_MAX
-from chatserver.warm.chats import records
-from chatserver.warm.chats.records import Chat, Member, User
+from chatserver.warm.chats import directory_items
+from chatserver.warm.chats.directory_items import Chat, Member, User
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -43,7 +43,10 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 MEMBERS_IN_TRANSACTION = 49
 PAUSE_S_MAX = 0.02  # maximum pause between two transactions
 MEMBERS_READ_MAX = 100_000
-_CHATS: Final = (records.chat_key("0"), records.chat_key("~"))  # all chats, including sessions
+_CHATS: Final = (
+    directory_items.chat_key("0"),
+    directory_items.chat_key("~"),
+)  # all chats, including sessions
 _ROWS_IN_PAGE: Final = 1_000
 _ROWS_IN_BATCH: Final = 50  # rows per BatchGetItem: two of its 100 keys for each row
 
@@ -73,8 +76,8 @@ class Directory:
             Idempotent. If `is_new`, the user has no chats, logins or blocks.
             Cost: one key in a shared BatchGetItem, and one write for a new user.
         """
-        key = records.user_key(user)
-        if items := await self._reads.get([records.row_key(key, key)]):
+        key = directory_items.user_key(user)
+        if items := await self._reads.get([directory_items.row_key(key, key)]):
             return User.decode(items[0]), False
         wanted = User(user, None, int(now * 1000))
         stored = await self._put_if_absent(wanted)
@@ -111,7 +114,7 @@ class Directory:
         Raises:
             NotFound: the user does not exist.
         """
-        item = await self._find_row(records.user_key(user), records.user_key(user))
+        item = await self._find_row(directory_items.user_key(user), directory_items.user_key(user))
         record = None if item is None else User.decode(item)
         if record is None or record.erased_ms is not None:
             raise NotFound(f"user {user}: does not exist")
@@ -119,8 +122,8 @@ class Directory:
 
     async def find_known(self, users: Collection[str]) -> set[str]:
         """Return which of `users` exist. Strongly consistent. Cost: one call per 100 users."""
-        names = map(records.user_key, set(users))
-        keys = [records.row_key(name, name) for name in names]
+        names = map(directory_items.user_key, set(users))
+        keys = [directory_items.row_key(name, name) for name in names]
         items = await get_items(self._client, self._table, keys)
         stored = [User.decode(item) for item in items]
         return {user.user for user in stored if user.erased_ms is None}
@@ -132,7 +135,7 @@ class Directory:
             Unavailable: DynamoDB does not respond.
             ConfigError: the table does not exist or access is denied.
         """
-        await self._find_row(records.user_key("-"), records.user_key("-"))
+        await self._find_row(directory_items.user_key("-"), directory_items.user_key("-"))
 
     # Chats.
 
@@ -156,15 +159,17 @@ class Directory:
 
         Strongly consistent.
         """
-        key = records.chat_key(chat)
-        keys = [records.row_key(key, sort) for sort in (key, records.member_key(user))]
+        key = directory_items.chat_key(chat)
+        keys = [
+            directory_items.row_key(key, sort) for sort in (key, directory_items.member_key(user))
+        ]
         chats = {item[Field.SK]["S"] for item in await get_items(self._client, self._table, keys)}
         return key in chats, len(chats) == len(keys)
 
     async def find_existing(self, chats: Collection[ChatId]) -> list[ChatId]:
         """Return which of `chats` exist. Strongly consistent. Cost: one call per 100 chats."""
-        keys = [records.chat_key(chat) for chat in chats]
-        rows = [records.row_key(key, key) for key in keys]
+        keys = [directory_items.chat_key(chat) for chat in chats]
+        rows = [directory_items.row_key(key, key) for key in keys]
         existing = {
             item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)
         }
@@ -178,7 +183,7 @@ class Directory:
         Raises:
             Unavailable: the chat may have been added.
         """
-        key = records.chat_key(chat)
+        key = directory_items.chat_key(chat)
         put = {
             "TableName": self._table,
             "Item": Member(chat, user, "member").encode(),
@@ -187,7 +192,7 @@ class Directory:
         }
         check = {
             "TableName": self._table,
-            "Key": records.row_key(key, key),
+            "Key": directory_items.row_key(key, key),
             "ConditionExpression": "contains(#users, :user)",
             "ExpressionAttributeNames": {"#users": Field.USERS},
             "ExpressionAttributeValues": {":user": {"S": user}},
@@ -265,13 +270,13 @@ class Directory:
         """
         roles_with_invited: dict[str, Role] = dict.fromkeys(invited, "member")
         roles_with_invited |= roles
-        origin = records.describe_origin(chat.kind, chat.name, roles_with_invited)
+        origin = directory_items.describe_origin(chat.kind, chat.name, roles_with_invited)
         users = sorted(roles if listed is None else listed)
         members = [Member(chat.chat, user, roles[user]).encode() for user in users]
         starts = range(0, len(members), MEMBERS_IN_TRANSACTION)
         async with self._client.deadline():
             for index in starts:
-                state = records.READY if index == starts[-1] else records.FORMING
+                state = directory_items.READY if index == starts[-1] else directory_items.FORMING
                 actions = [self._put_if_forming(chat.encode(state, origin), origin)]
                 actions += [
                     {"Put": {"TableName": self._table, "Item": member}}
@@ -299,7 +304,7 @@ class Directory:
                 "#origin": Field.ORIGIN,
             },
             "ExpressionAttributeValues": {
-                ":forming": {"S": records.FORMING},
+                ":forming": {"S": directory_items.FORMING},
                 ":origin": {"S": origin},
             },
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -308,11 +313,11 @@ class Directory:
 
     async def _get_existing(self, chat: str, origin: str, stored: Item | None) -> Chat:
         """Return the existing chat if the same request created it. Raises Conflict, Unavailable."""
-        key = records.chat_key(chat)
+        key = directory_items.chat_key(chat)
         row = stored or await self._find_row(key, key)
         if row is None:
             raise Unavailable(f"chat {chat}: changed while being created; try again")
-        if records.get_origin(row) != origin:
+        if directory_items.get_origin(row) != origin:
             raise Conflict(f"chat {chat}: exists with another kind, name or membership")
         return Chat.decode(row)
 
@@ -322,8 +327,8 @@ class Directory:
         Raises:
             NotFound: the chat does not exist.
         """
-        row = await self._find_row(records.chat_key(chat), records.chat_key(chat))
-        if row is None or not records.is_ready(row):
+        row = await self._find_row(directory_items.chat_key(chat), directory_items.chat_key(chat))
+        if row is None or not directory_items.is_ready(row):
             raise NotFound(f"chat {chat}: does not exist")
         return Chat.decode(row)
 
@@ -341,16 +346,20 @@ class Directory:
             NotFound: the chat does not exist.
             CorruptData: the chat has more than `MEMBERS_READ_MAX` members.
         """
-        key = records.chat_key(chat)
+        key = directory_items.chat_key(chat)
         # The chat's own item sorts before its members' items.
-        span = Span(DIRECTORY, key, between=(key, records.AFTER_MEMBERS))
+        span = Span(DIRECTORY, key, between=(key, directory_items.AFTER_MEMBERS))
         request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
         rows: list[Item] = []
         async with self._client.deadline():
             while True:
                 response = await self._client.call("query", request)
                 rows += response["Items"]
-                if not rows or rows[0][Field.SK]["S"] != key or not records.is_ready(rows[0]):
+                if (
+                    not rows
+                    or rows[0][Field.SK]["S"] != key
+                    or not directory_items.is_ready(rows[0])
+                ):
                     raise NotFound(f"chat {chat}: does not exist")
                 members = [row for row in rows[1:] if _is_member(row)]
                 if len(members) > MEMBERS_READ_MAX:
@@ -358,7 +367,7 @@ class Directory:
                 if (last := response.get("LastEvaluatedKey")) is None:
                     chat_row = Chat.decode(rows[0])
                     listed = [Member.decode(row) for row in members]
-                    return chat_row, records.with_unlisted(chat_row, listed)
+                    return chat_row, directory_items.with_unlisted(chat_row, listed)
                 request["ExclusiveStartKey"] = last
 
     async def list_memberships(
@@ -371,7 +380,7 @@ class Directory:
             consistent: a chat created a moment ago may be missing.
             Cost: one index Query, and one BatchGetItem per 50 chats.
         """
-        span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX)
+        span = Span(DIRECTORY, directory_items.member_key(user), MEMBER_INDEX)
         query = span.query(self._settings)
         return await read_page(
             self._client, span, query, self._load_memberships, limit=limit, start=start
@@ -386,7 +395,7 @@ class Directory:
             which may be shared with other callers.
         """
         # In descending order, companion sessions come after all other chats, newest first.
-        span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX, _CHATS)
+        span = Span(DIRECTORY, directory_items.member_key(user), MEMBER_INDEX, _CHATS)
         request: dict[str, Any] = {
             **span.query(self._settings),
             "ScanIndexForward": False,
@@ -416,23 +425,26 @@ class Directory:
         keys: list[Item] = []
         for row in rows:
             chat = row[Field.PK]["S"]
-            keys += [records.row_key(chat, row[Field.SK]["S"]), records.row_key(chat, chat)]
+            keys += [
+                directory_items.row_key(chat, row[Field.SK]["S"]),
+                directory_items.row_key(chat, chat),
+            ]
         items = await self._reads.get(keys)
         items_by_key = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
         memberships: list[Membership | None] = []
         for row in rows:
             key = row[Field.PK]["S"]
             chat, member = items_by_key.get((key, key)), items_by_key.get((key, row[Field.SK]["S"]))
-            if chat is None or member is None or not records.is_ready(chat):
+            if chat is None or member is None or not directory_items.is_ready(chat):
                 memberships.append(None)
             else:
                 memberships.append(Membership(Chat.decode(chat), Member.decode(member)))
         return memberships
 
     async def _find_row(self, partition: str, sort: str) -> Item | None:
-        return await find_item(self._client, self._table, records.row_key(partition, sort))
+        return await find_item(self._client, self._table, directory_items.row_key(partition, sort))
 
 
 def _is_member(row: Item) -> bool:
-    is_member: bool = row[Field.SK]["S"].startswith(records.MEMBER_PREFIX)
+    is_member: bool = row[Field.SK]["S"].startswith(directory_items.MEMBER_PREFIX)
     return is_member

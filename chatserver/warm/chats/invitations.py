@@ -19,7 +19,7 @@ from typing import Final, Literal, cast
 from chatserver.config import Warm
 from chatserver.domain.invitations import Invitation, ListedKind, State
 from chatserver.errors import CorruptData
-from chatserver.warm.chats.records import chat_key, member_key, row_key, user_key
+from chatserver.warm.chats.directory_items import chat_key, member_key, row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import write_conditionally

@@ -23,8 +23,8 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.domain.access.logins import Login
 from chatserver.errors import CorruptData, NotFound
-from chatserver.warm.chats import records
-from chatserver.warm.chats.records import User
+from chatserver.warm.chats import directory_items
+from chatserver.warm.chats.directory_items import User
 from chatserver.warm.chats.restriction_flag import mark_restricted
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
@@ -41,7 +41,7 @@ Value = str | int | tuple[str, ...]
 
 
 def encode_login(login: Login) -> Item:
-    item = records.row_key(records.user_key(login.user), LOGIN_PREFIX + login.login)
+    item = directory_items.row_key(directory_items.user_key(login.user), LOGIN_PREFIX + login.login)
     item[Field.CREATED] = {"N": str(login.created_ms)}
     item[Field.SEEN] = {"N": str(login.seen_ms)}
     item[Field.SEED] = {"S": login.seed}
@@ -80,7 +80,7 @@ class LoginRows:
 
     async def find_user(self, user: str) -> User | None:
         """Return a user, even if erased; None if there is none. Strongly consistent."""
-        item = await self._find(user, records.user_key(user))
+        item = await self._find(user, directory_items.user_key(user))
         return None if item is None else User.decode(item)
 
     async def restrict_user(
@@ -96,12 +96,12 @@ class LoginRows:
             changes[Field.BEFORE] = before
         if banned_ms is not None:
             changes[Field.BANNED] = banned_ms
-        await self._update(user, records.user_key(user), changes, subject=f"user {user}")
+        await self._update(user, directory_items.user_key(user), changes, subject=f"user {user}")
 
     async def remove_ban(self, user: str) -> None:
         """Remove a user's ban. Raises NotFound."""
         removed = {Field.BANNED: None}
-        await self._update(user, records.user_key(user), removed, subject=f"user {user}")
+        await self._update(user, directory_items.user_key(user), removed, subject=f"user {user}")
 
     # Logins.
 
@@ -132,7 +132,7 @@ class LoginRows:
             "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :first AND :last",
             "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
             "ExpressionAttributeValues": {
-                ":pk": {"S": records.user_key(user)},
+                ":pk": {"S": directory_items.user_key(user)},
                 ":first": {"S": LOGIN_PREFIX},
                 ":last": {"S": AFTER_LOGINS},
             },
@@ -154,7 +154,9 @@ class LoginRows:
         """
         request = {
             "TableName": self._table,
-            "Key": records.row_key(records.user_key(login.user), LOGIN_PREFIX + login.login),
+            "Key": directory_items.row_key(
+                directory_items.user_key(login.user), LOGIN_PREFIX + login.login
+            ),
             "UpdateExpression": (
                 "SET #generation = :next, #rotated = :now, #seen = :now, #expires = :expires"
             ),
@@ -199,7 +201,7 @@ class LoginRows:
     async def _end(self, user: str, login: str, now_ms: int, until: int) -> None:
         request = {
             "TableName": self._table,
-            "Key": records.row_key(records.user_key(user), LOGIN_PREFIX + login),
+            "Key": directory_items.row_key(directory_items.user_key(user), LOGIN_PREFIX + login),
             "UpdateExpression": "SET #ended = :now, #expires = :until REMOVE #seed",
             "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#ended)",
             "ExpressionAttributeNames": {
@@ -218,13 +220,13 @@ class LoginRows:
 
     async def _find(self, user: str, sort: str) -> Item | None:
         return await find_item(
-            self._client, self._table, records.row_key(records.user_key(user), sort)
+            self._client, self._table, directory_items.row_key(directory_items.user_key(user), sort)
         )
 
     async def _update(
         self, user: str, sort: str, changes: Mapping[str, str | int | None], subject: str
     ) -> Item:
-        request = make_update(self._table, records.user_key(user), sort, changes)
+        request = make_update(self._table, directory_items.user_key(user), sort, changes)
         request["ReturnValues"] = "ALL_NEW"
         try:
             response = await self._client.call("update_item", request)
@@ -247,7 +249,7 @@ def make_update(
         parts.append("REMOVE " + ", ".join(f"#{name}" for name in removed))
     request: dict[str, Any] = {
         "TableName": table,
-        "Key": records.row_key(partition, sort),
+        "Key": directory_items.row_key(partition, sort),
         "UpdateExpression": " ".join(parts),
         "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#erased)",
         "ExpressionAttributeNames": {

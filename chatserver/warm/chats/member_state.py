@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from chatserver.config import Warm
 from chatserver.domain.ids import DIRECT_PREFIX
 from chatserver.errors import Unavailable
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.records import Member
+from chatserver.warm.chats.directory_items import Member
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import write_conditionally
 from chatserver.warm.schema.tables import DIRECTORY
@@ -92,7 +92,9 @@ class MemberState:
     def _make_mark_update(self, mark: Mark) -> dict[str, Any]:
         return {
             "TableName": self._table,
-            "Key": records.row_key(records.chat_key(mark.chat), records.member_key(mark.user)),
+            "Key": directory_items.row_key(
+                directory_items.chat_key(mark.chat), directory_items.member_key(mark.user)
+            ),
             "UpdateExpression": "SET #read = :read, #received = :received",
             # False also if the item does not exist, because the attributes are then missing.
             "ConditionExpression": "#read <= :read AND #received <= :received",
@@ -115,13 +117,15 @@ class MemberState:
         Raises:
             Unavailable: the messages may or may not have been hidden.
         """
-        member = records.row_key(records.chat_key(chat), records.member_key(user))
+        member = directory_items.row_key(
+            directory_items.chat_key(chat), directory_items.member_key(user)
+        )
         if await self._add_hidden(member, seqs):
             return
         if chat.startswith(DIRECT_PREFIX):
             if await self._directory.add_to_chat_list(chat, user):
                 await self._add_hidden(member, seqs)
-        elif await self._add_hidden(records.left_key(chat, user), seqs):
+        elif await self._add_hidden(directory_items.left_key(chat, user), seqs):
             # The user may have rejoined in the meantime; the new item lacks these seqs.
             await self._add_hidden(member, seqs)
 

@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.group_permissions import Role
 from chatserver.domain.ids import DIRECT_PREFIX, Seq, UserId
-from chatserver.domain.membership import Role
 from chatserver.domain.membership_periods import FormerMember, Periods
 from chatserver.errors import NotFound
-from chatserver.warm.chats import moderation, records
+from chatserver.warm.chats import directory_items, moderation
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.records import Chat, Member
+from chatserver.warm.chats.directory_items import Chat, Member
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
@@ -66,8 +66,10 @@ class Memberships:
         row = await self._directory.get_chat(chat)
         if row.count is None:
             row = dataclasses.replace(row, count=len(await self._directory.list_members(chat)))
-        key = records.chat_key(chat)
-        keys = [records.row_key(key, records.member_key(user)) for user in set(users)]
+        key = directory_items.chat_key(chat)
+        keys = [
+            directory_items.row_key(key, directory_items.member_key(user)) for user in set(users)
+        ]
         members = [Member.decode(item) for item in await get_items(self._client, self._table, keys)]
         return row, {member.user: member for member in members}
 
@@ -85,24 +87,26 @@ class Memberships:
         Raises:
             NotFound: the chat does not exist.
         """
-        key = records.chat_key(chat)
-        span = Span(DIRECTORY, key, between=(key, records.AFTER_MEMBERS))
+        key = directory_items.chat_key(chat)
+        span = Span(DIRECTORY, key, between=(key, directory_items.AFTER_MEMBERS))
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
-        if not rows or rows[0][Field.SK]["S"] != key or not records.is_ready(rows[0]):
+        if not rows or rows[0][Field.SK]["S"] != key or not directory_items.is_ready(rows[0]):
             raise NotFound(f"chat {chat}: does not exist")
         chat_row = Chat.decode(rows[0])
         listed = [Member.decode(row) for row in rows[1:]]
-        return chat_row, records.with_unlisted(chat_row, listed)[:limit]
+        return chat_row, directory_items.with_unlisted(chat_row, listed)[:limit]
 
     async def list_after(self, chat: str, after: str | None, limit: int) -> list[Member]:
         """Return a chat's first `limit` members after user id `after`. Strongly consistent."""
         if chat.startswith(DIRECT_PREFIX):
             _, first_two = await self.list_first(chat, 2)
             return [member for member in first_two if member.user > (after or "")][:limit]
-        key = records.chat_key(chat)
-        first = records.MEMBER_PREFIX if after is None else records.member_key(after)
-        span = Span(DIRECTORY, key, between=(first, records.AFTER_MEMBERS))
+        key = directory_items.chat_key(chat)
+        first = (
+            directory_items.MEMBER_PREFIX if after is None else directory_items.member_key(after)
+        )
+        span = Span(DIRECTORY, key, between=(first, directory_items.AFTER_MEMBERS))
         # Read one more, because bounds are inclusive and `after` itself is dropped.
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
@@ -115,16 +119,16 @@ class Memberships:
 
     async def find_banned(self, chat: str, users: Collection[str]) -> set[str]:
         """Return which of `users` are banned from a chat. Strongly consistent."""
-        key = records.chat_key(chat)
-        keys = [records.row_key(key, moderation.ban_key(user)) for user in set(users)]
+        key = directory_items.chat_key(chat)
+        keys = [directory_items.row_key(key, moderation.ban_key(user)) for user in set(users)]
         items = await get_items(self._client, self._table, keys)
         return {moderation.Ban.decode(item).user for item in items}
 
     async def list_former(self, chat: str, users: Collection[str]) -> dict[str, FormerMember]:
         """Return the former membership of each of `users` who has left. Strongly consistent."""
-        keys = [records.left_key(chat, user) for user in users]
+        keys = [directory_items.left_key(chat, user) for user in users]
         items = await get_items(self._client, self._table, keys)
-        return dict(map(records.decode_former, items))
+        return dict(map(directory_items.decode_former, items))
 
     async def find_periods(self, chat: str, user: str) -> Periods:
         """Return a member's earlier membership periods; may be empty. Strongly consistent."""
@@ -145,8 +149,11 @@ class Memberships:
             Cost: one BatchGetItem per 50 chats.
         """
         keys: list[Item] = []
-        for key in map(records.chat_key, set(chats)):
-            keys += [records.row_key(key, key), records.row_key(key, records.member_key(user))]
+        for key in map(directory_items.chat_key, set(chats)):
+            keys += [
+                directory_items.row_key(key, key),
+                directory_items.row_key(key, directory_items.member_key(user)),
+            ]
         items = await get_items(self._client, self._table, keys)
         is_earlier_history_readable: dict[str, bool] = {}
         joined: dict[str, tuple[int, Periods]] = {}
@@ -154,7 +161,7 @@ class Memberships:
             if item[Field.PK] != item[Field.SK]:
                 member = Member.decode(item)
                 joined[member.chat] = (max(1, member.joined), member.periods)
-            elif records.is_ready(item):
+            elif directory_items.is_ready(item):
                 chat = Chat.decode(item)
                 is_earlier_history_readable[chat.chat] = chat.history == "all"
                 if user in chat.users:
@@ -226,10 +233,10 @@ class Memberships:
 
         Return False if the lifetime is unchanged or the direct chat does not exist.
         """
-        key = records.chat_key(chat)
+        key = directory_items.chat_key(chat)
         request = {
             "TableName": self._table,
-            "Key": records.row_key(key, key),
+            "Key": directory_items.row_key(key, key),
             "UpdateExpression": "SET #version = #version + :one, #retention = :s",
             "ConditionExpression": "#kind = :direct AND (attribute_not_exists(#retention) "
             "OR #retention <> :s)",
@@ -267,7 +274,7 @@ class Memberships:
         return {"Update": update}
 
     def _make_chat_update(self, after: Chat, settings: Mapping[str, str | int]) -> dict[str, Any]:
-        key = records.chat_key(after.chat)
+        key = directory_items.chat_key(after.chat)
         values: dict[str, dict[str, str]] = {
             Field.VERSION: {"N": str(after.version)},
             Field.MEMBERS: {"N": str(after.count)},
@@ -281,13 +288,13 @@ class Memberships:
         }
         update = {
             "TableName": self._table,
-            "Key": records.row_key(key, key),
+            "Key": directory_items.row_key(key, key),
             "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in values),
             "ConditionExpression": f"#{Field.VERSION} = :before AND #{Field.STATE} = :ready",
             "ExpressionAttributeNames": {f"#{name}": name for name in (*values, Field.STATE)},
             "ExpressionAttributeValues": {
                 ":before": {"N": str(after.version - 1)},
-                ":ready": {"S": records.READY},
+                ":ready": {"S": directory_items.READY},
                 **{f":{name}": value for name, value in values.items()},
             },
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -334,12 +341,14 @@ class Memberships:
                 delete |= _make_hidden_condition(former[user].hidden)
             actions.append({"Delete": delete})
             if user in former:
-                item = records.encode_former(chat, user, former[user])
+                item = directory_items.encode_former(chat, user, former[user])
                 actions.append({"Put": {"TableName": self._table, "Item": item}})
         return actions
 
     def _member_row(self, chat: str, user: str) -> Item:
-        return records.row_key(records.chat_key(chat), records.member_key(user))
+        return directory_items.row_key(
+            directory_items.chat_key(chat), directory_items.member_key(user)
+        )
 
     # After a commit.
 
@@ -386,7 +395,7 @@ class Memberships:
             values[":joined"] = {"N": str(joined)}
         request = {
             "TableName": self._table,
-            "Key": records.left_key(chat, user),
+            "Key": directory_items.left_key(chat, user),
             "UpdateExpression": update,
             "ConditionExpression": "#mid = :mid",
             "ExpressionAttributeNames": names,
@@ -419,10 +428,10 @@ class Memberships:
     def _build_joined_actions(
         self, chat: str, version: int, user: UserId, seq: Seq
     ) -> list[dict[str, Any]]:
-        key = records.chat_key(chat)
+        key = directory_items.chat_key(chat)
         check = {
             "TableName": self._table,
-            "Key": records.row_key(key, key),
+            "Key": directory_items.row_key(key, key),
             "ConditionExpression": "#version = :version",
             "ExpressionAttributeNames": {"#version": Field.VERSION},
             "ExpressionAttributeValues": {":version": {"N": str(version)}},
@@ -450,10 +459,10 @@ class Memberships:
     async def _set_unless_changed(
         self, chat: str, version: int, update: str, name: str, values: Item
     ) -> None:
-        key = records.chat_key(chat)
+        key = directory_items.chat_key(chat)
         request = {
             "TableName": self._table,
-            "Key": records.row_key(key, key),
+            "Key": directory_items.row_key(key, key),
             "UpdateExpression": update,
             "ConditionExpression": "#version = :version",
             "ExpressionAttributeNames": {"#name": name, "#version": Field.VERSION},

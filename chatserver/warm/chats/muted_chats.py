@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.config import Warm
+from chatserver.domain.group_permissions import NOT_A_MEMBER
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
-from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.errors import NotFound
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.items import find_item
@@ -38,7 +38,9 @@ class MutedChats:
         row = await find_item(
             self._client,
             self._table,
-            records.row_key(records.chat_key(chat), records.member_key(user)),
+            directory_items.row_key(
+                directory_items.chat_key(chat), directory_items.member_key(user)
+            ),
         )
         if row is None:
             raise NotFound(NOT_A_MEMBER)
@@ -50,13 +52,13 @@ class MutedChats:
         In a direct chat all `users` count as members, because a new direct chat may have no items
         yet. `now` is in seconds since 1970. Cost: one BatchGetItem per 100 users.
         """
-        key = records.chat_key(chat)
-        keys = [records.row_key(key, records.member_key(user)) for user in users]
+        key = directory_items.chat_key(chat)
+        keys = [directory_items.row_key(key, directory_items.member_key(user)) for user in users]
         rows = await get_items(self._client, self._table, keys)
         members: set[UserId] = set()
         quiet: set[UserId] = set()
         for row in rows:
-            user = UserId(row[Field.SK]["S"].removeprefix(records.MEMBER_PREFIX))
+            user = UserId(row[Field.SK]["S"].removeprefix(directory_items.MEMBER_PREFIX))
             members.add(user)
             if Field.QUIET in row and int(row[Field.QUIET]["N"]) > now * 1000:
                 quiet.add(user)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -32,10 +32,10 @@ async def mark_restricted(client: DynamoClient, table: str, *users: str) -> None
 
 
 async def _mark(client: DynamoClient, table: str, user: str) -> None:
-    key = records.user_key(user)
+    key = directory_items.user_key(user)
     request = {
         "TableName": table,
-        "Key": records.row_key(key, key),
+        "Key": directory_items.row_key(key, key),
         "UpdateExpression": "SET #restricted = :true",
         # False also if the user does not exist, or if the attribute is missing.
         "ConditionExpression": "#restricted = :false",

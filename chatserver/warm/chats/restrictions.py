@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from chatserver.config import Warm
 from chatserver.domain.moderation import BLOCKS_MAX
 from chatserver.errors import CorruptData
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.logins import AFTER_LOGINS, LOGIN_PREFIX, LOGINS_READ_MAX
 from chatserver.warm.chats.moderation import BLOCK_PREFIX, Moderation
 from chatserver.warm.dynamo.client import DynamoClient
@@ -63,7 +63,7 @@ class RestrictionRows:
     async def _read_own(self, user: str) -> Restrictions:
         """Return the ended logins, and the users whom the user blocks."""
         request: dict[str, Any] = {
-            **Span(DIRECTORY, records.user_key(user), between=_SPAN).query(self._settings),
+            **Span(DIRECTORY, directory_items.user_key(user), between=_SPAN).query(self._settings),
             "ConsistentRead": True,
             "ProjectionExpression": "#sort, #ended",  # does not read the password
         }

@@ -29,7 +29,7 @@ _METERED: Final = READS | WRITES
 # TOTAL returns one sum for a table and its indexes. INDEXES, which lists them separately, takes
 # more CPU (docs/decisions/0029-cost-and-capacity.md).
 LEVEL: Final = "TOTAL"
-# Partition prefixes of chats in `directory`; see `chatserver.warm.chats.records` and
+# Partition prefixes of chats in `directory`; see `chatserver.warm.chats.directory_items` and
 # `chatserver.warm.archive.manifests`.
 CHAT_PREFIXES: Final = ("c#", "a#")
 _NO_CHATS: Final = frozenset({"a#late"})

@@ -32,7 +32,7 @@ import structlog
 
 from chatserver.config import Warm
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.batches import READS_MAX, WRITES_MAX, get_items, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.schema.directory_attributes import ActiveDaysField as Field

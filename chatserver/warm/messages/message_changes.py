@@ -1,8 +1,8 @@
 """Changes to stored messages: edits, deletes and reactions, applied by seq.
 
-`chatserver.warm.messages.store` defines the items. An item is read, changed by
-`chatserver.protocol.entry_rules`, and written if its `rev` is unchanged. Repeated and outdated
-changes have no effect, so every order of changes yields the same item.
+`chatserver.warm.messages.message_repository` defines the items. An item is read, changed by
+`chatserver.protocol.message_change_rules`, and written if its `rev` is unchanged. Repeated and
+outdated changes have no effect, so every order of changes yields the same item.
 
 If an archived entry changes, its item is created again. For readers, the item takes precedence over
 the archive segment, until the archive worker writes the change into the segment. The item has no
@@ -18,14 +18,19 @@ from typing import Any, Protocol
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import Unavailable
-from chatserver.protocol.entry_rules import apply_entry, build_tombstone
 from chatserver.protocol.frames import Attachment, Message
+from chatserver.protocol.message_change_rules import apply_entry, build_tombstone
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
+from chatserver.warm.messages.message_repository import (
+    PersistItem,
+    decode_item,
+    decode_items,
+    encode_item,
+)
 from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
 from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field

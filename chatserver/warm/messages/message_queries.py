@@ -28,9 +28,14 @@ from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.messages.chat_rows import ChatRows, get_row_chat
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
+from chatserver.warm.messages.message_repository import (
+    STATUS_ACTIVE,
+    decode_each,
+    decode_items,
+    get_status_ts,
+)
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import STATUS_ACTIVE, decode_each, decode_items, get_status_ts
 from chatserver.warm.schema.tables import (
     MESSAGES,
     RECEIVER_INDEX,

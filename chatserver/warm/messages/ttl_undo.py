@@ -15,7 +15,12 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, get_object_key
-from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
+from chatserver.warm.messages.message_repository import (
+    PersistItem,
+    decode_item,
+    decode_items,
+    encode_item,
+)
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 

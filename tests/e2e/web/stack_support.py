@@ -60,7 +60,7 @@ PUSH_ENV = {
     "CHAT_NOTIFY_VAPID_PUBLIC": PUSH_VAPID[1],
     "CHAT_NOTIFY_SUBJECT": PUSH_SUBJECT,
     "CHAT_NOTIFY_DELAY_S": "0.1",
-    "chatserver.features.push.worker.notify_worker.POLL_MS": "50",
+    "chatserver.features.push.worker.push_worker.POLL_MS": "50",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
     "chatserver.features.link_previews.model.PRIVATE_NETWORKS": "127.0.0.0/8",
     # A response of some hundred words takes longer than the test.

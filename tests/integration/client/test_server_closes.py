@@ -14,7 +14,7 @@ from websockets.typing import Subprotocol
 
 from chatserver.client import ChatClient, events
 from chatserver.errors import ChatError, Conflict, Unauthenticated, Unavailable
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 
 DEADLINE_S = 60.0
 WELCOME = {"type": "welcome", "user": "alice", "epoch": "e1", "seq": 0, "limits": {}, "large": []}

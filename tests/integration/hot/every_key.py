@@ -33,7 +33,7 @@ from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredR
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.bus.rpc_queue import CallQueue
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.expiry_times import ExpiringMessages

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from chatserver.domain.ids import ChatId, Epoch, UserId
 from chatserver.domain.messages import Audience
-from chatserver.hot.chats.audiences import make_audience
+from chatserver.hot.chats.audience_cache import make_audience
 from tests.integration.hot.reference_model import HotModel
 from tests.integration.hot.support import (
     ALICE,

@@ -23,7 +23,7 @@ from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS
-from chatserver.warm.messages.store import PersistItem, encode_item
+from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
 
 START_TS = 1_795_000_000_000_000

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.client.backoff import WAIT_S_MAX, WAIT_S_MIN, Backoff, CloseAction, get_close_action
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatserver.domain.group_permissions import Reader
 from chatserver.domain.ids import Seq
-from chatserver.domain.membership import Reader
 from chatserver.domain.membership_periods import (
     EMPTY,
     PERIODS_MAX,

@@ -19,7 +19,7 @@ from chatserver.protocol import frames
 CLIENT_FRAMES: tuple[type[frames.ClientFrame], ...] = get_args(frames.AnyClientFrame)
 SERVER_FRAMES: tuple[type[frames.ServerFrame], ...] = get_args(frames.AnyServerFrame)
 
-# Free text is limited in characters and in bytes; domain.text checks both.
+# Free text is limited in characters and in bytes; domain.text_validation checks both.
 FREE_TEXT = {
     ("send", "body"),
     ("edit", "body"),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from chatserver.protocol import asyncapi
-from chatserver.protocol.codes import CODES, Close
+from chatserver.protocol.error_codes import CODES, Close
 from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "asyncapi.json"

@@ -206,7 +206,7 @@ def test_decode_client_frame_missing_field_is_refused_by_name(
 
 @pytest.mark.parametrize("cls", CLIENT_FRAMES, ids=tag_of)
 def test_client_frame_fields_all_have_bounds(cls: type[frames.ClientFrame]) -> None:
-    """Every field of a client frame has a bound, or is a text that domain.text checks."""
+    """Every field of a client frame has a bound, or `domain.text_validation` checks it."""
     info = mi.type_info(cls)
     assert isinstance(info, mi.StructType)
 

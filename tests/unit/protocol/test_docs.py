@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.config import Gateway, Limits, Presence, Redis
 from chatserver.domain.page_limits import BYTES_MAX
-from chatserver.domain.text import (
+from chatserver.domain.text_validation import (
     BODY_BYTES_MAX,
     BODY_CHARS_MAX,
     COMBINING_RUN_MAX,
@@ -20,7 +20,7 @@ from chatserver.gateway.session import command_handler
 from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
 from chatserver.gateway.transport import connection
 from chatserver.protocol import codec, frames
-from chatserver.protocol.codes import CODES, Close
+from chatserver.protocol.error_codes import CODES, Close
 from chatserver.service.presence.service import LAST_SEEN_TTL_S
 from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX
 from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of

@@ -26,7 +26,7 @@ from chatserver.domain.client_addresses import get_network
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
-from chatserver.domain.text import parse_name, parse_note
+from chatserver.domain.text_validation import parse_name, parse_note
 from chatserver.errors import (
     BadRequest,
     Banned,
@@ -41,7 +41,7 @@ from chatserver.features.accounts.service.logins import Grant, Logins
 from chatserver.features.accounts.warm.accounts import AccountRows, Credential
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
 from chatserver.service.access.revocation import Revoker
-from chatserver.warm.chats.records import User
+from chatserver.warm.chats.directory_items import User
 
 WRONG_CREDENTIALS = "user name or password is wrong"
 _USER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,31}")

@@ -14,7 +14,7 @@ from chatserver.features.accounts.search_words import WORDS_MAX, is_match, split
 from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.service.moderation.block_policy import BlockPolicy
-from chatserver.warm.chats.records import User
+from chatserver.warm.chats.directory_items import User
 
 RESULTS_MAX: Final = 20
 # More than `RESULTS_MAX` are checked, because some may be blocked or banned.

@@ -19,9 +19,9 @@ from chatserver.features.accounts.search_words import list_search_words
 from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.social_items import INFO
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
+from chatserver.warm.chats.directory_items import User
 from chatserver.warm.chats.logins import LoginRows, Value, encode_login, make_update
-from chatserver.warm.chats.records import User
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import write_conditionally
@@ -43,7 +43,7 @@ class Credential:
     def encode(self) -> Item:
         """Return the item."""
         # SK repeats the user; otherwise the index `by_member` would have all rows in one partition.
-        item = records.row_key(records.user_key(self.user), f"cred#{self.user}")
+        item = directory_items.row_key(directory_items.user_key(self.user), f"cred#{self.user}")
         item[Field.HASH] = {"S": self.hash}
         item[Field.CHANGED] = {"N": str(self.changed_ms)}
         return item
@@ -97,7 +97,10 @@ class AccountRows(LoginRows):
 
     async def list_users(self, users: Collection[str]) -> list[User]:
         """Return the existing users among `users`, sorted by id. Strongly consistent."""
-        keys = [records.row_key(records.user_key(user), records.user_key(user)) for user in users]
+        keys = [
+            directory_items.row_key(directory_items.user_key(user), directory_items.user_key(user))
+            for user in users
+        ]
         rows = await get_items(self._client, self._table, keys)
         return sorted(map(User.decode, rows), key=lambda user: user.user)
 
@@ -145,7 +148,7 @@ class AccountRows(LoginRows):
         name = wanted.get(Field.NAME, record.name)
         is_kept = bool(record.words) if is_discoverable is None else is_discoverable
         words = list_search_words(record.user, str(name or "")) if is_kept else ()
-        key = records.user_key(record.user)
+        key = directory_items.user_key(record.user)
         row = make_update(self._table, key, key, {**wanted, Field.WORDS: words or None})
         row["ConditionExpression"] += (
             " AND #words = :before" if record.words else " AND attribute_not_exists(#words)"
@@ -179,7 +182,7 @@ class AccountRows(LoginRows):
         """Delete a user's password; return False if there is none."""
         request = {
             "TableName": self._table,
-            "Key": records.row_key(records.user_key(user), f"cred#{user}"),
+            "Key": directory_items.row_key(directory_items.user_key(user), f"cred#{user}"),
             "ReturnValues": "ALL_OLD",
         }
         return "Attributes" in await self._client.call("delete_item", request)

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.features.accounts.search_words import is_match
-from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Span

@@ -13,12 +13,12 @@ from collections.abc import Collection
 from typing import Final
 
 from chatserver.container.storage import StorageContainer
-from chatserver.container.storage_ports import RewriteExported
+from chatserver.container.storage_feature_ports import RewriteExported
 from chatserver.domain.ids import ChatId
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.features.analytics.container import AnalyticsContainer
 from chatserver.features.analytics.dependencies import check_extra
-from chatserver.features.analytics.worker.passes import make_exporter, make_source
+from chatserver.features.analytics.worker.export_passes import make_exporter, make_source
 from chatserver.telemetry.failpoints import failpoint
 
 TRIES_MAX: Final = 20

@@ -25,7 +25,7 @@ import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import add_jitter
-from chatserver.domain.text import BodyBounds
+from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ChatError, Unavailable
 from chatserver.features.companions.providers.interface import (
     Delta,

@@ -16,7 +16,7 @@ from chatserver.domain.companion_ids import (
     parse_companion_id,
 )
 from chatserver.domain.ids import ChatId, UserId, new_id
-from chatserver.domain.text import parse_name
+from chatserver.domain.text_validation import parse_name
 from chatserver.errors import BadRequest, NotFound, TooLarge
 from chatserver.features.companions.model import (
     ANSWER_TOKENS_MAX,

@@ -29,7 +29,7 @@ from chatserver.features.companions.options import (
     encode_options,
     parse_options,
 )
-from chatserver.warm.chats.records import row_key
+from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item

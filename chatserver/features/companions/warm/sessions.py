@@ -30,7 +30,7 @@ from chatserver.features.companions.model import (
     CompanionSession,
     describe_active,
 )
-from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page

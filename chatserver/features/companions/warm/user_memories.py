@@ -29,7 +29,7 @@ from chatserver.errors import CorruptData, LostRace
 from chatserver.features.companions.model import CompanionSession
 from chatserver.features.companions.user_memory import Entry, UserMemory
 from chatserver.features.companions.warm.sessions import active_key, old_key
-from chatserver.warm.chats.records import row_key
+from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.row_fields import find_number, get_number, get_text

@@ -21,7 +21,7 @@ import structlog
 
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock
-from chatserver.domain.text import BodyBounds
+from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ChatError
 from chatserver.features.companions.model import Companion
 from chatserver.features.companions.providers.bounded_response import (

@@ -28,7 +28,7 @@ from chatserver.config import Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import Ref, new_id
 from chatserver.domain.jitter import add_jitter
-from chatserver.domain.text import clean_body
+from chatserver.domain.text_validation import clean_body
 from chatserver.errors import (
     ChatError,
     Conflict,

@@ -9,7 +9,7 @@ from typing import assert_never
 import msgspec
 
 from chatserver.auth.page_cursors import Cursors
-from chatserver.container import storage_ports
+from chatserver.container import storage_feature_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import parse_companion_id
 from chatserver.domain.ids import ChatId, Ref, UserId
@@ -18,7 +18,7 @@ from chatserver.features.companions.frames import describe_companion, describe_s
 from chatserver.hot.bus import rpc
 
 
-def make_handler(container: StorageContainer) -> storage_ports.HandleCompanionCall:
+def make_handler(container: StorageContainer) -> storage_feature_ports.HandleCompanionCall:
     return functools.partial(handle_companion_call, container)
 
 

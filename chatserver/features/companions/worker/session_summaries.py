@@ -19,7 +19,7 @@ import structlog
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.domain.text import clean_body
+from chatserver.domain.text_validation import clean_body
 from chatserver.errors import ChatError, RateLimited
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession, SessionSummary

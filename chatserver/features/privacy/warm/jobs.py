@@ -30,7 +30,7 @@ from chatserver.errors import Conflict, CorruptData, LostRace, NotFound, RateLim
 from chatserver.features.privacy.model import Job, Kind, ReceiptLine, State
 from chatserver.features.social.warm.social_items import INFO
 from chatserver.telemetry import metrics
-from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text

@@ -15,16 +15,16 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.domain.archive_segments import TRAIL_PREFIX
 from chatserver.protocol.frames import Message
+from chatserver.warm.chats.directory_items import chat_key, member_key, row_key, user_key
 from chatserver.warm.chats.moderation import REPORT_PREFIX
-from chatserver.warm.chats.records import chat_key, member_key, row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, iter_pages
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
+from chatserver.warm.messages.message_repository import decode_items
 from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import decode_items
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SENDER_INDEX, DirectoryField
 from chatserver.warm.schema.tables import MessageField as Field
 

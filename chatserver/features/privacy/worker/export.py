@@ -37,8 +37,8 @@ from chatserver.features.privacy.worker.jobs import (
 )
 from chatserver.features.privacy.worker.social_data import SocialData
 from chatserver.features.push.container import PushContainer
-from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
+from chatserver.protocol.message_change_rules import is_message
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
 

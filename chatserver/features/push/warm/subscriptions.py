@@ -24,7 +24,7 @@ from chatserver.config import Warm
 from chatserver.domain.ids import UserId
 from chatserver.errors import CorruptData, NotFound, Unavailable
 from chatserver.features.push.model import Kind, Subscription
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Span
@@ -50,7 +50,7 @@ class PushSubscriptions:
 
     async def list_for_user(self, user: UserId, now: float) -> list[Subscription]:
         """Return the user's subscriptions, oldest first. Strongly consistent."""
-        span = Span(DIRECTORY, records.user_key(user), prefix=PREFIX)
+        span = Span(DIRECTORY, directory_items.user_key(user), prefix=PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": _READ_MAX}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
         live_rows = [row for row in rows if int(row[Field.EXPIRES_AT]["N"]) > now]
@@ -79,10 +79,10 @@ class PushSubscriptions:
             ]
             actions = self._build_puts(subscription, owner, now)
             if owner not in (None, subscription.user):
-                actions.append(self._delete(records.user_key(owner or ""), subscription.id))
+                actions.append(self._delete(directory_items.user_key(owner or ""), subscription.id))
             spare = len(others) + 1 - self._per_user_max
             for old in others[: max(0, spare)]:
-                actions.append(self._delete(records.user_key(subscription.user), old.id))
+                actions.append(self._delete(directory_items.user_key(subscription.user), old.id))
                 actions.append(self._delete(PREFIX + old.id, old.id))
             try:
                 await self._client.call("transact_write_items", {"TransactItems": actions})
@@ -97,7 +97,7 @@ class PushSubscriptions:
         expires = {"N": str(int(now) + SUBSCRIPTION_TTL_S)}
         row = encode_subscription(subscription, int(now * 1000))
         row[Field.EXPIRES_AT] = expires
-        owned = records.row_key(PREFIX + subscription.id, PREFIX + subscription.id)
+        owned = directory_items.row_key(PREFIX + subscription.id, PREFIX + subscription.id)
         owned[Field.USER] = {"S": subscription.user}
         owned[Field.EXPIRES_AT] = expires
         claim: dict[str, Any] = {
@@ -112,12 +112,14 @@ class PushSubscriptions:
         return [{"Put": claim}, {"Put": {"TableName": self._table, "Item": row}}]
 
     def _delete(self, partition: str, subscription: str) -> dict[str, Any]:
-        key = records.row_key(partition, PREFIX + subscription)
+        key = directory_items.row_key(partition, PREFIX + subscription)
         return {"Delete": {"TableName": self._table, "Key": key}}
 
     async def _find_owner(self, subscription: str) -> UserId | None:
         row = await find_item(
-            self._client, self._table, records.row_key(PREFIX + subscription, PREFIX + subscription)
+            self._client,
+            self._table,
+            directory_items.row_key(PREFIX + subscription, PREFIX + subscription),
         )
         return UserId(row[Field.USER]["S"]) if row else None
 
@@ -131,7 +133,7 @@ class PushSubscriptions:
         """
         request: dict[str, Any] = {
             "TableName": self._table,
-            "Key": records.row_key(records.user_key(user), PREFIX + subscription),
+            "Key": directory_items.row_key(directory_items.user_key(user), PREFIX + subscription),
             "ReturnValues": "ALL_OLD",
         }
         if until_ms is not None:
@@ -151,7 +153,7 @@ class PushSubscriptions:
                 "delete_item",
                 {
                     "TableName": self._table,
-                    "Key": records.row_key(PREFIX + subscription, PREFIX + subscription),
+                    "Key": directory_items.row_key(PREFIX + subscription, PREFIX + subscription),
                     "ConditionExpression": "#user = :user",
                     "ExpressionAttributeNames": {"#user": Field.USER},
                     "ExpressionAttributeValues": {":user": {"S": user}},
@@ -192,7 +194,9 @@ class PushSubscriptions:
 
 
 def encode_subscription(subscription: Subscription, created_ms: int) -> Item:
-    row = records.row_key(records.user_key(subscription.user), PREFIX + subscription.id)
+    row = directory_items.row_key(
+        directory_items.user_key(subscription.user), PREFIX + subscription.id
+    )
     row[Field.KIND] = {"S": subscription.kind}
     row[Field.TARGET] = {"S": subscription.target}
     row[Field.CREATED] = {"N": str(created_ms)}

@@ -11,7 +11,7 @@ import asyncio
 from typing import Final
 
 from chatserver.container.storage import StorageContainer
-from chatserver.container.storage_ports import EraseIndexed
+from chatserver.container.storage_feature_ports import EraseIndexed
 from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
 from chatserver.features.search.container import SearchContainer

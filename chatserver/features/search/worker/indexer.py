@@ -46,15 +46,15 @@ from chatserver.features.search.model import (
     State,
 )
 from chatserver.features.search.tokenizer import RULES_VERSION
-from chatserver.features.search.worker.call_worker import SearchCallWorker
 from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, ChatSweep
 from chatserver.features.search.worker.entry_changes import add_entries
+from chatserver.features.search.worker.search_rpc_worker import SearchCallWorker
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, parse_entry_id
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.partitions import run_with_restarts
+from workers.partition_workers import run_with_restarts
 from workers.persist.worker import sort_entries
 
 log = structlog.get_logger()

@@ -20,8 +20,8 @@ from chatserver.features.social.service.social import PostView, Social
 from chatserver.features.social.warm.favorites import Favorite, MessageRef, SocialFavorites
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
+from chatserver.protocol.message_change_rules import is_message
 from chatserver.service.history.message_context import MessageContext, Reference
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.task_groups import map_concurrently

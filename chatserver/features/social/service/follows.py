@@ -19,8 +19,8 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, Conflict
 from chatserver.features.social.hot import CountQueue
 from chatserver.features.social.model import FOLLOWING_MAX, Change, check_other
-from chatserver.features.social.service.backfill import Backfill
-from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.service.timeline_backfill import Backfill
+from chatserver.features.social.warm.follow_edges import SocialGraph
 from chatserver.features.social.warm.profiles import SocialProfiles
 
 log = structlog.get_logger()

@@ -32,7 +32,7 @@ from chatserver.features.social.model import (
 )
 from chatserver.features.social.service.pictures import AVATAR, SocialFiles
 from chatserver.features.social.warm.favorites import SocialFavorites
-from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.follow_edges import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles

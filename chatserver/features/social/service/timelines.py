@@ -6,8 +6,8 @@
     posts of followed authors with ├──► merge ──► still followed? ──► current posts
     too many followers (merged) ───┘                └── no: omitted     └── deleted: entry removed
 
-Timeline entries refer to posts and do not contain them; `backfill` explains which posts are merged.
-Every page except the last is full, unless `ROUNDS_MAX` is reached.
+Timeline entries refer to posts and do not contain them; `timeline_backfill` explains which posts
+are merged. Every page except the last is full, unless `ROUNDS_MAX` is reached.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Final
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.features.social.model import Post, PostId, PostRef
-from chatserver.features.social.service.backfill import MergedAuthors
 from chatserver.features.social.service.social import PostView, Social
-from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.service.timeline_backfill import MergedAuthors
+from chatserver.features.social.warm.follow_edges import SocialGraph
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.timelines import SocialTimelines
 

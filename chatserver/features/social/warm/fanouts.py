@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, cast
 from chatserver.config import Warm
 from chatserver.errors import CorruptData
 from chatserver.features.social.model import PostId, PostRef
-from chatserver.warm.chats.records import row_key
+from chatserver.warm.chats.directory_items import row_key
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span

@@ -16,7 +16,7 @@ from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.counts import CountResult, add_changes, get_batch
 from chatserver.features.social.warm.social_items import LIKED_PREFIX, SocialTable
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import write_conditionally

@@ -16,7 +16,7 @@ from chatserver.errors import NotFound, Unavailable
 from chatserver.features.social.model import Counts, Info
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.social_items import SocialTable
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -85,9 +85,11 @@ class SocialProfiles:
             NotFound: there is no such user.
         """
         for _ in range(TRIES_MAX):
-            key = records.row_key(records.user_key(user), records.user_key(user))
+            key = directory_items.row_key(
+                directory_items.user_key(user), directory_items.user_key(user)
+            )
             row = await find_item(self._table.client, self._table.directory, key)
-            record = None if row is None else records.User.decode(row)
+            record = None if row is None else directory_items.User.decode(row)
             if record is None or record.erased_ms is not None:
                 break
             info = Info(user, record.name, record.about)
@@ -107,7 +109,7 @@ class SocialProfiles:
             return info
         raise NotFound("user: does not exist")
 
-    def _build_unchanged_check(self, key: Item, record: records.User) -> dict[str, Any]:
+    def _build_unchanged_check(self, key: Item, record: directory_items.User) -> dict[str, Any]:
         conditions = ["attribute_not_exists(#erased)"]
         names = {"#erased": DirectoryField.ERASED}
         values: Item = {}

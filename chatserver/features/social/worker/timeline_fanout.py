@@ -31,7 +31,7 @@ from chatserver.errors import NotFound
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import PostId, first_post_id
-from chatserver.features.social.service.backfill import DAY_S
+from chatserver.features.social.service.timeline_backfill import DAY_S
 from chatserver.features.social.warm.fanouts import SHARDS, Job
 from chatserver.protocol import codec, frames
 from chatserver.task_groups import open_task_group

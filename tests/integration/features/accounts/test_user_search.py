@@ -13,7 +13,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.search_words import list_search_words
-from chatserver.warm.chats.records import User
+from chatserver.warm.chats.directory_items import User
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, open_container
 from tests.support.servers.processes import eventually

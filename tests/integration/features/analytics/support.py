@@ -25,11 +25,11 @@ from chatserver.config import Cold, Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
+from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
 from chatserver.features.analytics.worker.exporter import ExportTally
-from chatserver.features.analytics.worker.passes import ExportPass, make_lease
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import open_dynamodb
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import message
 from tests.integration.workers.support import PATIENT_VARIABLES, open_container

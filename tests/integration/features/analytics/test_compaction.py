@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from chatserver.container.storage_ports import REWRITE_EXPORTED
+from chatserver.container.storage_feature_ports import REWRITE_EXPORTED
 from chatserver.errors import ChatError
 from chatserver.features.analytics.cold import ParquetFiles
 from chatserver.features.analytics.container import AnalyticsContainer
 from chatserver.features.analytics.object_queries import query_objects
 from chatserver.features.analytics.worker import compaction
 from chatserver.features.analytics.worker.compaction import CompactionTally, Compactor
-from chatserver.features.analytics.worker.passes import make_compactor, make_lease
+from chatserver.features.analytics.worker.export_passes import make_compactor, make_lease
 from chatserver.protocol.frames import Message
 from tests.integration.features.analytics.support import RECENT_TS, DirectChat, Lake
 from tests.support.servers.processes import eventually

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatserver.container.storage_ports import REWRITE_EXPORTED
+from chatserver.container.storage_feature_ports import REWRITE_EXPORTED
 from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
 from chatserver.features.accounts.container import AccountContainer

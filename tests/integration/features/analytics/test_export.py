@@ -12,7 +12,7 @@ import pytest_asyncio
 from chatserver.errors import Unavailable
 from chatserver.features.analytics.model import Changes, Unit
 from chatserver.features.analytics.worker import exporter
-from chatserver.features.analytics.worker.passes import ExportPass, make_lease
+from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
 from chatserver.features.analytics.worker.unit_source import UnitSource
 from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Ai, Attachment

@@ -22,7 +22,7 @@ from chatserver.features.companions.hot.pending_responses import PendingResponse
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.worker.assistant import run_assistant
+from chatserver.features.companions.worker.assistant_worker import run_assistant
 from chatserver.hot.bus.gateway_stream import UserSignal
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
@@ -41,7 +41,7 @@ _RESPONDER = "chatserver.features.companions.worker.responder."
 _SUMMARIES = "chatserver.features.companions.worker.session_summaries."
 FAST: dict[str, Any] = {
     "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": 1,
-    "chatserver.features.companions.worker.assistant.LEASE_S": 15.0,
+    "chatserver.features.companions.worker.assistant_worker.LEASE_S": 15.0,
     f"{_RESPONDER}BACKOFF_S": 0.01,
     f"{_RESPONDER}FLUSH_MS": 0,
 }

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from chatserver.config import Companions
 from chatserver.domain.clock import SystemClock
-from chatserver.domain.text import BodyBounds
+from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.providers.bedrock import open_bedrock
 from chatserver.features.companions.providers.bounded_response import (

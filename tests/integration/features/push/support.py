@@ -18,7 +18,7 @@ from chatserver.domain.messages import Audience
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
-from chatserver.features.push.worker.notify_worker import run_notify
+from chatserver.features.push.worker.push_worker import run_notify
 from chatserver.hot.chats.message_changes import ChangeCommitter
 from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.protocol import codec

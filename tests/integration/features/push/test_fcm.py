@@ -26,7 +26,7 @@ from chatserver.features.push.providers.interface import Outcome
 from chatserver.outbound.http_client import open_outbound
 from tests.support.servers.push_service import PushService, Reply
 
-pytestmark = pytest.mark.constants({"chatserver.features.push.worker.notify_worker.POLL_MS": 20})
+pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
 pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 SEND = "/v1/projects/our-project/messages:send"

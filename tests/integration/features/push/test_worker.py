@@ -23,7 +23,7 @@ from tests.integration.workers.support import persister_of, running
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply, open_push_service
 
-pytestmark = pytest.mark.constants({"chatserver.features.push.worker.notify_worker.POLL_MS": 20})
+pytestmark = pytest.mark.constants({"chatserver.features.push.worker.push_worker.POLL_MS": 20})
 pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 
@@ -133,7 +133,7 @@ async def test_notify_message_read_before_the_second_check_is_not_pushed(world: 
     assert browser.taken == []
 
 
-@pytest.mark.constants({"chatserver.features.push.worker.notify_worker.LEASE_S": 600.0})
+@pytest.mark.constants({"chatserver.features.push.worker.push_worker.LEASE_S": 600.0})
 @pytest.mark.usefixtures("notifier")
 async def test_notify_scan_restarts_after_redis_lost_its_data(world: PushWorld) -> None:
     """Without a scan position in Redis, entries would be trimmed before they are scanned."""

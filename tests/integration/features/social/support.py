@@ -12,7 +12,7 @@ from chatserver.features.social.model import Post, PostId, PostIds, PostRef
 from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.favorites import SocialFavorites
-from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.follow_edges import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles

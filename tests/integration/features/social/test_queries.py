@@ -8,7 +8,7 @@ from chatserver.config import Warm
 from chatserver.errors import Conflict, Forbidden, NotFound, Unavailable
 from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.social.model import PostId, PostRef
-from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.follow_edges import SocialGraph
 from chatserver.warm.chats.moderation import Moderation
 from tests.integration.features.social.support import SocialRows, ref_of, social_rows_of
 from tests.integration.warm.support import Tables

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq, Ts, UserId
 from chatserver.domain.messages import Audience, InboxPositions, PendingDraft, parse_place
 from chatserver.errors import ChatError
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader

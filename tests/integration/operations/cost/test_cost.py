@@ -38,7 +38,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.dynamodb_usage import CHATS_MAX, Feature, Part, Spending, UsageAccumulator
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.metering import READS
-from chatserver.warm.messages.store import MessageRepository
+from chatserver.warm.messages.message_repository import MessageRepository
 from tests.integration.warm.support import Tables, batch, message, refuse
 from tests.integration.workers.support import (
     PATIENT_VARIABLES,

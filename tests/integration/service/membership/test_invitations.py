@@ -16,7 +16,7 @@ from chatserver.errors import BadRequest, Forbidden, NotFound, RateLimited, TooL
 from chatserver.features.chat_preferences.container import PreferencesContainer
 from chatserver.features.chat_preferences.model import PreferencesChange
 from chatserver.features.push.container import PushContainer
-from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.follow_edges import SocialGraph
 from chatserver.protocol import frames
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.membership.invitations import FROM_ONE_MAX

@@ -7,13 +7,13 @@ import dataclasses
 
 import pytest
 
-from chatserver.domain.membership import Role
+from chatserver.domain.group_permissions import Role
 from chatserver.domain.membership_periods import FormerMember, Period
 from chatserver.errors import NotFound
 from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.directory_items import Chat, Member
 from chatserver.warm.chats.member_state import MemberState
 from chatserver.warm.chats.memberships import CHANGED_MAX, Memberships
-from chatserver.warm.chats.records import Chat, Member
 from tests.integration.warm.support import Tables
 
 pytest_plugins = ["tests.integration.warm.fixtures"]

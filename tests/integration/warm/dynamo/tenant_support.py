@@ -34,7 +34,7 @@ from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_queries import MessageIndexes
-from chatserver.warm.messages.store import MessageRepository, PersistItem
+from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from tests.integration.warm.support import START_TS, STEP_US, FixedClock
 
 USERS = ("ann", "ben", "cleo", "acme", "zeta")

@@ -14,7 +14,7 @@ from aiohttp import ClientPayloadError
 from chatserver.errors import ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.warm.dynamo.client import ATTEMPTS_MAX, TableMissing, open_dynamodb
 from chatserver.warm.dynamo.http_transport import find_proxy
-from chatserver.warm.messages.store import MessageRepository
+from chatserver.warm.messages.message_repository import MessageRepository
 from tests.integration.warm.support import (
     NOT_DYNAMODB,
     Faults,

@@ -23,7 +23,7 @@ from chatserver.encryption.key_file import new_line
 from chatserver.errors import Unavailable
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.encryption.key_rows import KeyRows, get_bytes
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import TABLES
 from tests.integration.warm.support import message, settings_for

@@ -13,7 +13,7 @@ from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.long_bodies import LongBodies, get_object_key
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.store import MessageRepository
+from chatserver.warm.messages.message_repository import MessageRepository
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import message
 from tests.integration.workers.archive.support import World

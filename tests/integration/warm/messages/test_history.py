@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.errors import BadRequest, CorruptData
 from chatserver.protocol.frames import Message
-from chatserver.warm.messages.store import MessageRepository
+from chatserver.warm.messages.message_repository import MessageRepository
 from tests.integration.warm.support import (
     START_TS,
     STEP_US,

@@ -17,7 +17,7 @@ from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_queries import MessageIndexes
-from chatserver.warm.messages.store import MessageRepository, PersistItem
+from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.messages.shard_support import put_layouts, raw_seqs
 from tests.integration.warm.support import START_TS, STEP_US, FixedClock, Tables, message, seqs

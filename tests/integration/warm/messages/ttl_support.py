@@ -15,7 +15,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.store import MessageRepository, PersistItem
+from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import FixedClock

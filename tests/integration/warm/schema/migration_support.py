@@ -17,8 +17,8 @@ from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.messages.message_changes import MessageChanges
+from chatserver.warm.messages.message_repository import MessageRepository, PersistItem
 from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import MessageRepository, PersistItem
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
 from chatserver.warm.schema.migrations.state import MIGRATE_LEASE_S

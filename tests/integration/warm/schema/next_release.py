@@ -10,7 +10,7 @@ import runpy
 from chatserver.warm.archive import archivable_entries
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.messages import message_changes, store, ttl_undo
-from chatserver.warm.messages.store import PersistItem, encode_item
+from chatserver.warm.messages.message_repository import PersistItem, encode_item
 from chatserver.warm.schema import active_version, migrations
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
 from tests.integration.warm.schema.examples.thread_index import THREAD, thread_of

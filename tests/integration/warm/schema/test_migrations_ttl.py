@@ -13,7 +13,7 @@ import pytest
 from chatserver.config import Archive
 from chatserver.errors import Unavailable
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.store import MessageRepository
+from chatserver.warm.messages.message_repository import MessageRepository
 from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.migrations.runner import Options

@@ -24,7 +24,7 @@ from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import message
 from tests.integration.workers.support import open_container

@@ -17,8 +17,8 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.message_changes import Hidden
-from chatserver.protocol.entry_rules import build_tombstone
 from chatserver.protocol.frames import Attachment, Message
+from chatserver.protocol.message_change_rules import build_tombstone
 from chatserver.service.history import chat_query_pages
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.cold_log import ColdLog
@@ -28,7 +28,7 @@ from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_queries import MessageIndexes
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.workers.archive.support import World
 from workers.archive.archiver import US, Archiver
 

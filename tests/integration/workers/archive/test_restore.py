@@ -21,7 +21,7 @@ from chatserver.service.history.cold_log import ColdLog
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.paging import Page
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.operations.audit.support import audited, summary
 from tests.integration.operations.audit.test_live import command, environment_of
 from tests.integration.workers.archive.support import Crashed, World, at_step, crash, encoded

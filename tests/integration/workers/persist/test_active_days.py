@@ -9,7 +9,7 @@ from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays
-from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.warm.support import message
 from tests.integration.workers.support import (
     ALICE,
@@ -24,8 +24,8 @@ from tests.integration.workers.support import (
     stored_of,
 )
 from tests.support.servers.processes import eventually
-from workers.persist.batch_effects import EntryWrite
-from workers.persist.day_recorder import DayRecorder
+from workers.persist.active_day_recorder import DayRecorder
+from workers.persist.batch_changes import EntryWrite
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 

@@ -29,7 +29,7 @@ from tests.integration.workers.support import (
 from tests.support.servers.dynamodb_proxy import DynamoProxy, on_chat
 from tests.support.servers.processes import eventually
 from workers.persist import worker
-from workers.persist.batch_effects import EntryWrite
+from workers.persist.batch_changes import EntryWrite
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 

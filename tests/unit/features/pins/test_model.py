@@ -5,7 +5,7 @@ from __future__ import annotations
 from chatserver.domain.ids import Ref, UserId
 from chatserver.features.pins.model import compute_request_digest
 from chatserver.features.pins.warm import AFTER_PINS, PREFIX, sort_key
-from chatserver.warm.chats.records import AFTER_MEMBERS
+from chatserver.warm.chats.directory_items import AFTER_MEMBERS
 
 
 def test_pins_sort_by_seq_and_are_outside_member_queries() -> None:

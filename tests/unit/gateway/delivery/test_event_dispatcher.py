@@ -11,8 +11,8 @@ import pytest
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.messages import InboxPositions
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
+from chatserver.gateway.session.local_sessions import SessionRegistry
 from chatserver.gateway.session.session_context import HotPathCounters
-from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.gateway.transport.framing import encode_text_frame
 from chatserver.hot.bus.gateway_stream import (
     AnyRecord,

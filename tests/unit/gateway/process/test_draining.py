@@ -17,7 +17,7 @@ from chatserver.gateway.process.draining import (
     poll_until,
     send_byes,
 )
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 
 
 @dataclass

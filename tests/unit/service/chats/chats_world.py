@@ -13,7 +13,7 @@ from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.user_loader import UserLoader
 from chatserver.warm.chats.directory import Membership
-from chatserver.warm.chats.records import Chat, Member, User
+from chatserver.warm.chats.directory_items import Chat, Member, User
 from chatserver.warm.chats.restrictions import Restrictions
 from tests.unit.service.builders import ALICE, BOB
 

@@ -10,7 +10,7 @@ from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import Unavailable
 from chatserver.warm.chats.directory import Membership
-from chatserver.warm.chats.records import Chat, Member, User
+from chatserver.warm.chats.directory_items import Chat, Member, User
 from chatserver.warm.chats.restrictions import Restrictions
 from tests.unit.service.builders import ALICE, BOB, CAROL
 from tests.unit.service.chats.chats_world import Hot, Warm, make_user_loader

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatserver.domain.group_permissions import Reader
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
-from chatserver.domain.membership import Reader
 from chatserver.domain.membership_periods import Period, Periods, add_period
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.domain.page_limits import BYTES_MAX, WIDEST, PageBounds

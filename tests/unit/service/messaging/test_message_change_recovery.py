@@ -10,8 +10,8 @@ from ulid import ULID
 
 from chatserver.domain.ids import ChatId, Epoch
 from chatserver.errors import Unavailable
-from chatserver.protocol.entry_rules import apply_entry, build_tombstone
 from chatserver.protocol.frames import Message
+from chatserver.protocol.message_change_rules import apply_entry, build_tombstone
 from chatserver.service.messaging.message_change_recovery import (
     CLOCKS_APART_S_MAX,
     UnappliedChanges,

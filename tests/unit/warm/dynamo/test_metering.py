@@ -9,7 +9,7 @@ import pytest
 from chatserver.config import Warm
 from chatserver.telemetry.dynamodb_usage import Spending
 from chatserver.warm.archive import manifests
-from chatserver.warm.chats import records
+from chatserver.warm.chats import directory_items
 from chatserver.warm.dynamo.metering import CHAT_PREFIXES, Meter, request_consumed_capacity
 from chatserver.warm.schema.tables import FILES_INDEX, SENDER_INDEX, STATUS_INDEX
 
@@ -72,11 +72,11 @@ def test_marker_is_charged_to_its_chat_and_is_not_a_message() -> None:
         (MESSAGES, STATUS_INDEX.name, "chatid", "g-1", "g-1"),
         (MESSAGES, FILES_INDEX.name, "files_of", "g-1", "g-1"),
         (MESSAGES, SENDER_INDEX.name, "sender_id", "alice", None),
-        (DIRECTORY, None, "PK", records.chat_key("g-1"), "g-1"),
+        (DIRECTORY, None, "PK", directory_items.chat_key("g-1"), "g-1"),
         (DIRECTORY, None, "PK", manifests._partition("g-1"), "g-1"),
-        (DIRECTORY, None, "PK", records.user_key("alice"), None),
+        (DIRECTORY, None, "PK", directory_items.user_key("alice"), None),
         (DIRECTORY, None, "PK", manifests._LATE, None),
-        (DIRECTORY, "by_member", "SK", records.member_key("alice"), None),
+        (DIRECTORY, "by_member", "SK", directory_items.member_key("alice"), None),
     ],
 )
 def test_query_is_charged_to_the_chat_of_its_partition(
@@ -100,17 +100,17 @@ def test_query_is_charged_to_the_chat_of_its_partition(
 
 def test_chat_key_prefixes_equal_those_of_the_repositories() -> None:
     """The prefixes are defined in two places."""
-    keys = (records.chat_key("x"), manifests._partition("x"))
+    keys = (directory_items.chat_key("x"), manifests._partition("x"))
     assert tuple(key.removesuffix("x") for key in keys) == CHAT_PREFIXES
 
 
 def test_transaction_is_divided_by_its_actions() -> None:
     """Actions on users are not charged to a chat."""
     actions = [
-        {"Put": {"TableName": DIRECTORY, "Item": records.row_key("c#a", "c#a")}},
-        {"Delete": {"TableName": DIRECTORY, "Key": records.row_key("c#b", "m#x")}},
-        {"Update": {"TableName": DIRECTORY, "Key": records.row_key("u#x", "u#x")}},
-        {"ConditionCheck": {"TableName": DIRECTORY, "Key": records.row_key("u#y", "u#y")}},
+        {"Put": {"TableName": DIRECTORY, "Item": directory_items.row_key("c#a", "c#a")}},
+        {"Delete": {"TableName": DIRECTORY, "Key": directory_items.row_key("c#b", "m#x")}},
+        {"Update": {"TableName": DIRECTORY, "Key": directory_items.row_key("u#x", "u#x")}},
+        {"ConditionCheck": {"TableName": DIRECTORY, "Key": directory_items.row_key("u#y", "u#y")}},
     ]
     meter = Meter(Warm())
     consumed = [{"TableName": DIRECTORY, "CapacityUnits": 8.0}]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.protocol.entry_rules import apply_entry, build_tombstone
 from chatserver.protocol.frames import Ai, Attachment, Message
+from chatserver.protocol.message_change_rules import apply_entry, build_tombstone
 from chatserver.warm.archive import expired_markers
 from chatserver.warm.messages.checksums import compute_checksum, verify
-from chatserver.warm.messages.store import PersistItem, decode_item, encode_item
+from chatserver.warm.messages.message_repository import PersistItem, decode_item, encode_item
 from chatserver.warm.schema.tables import MessageField as Field
 
 SENT = Message(7, 1_795_000_000_123_456, "d-abc", "01M", "alice", "r1", "text", "hello")

@@ -11,7 +11,7 @@ import pytest
 from chatserver.cli.schema_documents import cloudformation, encode_document
 from chatserver.cli.workbench_samples import samples
 from chatserver.config import Warm
-from chatserver.warm.messages.store import decode_item
+from chatserver.warm.messages.message_repository import decode_item
 from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import MESSAGES, TABLES, MessageField
 

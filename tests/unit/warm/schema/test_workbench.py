@@ -35,15 +35,15 @@ from chatserver.warm.api_keys import KeyRow
 from chatserver.warm.archive.expired_markers import decode_marker
 from chatserver.warm.archive.manifests import decode_segment
 from chatserver.warm.archive.restored_ranges import decode_range
+from chatserver.warm.chats.directory_items import Chat, Member, User, decode_former
 from chatserver.warm.chats.invitations import decode_invitation
 from chatserver.warm.chats.legal_holds import decode_copy
 from chatserver.warm.chats.logins import decode_login
 from chatserver.warm.chats.moderation import Ban, Report
-from chatserver.warm.chats.records import Chat, Member, User, decode_former
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.encryption.key_rows import decode_key
 from chatserver.warm.messages.active_days import ANY_DAY, decode_days
-from chatserver.warm.messages.store import decode_item
+from chatserver.warm.messages.message_repository import decode_item
 from chatserver.warm.schema.tables import TABLES
 from workers.archive.reencryption import decode_progress
 

@@ -13,8 +13,8 @@ from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts
 from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol.frames import Message
 from chatserver.warm.chats.member_state import Mark
-from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import EntryWrite
+from chatserver.warm.messages.message_repository import PersistItem
+from workers.persist.batch_changes import EntryWrite
 from workers.persist.batch_writer import WRITE_MAX, Piece
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
 

@@ -16,11 +16,11 @@ from chatserver.domain.write_sharding import Layout, Layouts, ShardFloor, Shardi
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol.frames import Message
+from chatserver.warm.messages.message_repository import PersistItem
 from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import PersistItem
 from tests.unit.warm.messages.shard_rows import Rows, Time
 from workers.persist import shard_scaling
-from workers.persist.batch_effects import EntryWrite
+from workers.persist.batch_changes import EntryWrite
 from workers.persist.shard_scaling import LoadMeter, WriteSharding, compute_shards, estimate_units
 
 pytestmark = pytest.mark.constants({"workers.persist.shard_scaling.SHARD_CALM_S": 60.0})

@@ -17,7 +17,7 @@ from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import Unavailable
-from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.chats.directory_items import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.active_version import SchemaVersionCache

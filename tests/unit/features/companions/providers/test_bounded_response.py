@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.clock import SystemClock
-from chatserver.domain.text import BodyBounds
+from chatserver.domain.text_validation import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.providers.bounded_response import (
     CallLimits,

@@ -17,7 +17,7 @@ from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import Count, CountQueue
 from chatserver.features.social.model import Change
 from chatserver.features.social.service.follows import Follows
-from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.follow_edges import SocialGraph
 from chatserver.warm.dynamo.client import Item
 from tests.integration.features.social.support import (
     SocialRows,

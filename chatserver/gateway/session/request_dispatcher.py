@@ -17,7 +17,7 @@ from chatserver.domain.inbox_cursors import Coverage, compare_cursor
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
 from chatserver.protocol import codec, frames
-from chatserver.protocol.memory_costs import compute_membership_change_cost
+from chatserver.protocol.redis_memory_costs import compute_membership_change_cost
 from chatserver.service.history.sync import EventsLost
 
 Response = msgspec.Struct | None

@@ -12,14 +12,14 @@ import collections
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.message_change_rules import is_message
 from chatserver.warm.messages.active_days import (
     DAYS_MAX,
     ActiveDays,
     ActiveDaysRepository,
     get_day,
 )
-from workers.persist.batch_effects import EntryWrite
+from workers.persist.batch_changes import EntryWrite
 
 CHATS_MAX: Final = 50_000  # maximum cached chats; each takes about 200 bytes
 

@@ -11,7 +11,7 @@ from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectStore
 from chatserver.cold.long_bodies import BodyFiles
 from chatserver.config import Settings
-from chatserver.container import storage_ports
+from chatserver.container import storage_feature_ports
 from chatserver.container.core import CoreContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId, new_id
@@ -36,8 +36,8 @@ from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.message_repository import MessageRepository
 from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import MessageRepository
 from chatserver.warm.messages.ttl import ItemRetention
 
 Role = Literal["api", "worker"]
@@ -190,9 +190,9 @@ class TierContainer(CoreContainer, abc.ABC):
     # Features with references to messages
 
     @cached_property
-    def release_pin(self) -> storage_ports.ReleasePin:
-        return self.get_port(storage_ports.RELEASE_PIN)
+    def release_pin(self) -> storage_feature_ports.ReleasePin:
+        return self.get_port(storage_feature_ports.RELEASE_PIN)
 
     @cached_property
-    def release_files(self) -> storage_ports.ReleaseFiles:
-        return self.get_port(storage_ports.RELEASE_FILES)
+    def release_files(self) -> storage_feature_ports.ReleaseFiles:
+        return self.get_port(storage_feature_ports.RELEASE_FILES)

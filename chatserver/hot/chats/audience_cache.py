@@ -23,7 +23,7 @@ from chatserver.hot.chats.membership_notices import MembershipNotice, parse_noti
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.resp_encoding import pack
-from chatserver.protocol.memory_costs import Charge, charge_nobody, compute_load_cost
+from chatserver.protocol.redis_memory_costs import Charge, charge_nobody, compute_load_cost
 
 CACHE_MAX = 20_000
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"

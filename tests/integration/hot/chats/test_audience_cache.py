@@ -9,8 +9,8 @@ import pytest
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import get_generation_phase
 from chatserver.errors import NotFound, Unavailable
-from chatserver.hot.chats import audiences as audience
-from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats import audience_cache as audience
+from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.errors import CorruptData
-from chatserver.warm.chats.records import Chat, Member, User, describe_origin, is_ready
+from chatserver.warm.chats.directory_items import Chat, Member, User, describe_origin, is_ready
 
 
 @pytest.mark.parametrize("name", [None, "Alice"])

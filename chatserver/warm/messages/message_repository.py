@@ -46,8 +46,8 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.write_sharding import get_partition_chat
 from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
-from chatserver.protocol.entry_rules import build_shredded_tombstone, is_message
 from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
+from chatserver.protocol.message_change_rules import build_shredded_tombstone, is_message
 from chatserver.warm.archive import expired_markers
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item

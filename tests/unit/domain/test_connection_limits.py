@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chatserver.domain.connection_table import ConnectionTable, Stage
+from chatserver.domain.connection_limits import ConnectionTable, Stage
 
 
 def fill(table: ConnectionTable[str], address: str, count: int, stage: Stage) -> list[str]:

@@ -15,9 +15,13 @@ from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.hot.chats.backlog import CommittedMessage
-from chatserver.protocol.entry_rules import MESSAGE_CHANGE_KINDS, apply_entry, build_tombstone
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.warm.messages.store import PersistItem
+from chatserver.protocol.message_change_rules import (
+    MESSAGE_CHANGE_KINDS,
+    apply_entry,
+    build_tombstone,
+)
+from chatserver.warm.messages.message_repository import PersistItem
 
 
 class EntryWrite(NamedTuple):

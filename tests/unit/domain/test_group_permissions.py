@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.ids import UserId
-from chatserver.domain.membership import (
+from chatserver.domain.group_permissions import (
     Changes,
     Group,
     Joining,
@@ -23,6 +22,7 @@ from chatserver.domain.membership import (
     plan_remove,
     plan_set_role,
 )
+from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, ChatError, Forbidden, NotFound
 
 OWNER, ADMIN, MEMBER, OTHER, STRANGER = map(

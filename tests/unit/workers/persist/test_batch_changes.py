@@ -9,8 +9,8 @@ from chatserver.domain.ids import GatewayId, Seq, Ts
 from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Attachment, Message
-from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import EntryWrite, Place, build_replacement_tombstone, coalesce
+from chatserver.warm.messages.message_repository import PersistItem
+from workers.persist.batch_changes import EntryWrite, Place, build_replacement_tombstone, coalesce
 
 
 def work(

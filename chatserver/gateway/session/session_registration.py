@@ -18,11 +18,11 @@ from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.access.logins import Marks
 from chatserver.domain.ids import GatewayId, SessionId, UserId
 from chatserver.domain.presence import PresenceChange
+from chatserver.gateway.session.local_sessions import SessionRegistry
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.hot.bus.gateway_stream import PresenceUpdate, Replaced
 from chatserver.hot.users.user_sessions import Claim
-from chatserver.protocol.codes import Close
+from chatserver.protocol.error_codes import Close
 
 log = structlog.get_logger()
 

@@ -1,4 +1,4 @@
-"""Ports of the API and the workers; see `chatserver.container.ports`."""
+"""Ports of the API and the workers; see `chatserver.container.feature_ports`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import msgspec
 
-from chatserver.container.ports import NO_COMPANIONS, Port, ignore
+from chatserver.container.feature_ports import NO_COMPANIONS, Port, ignore
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
 from chatserver.hot.bus import rpc

@@ -55,7 +55,7 @@ from chatserver.service.history.service import History
 from chatserver.service.messaging.service import Messaging
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.partitions import run_partitions
+from workers.partition_workers import run_partitions
 
 log = structlog.get_logger()
 

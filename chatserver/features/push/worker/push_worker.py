@@ -2,7 +2,7 @@
 
 ::
 
-    backlog ─► chats with new messages ─► {pN}:due, after `notify.delay_s` ─► `dispatcher`
+    backlog ─► chats with new messages ─► {pN}:due, after `notify.delay_s` ─► `push_dispatcher`
              (separate reader with the checkpoint `told`)
 
 Sending a message involves no push work. This worker reads the backlog with its own checkpoint and
@@ -32,10 +32,10 @@ from chatserver.features.push.hot import DueChat, DueChats, PushState
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import check_providers, open_providers
 from chatserver.features.push.providers.sender import PushSender
-from chatserver.features.push.worker.dispatcher import FRESH_S, Progress, PushDispatcher
+from chatserver.features.push.worker.push_dispatcher import FRESH_S, Progress, PushDispatcher
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
 from chatserver.telemetry.failpoints import failpoint
-from workers.partitions import run_partitions
+from workers.partition_workers import run_partitions
 
 log = structlog.get_logger()
 

@@ -23,7 +23,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import cast
 
-from chatserver.domain.membership import ChatKind, HistoryFrom, Joining, Role
+from chatserver.domain.group_permissions import ChatKind, HistoryFrom, Joining, Role
 from chatserver.domain.membership_periods import (
     FormerMember,
     Period,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.text import (
+from chatserver.domain.text_validation import (
     BODY_BYTES_MAX,
     BODY_CHARS_MAX,
     COMBINING_RUN_MAX,

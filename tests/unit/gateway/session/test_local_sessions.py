@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from chatserver.domain.ids import DeviceId, UserId
+from chatserver.gateway.session.local_sessions import SessionRegistry
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_registry import SessionRegistry
 
 ALICE, BOB = UserId("alice"), UserId("bob")
 

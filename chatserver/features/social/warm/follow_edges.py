@@ -18,8 +18,8 @@ from chatserver.errors import Forbidden, NotFound
 from chatserver.features.social.model import GraphEdge
 from chatserver.features.social.warm import social_items as social
 from chatserver.features.social.warm.social_items import SocialTable
+from chatserver.warm.chats.directory_items import row_key, user_key
 from chatserver.warm.chats.moderation import block_key
-from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chatserver import errors
-from chatserver.protocol.codes import CODES, Close
+from chatserver.protocol.error_codes import CODES, Close
 
 
 def error_classes(
