@@ -1,8 +1,8 @@
 """AI companions: chat members whose messages are written by a language model.
 
-Start with `model.py` (companions, versions, sessions) and `worker/assistant_worker.py` (the worker that
-responds). `service/` holds the use cases, `providers/` the model providers, `hot/` the Redis data
-and `warm/` the DynamoDB items.
+Start with `model.py` (companions, versions, sessions) and `worker/assistant_worker.py` (the worker
+that responds). `service/` holds the use cases, `providers/` the model providers, `hot/` the Redis
+data and `warm/` the DynamoDB items.
 """
 
 from chatserver.features.registry import Feature, Worker
