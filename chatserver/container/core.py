@@ -30,7 +30,9 @@ from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, Limits
 from chatserver.hot.users.revocations import Revocations
 from chatserver.protocol.redis_memory_costs import Charge
-from chatserver.service.chats.service import ChatDirectory, Chats
+from chatserver.service.chats.read_marks import ReadMarks
+from chatserver.service.chats.typing_signals import TypingSignals
+from chatserver.service.chats.user_chats import ChatDirectory, Chats
 from chatserver.service.history.reader_views import Views
 from chatserver.service.history.service import History, WarmHistory
 from chatserver.service.messaging.device_notifier import DeviceNotifier
@@ -171,10 +173,29 @@ class CoreContainer(abc.ABC):
             devices=self.device_notifier,
             clock=self.clock,
             views=self.views,
-            large_chats=self.large_chat_subscriptions,
-            blocks=self.blocks,
             pages=self.settings.chats.page_bounds,
             charge=self.charge,
+        )
+
+    @cached_property
+    def read_marks(self) -> ReadMarks:
+        return ReadMarks(
+            inboxes=self.inboxes,
+            audiences=self.audiences,
+            load_user=self.load_user,
+            devices=self.device_notifier,
+            blocks=self.blocks,
+            charge=self.charge,
+        )
+
+    @cached_property
+    def typing_signals(self) -> TypingSignals:
+        return TypingSignals(
+            inboxes=self.inboxes,
+            audiences=self.audiences,
+            devices=self.device_notifier,
+            large_chats=self.large_chat_subscriptions,
+            blocks=self.blocks,
         )
 
     @cached_property

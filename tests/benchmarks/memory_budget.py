@@ -33,7 +33,7 @@ from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredR
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from chatserver.protocol.redis_memory_costs import ANSWER_BYTES, MARK_BYTES
-from chatserver.service.chats.service import READ_MARKS_MEMBERS_MAX
+from chatserver.service.chats.read_marks import READ_MARKS_MEMBERS_MAX
 from tests.benchmarks.memory_requests import HOSTILE, LONG_REF, Day
 from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import free_port, redis_url_of
@@ -129,7 +129,7 @@ async def mark(day: Day, budget: int) -> None:
         await day.send_as_others(chat, others[0], "hello", 1000)
         for seq in range(1, 1001):
             day.charged += MARK_BYTES
-            await day.chats.mark(HOSTILE, frames.Mark(chat, 1, seq))
+            await day.read_marks.move(HOSTILE, frames.Mark(chat, 1, seq))
             day.count += 1
             if day.charged >= budget:
                 break

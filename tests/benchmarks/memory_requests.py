@@ -43,7 +43,8 @@ from chatserver.protocol.redis_memory_costs import (
     compute_membership_change_cost,
     compute_send_cost,
 )
-from chatserver.service.chats.service import Chats
+from chatserver.service.chats.read_marks import ReadMarks
+from chatserver.service.chats.user_chats import Chats
 from chatserver.service.messaging.message_changes import MessageChangeService
 from chatserver.service.messaging.service import Messaging, deliver_to_all
 from tests.support.servers.processes import eventually
@@ -129,6 +130,13 @@ class Day:
             log=log,
             older=warm,  # type: ignore[arg-type]  # not read
             directory=warm,  # type: ignore[arg-type]  # chats are opened only
+            load_user=warm.load_user,
+            devices=fakes,
+            charge=self._charge,
+        )
+        self.read_marks = ReadMarks(
+            inboxes=self.inboxes,
+            audiences=self.audiences,
             load_user=warm.load_user,
             devices=fakes,
             charge=self._charge,

@@ -89,7 +89,7 @@ def _build_read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         frame = frames.History(0, chat, before, after, limit)
         page = await container.history.get_page(actor, frame)
         is_newest = before is None and after is None
-        marks = await container.chats.list_marks(actor, ChatId(chat)) if is_newest else []
+        marks = await container.read_marks.list_marks(actor, ChatId(chat)) if is_newest else []
         # The messages are already encoded as JSON of this type, so they are only wrapped.
         messages = cast("list[frames.Message]", [msgspec.Raw(message) for message in page.messages])
         return History(messages, page.tier, page.has_more, page.stored, marks)
@@ -102,7 +102,7 @@ def _build_read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         frame = build_frame(frames.Mark, data, request, chat=chat)
         if frame.read is None and frame.received is None:
             raise BadRequest("read, received: at least one is required")
-        await container.chats.mark(actor, frame)
+        await container.read_marks.move(actor, frame)
 
     return [list_messages, mark]
 

@@ -32,7 +32,7 @@ from chatserver.hot.users.blocks import Blocks
 from chatserver.protocol import codec, frames
 from chatserver.protocol.frames import Segment
 from chatserver.protocol.message_change_rules import is_message
-from chatserver.service.chats.service import Chats
+from chatserver.service.chats.user_chats import Chats
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.service import History
 from chatserver.task_groups import map_concurrently

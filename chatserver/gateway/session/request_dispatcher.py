@@ -65,7 +65,7 @@ class Requests:
             case frames.Mark():
                 return await self._mark(user, frame)
             case frames.Typing():
-                await self._container.chats.send_typing(user, frame)
+                await self._container.typing_signals.send(user, frame)
                 return None
             case frames.Sync():
                 return await self._sync(user, frame)
@@ -151,7 +151,7 @@ class Requests:
     async def _mark(self, user: UserId, frame: frames.Mark) -> Response:
         if frame.read is None and frame.received is None:
             raise BadRequest("read, received: at least one is required")
-        await self._container.chats.mark(user, frame)
+        await self._container.read_marks.move(user, frame)
         return None if frame.id is None else frames.Ok(frame.id)
 
     async def _sync(self, user: UserId, frame: frames.Sync) -> Response:
@@ -184,7 +184,9 @@ class Requests:
         # A client reads the newest page first. For other pages, it already has the read marks.
         is_newest = frame.before is None and frame.after is None
         marks = (
-            await self._container.chats.list_marks(user, ChatId(frame.chat)) if is_newest else []
+            await self._container.read_marks.list_marks(user, ChatId(frame.chat))
+            if is_newest
+            else []
         )
         return frames.HistoryPage(
             frame.id, frame.chat, messages, page.tier, page.has_more, page.stored, marks

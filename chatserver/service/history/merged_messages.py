@@ -30,7 +30,7 @@ from chatserver.domain.inboxes import UserChat
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.frames import Message
-from chatserver.service.chats.service import Chats
+from chatserver.service.chats.user_chats import Chats
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.chat_streams import ChatStream, ChatTiers
 from chatserver.service.history.cold_log import ColdLog

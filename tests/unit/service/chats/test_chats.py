@@ -17,12 +17,9 @@ from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.errors import BadRequest, ChatError, NotFound, TooLarge, Unavailable
 from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
-from chatserver.service.chats.service import (
-    MEMBERS_SHOWN_MAX,
-    READ_MARKS_MEMBERS_MAX,
-    SNAPSHOT_CHATS,
-    Chats,
-)
+from chatserver.service.chats.read_marks import READ_MARKS_MEMBERS_MAX, ReadMarks
+from chatserver.service.chats.typing_signals import TypingSignals
+from chatserver.service.chats.user_chats import MEMBERS_SHOWN_MAX, SNAPSHOT_CHATS, Chats
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
 REMOTE = (GatewayId("gw2"),)
@@ -101,6 +98,9 @@ class Hot:
     async def is_earlier_history_readable(self, chat: ChatId) -> bool:
         return False
 
+    async def list_blocked(self, user: UserId) -> set[UserId]:
+        return set()
+
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         assert gateways == REMOTE
         self.notified.append(user)
@@ -164,6 +164,19 @@ def make_chats(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Ch
     )
 
 
+def make_marks(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> ReadMarks:
+    """Return the read marks; by default CHAT is a group of alice and bob."""
+    audiences = known[0] if known else KnownAudiences(audience_of(ALICE, BOB))
+    load_user = (warm or Warm()).load_user
+    return ReadMarks(inboxes=hot, audiences=audiences, load_user=load_user, devices=hot)
+
+
+def make_typing(hot: Hot, *known: KnownAudiences) -> TypingSignals:
+    """Return the typing signals; by default CHAT is a group of alice and bob."""
+    audiences = known[0] if known else KnownAudiences(audience_of(ALICE, BOB))
+    return TypingSignals(inboxes=hot, audiences=audiences, devices=hot, large_chats=hot, blocks=hot)
+
+
 def user_chat(chat: str, order: int, top: int = 0, read: int = 0) -> UserChat:
     """Return a chat in a chat list."""
     return UserChat(ChatId(chat), Seq(top), Seq(read), Seq(read), Seq(order))
@@ -199,7 +212,6 @@ async def test_chats_of_an_unloaded_user_are_loaded_first() -> None:
     for call in (
         lambda chats: chats.list_page(ALICE, None, 50),
         lambda chats: chats.get_summary(ALICE, ChatId(CHAT)),
-        lambda chats: chats.mark(ALICE, frames.Mark(CHAT, read=4)),
     ):
         hot = Hot([user_chat(CHAT, 5)], is_loaded=False)
 
@@ -210,12 +222,25 @@ async def test_chats_of_an_unloaded_user_are_loaded_first() -> None:
         assert hot.is_loaded
 
 
+async def test_mark_of_an_unloaded_user_is_moved_after_loading() -> None:
+    """Redis may have lost the user's chats."""
+    hot = Hot(is_loaded=False)
+
+    with pytest.raises(Unavailable):
+        await make_marks(hot, Warm(Unavailable("warm tier: down"))).move(
+            ALICE, frames.Mark(CHAT, read=4)
+        )
+    await make_marks(hot, Warm(hot=hot)).move(ALICE, frames.Mark(CHAT, read=4))
+
+    assert hot.is_loaded
+
+
 async def test_mark_in_an_unknown_chat_of_a_loaded_user_is_not_found() -> None:
     """The warm tier is not called."""
     warm = Warm(Unavailable("warm tier: called"))
 
     with pytest.raises(NotFound):
-        await make_chats(Hot(is_member=False), warm).mark(ALICE, frames.Mark(CHAT, read=4))
+        await make_marks(Hot(is_member=False), warm).move(ALICE, frames.Mark(CHAT, read=4))
 
 
 async def test_chats_summary_of_group_has_unread_count_and_last_message() -> None:
@@ -377,7 +402,7 @@ async def test_mark_that_moved_is_sent_to_all_members() -> None:
     """Other members and the user's own devices get the new marks."""
     hot = Hot()
 
-    await make_chats(hot).mark(ALICE, frames.Mark(CHAT, read=4))
+    await make_marks(hot).move(ALICE, frames.Mark(CHAT, read=4))
 
     ((users, body),) = hot.appended
     assert users == [ALICE, BOB]
@@ -390,7 +415,7 @@ async def test_mark_already_in_the_inboxes_notifies_nobody() -> None:
     """A late mark does not wake a device."""
     hot = Hot(has_marks=True)
 
-    await make_chats(hot).mark(ALICE, frames.Mark(CHAT, read=4))
+    await make_marks(hot).move(ALICE, frames.Mark(CHAT, read=4))
 
     assert hot.notified == []
 
@@ -399,7 +424,7 @@ async def test_mark_that_did_not_move_is_not_appended() -> None:
     """A repeat writes no event."""
     hot = Hot(result=MarkResult(False, Seq(4), Seq(5)))
 
-    await make_chats(hot).mark(ALICE, frames.Mark(CHAT, read=4))
+    await make_marks(hot).move(ALICE, frames.Mark(CHAT, read=4))
 
     assert hot.appended == []
 
@@ -409,7 +434,7 @@ async def test_mark_in_large_group_is_sent_to_own_devices_only() -> None:
     members = [ALICE, *(UserId(f"u{n}") for n in range(READ_MARKS_MEMBERS_MAX))]
     hot = Hot()
 
-    await make_chats(hot, None, KnownAudiences(audience_of(*members))).mark(
+    await make_marks(hot, None, KnownAudiences(audience_of(*members))).move(
         ALICE, frames.Mark(CHAT, read=4)
     )
 
@@ -421,7 +446,7 @@ async def test_typing_is_sent_to_the_other_members() -> None:
     hot = Hot()
     known = KnownAudiences(audience_of(ALICE, BOB, CAROL))
 
-    await make_chats(hot, None, known).send_typing(ALICE, frames.Typing(CHAT, on=True))
+    await make_typing(hot, known).send(ALICE, frames.Typing(CHAT, on=True))
 
     signal = codec.encode(frames.Signal("typing", CHAT, ALICE, True))
     assert hot.signals == [(BOB, signal), (CAROL, signal)]
@@ -432,5 +457,5 @@ async def test_typing_by_a_non_member_is_refused() -> None:
     hot = Hot()
 
     with pytest.raises(NotFound):
-        await make_chats(hot).send_typing(CAROL, frames.Typing(CHAT, on=True))
+        await make_typing(hot).send(CAROL, frames.Typing(CHAT, on=True))
     assert hot.signals == []

@@ -1,4 +1,4 @@
-"""Chat use cases of a user: open, create, list, mark as read, and send typing signals."""
+"""A user's chats: open, create and list them, with unread counts and the newest messages."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ import msgspec
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.group_permissions import ChatKind
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
-from chatserver.domain.inboxes import InboxState, MarkResult, UserChat
+from chatserver.domain.inboxes import InboxState, UserChat
 from chatserver.domain.messages import Audience, LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds
 from chatserver.domain.text_validation import parse_name
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
-from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_rules import is_message
 from chatserver.protocol.redis_memory_costs import (
-    MARK_BYTES,
     NEW_INBOX_BYTES,
     Charge,
     charge_nobody,
 )
+from chatserver.service.chats.read_marks import get_marks
 from chatserver.service.history.reader_views import NO_CHANGES, View, Views
 from chatserver.service.history.service import WarmHistory
 from chatserver.service.messaging.device_notifier import DeviceNotifier
@@ -37,7 +35,6 @@ SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
 PREVIEW_DEPTH = 20  # how many of the newest entries are searched for the last message
 OLDER_PREVIEW_DEPTH = 5  # how many entries before the Redis log are searched as well
-READ_MARKS_MEMBERS_MAX = 32  # members of larger chats do not see read marks of others
 
 
 class ChatDirectory(Protocol):
@@ -61,7 +58,7 @@ class ChatDirectory(Protocol):
 
 
 class Chats:
-    """Chat use cases."""
+    """Opens, creates and lists the chats of users."""
 
     def __init__(
         self,
@@ -75,8 +72,6 @@ class Chats:
         devices: DeviceNotifier,
         clock: Clock | None = None,
         views: Views | None = None,
-        large_chats: LargeChatSubscriptions | None = None,
-        blocks: Blocks | None = None,
         pages: PageBounds = WIDEST,
         charge: Charge = charge_nobody,
     ) -> None:
@@ -89,8 +84,6 @@ class Chats:
         self._devices = devices
         self._clock = clock or SystemClock()
         self._views = views
-        self._large_chats = large_chats
-        self._blocks = blocks
         self._pages = pages
         self._charge = charge
 
@@ -238,13 +231,9 @@ class Chats:
             peer=(
                 None
                 if peer is None or audience.is_blocked
-                else await self._get_marks(peer, listed.chat)
+                else await get_marks(self._inboxes, peer, listed.chat)
             ),
         )
-
-    async def _get_marks(self, user: UserId, chat: ChatId) -> frames.Marks:
-        read, received = await self._inboxes.get_marks(user, chat)
-        return frames.Marks(user, read, received)
 
     async def _count_unread(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
         """Return how many messages after `read` are visible to the user and unread."""
@@ -308,27 +297,6 @@ class Chats:
     async def _open_view(self, user: UserId, chat: ChatId, seqs: Sequence[int]) -> View:
         return await self._views.open(user, chat, seqs) if self._views and seqs else NO_CHANGES
 
-    async def list_marks(self, user: UserId, chat: ChatId) -> list[frames.Marks]:
-        """Return the members' read marks; none if the chat is large or has over 32 members.
-
-        Members who have blocked the user, or whom the user has blocked, are left out.
-
-        Guarantees:
-            Cost: one Redis call, and two per member, pipelined.
-
-        Raises:
-            NotFound: the chat does not exist, or the user is not a member.
-        """
-        audience = await self._audiences.get_for_member(chat, user)
-        if audience.is_large or len(audience.users) > READ_MARKS_MEMBERS_MAX:
-            return []
-        blocked = await self._list_blocked(user)
-        visible = [member for member in audience.users if member not in blocked]
-        return list(await asyncio.gather(*(self._get_marks(member, chat) for member in visible)))
-
-    async def _list_blocked(self, user: UserId) -> set[UserId]:
-        return set() if self._blocks is None else await self._blocks.list_blocked(user)
-
     async def get_snapshot(
         self, user: UserId, state: InboxState
     ) -> tuple[frames.Cursor, list[frames.ChatSummary]]:
@@ -343,67 +311,6 @@ class Chats:
             if seqs := hidden.get(chat):
                 chats[index] = msgspec.structs.replace(chats[index], hidden=sorted(seqs.single))
         return frames.Cursor(state.epoch, state.head), chats
-
-    async def mark(self, user: UserId, frame: frames.Mark) -> None:
-        """Move the user's read and received marks; notify other members and the user's devices.
-
-        Raises:
-            NotFound: the user is not a member of the chat.
-            Unavailable: the user's chats are not loaded, and the warm tier does not respond.
-        """
-        chat = ChatId(frame.chat)
-        result = await self._move_marks(user, frame)
-        if not result.is_moved:
-            return
-        audience = await self._audiences.get_for_member(chat, user)
-        is_shared = not audience.is_large and len(audience.users) <= READ_MARKS_MEMBERS_MAX
-        users = list(audience.users) if is_shared else [user]
-        if len(users) > 1 and (blocked := await self._list_blocked(user)):
-            users = [member for member in users if member not in blocked]
-        self._charge(user, MARK_BYTES * (len(users) - 1))
-        body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
-        # Marks never decrease, so of two updates, the one with the higher sum is newer.
-        level = result.read + result.received
-        for place in await self._inboxes.append_marks(users, chat, body, user, level):
-            if place.appended:
-                self._devices.notify_seq(place.user, place.seq, place.gateways)
-
-    async def _move_marks(self, user: UserId, frame: frames.Mark) -> MarkResult:
-        marks = (ChatId(frame.chat), Seq(frame.read or 0), Seq(frame.received or 0))
-        try:
-            return await self._inboxes.mark(user, *marks)
-        except NotFound:
-            if await self._inboxes.is_known(user):
-                raise
-        await self._load_user(user)  # Redis may have lost the user state
-        return await self._inboxes.mark(user, *marks)
-
-    async def send_typing(self, user: UserId, frame: frames.Typing) -> None:
-        """Send a typing signal to the other members; best effort.
-
-        Blocked users get no signal, except in a large chat.
-
-        Raises:
-            NotFound: the chat does not exist, or the user is not a member.
-        """
-        chat = ChatId(frame.chat)
-        audience = await self._audiences.get_for_member(chat, user)
-        signal = codec.encode(frames.Signal("typing", chat, user, frame.on))
-        if audience.is_large and self._large_chats is not None:
-            self._devices.send_channel_signal(
-                chat, user, signal, await self._large_chats.list_gateways(chat)
-            )
-            return
-        blocked = await self._list_blocked(user)
-        others = [m for m in audience.users if m != user and m not in blocked]
-        if audience.kind == "direct" and audience.top == 0:
-            # Users get no signals from a chat that has not appeared in their list yet.
-            others = [other for other in others if await self._inboxes.is_listed(other, chat)]
-        if not others:
-            return
-        gateways = await self._inboxes.list_gateways(others)
-        for member, places in zip(others, gateways, strict=True):
-            self._devices.send_signal(member, signal, places)
 
 
 def parse_kind(text: str) -> ChatKind:
