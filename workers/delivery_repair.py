@@ -6,8 +6,8 @@ inbox and gateway removes the chat from this list. If a chat stays listed for lo
 member. Repeating these steps does no harm.
 
 The worker also completes membership changes that dead processes left incomplete
-(`chatserver.service.membership.service`), and evicts idle chats from the hot tier, a few per pass
-(`chatserver.hot.chats.eviction`).
+(`chatserver.service.membership.group_membership`), and evicts idle chats from the hot tier, a few
+per pass (`chatserver.hot.chats.eviction`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.protocol import frames
-from chatserver.service.messaging.service import Draft
+from chatserver.service.messaging.message_sender import Draft
 
 
 async def send_message(

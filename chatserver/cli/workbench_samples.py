@@ -25,7 +25,7 @@ from chatserver.features.registry import list_features, load
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.protocol.message_change_rules import build_shredded_tombstone
 from chatserver.warm.api_keys import KeyRow
-from chatserver.warm.archive import expired_markers, manifests, restored_ranges
+from chatserver.warm.archive import manifests, message_markers, restored_ranges
 from chatserver.warm.chats import directory_items, legal_holds
 from chatserver.warm.chats.directory_items import (
     READY,
@@ -123,7 +123,7 @@ def _make_messages() -> Iterable[Item]:
     yield encode_item(PersistItem(restored, "alice")) | restored_until
     lost = build_shredded_tombstone(_make_message(10, "bob", "text", "Lost with its key"))
     yield encode_item(PersistItem(lost, "alice"))
-    yield expired_markers.encode_marker(direct[4])
+    yield message_markers.encode_marker(direct[4])
     yield legal_holds.encode_copy(_make_message(1, "alice", "text", "Hello, Bo"))
     yield from _make_group_messages()
 

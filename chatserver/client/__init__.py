@@ -1,6 +1,6 @@
 """Python client SDK for users' devices, terminals and bots.
 
-To read the code, start with `ChatClient` in `client.py`; `ClientState` in `state.py` has the
+To read the code, start with `ChatClient` in `client.py`; `ClientState` in `client_state.py` has the
 protocol logic without I/O. `terminal` is the `chatserver chat` command. In docstrings, "the user"
 is the signed-in user.
 """

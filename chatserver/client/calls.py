@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from chatserver.client.chat import Chat
+from chatserver.client.client_state import ANSWER_S, ClientState
 from chatserver.client.companion_calls import CompanionCalls
 from chatserver.client.events import Acked
 from chatserver.client.http.http_api import HttpApi
@@ -23,7 +24,6 @@ from chatserver.client.moderation_calls import ModerationCalls
 from chatserver.client.outbox import OutboxEntry
 from chatserver.client.pin_calls import PinCalls
 from chatserver.client.requests import Fields
-from chatserver.client.state import ANSWER_S, ClientState
 from chatserver.domain.clock import Clock
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Attachment, InvitationInfo

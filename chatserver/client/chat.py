@@ -24,7 +24,7 @@ from chatserver.client.events import (
     Skipped,
 )
 from chatserver.client.model import Bounds, Entry, Marks, parse_entry
-from chatserver.domain.moderation import MUTE_OVER
+from chatserver.domain.write_restrictions import MUTE_OVER
 from chatserver.protocol.message_change_rules import MESSAGE_CHANGE_KINDS, is_message
 
 

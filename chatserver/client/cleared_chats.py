@@ -13,9 +13,9 @@ from typing import Protocol
 import msgspec
 
 from chatserver.client.cache.local_store import LocalStore
+from chatserver.client.client_state import CLEARED_MAX, ClientState
 from chatserver.client.events import ChatCleared, Event, SignalReceived
 from chatserver.client.http.http_calls import PreferencesPage
-from chatserver.client.state import CLEARED_MAX, ClientState
 from chatserver.errors import ChatError
 from chatserver.protocol.frames import ChatPreferences
 

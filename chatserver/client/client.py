@@ -18,6 +18,7 @@ from chatserver.client.cache.local_store import LocalStore
 from chatserver.client.cache.revalidation import revalidate
 from chatserver.client.calls import Calls, HistoryPage
 from chatserver.client.cleared_chats import ClearedChats, load_cleared_chats
+from chatserver.client.client_state import ANSWER_S, ClientState, QueuedEvent
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Acked, Disconnected, Event
 from chatserver.client.http.http_api import HttpApi
@@ -27,7 +28,6 @@ from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.pending_calls import PendingCalls
 from chatserver.client.requests import Fields
 from chatserver.client.socket import ConnectionLost, Socket, open_socket
-from chatserver.client.state import ANSWER_S, ClientState, QueuedEvent
 from chatserver.client.store import Store
 from chatserver.client.token_renewal import RETRY_S, find_user, get_renewal_delay_s
 from chatserver.domain.clock import Clock, SystemClock

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 
+from chatserver.client.client_state import QueuedEvent
 from chatserver.client.events import (
     Connected,
     Disconnected,
@@ -19,7 +20,6 @@ from chatserver.client.events import (
     SignalReceived,
     StoredUpto,
 )
-from chatserver.client.state import QueuedEvent
 
 
 class EventQueue:

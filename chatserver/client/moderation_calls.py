@@ -10,8 +10,8 @@ import abc
 from typing import NamedTuple
 
 from chatserver.client.chat import Chat
+from chatserver.client.client_state import ANSWER_S
 from chatserver.client.requests import Fields
-from chatserver.client.state import ANSWER_S
 
 
 class BlocksPage(NamedTuple):

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from chatserver.client.client_state import ClientState, QueuedEvent
 from chatserver.client.events import (
     Acked,
     ChatChanged,
@@ -30,7 +31,6 @@ from chatserver.client.events import (
 )
 from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.requests import Fields, parse_error
-from chatserver.client.state import ClientState, QueuedEvent
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Cursor
 

@@ -21,7 +21,7 @@ from chatserver.cold.segments import (
 )
 from chatserver.config import Archive
 from chatserver.domain.archive_segments import Segment
-from chatserver.encryption.body_cipher import BodyCipher, get_key_version
+from chatserver.encryption.value_cipher import BodyCipher, get_key_version
 from chatserver.errors import CorruptData, TooLarge, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics

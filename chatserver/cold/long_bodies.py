@@ -1,7 +1,7 @@
 """Storage of long message bodies in S3.
 
 `chatserver.warm.messages.long_bodies` defines the object keys. With client-side encryption, an
-object is an encrypted value (`chatserver.encryption.body_cipher`), valid only at its object key.
+object is an encrypted value (`chatserver.encryption.value_cipher`), valid only at its object key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
-from chatserver.encryption.body_cipher import OVERHEAD_BYTES, BodyCipher, Place, is_encrypted
+from chatserver.encryption.value_cipher import OVERHEAD_BYTES, BodyCipher, Place, is_encrypted
 from chatserver.errors import TooLarge, Unavailable
 
 PAGE_MAX = 1000  # maximum keys per response, an AWS limit

@@ -29,7 +29,7 @@ import zstandard
 
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Seq, Ts
-from chatserver.encryption.body_cipher import DataKey, Place
+from chatserver.encryption.value_cipher import DataKey, Place
 from chatserver.errors import CorruptData
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message

@@ -17,29 +17,29 @@ from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.direct_contacts import DirectChats
+from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck, PeriodSource
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
-from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.jwks_cache import KeySets
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.presence_states import PresenceStates
 from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, Limits
 from chatserver.hot.users.revocations import Revocations
 from chatserver.protocol.redis_memory_costs import Charge
 from chatserver.service.chats.read_marks import ReadMarks
 from chatserver.service.chats.typing_signals import TypingSignals
 from chatserver.service.chats.user_chats import ChatDirectory, Chats
+from chatserver.service.history.history_pages import History, WarmHistory
 from chatserver.service.history.reader_views import Views
-from chatserver.service.history.service import History, WarmHistory
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 from chatserver.service.messaging.message_changes import MessageChangeService
-from chatserver.service.messaging.service import Messaging
-from chatserver.service.presence.service import LAST_SEEN_TTL_S
+from chatserver.service.messaging.message_sender import Messaging
 from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
+from chatserver.service.presence.user_presence import LAST_SEEN_TTL_S
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import msgspec
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
 from chatserver.protocol import frames
-from chatserver.service.messaging.service import SendInterceptor
+from chatserver.service.messaging.message_sender import SendInterceptor
 
 T = TypeVar("T")
 

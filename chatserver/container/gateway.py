@@ -17,7 +17,7 @@ from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.users.presence import Presence
+from chatserver.hot.users.user_gateways import Presence
 from chatserver.hot.users.user_sessions import Sessions
 from chatserver.protocol.redis_memory_costs import Charge
 from chatserver.service.access.host_keyring import KeyRing
@@ -25,7 +25,7 @@ from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.history.large_chat_log import ChannelLog
 from chatserver.service.history.sync import Sync
 from chatserver.service.messaging.device_notifier import DeviceNotifier
-from chatserver.service.presence.service import LAST_SEEN_TTL_S, UserPresence
+from chatserver.service.presence.user_presence import LAST_SEEN_TTL_S, UserPresence
 
 MakeNotifier = Callable[[GatewayStreamWriter, WarmCalls], DeviceNotifier]
 

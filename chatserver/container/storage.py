@@ -49,13 +49,13 @@ from chatserver.service.history.merged_messages import MergedMessages
 from chatserver.service.history.message_context import MessageContext
 from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.membership.former_members import FormerMembers
+from chatserver.service.membership.group_membership import Membership
 from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, Invitations
 from chatserver.service.membership.propagation import MembershipPropagation
-from chatserver.service.membership.service import Membership
 from chatserver.service.messaging.stored_acks import STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.service.moderation.blocks_and_reports import Moderation, PublishEvent
 from chatserver.service.moderation.retention import Retention
-from chatserver.service.moderation.service import Moderation, PublishEvent
 from chatserver.telemetry.process_stats import BusyChats
 from chatserver.warm.api_keys import KeyRows
 from chatserver.warm.chats.invitations import InvitationRows

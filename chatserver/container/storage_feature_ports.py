@@ -15,7 +15,7 @@ from chatserver.protocol import frames
 from chatserver.service.access.revocation import PushDevices
 from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, GroupPictures
 from chatserver.service.membership.invitations import FollowGraph
-from chatserver.service.moderation.service import PublishEvent
+from chatserver.service.moderation.blocks_and_reports import PublishEvent
 
 ReleaseFiles = Callable[[int, Sequence[frames.Attachment]], Awaitable[None]]
 ReleasePin = Callable[[str, int, int], Awaitable[None]]

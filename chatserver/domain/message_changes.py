@@ -54,8 +54,8 @@ class ChangeResult:
     """Result of committing a change.
 
     `seq` is the chat seq of the change. For `ELSEWHERE`, it is the chat's newest seq; for
-    `RESTRICTED`, a value of `chatserver.domain.moderation.WriteRestriction`. `size_bytes` is the
-    size of the changed message in Redis.
+    `RESTRICTED`, a value of `chatserver.domain.write_restrictions.WriteRestriction`. `size_bytes`
+    is the size of the changed message in Redis.
     """
 
     outcome: Outcome

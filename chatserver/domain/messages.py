@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from chatserver.domain.ids import ChatId, Epoch, Mid, Ref, Seq, Ts, UserId
-from chatserver.domain.moderation import is_chat_blocked, is_session_ended
+from chatserver.domain.write_restrictions import is_chat_blocked, is_session_ended
 from chatserver.errors import ChatError
 
 

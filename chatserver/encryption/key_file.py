@@ -18,8 +18,8 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from chatserver.encryption.body_cipher import KEY_BYTES
 from chatserver.encryption.key_wrapping import Context, WrappedKey
+from chatserver.encryption.value_cipher import KEY_BYTES
 from chatserver.errors import ConfigError, Unavailable
 
 KEYS_MAX: Final = 16

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 import structlog
 
 from chatserver.domain.clock import Clock
-from chatserver.encryption.body_cipher import VERSION_MAX, DataKey, get_key_version
 from chatserver.encryption.key_wrapping import Context, KeyWrappers, WrappedKey
+from chatserver.encryption.value_cipher import VERSION_MAX, DataKey, get_key_version
 from chatserver.errors import Unavailable
 from chatserver.telemetry import metrics
 

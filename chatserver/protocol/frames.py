@@ -22,13 +22,13 @@ from chatserver.domain.companion_ids import ID_PATTERN as COMPANION_PATTERN
 from chatserver.domain.companion_ids import VERSIONS_MAX
 from chatserver.domain.group_permissions import ChatKind, HistoryFrom, Joining, Role
 from chatserver.domain.ids import ID_PATTERN
-from chatserver.domain.moderation import (
+from chatserver.domain.page_limits import ITEMS_MAX
+from chatserver.domain.write_restrictions import (
     MUTE_S_MAX,
     REASON_CHARS_MAX,
     RETENTION_S_MAX,
     SLOW_S_MAX,
 )
-from chatserver.domain.page_limits import ITEMS_MAX
 
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "chat.v1"

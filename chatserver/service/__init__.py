@@ -1,4 +1,4 @@
 """Core use cases, shared by the gateway, the API and the workers.
 
-Start with `messaging/service.py`, the path of a message from `send` to the devices.
+Start with `messaging/message_sender.py`, the path of a message from `send` to the devices.
 """

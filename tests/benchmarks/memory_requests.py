@@ -30,11 +30,11 @@ from chatserver.errors import ChatError
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
-from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
@@ -46,7 +46,7 @@ from chatserver.protocol.redis_memory_costs import (
 from chatserver.service.chats.read_marks import ReadMarks
 from chatserver.service.chats.user_chats import Chats
 from chatserver.service.messaging.message_changes import MessageChangeService
-from chatserver.service.messaging.service import Messaging, deliver_to_all
+from chatserver.service.messaging.message_sender import Messaging, deliver_to_all
 from tests.support.servers.processes import eventually
 
 GATEWAY = GatewayId("gw-here")

@@ -30,7 +30,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.service.logins import Grant
+from chatserver.features.accounts.service.login_tokens import Grant
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import settings_for

@@ -50,7 +50,7 @@ from chatserver.features.search.engines.registry import open_engine
 from chatserver.features.search.model import Changes, Document, DocumentRef, Engine, Order, State
 from chatserver.features.search.query import parse_query
 from chatserver.features.search.tokenizer import RULES_VERSION
-from chatserver.features.search.worker.entry_changes import join_tokens
+from chatserver.features.search.worker.index_changes import join_tokens
 from tests.integration.features.attachments.support import cold_settings
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import free_port

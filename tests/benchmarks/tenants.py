@@ -34,9 +34,9 @@ from chatserver.dev.servers import (
 from chatserver.domain.clock import SystemClock
 from chatserver.operations.cost.prices import load_prices
 from chatserver.operations.tenants.deletion import Deletion
-from chatserver.operations.tenants.stores import OpenTenant, get_tenant_settings, open_tenant
 from chatserver.operations.tenants.tenant_audit import audit_tenant
 from chatserver.operations.tenants.tenant_costs import measure_tenants
+from chatserver.operations.tenants.tenant_stores import OpenTenant, get_tenant_settings, open_tenant
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import MESSAGES

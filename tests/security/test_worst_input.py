@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from chatserver.api import idempotency
-from chatserver.auth import api_keys, refresh_tokens
-from chatserver.domain import ids, text
+from chatserver.auth import api_keys, refresh_token_format
+from chatserver.domain import ids, text_validation
 from chatserver.errors import ChatError
 from chatserver.features.attachments import model as attachments
 from chatserver.features.push import model as pushes
@@ -53,10 +53,10 @@ LONG: dict[str, str] = {
     "escapes": "\x1b[" * 2000,
 }
 PARSERS: dict[str, Callable[[str], Any]] = {
-    "body": text.parse_body,
-    "name": text.parse_name,
-    "note": lambda value: text.parse_note(value, "reason"),
-    "emoji": text.parse_emoji,
+    "body": text_validation.parse_body,
+    "name": text_validation.parse_name,
+    "note": lambda value: text_validation.parse_note(value, "reason"),
+    "emoji": text_validation.parse_emoji,
     "id": lambda value: ids.parse_id(value, "chat"),
     "file name": attachments.parse_file_name,
     "file type": attachments.parse_type,
@@ -90,7 +90,9 @@ def test_row_17_text_of_any_shape_is_parsed_in_linear_time(parser: str) -> None:
 def patterns() -> dict[str, re.Pattern[str]]:
     """Return the regular expressions that are applied to user input."""
     found = {}
-    for module in (api_keys, attachments, idempotency, ids, logs, pushes, refresh_tokens, text):
+    for module in (
+        api_keys, attachments, idempotency, ids, logs, pushes, refresh_token_format, text_validation
+    ):  # fmt: skip
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
                 found[f"{module.__name__}.{name}"] = value

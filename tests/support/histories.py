@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 
 from chatserver.client import saved_state
+from chatserver.client.client_state import ClientState, QueuedEvent
 from chatserver.client.events import Event
 from chatserver.client.model import Bounds, Entry
 from chatserver.client.outbox import OutboxEntry
-from chatserver.client.state import ClientState, QueuedEvent
 from chatserver.errors import ChatError
 
 FOLDER = Path(__file__).parents[1] / "histories"

@@ -24,8 +24,8 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.protocol import frames
+from chatserver.service.history.history_pages import History, Page
 from chatserver.service.history.reader_views import Views
-from chatserver.service.history.service import History, Page
 from chatserver.warm.messages.message_repository import PersistItem
 from tests.integration.workers.support import Gateway, make_direct
 

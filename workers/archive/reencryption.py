@@ -25,7 +25,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
-from chatserver.encryption.body_cipher import get_key_version, is_encrypted
+from chatserver.encryption.value_cipher import get_key_version, is_encrypted
 from chatserver.errors import Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol import codec
 from chatserver.task_groups import map_concurrently

@@ -9,8 +9,8 @@ import msgspec
 
 from chatserver.client.cache.sqlite_store import CachedChat, SqliteStore
 from chatserver.client.chat import SavedChat
+from chatserver.client.client_state import ClientState
 from chatserver.client.model import Entry
-from chatserver.client.state import ClientState
 from chatserver.protocol.frames import Cursor
 
 LOADED_PER_CHAT = 50  # maximum entries per chat loaded into memory (the newest)

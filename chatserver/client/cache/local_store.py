@@ -18,10 +18,10 @@ from chatserver.client.cache.cached_state import encode_infos, load_chats, resto
 from chatserver.client.cache.message_tables import CachedPage, Unverified
 from chatserver.client.cache.recorder import Recorder
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
+from chatserver.client.client_state import ClientState
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Event
 from chatserver.client.requests import Fields
-from chatserver.client.state import ClientState
 from chatserver.client.store import Saved, Store
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError

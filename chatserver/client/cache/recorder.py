@@ -28,6 +28,7 @@ from chatserver.client.cache.changes import (
     Hidden,
     PageRead,
 )
+from chatserver.client.client_state import ClientState
 from chatserver.client.events import (
     ChatChanged,
     EntriesWithdrawn,
@@ -41,7 +42,6 @@ from chatserver.client.events import (
 )
 from chatserver.client.model import Entry, parse_entry
 from chatserver.client.requests import Fields
-from chatserver.client.state import ClientState
 from chatserver.protocol.frames import Cursor
 
 CHANGES_MAX = 5_000  # maximum unwritten changes; at this number, the server holds back events

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from chatserver.client.cache.local_store import LocalStore
 from chatserver.client.cache.message_tables import Unverified
+from chatserver.client.client_state import ClientState
 from chatserver.client.requests import Fields
-from chatserver.client.state import ClientState
 from chatserver.errors import ChatError, Forbidden, NotFound
 
 INTERVAL_S = 0.25

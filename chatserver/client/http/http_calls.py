@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from chatserver.client.client_state import ClientState
 from chatserver.client.http.files import FilesApi
 from chatserver.client.http.http_api import HttpApi
 from chatserver.client.http.social import SocialApi
-from chatserver.client.state import ClientState
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
 

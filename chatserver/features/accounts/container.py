@@ -6,11 +6,11 @@ from functools import cached_property
 
 from chatserver.auth.device_tokens import DeviceTokens
 from chatserver.auth.passwords import Passwords
-from chatserver.auth.refresh_tokens import RefreshTokens, parse_refresh_token
+from chatserver.auth.refresh_token_format import RefreshTokens, parse_refresh_token
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.reserved_names import RESERVED_NAMES, ReservedNames
 from chatserver.features.accounts.service.accounts import Accounts
-from chatserver.features.accounts.service.logins import Logins
+from chatserver.features.accounts.service.login_tokens import Logins
 from chatserver.features.accounts.service.user_search import UserSearch
 from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.accounts.warm.search_entries import SearchEntries

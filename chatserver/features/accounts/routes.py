@@ -31,7 +31,7 @@ from chatserver.domain.client_addresses import parse_address
 from chatserver.domain.ids import ID_PATTERN, UserId
 from chatserver.errors import ClientError, Forbidden, NotFound, Unauthenticated
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.service.logins import Grant
+from chatserver.features.accounts.service.login_tokens import Grant
 
 LOGIN_PATH: Final = "/v1/auth/login"
 

@@ -26,7 +26,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.group_permissions import NOT_A_MEMBER, Group
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.message_changes import HiddenSeqs
-from chatserver.domain.moderation import WriteRestriction, build_refusal
+from chatserver.domain.write_restrictions import WriteRestriction, build_refusal
 from chatserver.errors import Conflict, Forbidden, NotFound, TooLarge, Unavailable
 from chatserver.features.pins.model import PINS_MAX, Pin, PinOutcome, compute_request_digest
 from chatserver.features.pins.warm import PinRows
@@ -34,8 +34,8 @@ from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_rules import is_message
+from chatserver.service.history.history_pages import History
 from chatserver.service.history.reader_views import Views
-from chatserver.service.history.service import History
 from chatserver.service.messaging.message_changes import NO_MESSAGE, MessageChangeService, PinChange
 from chatserver.service.messaging.stored_acks import StoredWaits
 from chatserver.task_groups import map_concurrently

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.moderation import parse_member_status
+from chatserver.domain.write_restrictions import parse_member_status
 from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.backlog import BacklogEntry, parse_entry
 from chatserver.hot.leases import Lease

@@ -34,7 +34,7 @@ from chatserver.protocol.frames import Segment
 from chatserver.protocol.message_change_rules import is_message
 from chatserver.service.chats.user_chats import Chats
 from chatserver.service.fair_semaphore import FairSemaphore
-from chatserver.service.history.service import History
+from chatserver.service.history.history_pages import History
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 

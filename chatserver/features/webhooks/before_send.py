@@ -30,7 +30,7 @@ from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Una
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
-from chatserver.service.messaging.service import Messaging
+from chatserver.service.messaging.message_sender import Messaging
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()

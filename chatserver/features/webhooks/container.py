@@ -9,8 +9,8 @@ from chatserver.container.storage import StorageContainer
 from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import WebhookEvents
-from chatserver.service.messaging.service import SendInterceptor
-from chatserver.service.moderation.service import PublishEvent
+from chatserver.service.messaging.message_sender import SendInterceptor
+from chatserver.service.moderation.blocks_and_reports import PublishEvent
 
 
 class WebhookContainer:

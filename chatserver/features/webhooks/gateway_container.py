@@ -5,7 +5,7 @@ from __future__ import annotations
 from chatserver.container import feature_ports
 from chatserver.container.gateway import GatewayContainer
 from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
-from chatserver.service.messaging.service import SendInterceptor
+from chatserver.service.messaging.message_sender import SendInterceptor
 
 
 def make_before_send(core: GatewayContainer) -> BeforeSendCheck | None:

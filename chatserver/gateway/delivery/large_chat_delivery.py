@@ -34,7 +34,7 @@ from chatserver.gateway.delivery.large_chat_channel import (
     find_removed_user,
     is_leaving,
 )
-from chatserver.gateway.transport.framing import encode_text_frame
+from chatserver.gateway.transport.frame_codec import encode_text_frame
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions, LargeHead
 from chatserver.protocol import codec, frames
 from chatserver.service.history.large_chat_log import ChannelEntry, ChannelLog

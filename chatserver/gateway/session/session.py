@@ -31,7 +31,7 @@ from chatserver.gateway.session.session_auth import SessionAuth
 from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.state_machine import DeviceCursor, SessionState, Stage, Verdict
 from chatserver.gateway.transport.connection import Connection, Phase
-from chatserver.gateway.transport.framing import encode_text_frame
+from chatserver.gateway.transport.frame_codec import encode_text_frame
 from chatserver.protocol import codec, frames
 from chatserver.protocol.error_codes import Close
 from chatserver.service.history.sync import EventsLost, Missed

@@ -16,7 +16,7 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State as WebSocketState
 
-from chatserver.gateway.transport.framing import (
+from chatserver.gateway.transport.frame_codec import (
     NeedMore,
     encode_text_frame,
     find_frame_end,

@@ -61,7 +61,7 @@ class CreateChat(Operation, tag="create_chat"):
 
 
 class ChangeChat(Operation, tag="change_chat"):
-    """Change the members or settings of a group; see `chatserver.service.membership.service`."""
+    """Change the members or settings of a group; see `service.membership.group_membership`."""
 
     user: str
     change: frames.AnyChange

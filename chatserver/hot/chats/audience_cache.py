@@ -11,7 +11,7 @@ from chatserver.domain.access.caller import CALLER
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.messages import Audience, get_generation_phase
-from chatserver.domain.moderation import (
+from chatserver.domain.write_restrictions import (
     is_chat_blocked,
     is_session_ended,
     parse_member_status,

@@ -24,7 +24,7 @@ from chatserver.domain.messages import (
     format_name,
     reference_key,
 )
-from chatserver.domain.moderation import build_refusal
+from chatserver.domain.write_restrictions import build_refusal
 from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, Unavailable
 from chatserver.hot.chats.backlog import AWAITED
 from chatserver.hot.chats.expiry_times import ExpiringMessages

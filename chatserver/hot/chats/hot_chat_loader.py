@@ -15,7 +15,7 @@ from chatserver.domain.messages import (
     get_generation_phase,
     reference_key,
 )
-from chatserver.domain.moderation import format_member_status
+from chatserver.domain.write_restrictions import format_member_status
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.expiry_times import ExpiringMessages
 from chatserver.hot.chats.membership import HotMembership, build_change_input, parse_changed
@@ -84,7 +84,7 @@ class HotChatLoader:
           change that Redis had (promise P7).
         - `large` is the chat version at which the chat became large, or 0.
         - `write_policy` is stored in the `gate` field, after the version.
-        - `muted` maps muted users to the end of the mute (`chatserver.domain.moderation`).
+        - `muted` maps muted users to the end of the mute (`chatserver.domain.write_restrictions`).
         - `changes` are membership changes that Redis does not have yet; the load applies them.
         - `places` maps the chat version of each recent change of members or settings to the seq of
           the change's first entry.

@@ -28,7 +28,7 @@ from chatserver.domain.messages import (
     parse_place,
     reference_key,
 )
-from chatserver.domain.moderation import parse_member_status
+from chatserver.domain.write_restrictions import parse_member_status
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.membership_notices import MembershipNotice

@@ -53,7 +53,7 @@
 --   9          the message is deleted or has expired
 --   10         the message has the maximum number of reactions
 --   11         the chat has no such message
---   12 why     the sender may not write (`chatserver.domain.moderation`)
+--   12 why     the sender may not write (`chatserver.domain.write_restrictions`)
 local call, format, sub = redis.call, string.format, string.sub
 local epoch, sender, kind, target = ARGV[1], ARGV[7], ARGV[9], ARGV[10]
 local author, is_erasure = ARGV[15], ARGV[15] ~= ''

@@ -51,7 +51,7 @@
 --   6          the backlog is full
 --   8          the backlog holds too many messages of this chat
 --   9          the target of the reply does not exist in the chat
---   7 why ms   the sender may not write (`chatserver.domain.moderation`), for `ms`; 0: unknown
+--   7 why ms   the sender may not write (`chatserver.domain.write_restrictions`), for `ms`; 0: unknown
 -- If any message of the chat has code 1, the codes are followed by
 --   for each recipient, the inbox seq of the first message with code 1 (the other messages with
 --   code 1 have the next seqs)

@@ -16,7 +16,7 @@ import uvloop
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from chatserver.gateway.transport.framing import encode_text_frame
+from chatserver.gateway.transport.frame_codec import encode_text_frame
 
 _transports: list[asyncio.Transport] = []
 

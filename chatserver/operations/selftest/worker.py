@@ -22,7 +22,7 @@ from chatserver.operations.selftest.model import Check, Failed, Skipped, require
 from chatserver.operations.selftest.resources import Names
 from chatserver.protocol import frames
 from chatserver.service.history.sync import Sync
-from chatserver.service.messaging.service import Draft
+from chatserver.service.messaging.message_sender import Draft
 from chatserver.warm.messages.message_repository import PersistItem
 from workers.archive.container import ArchiveContainer
 from workers.persist.worker import run_persist

@@ -20,7 +20,7 @@ from typing import Final
 
 from chatserver.config import Settings
 from chatserver.errors import Conflict
-from chatserver.operations.tenants.stores import OpenTenant
+from chatserver.operations.tenants.tenant_stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.schema.active_version import HEARTBEATS_MISSED_MAX, SCHEMA_CHECK_S
 

@@ -27,8 +27,8 @@ from chatserver.operations.tenants.tenant_list_cli import list_command, measure_
 from chatserver.operations.tenants.transfer_cli import export_command, restore_command
 
 if TYPE_CHECKING:
-    from chatserver.operations.tenants.stores import OpenTenant
     from chatserver.operations.tenants.tenant_audit import StoreAudit
+    from chatserver.operations.tenants.tenant_stores import OpenTenant
 
 SHOWN_MAX: Final = 20  # maximum remaining items, objects or keys printed per store
 

@@ -28,7 +28,7 @@ from chatserver.operations.tenants.block import (
     in_flight_s_max,
     wait_for_processes,
 )
-from chatserver.operations.tenants.stores import OpenTenant
+from chatserver.operations.tenants.tenant_stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.tenant_records import TenantRecord
 

@@ -31,7 +31,7 @@ from chatserver.operations.tenants.export_files import (
     decompress_lines,
     read_manifest,
 )
-from chatserver.operations.tenants.stores import OpenTenant
+from chatserver.operations.tenants.tenant_stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import TABLES, Table

@@ -24,7 +24,7 @@ from chatserver.operations.tenants.export_files import (
     decode,
     read_manifest,
 )
-from chatserver.operations.tenants.stores import OpenTenant
+from chatserver.operations.tenants.tenant_stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.active_version import PROCESS_PREFIX, SCHEMA_KEY

@@ -22,8 +22,8 @@ import zstandard
 from chatserver.cold.client import open_s3
 from chatserver.cold.tenant_objects import TenantObjects
 from chatserver.errors import BadRequest, NotFound
-from chatserver.operations.tenants.stores import OpenTenant, get_tenant_settings
 from chatserver.operations.tenants.tenant_list import get_tenant, open_all_items
+from chatserver.operations.tenants.tenant_stores import OpenTenant, get_tenant_settings
 from chatserver.warm.dynamo.tenancy import SEPARATOR
 from chatserver.warm.schema.tables import TABLES
 from chatserver.warm.tenant_records import PARTITION

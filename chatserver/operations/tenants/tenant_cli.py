@@ -13,7 +13,7 @@ from chatserver.domain.access.tenants import parse_tenant
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, TooLarge
 
 if TYPE_CHECKING:
-    from chatserver.operations.tenants.stores import OpenTenant
+    from chatserver.operations.tenants.tenant_stores import OpenTenant
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,7 +99,7 @@ async def open_tenant_of(
     """Open a tenant with the stores of all installed features."""
     from chatserver.domain.clock import SystemClock
     from chatserver.features.registry import list_features, load
-    from chatserver.operations.tenants.stores import open_tenant
+    from chatserver.operations.tenants.tenant_stores import open_tenant
 
     features = [load(path) for feature in list_features() for path in feature.tenant_stores]
     async with open_tenant(

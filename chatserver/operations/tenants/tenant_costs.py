@@ -19,8 +19,8 @@ from chatserver.domain.access.tenants import RESERVED_TENANTS
 from chatserver.domain.clock import Clock
 from chatserver.hot.redis.tenant_redis import open_tenant_redis
 from chatserver.operations.cost.prices import GB, HOURS_PER_MONTH, Prices
-from chatserver.operations.tenants.stores import get_tenant_settings
 from chatserver.operations.tenants.tenant_list import get_tenant, open_all_items
+from chatserver.operations.tenants.tenant_stores import get_tenant_settings
 from chatserver.warm.schema.tables import TABLES
 from chatserver.warm.tenant_items import compute_item_bytes, index_bytes
 

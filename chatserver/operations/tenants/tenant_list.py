@@ -22,7 +22,7 @@ from chatserver.domain.access.tenants import RESERVED_TENANTS
 from chatserver.domain.clock import Clock
 from chatserver.errors import TooLarge
 from chatserver.hot.redis.tenant_redis import open_tenant_redis
-from chatserver.operations.tenants.stores import get_tenant_settings
+from chatserver.operations.tenants.tenant_stores import get_tenant_settings
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.dynamo.tenancy import SEPARATOR

@@ -17,7 +17,7 @@ from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.operations.trace.model import InWarm, LocatedMessage
 from chatserver.protocol.frames import Message
-from chatserver.warm.archive import expired_markers
+from chatserver.warm.archive import message_markers
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.chats.directory import Directory
@@ -75,7 +75,7 @@ class WarmTrace:
 
         Cost: reads up to `ROWS_MAX` of the chat's items, then up to `ROWS_MAX` of its markers.
         """
-        for partition in (chat, expired_markers.get_partition(chat)):
+        for partition in (chat, message_markers.get_partition(chat)):
             item = await self._find_row(partition, mid, from_ts, to_ts)
             if item is not None:
                 is_marker = partition != chat
@@ -136,7 +136,7 @@ class WarmTrace:
 
     async def find_state(self, chat: ChatId, ts: Ts) -> InWarm | None:
         """Return the state of the item or expiry marker at `ts`, or None."""
-        for partition in (chat, expired_markers.get_partition(chat)):
+        for partition in (chat, message_markers.get_partition(chat)):
             span = Span(MESSAGES, partition, between=(ts, ts))
             request = {**span.query(self._settings), "ConsistentRead": True}
             rows = await self._rows.list(span, request, 1)
@@ -145,7 +145,7 @@ class WarmTrace:
         return None
 
     async def _describe(self, item: Item, *, is_marker: bool) -> InWarm:
-        message = expired_markers.decode_marker(item) if is_marker else decode_item(item)
+        message = message_markers.decode_marker(item) if is_marker else decode_item(item)
         key = None if is_marker else get_object_key(item)
         size = len(message.body.encode())
         if key is not None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
-from chatserver.domain.moderation import format_write_policy
+from chatserver.domain.write_restrictions import format_write_policy
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.service.history.newest_messages import NewestMessages

@@ -27,8 +27,8 @@ from chatserver.protocol.redis_memory_costs import (
     charge_nobody,
 )
 from chatserver.service.chats.read_marks import get_marks
+from chatserver.service.history.history_pages import WarmHistory
 from chatserver.service.history.reader_views import NO_CHANGES, View, Views
-from chatserver.service.history.service import WarmHistory
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 SNAPSHOT_CHATS = 50

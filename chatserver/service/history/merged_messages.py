@@ -5,11 +5,12 @@
     the user's chats ─► active days of each ─► chats that may have the next message ─► merge
     Redis               directory, cached      hot log, warm tier, archive
 
-Nothing is stored per recipient. Each chat is a stream (`chatserver.service.history.chat_streams`).
-A stream knows its next message, or a bound for that message's ts: the newest ts in Redis, or the
-nearest active day (a day on which the chat has messages). Only streams whose bound precedes all
-known messages are read. A page token has the ts and chat of the last message, so it stays valid
-while messages arrive, are stored or are archived.
+Nothing is stored per recipient. Each chat is a stream
+(`chatserver.service.history.chat_message_iterator`). A stream knows its next message, or a bound
+for that message's ts: the newest ts in Redis, or the nearest active day (a day on which the chat
+has messages). Only streams whose bound precedes all known messages are read. A page token has the
+ts and chat of the last message, so it stays valid while messages arrive, are stored or are
+archived.
 
 The list covers the user's current chats, for the periods in which the user was a member. It
 includes messages in Redis and in the archive. It omits messages from before the user joined, even
@@ -31,8 +32,8 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.frames import Message
 from chatserver.service.chats.user_chats import Chats
+from chatserver.service.history.chat_message_iterator import ChatStream, ChatTiers
 from chatserver.service.history.chat_query_pages import TimeRange
-from chatserver.service.history.chat_streams import ChatStream, ChatTiers
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_query_view import QueryView
 from chatserver.service.history.reader_views import Views

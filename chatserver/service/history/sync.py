@@ -19,8 +19,8 @@ from chatserver.errors import ChatError
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
+from chatserver.service.history.history_pages import WarmHistory
 from chatserver.service.history.reader_views import NO_CHANGES, View, Views, has_changes
-from chatserver.service.history.service import WarmHistory
 
 OLDER_CHATS_MAX = 16  # maximum chats per page whose messages are read from older tiers
 

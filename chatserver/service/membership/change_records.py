@@ -21,8 +21,9 @@ UNSTORED_BYTES_MAX: Final = 64_000
 class ChangedMember(msgspec.Struct, array_like=True):
     """A member's entry: the new role, or "" if the user is no longer a member.
 
-    `mute` is the new mute suffix of the member's value in Redis (`chatserver.domain.moderation`):
-    ":" clears it, "" leaves it unchanged. `muted_until` is the mute's end as stored in the entry.
+    `mute` is the new mute suffix of the member's value in Redis
+    (`chatserver.domain.write_restrictions`): ":" clears it, "" leaves it unchanged. `muted_until`
+    is the mute's end as stored in the entry.
     """
 
     mid: str

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from chatserver.domain.moderation import MUTE_OVER
 from chatserver.domain.text_validation import parse_name, parse_note
+from chatserver.domain.write_restrictions import MUTE_OVER
 from chatserver.errors import BadRequest
 from chatserver.protocol import frames
 

@@ -1,7 +1,7 @@
 """Membership propagation: applies a committed change to Redis and delivers it to inboxes.
 
-These are steps 3 to 5 in `chatserver.service.membership.service`. All operations are safe to
-repeat, to run concurrently in two processes, and to run in a process that did not commit the
+These are steps 3 to 5 in `chatserver.service.membership.group_membership`. All operations are safe
+to repeat, to run concurrently in two processes, and to run in a process that did not commit the
 change.
 """
 
@@ -20,14 +20,14 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import AppendResult, Delivery
 from chatserver.domain.membership_changes import ChangedChatHead, MembershipChange
 from chatserver.domain.messages import Audience
-from chatserver.domain.moderation import format_write_policy
+from chatserver.domain.write_restrictions import format_write_policy
 from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.audience_cache import Audiences
+from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.chats.membership_notices import MembershipNotice
-from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.service.membership.change_records import (

@@ -21,8 +21,8 @@ from chatserver.domain.group_permissions import NOT_A_MEMBER
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
 from chatserver.domain.message_changes import Hide, MessageChange, Outcome
 from chatserver.domain.messages import compute_digest, is_same_send, parse_place
-from chatserver.domain.moderation import build_refusal
 from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body, parse_emoji
+from chatserver.domain.write_restrictions import build_refusal
 from chatserver.errors import (
     Conflict,
     CorruptData,
@@ -39,9 +39,9 @@ from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.message_change_rules import REACTIONS_MAX
 from chatserver.protocol.redis_memory_costs import Charge, charge_nobody, compute_change_cost
-from chatserver.service.history.service import WarmHistory
+from chatserver.service.history.history_pages import WarmHistory
 from chatserver.service.messaging.device_notifier import DeviceNotifier
-from chatserver.service.messaging.service import Messaging
+from chatserver.service.messaging.message_sender import Messaging
 
 TRIES_MAX = 4
 NO_MESSAGE = "seq: the chat has no such message"

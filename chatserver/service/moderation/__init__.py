@@ -1,4 +1,5 @@
 """Moderation and retention: blocks, reports, message retention and legal holds.
 
-`service.py` has blocks and reports. Mutes and bans are group changes (`service/membership`).
+`blocks_and_reports.py` has blocks and reports. Mutes and bans are group changes
+(`service/membership`).
 """

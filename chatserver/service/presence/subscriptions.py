@@ -22,7 +22,7 @@ from chatserver.errors import BadRequest, ChatError, NotFound
 from chatserver.hot.chats.direct_contacts import DirectChats
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.presence_states import PresenceStates
 from chatserver.protocol import codec, frames
 
 log = structlog.get_logger()

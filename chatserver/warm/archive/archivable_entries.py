@@ -19,7 +19,7 @@ from chatserver.errors import CorruptData, Unavailable
 from chatserver.protocol import message_expiry
 from chatserver.protocol.frames import Message
 from chatserver.task_groups import map_concurrently
-from chatserver.warm.archive import expired_markers
+from chatserver.warm.archive import message_markers
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_rows import ChatRows
@@ -50,7 +50,7 @@ class ArchivableRun(NamedTuple):
 
 
 class CheckedItem(NamedTuple):
-    """A decoded item or marker (`expired_markers`), and the result of its checksum verification."""
+    """A decoded item or marker (`message_markers`), and the result of its checksum verification."""
 
     ts: int
     message: Message | None  # None: the item is invalid
@@ -134,8 +134,8 @@ class ArchivableMessages:
 
         See `list_checked`.
         """
-        items = await self._read(expired_markers.get_partition(chat), from_ts, to_ts, limit)
-        return [_check(item, expired_markers.decode_marker) for item in items]
+        items = await self._read(message_markers.get_partition(chat), from_ts, to_ts, limit)
+        return [_check(item, message_markers.decode_marker) for item in items]
 
     async def list_consecutive(
         self, chat: str, after_seq: int, after_ts: int, to_ts: int, limit: int
@@ -153,10 +153,10 @@ class ArchivableMessages:
         end = int(fitting[-1][Field.TS]["N"]) if is_cut else to_ts
         by_seq = {message.seq: message for message in await decode_items(fitting, self._bodies)}
         marker_items = await self._read(
-            expired_markers.get_partition(chat), after_ts + 1, end, None
+            message_markers.get_partition(chat), after_ts + 1, end, None
         )
         by_seq = {
-            message.seq: message for message in map(expired_markers.decode_marker, marker_items)
+            message.seq: message for message in map(message_markers.decode_marker, marker_items)
         } | by_seq
         run: list[Message] = []
         while len(run) < limit and (entry := by_seq.get(after_seq + 1 + len(run))) is not None:

@@ -106,9 +106,9 @@ class Chat:
     """A chat. `version` counts the changes to its membership and settings, starting at 1.
 
     `change` is the last change, until it is applied in Redis; see
-    `chatserver.service.membership.service`. `unstored` contains the latest changes whose entries
-    may not have been stored yet. `count` is the number of members; items written by the first
-    releases lack it. `large` is the version at which the chat became a large chat (without
+    `chatserver.service.membership.group_membership`. `unstored` contains the latest changes whose
+    entries may not have been stored yet. `count` is the number of members; items written by the
+    first releases lack it. `large` is the version at which the chat became a large chat (without
     inboxes), or 0. `users` are the two users of a direct chat. A user who has not opened the chat
     has no `Member` item until the first message.
     """

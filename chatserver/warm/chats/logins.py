@@ -6,7 +6,7 @@
 |         |            |                  | expires_at`                                           |
 
 A login is a device that has logged in. Its refresh tokens are not stored: they are computed from
-`seed` (random bytes), `generation` and a secret key (`chatserver.auth.refresh_tokens`).
+`seed` (random bytes), `generation` and a secret key (`chatserver.auth.refresh_token_format`).
 The item of an ended login is kept, without its seed, until the last of its tokens expires: if Redis
 loses the revocations, they are restored from these items.
 

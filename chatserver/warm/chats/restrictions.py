@@ -9,7 +9,7 @@ import asyncio
 from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
-from chatserver.domain.moderation import BLOCKS_MAX
+from chatserver.domain.write_restrictions import BLOCKS_MAX
 from chatserver.errors import CorruptData
 from chatserver.warm.chats import directory_items
 from chatserver.warm.chats.logins import AFTER_LOGINS, LOGIN_PREFIX, LOGINS_READ_MAX

@@ -35,7 +35,7 @@ from chatserver.aws_session import create_session
 from chatserver.config import Warm
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.domain.jitter import add_jitter
-from chatserver.encryption.body_cipher import BodyCipher
+from chatserver.encryption.value_cipher import BodyCipher
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
 from chatserver.warm.dynamo.http_transport import (

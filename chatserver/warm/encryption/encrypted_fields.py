@@ -1,7 +1,7 @@
 """Encrypted attributes: encrypted in every request to DynamoDB, decrypted in every response.
 
 Repositories therefore work with plain items, and cannot forget to encrypt. An encrypted attribute
-has type B instead of S (`chatserver.encryption.body_cipher`). It is bound to its place: table,
+has type B instead of S (`chatserver.encryption.value_cipher`). It is bound to its place: table,
 partition key, sort key and attribute. Empty strings are not encrypted, and neither are items that
 were written before encryption was turned on.
 
@@ -24,7 +24,7 @@ import structlog
 
 from chatserver.config import Warm
 from chatserver.domain.write_sharding import get_partition_chat
-from chatserver.encryption.body_cipher import BodyCipher, DataKey, Place
+from chatserver.encryption.value_cipher import BodyCipher, DataKey, Place
 from chatserver.errors import CorruptData
 from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.expressions import find_comparisons

@@ -30,7 +30,7 @@ consecutive entries; `chatserver.service.history` adds the entries in Redis.
 
 Once a message has expired, even before TTL deletes its item, queries by time skip it, and reads by
 seq return a tombstone. So readers can distinguish expired messages from missing ones. After the
-item is deleted, an expiry marker (`chatserver.warm.archive.expired_markers`) has the same effect.
+item is deleted, an expiry marker (`chatserver.warm.archive.message_markers`) has the same effect.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
 from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
 from chatserver.protocol.message_change_rules import build_shredded_tombstone, is_message
-from chatserver.warm.archive import expired_markers
+from chatserver.warm.archive import message_markers
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span, check_limit
@@ -298,7 +298,7 @@ class MessageRepository:
             for item in items
         }
         marked = {
-            (item.message.chat, item.message.ts): expired_markers.encode_marker(item.message)
+            (item.message.chat, item.message.ts): message_markers.encode_marker(item.message)
             for item in items
             if item.message.expires_at is not None
         }
@@ -322,10 +322,10 @@ class MessageRepository:
         """
         probe = Probe(ts - 1, is_newest_first=True)
         if not await self._read(chat, probe) and not await self._read(
-            expired_markers.get_partition(chat), probe
+            message_markers.get_partition(chat), probe
         ):
             return False
-        marker = expired_markers.encode_marker(expired_markers.build_lost_message(chat, seq, ts))
+        marker = message_markers.encode_marker(message_markers.build_lost_message(chat, seq, ts))
         await put_items(self._client, self._table, [marker])
         return True
 
@@ -343,10 +343,10 @@ class MessageRepository:
         async with self._client.deadline():
             probe = Probe(TS_MAX, is_newest_first=True)
             items, removed = await asyncio.gather(
-                self._read(chat, probe), self._read(expired_markers.get_partition(chat), probe)
+                self._read(chat, probe), self._read(message_markers.get_partition(chat), probe)
             )
         if removed and (not items or _get_place(items[0]).seq < _get_place(removed[0]).seq):
-            return expired_markers.decode_marker(removed[0])
+            return message_markers.decode_marker(removed[0])
         return (
             message_expiry.apply_expiry(decode_item(items[0]), self._clock.time())
             if items
@@ -414,7 +414,7 @@ class MessageRepository:
             places = [_get_place(item) for item in items]
         place = await self._search(chat, target, places)
         if place is None:
-            place = await self._search(expired_markers.get_partition(chat), target, ())
+            place = await self._search(message_markers.get_partition(chat), target, ())
         if place is None:
             return []
         probe = Probe(place.ts, is_newest_first, limit)
@@ -433,9 +433,9 @@ class MessageRepository:
         run = _run(by_seq, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
             # A message is missing. If it has expired or was lost, it has a marker.
-            removed = await self._read(expired_markers.get_partition(chat), probe)
+            removed = await self._read(message_markers.get_partition(chat), probe)
             by_seq = {
-                _get_place(item).seq: expired_markers.decode_marker(item) for item in removed
+                _get_place(item).seq: message_markers.decode_marker(item) for item in removed
             } | by_seq
             run = _run(by_seq, target, step, probe.count)
         return run

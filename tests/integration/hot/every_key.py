@@ -37,12 +37,12 @@ from chatserver.hot.chats.audience_cache import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.expiry_times import ExpiringMessages
+from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.hot.chats.message_changes import ChangeCommitter, Hidden
-from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.jwks_cache import KeySets
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
@@ -52,10 +52,10 @@ from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
-from chatserver.hot.users.presence import Presence
-from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.presence_states import PresenceStates
 from chatserver.hot.users.rate_limits import Limits
 from chatserver.hot.users.revocations import Revocations
+from chatserver.hot.users.user_gateways import Presence
 from chatserver.hot.users.user_sessions import Claim, Sessions
 from chatserver.operations.audit.hot import AuditResults, DatedFinding, Round
 from chatserver.operations.cost.hot import UsageTotals

@@ -22,7 +22,7 @@ from chatserver.hot.bus.gateway_stream import AnyRecord, CallResult, GatewayStre
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.presence import Presence
+from chatserver.hot.users.user_gateways import Presence
 from chatserver.protocol import codec, frames
 from chatserver.warm.messages.message_queries import MessageIndexes
 from tests.support.servers.processes import eventually

@@ -80,7 +80,7 @@ def crash_at(container: StorageContainer, monkeypatch: pytest.MonkeyPatch, failp
             monkeypatch.undo()
             raise Crashed
 
-    monkeypatch.setattr("chatserver.service.membership.service.failpoint", crash)
+    monkeypatch.setattr("chatserver.service.membership.group_membership.failpoint", crash)
 
 
 @pytest.fixture
@@ -333,7 +333,7 @@ async def test_change_interrupted_by_a_crash_is_completed_once(
 ) -> None:
     """After a crash between the stores or before the inboxes, all members get it once."""
     chat = group.chat
-    monkeypatch.setattr("chatserver.service.membership.service.MARKER_TTL_S", 0)
+    monkeypatch.setattr("chatserver.service.membership.group_membership.MARKER_TTL_S", 0)
     request = make_request(frames.Remove, chat, user=BOB)
     crash_at(container, monkeypatch, f"membership.{failpoint}")
     with pytest.raises(Crashed):

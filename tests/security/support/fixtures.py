@@ -21,7 +21,7 @@ FAST_HASHES = {
     "CHAT_AUTH_ARGON2_MEMORY_KIB": "8",
     "chatserver.auth.passwords.ARGON2_PASSES": "1",
     "CHAT_AUTH_COOKIE_SECURE": "false",
-    "chatserver.features.accounts.service.logins.DEVICES_MAX": "4",
+    "chatserver.features.accounts.service.login_tokens.DEVICES_MAX": "4",
     "CHAT_LIMITS_LOGINS": "0.001/s burst 5",  # no refill within a test
     "CHAT_LIMITS_ENTRIES": "0.5/s burst 100000",
     "CHAT_LIMITS_CALLS": "200/s burst 100000",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from chatserver.client import events
+from chatserver.client.client_state import ClientState
 from chatserver.client.model import Bounds
-from chatserver.client.state import ClientState
 
 Fields = dict[str, Any]
 

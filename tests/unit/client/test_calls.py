@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from chatserver.client.calls import Calls
+from chatserver.client.client_state import ClientState
 from chatserver.client.events import Acked
 from chatserver.client.http.http_api import HttpApi
 from chatserver.client.outbox import OutboxEntry
-from chatserver.client.state import ClientState
 from chatserver.domain.clock import SystemClock
 from chatserver.protocol import codec, frames
 

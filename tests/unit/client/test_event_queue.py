@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chatserver.client.client_state import QueuedEvent
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import (
     Acked,
@@ -11,7 +12,6 @@ from chatserver.client.events import (
     SignalReceived,
     StoredUpto,
 )
-from chatserver.client.state import QueuedEvent
 
 TYPING = SignalReceived("typing", "bob", "c1", {"on": True})
 EVENTS_MAX = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chatserver.client import events, saved_state
+from chatserver.client.client_state import ClientState, QueuedEvent
 from chatserver.client.outbox import OutboxEntry
-from chatserver.client.state import ClientState, QueuedEvent
 from tests.unit.client.device import Device, Fields, entry, failure, page
 
 

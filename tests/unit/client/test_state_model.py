@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from chatserver.client import events, saved_state
+from chatserver.client.client_state import ClientState, QueuedEvent
 from chatserver.client.model import Bounds, Entry, parse_entry
 from chatserver.client.outbox import OutboxEntry
-from chatserver.client.state import ClientState, QueuedEvent
 from tests.unit.client.fake_server import LARGE, ME, FakeServer, FakeSession
 
 CHATS = ("a", "b", "c", LARGE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chatserver.client import events
+from chatserver.client.client_state import ANSWER_S
 from chatserver.client.outbox import PROBE_S, OutboxEntry
-from chatserver.client.state import ANSWER_S
 from chatserver.errors import (
     BadRequest,
     ChatError,

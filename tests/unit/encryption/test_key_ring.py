@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from chatserver.encryption import key_ring
-from chatserver.encryption.body_cipher import DataKey
 from chatserver.encryption.key_file import KEYS_MAX, KeyFile, new_line
 from chatserver.encryption.key_ring import FAILED_S, RETRY_S, KeyRing, StoredKey
 from chatserver.encryption.key_wrapping import Context, KeyWrappers, WrappedKey
+from chatserver.encryption.value_cipher import DataKey
 from chatserver.errors import ConfigError, Unavailable
 
 CACHE_S = 300.0

@@ -37,7 +37,7 @@ from chatserver.errors import (
     RateLimited,
     Unauthenticated,
 )
-from chatserver.features.accounts.service.logins import Grant, Logins
+from chatserver.features.accounts.service.login_tokens import Grant, Logins
 from chatserver.features.accounts.warm.accounts import AccountRows, Credential
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
 from chatserver.service.access.revocation import Revoker

@@ -26,8 +26,8 @@ from chatserver.features.analytics.dependencies import check_extra
 from chatserver.features.analytics.model import Unit, list_changes
 from chatserver.features.analytics.warm import NewSegment
 from chatserver.features.analytics.worker.compaction import Compactor
+from chatserver.features.analytics.worker.export_unit_reader import UnitSource
 from chatserver.features.analytics.worker.exporter import Exporter, ExportTally
-from chatserver.features.analytics.worker.unit_source import UnitSource
 from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics

@@ -34,8 +34,8 @@ from chatserver.errors import Conflict, CorruptData, TooLarge
 from chatserver.features.analytics.cold import ParquetFiles
 from chatserver.features.analytics.model import Changes, Unit
 from chatserver.features.analytics.warm import ExportRows, NewSegment
+from chatserver.features.analytics.worker.export_unit_reader import NO_CHANGES, UnitRows, UnitSource
 from chatserver.features.analytics.worker.file_locations import FileLocations
-from chatserver.features.analytics.worker.unit_source import NO_CHANGES, UnitRows, UnitSource
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint

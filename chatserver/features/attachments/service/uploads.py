@@ -38,7 +38,7 @@ from chatserver.features.attachments.model import (
 from chatserver.features.attachments.warm import Attachments
 from chatserver.protocol import codec, frames
 from chatserver.service.fair_semaphore import FairSemaphore
-from chatserver.service.history.service import History
+from chatserver.service.history.history_pages import History
 
 WAITING_MAX = 20  # maximum uploads per user that no message references yet
 UNREFERENCED_S = 86_400  # an upload that no message references is deleted after this time

@@ -50,9 +50,9 @@ from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.hot.chats.message_changes import Hidden
+from chatserver.service.history.history_pages import History
 from chatserver.service.history.reader_views import Views
-from chatserver.service.history.service import History
-from chatserver.service.messaging.service import Messaging
+from chatserver.service.messaging.message_sender import Messaging
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from workers.partition_workers import run_partitions

@@ -72,8 +72,8 @@ from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.outbound.http_client import Outbound
 from chatserver.protocol import codec, frames
-from chatserver.service.history.service import History
-from chatserver.service.messaging.service import Draft, Messaging
+from chatserver.service.history.history_pages import History
+from chatserver.service.messaging.message_sender import Draft, Messaging
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 

@@ -39,7 +39,7 @@ from chatserver.features.companions.worker.prompt_context import (
     compute_room,
 )
 from chatserver.protocol import codec, frames
-from chatserver.service.history.service import History
+from chatserver.service.history.history_pages import History
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 

@@ -37,7 +37,7 @@ from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.message_changes import Hidden
 from chatserver.hot.users.blocks import Blocks
-from chatserver.hot.users.presence_subscriptions import ALIVE_SHARE
+from chatserver.hot.users.presence_states import ALIVE_SHARE
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 from chatserver.protocol.message_change_rules import is_message

@@ -21,7 +21,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.errors import CorruptData
 from chatserver.features.search.hot import IDLE_PAGE, IndexFeed
 from chatserver.features.search.model import Changes, Rebuild
-from chatserver.features.search.worker.entry_changes import add_entries
+from chatserver.features.search.worker.index_changes import add_entries
 from chatserver.protocol.frames import PAGE_MAX, Message
 from chatserver.warm.chats.chat_scan import iter_chats
 

@@ -47,7 +47,7 @@ from chatserver.features.search.model import (
 )
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, ChatSweep
-from chatserver.features.search.worker.entry_changes import add_entries
+from chatserver.features.search.worker.index_changes import add_entries
 from chatserver.features.search.worker.search_rpc_worker import SearchCallWorker
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, parse_entry_id
 from chatserver.protocol.frames import Message

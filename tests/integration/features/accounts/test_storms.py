@@ -12,7 +12,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import Conflict, RateLimited, Unauthenticated
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.service.logins import Grant
+from chatserver.features.accounts.service.login_tokens import Grant
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, open_container
 

@@ -13,7 +13,7 @@ from chatserver.errors import Unavailable
 from chatserver.features.analytics.model import Changes, Unit
 from chatserver.features.analytics.worker import exporter
 from chatserver.features.analytics.worker.export_passes import ExportPass, make_lease
-from chatserver.features.analytics.worker.unit_source import UnitSource
+from chatserver.features.analytics.worker.export_unit_reader import UnitSource
 from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Ai, Attachment
 from tests.integration.features.analytics.support import (

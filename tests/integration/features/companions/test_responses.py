@@ -12,7 +12,7 @@ from chatserver.domain.ids import ChatId, Ref
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.options import Options
 from chatserver.protocol import frames
-from chatserver.service.history.service import History
+from chatserver.service.history.history_pages import History
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
     group_by_turn,

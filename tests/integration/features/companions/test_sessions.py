@@ -11,7 +11,7 @@ import pytest
 from chatserver.client import ChatClient
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId
-from chatserver.domain.moderation import ENDED
+from chatserver.domain.write_restrictions import ENDED
 from chatserver.errors import Conflict, Forbidden
 from chatserver.features.companions.model import CompanionSession, session_chat_id
 from tests.integration.api.support import Caller, problem_of, send

@@ -20,7 +20,7 @@ from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.worker.push_worker import run_notify
 from chatserver.hot.chats.message_changes import ChangeCommitter
-from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.presence_states import PresenceStates
 from chatserver.protocol import codec
 from tests.integration.workers.support import (
     Gateway,

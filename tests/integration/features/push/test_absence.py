@@ -11,7 +11,7 @@ from chatserver.features.push.hot import DueChat, DueChats, PushNeed, PushState
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.presence_states import PresenceStates
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chatserver.domain.moderation import BLOCKED, MUTE_OVER, MUTED
+from chatserver.domain.write_restrictions import BLOCKED, MUTE_OVER, MUTED
 from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.dynamo.client import open_dynamodb
 from tests.support.rawchat import Failed, RawChat

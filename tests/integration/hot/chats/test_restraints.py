@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.domain.ids import UserId
-from chatserver.domain.moderation import WriteRestriction
+from chatserver.domain.write_restrictions import WriteRestriction
 from tests.integration.hot.support import (
     ALICE,
     BOB,

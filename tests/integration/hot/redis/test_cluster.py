@@ -19,7 +19,7 @@ from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.bus.gateway_stream import AnyRecord, GatewayStream, GatewayStreamWriter, NewSeq
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.bus.rpc_queue import CallQueue
-from chatserver.hot.chats.undelivered import UndeliveredChats
+from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot

@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.domain.ids import DeviceId, GatewayId, SessionId, UserId
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.presence_states import PresenceStates
 from chatserver.hot.users.user_sessions import Claim, Claimed, Sessions
 from tests.integration.hot.support import Scripts
 

@@ -12,7 +12,7 @@ from chatserver.cold.client import open_s3
 from chatserver.config import Settings
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 from chatserver.domain.clock import SystemClock
-from chatserver.operations.tenants.stores import OpenTenant, open_tenant
+from chatserver.operations.tenants.tenant_stores import OpenTenant, open_tenant
 from chatserver.warm.dynamo.client import Item, open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SOCIAL

@@ -24,10 +24,10 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.operations.cost.prices import load_prices
 from chatserver.operations.tenants.block import block, unblock, wait_for_processes
 from chatserver.operations.tenants.deletion import Deletion, compute_receipt_digest
-from chatserver.operations.tenants.stores import OpenTenant, get_tenant_settings
 from chatserver.operations.tenants.tenant_audit import audit_tenant
 from chatserver.operations.tenants.tenant_costs import TenantSize, measure_tenants
 from chatserver.operations.tenants.tenant_list import list_tenants
+from chatserver.operations.tenants.tenant_stores import OpenTenant, get_tenant_settings
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.active_version import build_key, watch_schema
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES

@@ -17,7 +17,7 @@ from chatserver.operations.tenants.deletion import Deletion
 from chatserver.operations.tenants.export import Export, verify_export
 from chatserver.operations.tenants.export_files import Target, open_target
 from chatserver.operations.tenants.restoration import Restoration
-from chatserver.operations.tenants.stores import OpenTenant
+from chatserver.operations.tenants.tenant_stores import OpenTenant
 from tests.integration.operations.tenants.support import (
     QUICK,
     fill,

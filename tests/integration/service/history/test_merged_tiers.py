@@ -14,7 +14,7 @@ from chatserver.cold.archive import SegmentObjects
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.protocol.frames import INT_MAX, Message
-from chatserver.service.history import chat_streams, merged_messages
+from chatserver.service.history import chat_message_iterator, merged_messages
 from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.merged_messages import Direction, MergedMessages
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
@@ -206,8 +206,8 @@ async def test_pages_lose_and_repeat_nothing_in_any_tier(
     monkeypatch.setattr(merged_messages, "ENTRIES_MAX", 12)
     monkeypatch.setattr(merged_messages, "_WAVE_MIN", 1)
     monkeypatch.setattr(merged_messages, "_WAVE_MAX", 2)
-    monkeypatch.setattr(chat_streams, "FIRST_READ", 1)
-    monkeypatch.setattr(chat_streams, "_HOT_READ", 2)
+    monkeypatch.setattr(chat_message_iterator, "FIRST_READ", 1)
+    monkeypatch.setattr(chat_message_iterator, "_HOT_READ", 2)
     chats = await make_chats(archive_world, seed)
     one, rng = chats.lists(), chats.random
 
@@ -252,13 +252,13 @@ async def test_page_of_a_user_with_many_chats_reads_few_of_them(
     await core.messages.put_batch([PersistItem(last, chats.user)], 20)
     await core.active_days.put_many({last.chat: ActiveDays(day, 3, has_earlier=True)})
     read: list[str] = []
-    read_stream = chat_streams.ChatStream.read
+    read_stream = chat_message_iterator.ChatStream.read
 
-    async def record(stream: chat_streams.ChatStream, *args: object) -> int:
+    async def record(stream: chat_message_iterator.ChatStream, *args: object) -> int:
         read.append(stream.chat)
         return await read_stream(stream, *args)  # type: ignore[arg-type]  # as called
 
-    monkeypatch.setattr(chat_streams.ChatStream, "read", record)
+    monkeypatch.setattr(chat_message_iterator.ChatStream, "read", record)
 
     times = TimeRange(from_ts=(day + 1) * DAY_US)
     page = await chats.lists().list_page(chats.user, chats.user, None, times, 5, None)

@@ -14,7 +14,7 @@ from chatserver.errors import Unavailable
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import frames
 from chatserver.service.membership import change_records
-from chatserver.service.membership import service as membership
+from chatserver.service.membership import group_membership as membership
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     ALICE,

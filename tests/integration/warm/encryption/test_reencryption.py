@@ -26,7 +26,7 @@ from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.companions.warm.user_memories import MemoryRows
 from chatserver.features.social.model import Post
 from chatserver.features.social.warm.posts import SocialPosts
-from chatserver.operations.tenants.stores import get_tenant_settings
+from chatserver.operations.tenants.tenant_stores import get_tenant_settings
 from chatserver.protocol import codec
 from chatserver.warm.dynamo.batches import put_items
 from chatserver.warm.dynamo.client import open_dynamodb

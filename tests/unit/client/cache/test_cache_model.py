@@ -21,8 +21,8 @@ from chatserver.client import saved_state
 from chatserver.client.cache.cached_state import encode_infos, load_chats, restore_chats
 from chatserver.client.cache.recorder import Recorder
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
+from chatserver.client.client_state import ClientState
 from chatserver.client.model import Entry, parse_entry
-from chatserver.client.state import ClientState
 from chatserver.client.store import Saved
 from tests.unit.client.fake_server import ME
 from tests.unit.client.test_state_model import BOUNDS, CHATS, ClientMachine, chats, small

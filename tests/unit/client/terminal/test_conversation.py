@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.client.calls import HistoryPage
+from chatserver.client.client_state import ClientState
 from chatserver.client.model import parse_entry
 from chatserver.client.outbox import OutboxEntry
-from chatserver.client.state import ClientState
 from chatserver.client.terminal.conversation import Conversation, Mark
 
 NOW = 0.0

@@ -16,7 +16,7 @@ from chatserver.features.attachments.cold import UploadForm
 from chatserver.features.attachments.model import Bounds, File
 from chatserver.features.attachments.service.uploads import CHECKS_WAITING_MAX, Uploads
 from chatserver.protocol import frames
-from chatserver.service.history.service import Page
+from chatserver.service.history.history_pages import Page
 
 CHAT = ChatId("g-1")
 MALLORY = UserId("mallory")

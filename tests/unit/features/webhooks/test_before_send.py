@@ -16,7 +16,7 @@ from chatserver.errors import ChatError, Forbidden, Overloaded, Unavailable
 from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
-from chatserver.service.messaging.service import Messaging
+from chatserver.service.messaging.message_sender import Messaging
 
 ALICE, CHAT = UserId("alice"), ChatId("c1")
 

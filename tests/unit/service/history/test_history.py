@@ -17,7 +17,7 @@ from chatserver.domain.page_limits import BYTES_MAX, WIDEST, PageBounds
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
 from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
-from chatserver.service.history.service import History, Page
+from chatserver.service.history.history_pages import History, Page
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
 START_TS = 1_795_000_000_000_000

@@ -14,8 +14,8 @@ from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec, frames
+from chatserver.service.history.history_pages import Page
 from chatserver.service.history.message_context import MessageContext, Reference
-from chatserver.service.history.service import Page
 from tests.unit.service.builders import ALICE, BOB, CHAT
 
 

@@ -15,7 +15,7 @@ from chatserver.domain.inboxes import AppendResult, Delivery
 from chatserver.domain.messages import Audience, InboxPositions, PendingDraft
 from chatserver.errors import ChatError
 from chatserver.protocol import frames
-from chatserver.service.messaging.service import Messaging
+from chatserver.service.messaging.message_sender import Messaging
 from tests.unit.service.builders import ALICE, BOB, CHAT, EPOCH, audience_of
 
 START_TS = 1_795_000_000_000_000

@@ -20,8 +20,8 @@ from chatserver.errors import (
     Unavailable,
 )
 from chatserver.protocol import codec, frames
-from chatserver.service.messaging import service as messaging
-from chatserver.service.messaging.service import LOADS_MAX, Draft
+from chatserver.service.messaging import message_sender as messaging
+from chatserver.service.messaging.message_sender import LOADS_MAX, Draft
 from tests.support.servers.processes import eventually
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, audience_of
 from tests.unit.service.messaging.messaging_world import (

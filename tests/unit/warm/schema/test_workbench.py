@@ -32,8 +32,8 @@ from chatserver.features.push.warm.subscriptions import decode_subscription
 from chatserver.features.social.warm import fanouts, favorites
 from chatserver.features.social.warm import social_items as social
 from chatserver.warm.api_keys import KeyRow
-from chatserver.warm.archive.expired_markers import decode_marker
 from chatserver.warm.archive.manifests import decode_segment
+from chatserver.warm.archive.message_markers import decode_marker
 from chatserver.warm.archive.restored_ranges import decode_range
 from chatserver.warm.chats.directory_items import Chat, Member, User, decode_former
 from chatserver.warm.chats.invitations import decode_invitation

@@ -18,7 +18,7 @@ from chatserver.domain.presence import (
     State,
 )
 from chatserver.errors import Unavailable
-from chatserver.service.presence.service import UserPresence
+from chatserver.service.presence.user_presence import UserPresence
 from tests.support.servers.processes import eventually
 
 ALICE, BOB = UserId("alice"), UserId("bob")

@@ -6,7 +6,7 @@ from chatserver.domain.ids import GatewayId, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.hot.users.presence import REFRESH_BATCH_MAX, Presence
+from chatserver.hot.users.user_gateways import REFRESH_BATCH_MAX, Presence
 from tests.integration.hot.support import ALICE, BOB, Scripts
 from tests.support.servers.processes import eventually
 

@@ -41,9 +41,9 @@ from chatserver.domain.messages import (
 from chatserver.domain.text_validation import WIDEST, BodyBounds, parse_body
 from chatserver.errors import ChatError, Conflict, NotFound, Overloaded, Unavailable
 from chatserver.hot.chats.audience_cache import Audiences
+from chatserver.hot.chats.fan_out_completion import UndeliveredChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
-from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.redis_memory_costs import (

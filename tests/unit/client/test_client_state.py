@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chatserver.client import events, saved_state
+from chatserver.client.client_state import ClientState
 from chatserver.client.outbox import OutboxEntry
-from chatserver.client.state import ClientState
-from chatserver.domain.moderation import MUTE_OVER
+from chatserver.domain.write_restrictions import MUTE_OVER
 from chatserver.errors import (
     CorruptData,
     Overloaded,

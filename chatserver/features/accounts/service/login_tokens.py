@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 import structlog
 
-from chatserver.auth.refresh_tokens import RefreshToken, RefreshTokens
+from chatserver.auth.refresh_token_format import RefreshToken, RefreshTokens
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.access.logins import BANNED, Login

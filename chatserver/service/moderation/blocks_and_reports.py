@@ -1,7 +1,7 @@
 """Blocks, reports, and the list of users banned from a chat.
 
-Mutes, bans and slow mode are group changes: see `chatserver.service.membership.service`. A block
-changes a direct chat without adding an entry to it::
+Mutes, bans and slow mode are group changes: see `chatserver.service.membership.group_membership`. A
+block changes a direct chat without adding an entry to it::
 
     marker ─► directory: block, chat item (version+1) ─► Redis: write policy ─► delete marker
 
@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable
 from chatserver.domain.clock import Clock
 from chatserver.domain.group_permissions import NOT_A_MEMBER, Group
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
-from chatserver.domain.moderation import BLOCKS_MAX
 from chatserver.domain.text_validation import parse_note
+from chatserver.domain.write_restrictions import BLOCKS_MAX
 from chatserver.errors import BadRequest, NotFound, TooLarge
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
@@ -26,9 +26,9 @@ from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.webhook_messages import HookEvent
+from chatserver.service.membership.group_membership import MARKER_TTL_S
 from chatserver.service.membership.invitations import FollowGraph
 from chatserver.service.membership.propagation import MembershipPropagation
-from chatserver.service.membership.service import MARKER_TTL_S
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Ban, Report

@@ -39,7 +39,7 @@ from chatserver.domain.invitations import Invitation
 from chatserver.domain.jitter import add_jitter
 from chatserver.domain.large_chats import is_large_after
 from chatserver.domain.messages import compute_digest
-from chatserver.domain.moderation import format_mute
+from chatserver.domain.write_restrictions import format_mute
 from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.protocol import frames

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.encryption.body_cipher import (
+from chatserver.encryption.value_cipher import (
     KEY_BYTES,
     MAGIC,
     OVERHEAD_BYTES,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from chatserver.auth.refresh_tokens import RefreshTokens, parse_refresh_token
+from chatserver.auth.refresh_token_format import RefreshTokens, parse_refresh_token
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.access.logins import Login
 from chatserver.domain.ids import UserId
 from chatserver.errors import Banned, Conflict, Unauthenticated
-from chatserver.features.accounts.service.logins import KEY_S, Grant, Logins
+from chatserver.features.accounts.service.login_tokens import KEY_S, Grant, Logins
 
 ZOE = UserId("zoe")
 AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef"})

@@ -2,7 +2,7 @@
 
 A user's presence is derived from the activity in their sessions. Changes are published to Redis in
 batches. Redis combines the presence from all gateways
-(`chatserver.hot.users.presence_subscriptions`). The state of a closed session counts for another
+(`chatserver.hot.users.presence_states`). The state of a closed session counts for another
 `offline_grace_s`, so a device that reconnects in time causes no notification.
 """
 
@@ -25,7 +25,7 @@ from chatserver.domain.presence import (
     get_best_state,
 )
 from chatserver.errors import ChatError
-from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.presence_states import PresenceStates
 
 log = structlog.get_logger()
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from chatserver.domain.moderation import (
+from chatserver.domain.write_restrictions import (
     format_write_policy,
     is_chat_blocked,
     parse_retention_s,

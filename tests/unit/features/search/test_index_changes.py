@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.features.search.model import Changes, DocumentRef
-from chatserver.features.search.worker.entry_changes import add_entries
+from chatserver.features.search.worker.index_changes import add_entries
 from chatserver.protocol.frames import Message
 
 

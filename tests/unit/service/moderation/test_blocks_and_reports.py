@@ -8,9 +8,9 @@ import pytest
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.domain.moderation import BLOCKS_MAX
+from chatserver.domain.write_restrictions import BLOCKS_MAX
 from chatserver.errors import BadRequest, TooLarge
-from chatserver.service.moderation.service import Moderation
+from chatserver.service.moderation.blocks_and_reports import Moderation
 
 ALICE, BOB = UserId("alice"), UserId("bob")
 

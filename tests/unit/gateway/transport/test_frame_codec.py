@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from chatserver.gateway.transport.framing import (
+from chatserver.gateway.transport.frame_codec import (
     HEADER_BYTES_MAX,
     NeedMore,
     encode_text_frame,

@@ -7,7 +7,7 @@ import pytest
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.domain.presence import GatewayPresence, PresenceChange, PresenceRecord, State
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.presence_states import PresenceStates
 from tests.integration.hot.support import ALICE, BOB, CAROL, Scripts
 from tests.support.servers.processes import eventually
 
