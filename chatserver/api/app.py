@@ -58,7 +58,7 @@ REQUESTS_MAX = 512  # maximum concurrent requests per process, from all users to
 REQUESTS_OF_USER_MAX = 8
 WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
-FILES_RESERVED = 256  # file descriptors kept for data stores, and for connections being closed
+FILES_RESERVED = 256  # file descriptors left for data stores and for connections being closed
 
 RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
 
@@ -145,7 +145,8 @@ class _Server(uvicorn.Server):
         self._acceptor = Acceptor(listener, self._make_connection)
 
     def _make_connection(self) -> asyncio.Protocol:
-        make: Any = self.config.http_protocol_class  # a partial, but uvicorn declares a class
+        # uvicorn declares the type as a class, but the value is a `functools.partial`.
+        make: Any = self.config.http_protocol_class
         protocol: asyncio.Protocol = make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
@@ -182,7 +183,7 @@ async def run_api(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests in flight.
 
     Raises:
-        ConfigError: the server cannot listen on the address, or the secret is missing.
+        ConfigError: the server cannot listen on the address, or `auth.secret` is missing.
         Unavailable: Redis is not available.
     """
     clock = SystemClock()
@@ -233,9 +234,9 @@ def warn_of_open_registration(settings: Settings) -> None:
 
 
 async def finish(container: StorageContainer) -> None:
-    """Deliver accepted messages and return unused rate limit tokens, within `DRAIN_S`.
+    """Wait for fan-outs and return unused rate limit tokens to Redis, for at most `DRAIN_S`.
 
-    After that, other processes deliver the remaining messages.
+    Workers complete the fan-outs that have not finished by then.
     """
     with contextlib.suppress(TimeoutError, ChatError):
         async with asyncio.timeout(DRAIN_S):

@@ -1,7 +1,7 @@
 """Request authentication: user tokens, and API keys of the host application.
 
-Revocation marks reject a user's tokens: all of them (a ban), those of a login, or those issued
-before a time. Redis has the marks that are checked; DynamoDB has a copy.
+A revocation mark invalidates tokens of a user: all of them (a ban), those of one login, or those
+issued before a given time. Each request is checked against the marks in Redis; DynamoDB has a copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class UserStates(Protocol):
 
 
 class Loader(Protocol):
-    """Loads a user's revocation marks and then the user's state into Redis."""
+    """Loads a user's token revocations, and then the user's state, into Redis."""
 
     async def load_user(self, user: UserId) -> None: ...
 
@@ -61,7 +61,7 @@ class Authentication:
         """Return the principal of a token or an API key.
 
         Guarantees:
-            A revoked token is rejected, even if Redis has lost the revocation marks.
+            A revoked token is rejected, even if Redis has lost the revocation.
 
         Raises:
             Unauthenticated: the token or key is not valid.
@@ -86,7 +86,7 @@ class Authentication:
         """Check that an API key may act for a user: the user exists and is not banned.
 
         Guarantees:
-            A banned user is rejected, even if Redis has lost the revocation marks.
+            A banned user is rejected, even if Redis has lost the ban.
             Cost: two Redis commands if Redis has the user's state.
 
         Raises:
@@ -96,7 +96,7 @@ class Authentication:
         """
         if not await self._user_states.is_known(user):
             await self._accounts.get_user(user)
-            await self._loader.load_user(user)  # also restores the user's revocations in Redis
+            await self._loader.load_user(user)  # this also restores a ban in Redis
         if (await self._tokens.find_marks(user)).is_banned:
             raise Banned(BANNED)
 

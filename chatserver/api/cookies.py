@@ -30,7 +30,6 @@ CLIENT: Final = "X-Chat-Client"
 
 
 def build_refresh_cookie(token: str, max_age_s: int, settings: Auth) -> Cookie:
-    """Return the cookie that stores a refresh token."""
     return Cookie(
         key=NAME,
         value=token,

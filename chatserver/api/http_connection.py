@@ -49,13 +49,16 @@ from chatserver.domain.connection_limits import ConnectionTable, Stage
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
 
-CONNECTIONS_PER_ADDRESS_MAX = 200  # maximum per client address; trusted proxies are exempt
+# Maximum connections per client address; behind a trusted proxy, maximum requests in progress.
+CONNECTIONS_PER_ADDRESS_MAX = 200
 
-HEAD_TIMEOUT_S = 10.0  # timeout for a request's head; starts on connect, later at its first byte
+# Timeout for a request's head. It starts at the connect, or at the first byte of a later request.
+HEAD_TIMEOUT_S = 10.0
 BODY_TIMEOUT_S = 30.0  # timeout for a request's body; starts at the end of the head
 WRITE_TIMEOUT_S = 30.0  # maximum time that writing is paused because the client does not read
 
-PROBES: Final = {"/healthz", "/readyz"}  # paths that are exempt from all limits
+# Health probes: the limits on concurrent requests do not apply to these paths.
+PROBES: Final = {"/healthz", "/readyz"}
 LINGER_S: Final = 2.0
 RETRY_S: Final = 1
 # Maximum connections ended per event loop iteration; each takes 0.1 to 0.2 ms.
@@ -96,7 +99,7 @@ class HttpLimits:
         self._expired[connection] = None
 
     def remove_expired(self, connection: HttpConnection) -> None:
-        """Unschedule a connection that has ended or has moved to another stage."""
+        """Unschedule a connection that has ended, or to which another deadline now applies."""
         self._expired.pop(connection, None)
 
     def _end_expired(self) -> None:
@@ -146,7 +149,6 @@ class HttpConnection(H11Protocol):
             displaced.close_for_new_connection()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the connection table."""
         self._limits.table.remove(self)
         self._cancel_deadline()
         super().connection_lost(exc)
@@ -173,7 +175,7 @@ class HttpConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, which may already be buffered."""
         super().on_response_complete()
-        self._unset_keepalive_if_required()  # the IDLE deadline replaces uvicorn's timer
+        self._unset_keepalive_if_required()  # the IDLE deadline replaces uvicorn's keep-alive timer
         self._update_stage()
 
     def send_400_response(self, msg: str) -> None:
@@ -225,7 +227,7 @@ class HttpConnection(H11Protocol):
             self._close()
 
     def close_for_new_connection(self) -> None:
-        """Close immediately, because a new connection needs the slot."""
+        """Close immediately, to make room for a new connection."""
         _count_closed("displaced")
         self._limits.table.remove(self)
         if self._stage is Stage.IDLE:
@@ -243,7 +245,7 @@ class HttpConnection(H11Protocol):
         """Send an error and close; if the application has begun its response, only close."""
         is_early = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # the application's task then ends without sending
+            self.cycle.disconnected = True  # ends the application's task without a response
             self.cycle.message_event.set()
         if not is_early:
             self._close()
@@ -273,7 +275,7 @@ class HttpConnection(H11Protocol):
             await self._run(client, scope, receive, send)
 
     def _find_forwarded_client(self, scope: Scope) -> str | None:
-        """Return the client behind a trusted proxy; None if the peer is not a proxy."""
+        """Return the client's address behind a trusted proxy; None if the peer is not a proxy."""
         trusted = self._limits.trusted
         if not is_in(self._peer, trusted):
             return None

@@ -57,7 +57,7 @@ class Idempotency:
         self._responses = responses
 
     async def before(self, request: Request[Any, Any, Any]) -> Response[bytes] | None:
-        """Return the stored response to an earlier request; None if the request is new.
+        """Return the stored response to an earlier request; None if the handler must run.
 
         Raises:
             BadRequest: the key is malformed.
@@ -88,7 +88,7 @@ class Idempotency:
         )
 
     async def _claim(self, name: str, request_digest: str) -> StoredResponse | None:
-        """Claim a key and return None; if it is already claimed, wait for its response."""
+        """Claim an idempotency key; if it is already claimed, wait for and return the response."""
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
         while True:
@@ -104,7 +104,7 @@ class Idempotency:
 
 
 class StoreResponses:
-    """ASGI middleware that stores the response of a claimed request before it is sent."""
+    """ASGI middleware that stores the response to a request with an idempotency key."""
 
     def __init__(self, app: ASGIApp, responses: IdempotentResponses) -> None:
         self._app = app

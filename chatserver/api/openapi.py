@@ -141,8 +141,6 @@ def encode_document(document: dict[str, Any]) -> bytes:
 
 
 def document_route() -> HTTPRouteHandler:
-    """Return ``GET /v1/openapi.json``."""
-
     @functools.cache
     def encode(app: Litestar) -> bytes:
         return encode_document(make_document(app))

@@ -23,7 +23,7 @@ from chatserver.protocol.error_codes import CODES
 
 MEDIA_TYPE = "application/problem+json"
 BODY = "data"  # name of the handler parameter that gets the request body
-NOT_CONFIGURED_MS = 60_000  # clients' retry delay while a setting, bucket or permission is missing
+NOT_CONFIGURED_MS = 60_000  # retry delay if a setting, S3 bucket or AWS permission is missing
 log = structlog.get_logger()
 
 # Error codes for the HTTP statuses that the framework itself returns. Any other 4xx status gets
@@ -158,7 +158,7 @@ def _format_detail(request: Request[Any, Any, Any], error: HTTPException) -> str
 
 def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
     key, message = field.get("key"), str(field["message"])
-    if key == BODY:  # clients do not know this name
+    if key == BODY:  # a Python name that clients do not know
         return (
             "body: a JSON body is required"
             if message == repr(BODY)

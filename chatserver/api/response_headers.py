@@ -82,7 +82,7 @@ class CommonHeaders:
                 if self._is_tls(scope):
                     headers.append(self._hsts)
                 message["headers"] = headers + self._headers
-                # Use the route pattern as label: each requested path would create a label.
+                # The label is the route pattern: there is no limit on the number of request paths.
                 route = str(scope.get("path_template") or "none")
                 HTTP_REQUESTS.labels(route, str(message["status"])).inc()
             await send(message)

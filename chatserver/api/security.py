@@ -69,17 +69,17 @@ USER = Rule(is_for_users=True)
 
 
 def key(scope: str) -> Rule:
-    """Return the rule for API keys with a scope."""
+    """Return the rule that accepts API keys with this scope."""
     return Rule(scope=scope)
 
 
 def user_or_key(scope: str) -> Rule:
-    """Return the rule for users, and for API keys with a scope."""
+    """Return the rule that accepts users, and API keys with this scope."""
     return Rule(is_for_users=True, scope=scope)
 
 
 def admin_or_key(scope: str) -> Rule:
-    """Return the rule for admins of the installation, and for API keys with a scope."""
+    """Return the rule that accepts admins of the installation, and API keys with this scope."""
     return Rule(is_for_admins=True, scope=scope)
 
 
@@ -90,7 +90,7 @@ class Authenticator(Protocol):
         """Return the caller. Raises Unauthenticated, Banned, Unavailable."""
 
     async def check_acted_for(self, user: UserId) -> None:
-        """Check that a key may act for a user. Raises NotFound, Banned or Unavailable."""
+        """Check that an API key may act for a user. Raises NotFound, Banned or Unavailable."""
 
 
 class Guard:
@@ -112,7 +112,7 @@ class Guard:
         if not handler.opt.get("is_probe"):
             await self._limits.find("calls", subject).pay("many requests from this address")
         rule: Rule | None = handler.opt.get("rule")
-        if rule is None:  # a route of the framework; all others have a rule (`check_rules`)
+        if rule is None:  # only the framework's own routes have no rule (see `check_rules`)
             raise MethodNotAllowedException
         if rule.is_open:
             return
@@ -153,7 +153,8 @@ class Guard:
         return apply_chat_as(principal, connection.headers.get(CHAT_AS))
 
 
-BODY_COST_MAX = 65_536  # maximum bytes charged for a body; also charged if its length is unknown
+# Bytes that a body counts against the memory limit if it is larger or its length is unknown.
+BODY_COST_MAX = 65_536
 
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
@@ -277,7 +278,7 @@ def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
 
 
 async def pay_for(limits: Limits, user: UserId, frame: Struct) -> None:
-    """Charge the user's rate limit for a request's body; the base cost is already charged.
+    """Charge the user's rate limit for a request's body; `Guard` has charged the base cost.
 
     Raises:
         RateLimited: too many requests.

@@ -29,7 +29,6 @@ class LiveSession(msgspec.Struct, frozen=True):
 
 
 def build_admin_users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes for users below ``/v1/admin``."""
     return [*_build_ban_routes(container), *_build_session_routes(container)]
 
 

@@ -27,7 +27,7 @@ from chatserver.protocol.redis_memory_costs import (
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
 
-if TYPE_CHECKING:  # at runtime, the body types are built from the frames
+if TYPE_CHECKING:  # for type checkers; at runtime, the types are built from frame types
     NewChat: TypeAlias = msgspec.Struct
     ChatChanges: TypeAlias = msgspec.Struct
     Invitation: TypeAlias = msgspec.Struct
@@ -117,7 +117,7 @@ async def change_group(
 async def create_group(
     container: StorageContainer, user: UserId, frame: frames.CreateChat, *, is_host: bool
 ) -> frames.ChatInfo:
-    """Create a group; if it is large, deliver it to all members' inboxes before returning."""
+    """Create a group; if it is large, write it to all members' inboxes before returning."""
     info = await container.chats.create_chat(user, frame, is_host=is_host)
     if info.large:
         await container.membership_propagation.finish(ChatId(info.chat))

@@ -30,7 +30,6 @@ class ClientConfig(msgspec.Struct, frozen=True):
 
 
 def build_client_config_route(settings: Settings) -> HTTPRouteHandler:
-    """Return ``GET /v1/client-config``."""
     api, auth = settings.api, settings.auth
     config = ClientConfig(
         api.gateway_url,

@@ -23,8 +23,6 @@ class Health(msgspec.Struct, frozen=True):
 
 
 def build_health_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return ``/healthz`` and ``/readyz``."""
-
     @get("/healthz", opt={"rule": ANYONE, "is_probe": True})
     async def get_health() -> Health:
         """Report that the process is alive."""

@@ -30,7 +30,7 @@ READ, WRITE = user_or_key("chats:read"), user_or_key("messages:write")
 SEND = {"rule": WRITE, "creates": True, "limit": "sends", "memory": MESSAGE_BYTES}
 CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
 
-if TYPE_CHECKING:  # at runtime, the body types are built from the frames
+if TYPE_CHECKING:  # for type checkers; at runtime, the types are built from frame types
     NewMessage: TypeAlias = msgspec.Struct
     NewText: TypeAlias = msgspec.Struct
     NewReaction: TypeAlias = msgspec.Struct
@@ -90,7 +90,7 @@ def _build_read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         page = await container.history.get_page(actor, frame)
         is_newest = before is None and after is None
         marks = await container.read_marks.list_marks(actor, ChatId(chat)) if is_newest else []
-        # The messages are already encoded as JSON of this type, so they are only wrapped.
+        # `Raw`: the messages are already JSON and must not be encoded again.
         messages = cast("list[frames.Message]", [msgspec.Raw(message) for message in page.messages])
         return History(messages, page.tier, page.has_more, page.stored, marks)
 

@@ -38,8 +38,6 @@ class Presences(msgspec.Struct, frozen=True):
 
 
 def build_presence_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return ``GET /v1/presence``."""
-
     @get("/v1/presence", opt={"rule": user_or_key("users:read")})
     async def get_presence(actor: Actor, users: Users) -> Presences:
         """Return the current presence of the users who share a chat with the caller."""
