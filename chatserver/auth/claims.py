@@ -138,7 +138,7 @@ def _get_text(claims: dict[str, Any], name: str) -> str:
 
 def _get_seconds(claims: dict[str, Any], name: str) -> int:
     value = claims[name]
-    # `isinstance` would accept a bool. Large JSON numbers such as 1e400 are parsed as a float.
+    # `isinstance(value, int)` would accept a bool.
     if type(value) is not int:
         refuse(f"has a {name} that is not a whole number of seconds")
     return value

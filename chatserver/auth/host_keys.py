@@ -1,7 +1,9 @@
 """Signature verification with the host application's keys.
 
 The algorithm comes from the settings, never from the token (CVE-2022-29217): a key is loaded for
-that algorithm and works with no other. Keys for other purposes in a key set (RFC 7517) are skipped.
+that algorithm and works with no other. In a key set (RFC 7517), keys for another algorithm or
+purpose are skipped.
+
 A token names its key by `kid`, which is looked up only among the loaded keys: no part of a token
 determines where keys are loaded from (GHSA-j77h-rr39-c552).
 """
@@ -69,7 +71,7 @@ class HostKeys:
             try:
                 return bytes(self._jws.decode(token, candidate.key, algorithms=[self._algorithm]))
             except (PyJWTError, NotImplementedError, ValueError, TypeError):
-                continue  # the key does not fit the token; PyJWT then raises any of these errors
+                continue  # PyJWT raises any of these errors if the key does not fit
         raise Unauthenticated("token: not signed by the host application")
 
     def _find(self, kid: object) -> Sequence[HostKey]:

@@ -1,7 +1,7 @@
 """Page cursors: signed positions at which the next page starts.
 
 A cursor is signed, because a client could use a forged position to read data without permission. A
-cursor is valid for one list and one caller, until the secret changes.
+cursor is valid for one list and one caller, until `auth.secret` changes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Cursors:
     """Signs and verifies cursors."""
 
     def __init__(self, secret: SecretStr) -> None:
-        # A separate key, so that a cursor's signature is valid only for cursors.
+        # Derive a separate key, so that no other signature with the secret is a valid cursor.
         key = secret.get_secret_value().encode()
         self._key = hmac.digest(key, b"chatserver cursor v1", "sha256")
 
     def sign(self, scope: str, place: Any) -> str | None:
         """Return the cursor for a position, or None if there is no position (end of the list).
 
-        `scope` identifies the list and the caller. `place` may have any type that msgpack encodes;
-        `open` checks the type.
+        `scope` identifies the list and the caller. `place`, the position, may have any type that
+        msgpack encodes; `open` checks the type.
         """
         if place is None:
             return None

@@ -32,7 +32,7 @@ SOURCE_MAX = 8
 ACCOUNT_MAX = 8
 DELAYED_MAX = 500
 COST_S = 0.1  # assumed seconds per hash, until one has been measured
-_WEIGHT = 0.2  # weight of the newest measurement in the moving average
+_WEIGHT = 0.2  # weight of the newest hash in the moving average of seconds per hash
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -41,28 +41,28 @@ class _Waiter:
     rank: tuple[bool, int, int]
     granted: asyncio.Future[None]
     is_delayed: bool
-    # When this attempt arrived: number of attempts with the same `account` to be served before it.
+    # Number of waiting attempts with the same `account` that ranked before this one on arrival.
     place: int = 0
 
     @property
     def source(self) -> tuple[str, str]:
-        """`("", network)` for an unknown device, `(account, device)` for a known device."""
+        """The source of the attempt: `("", network)`, or `(account, device)` of a known device."""
         return (self.attempt.account if self.attempt.is_known else "", self.attempt.source)
 
     @property
     def account(self) -> tuple[UserId, bool]:
-        """`(account, is_known)`: known devices have a separate limit."""
+        """The account whose limit applies. Its known devices (`is_known`) have a separate limit."""
         return (self.attempt.account, self.attempt.is_known)
 
     @property
     def fair_rank(self) -> tuple[bool, int, int]:
-        """The rank among all waiting attempts; accounts are served round-robin."""
+        """The rank among the attempts for all accounts, which are served round-robin."""
         is_stranger, tried, number = self.rank
         return (is_stranger, max(tried, self.place), number)
 
 
 class PasswordQueue:
-    """The hashing slots of one process. `now` is a monotonic clock in seconds.
+    """Queue for slots, each for one hash at a time. `now` is a monotonic clock in seconds.
 
     There are `slots` for all attempts, and `reserved` more for known devices only.
     """
@@ -135,7 +135,7 @@ class PasswordQueue:
         self._start_next()
 
     def _enforce_limits(self, newest: _Waiter) -> None:
-        """Reject the lowest-ranked attempt if its source, its account or the queue has too many."""
+        """Reject the lowest-ranked attempt of the source, account or queue that has too many."""
         source = (attempt for attempt in self._waiting if attempt.source == newest.source)
         _refuse_last(
             source, SOURCE_MAX, _make_rate_limited("from this network or device"), self._waiting
@@ -161,7 +161,7 @@ class PasswordQueue:
                 return
             first = min(due, key=_fair_rank)
             if self._free <= self._reserved and not first.attempt.is_known:
-                return  # the reserved slots are for known devices, which rank first
+                return  # known devices rank first, so none waits for the reserved slots
             self._waiting.remove(first)
             if not first.granted.done():  # a cancelled attempt may still be in the queue
                 self._free -= 1

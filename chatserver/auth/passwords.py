@@ -1,8 +1,8 @@
 """Password hashing with argon2id, in threads and with limited concurrency.
 
 Each hash takes `auth.argon2_memory_kib` of memory and about 100 ms of CPU time, so only
-`ARGON2_AT_ONCE_MAX` run concurrently in a process. The rest wait in a `PasswordQueue`. There are
-separate threads for:
+`ARGON2_AT_ONCE_MAX` + 2 run concurrently in a process. The rest wait in a `PasswordQueue`. There
+are separate threads for:
 
 - known devices, which never wait for hashes of unknown devices;
 - unknown devices, at a lower priority (on Linux);
@@ -40,7 +40,7 @@ from chatserver.errors import BadRequest, CorruptData, TooLarge
 
 ARGON2_PASSES = 3
 ARGON2_LANES = 1
-ARGON2_AT_ONCE_MAX = 2  # concurrent hashes; known devices and guesses have one more thread each
+ARGON2_AT_ONCE_MAX = 2  # maximum concurrent hashes; 1 more for known devices, 1 more for guesses
 LOGIN_WAIT_S_MAX = 2.0  # a login with a longer estimated wait is rejected
 LOGIN_DELAY_S = 3.0  # minimum wait for unknown devices while an account exceeds limits.guesses
 
@@ -135,7 +135,7 @@ class Passwords:
         """Return the hash of a password that `parse` accepted.
 
         Guarantees:
-            Cancellation: safe; once hashing has started, the thread finishes and keeps its slot.
+            Cancellation: safe; once hashing has started, it finishes and keeps its slot until then.
 
         Raises:
             RateLimited, Overloaded: too many are waiting; see `PasswordQueue`.
@@ -203,7 +203,7 @@ class Passwords:
 
 
 async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) -> T:
-    """Run `work`; if cancelled, wait for its thread first, to limit the memory in use."""
+    """Run `work` in a thread; if cancelled, wait until it has finished, to limit memory use."""
     done = asyncio.get_running_loop().run_in_executor(threads, work, *args)
     try:
         return await asyncio.shield(done)

@@ -61,7 +61,7 @@ class RefreshTokens:
         return hmac.compare_digest(wanted, token.mac)
 
     def _compute_mac(self, user: str, login: str, generation: int, seed: bytes) -> str:
-        # Only the last part can contain a dot, so different parts never give the same text.
+        # Only `seed`, the last part, can contain a dot, so different parts give different texts.
         text = f"{user}.{login}.{generation}.".encode() + seed
         mac = hmac.digest(self._key, text, hashlib.sha256)
         return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()

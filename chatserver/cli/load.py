@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 URL: Final = "ws://127.0.0.1:8081/"  # default gateway of `chatserver dev`
 DEV_DATA: Final = Path(".dev")
 DEV_SETTINGS: Final = "settings.env"  # as in chatserver.dev.data_folder, which cli must not import
-DURATION_S_MAX: Final = 2700  # limited because tokens are created at the start and last an hour
-SENDS_PER_S_MAX: Final = 45  # maximum of one user; the server's default limit is 50 per second
+# Maximum duration of a test: its tokens are created before the start and expire after an hour.
+DURATION_S_MAX: Final = 2700
+SENDS_PER_S_MAX: Final = 45  # maximum sends per user; the server's default limit is 50/s
 CEILING_S: Final = 2.0
 LINE_S: Final = 5
 
@@ -207,7 +208,7 @@ _OPTIONS = (
 def _run_scenario(name: str, options: dict[str, Any]) -> None:
     has_only_ceiling = name == _CEILING
     scenario = SCENARIOS["direct" if has_only_ceiling else name]
-    # The stub server of this scenario accepts any token.
+    # The scenario `ceiling` uses a stub server, which accepts any token.
     secret = secrets.token_hex(32) if has_only_ceiling else options["secret"]
     settings = _load_settings(secret, options["dev_data"])
     for file in ("out", "report"):
@@ -372,7 +373,7 @@ async def _load(
         if options[name] is not None:
             try:
                 options[name].write_text(render(report), "utf-8")
-            except OSError as exc:  # the result has already been printed
+            except OSError as exc:
                 raise click.FileError(str(options[name]), exc.strerror) from None
     return 0 if report["verdict"]["is_ok"] else 1
 

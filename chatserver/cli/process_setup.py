@@ -45,7 +45,7 @@ def require_redis(settings: Redis) -> None:
     try:
         with _connect(parts, host, port, settings.call_timeout_s) as connection:
             if parts.scheme == "rediss":
-                is_redis = True  # not checked here: a check would need a TLS handshake
+                is_redis = True  # assumed: a check would need a TLS handshake
             else:
                 connection.sendall(b"PING\r\n")
                 # An error reply is fine: Redis may require a password, or be loading its data.

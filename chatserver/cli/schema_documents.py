@@ -2,7 +2,7 @@
 
 ``python -m chatserver.cli.schema_documents NAME`` prints a document. `cloudformation` and
 `workbench` are stored in ``deploy/dynamodb``. `terraform` is the input for ``deploy/terraform``.
-`iam-<name>` is stored in ``deploy/iam`` (`chatserver.warm.schema.iam_policies`). The template and
+`iam-<name>` is stored in ``deploy/iam`` (`chatserver.warm.schema.iam_policies`). CloudFormation and
 `chatserver tables apply` create identical tables, so either may run first.
 """
 
@@ -116,7 +116,7 @@ def _make_properties(table: Table) -> dict[str, Any]:
     for index in definition.get("GlobalSecondaryIndexes", ()):
         index["ProvisionedThroughput"] = if_provisioned
     if (stream := definition.get("StreamSpecification")) is not None:
-        # CloudFormation accepts only the view type; it rejects `StreamEnabled`.
+        # In a StreamSpecification, CloudFormation rejects `StreamEnabled`.
         view = {"StreamViewType": stream["StreamViewType"]}
         definition["StreamSpecification"] = {"Fn::If": [_IS_STREAMED, view, _NO_VALUE]}
     if table.expiry is not None:

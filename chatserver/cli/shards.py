@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
 
 _TRIES_MAX: Final = 20
-_PAUSE_S: Final = 0.25  # pause between attempts; a pending change takes effect within a second
+_PAUSE_S: Final = 0.25  # pause between attempts; an earlier change needs up to a second
 _SHARDS = [str(2**n) for n in range(SHARDS_MAX.bit_length())]
 
 
@@ -73,11 +73,12 @@ async def _set(settings: Settings, chat: ChatId, number: int, duration_s: int) -
 async def set_shards(
     container: StorageContainer, chat: ChatId, number: int, duration_s: int
 ) -> ShardFloor:
-    """Shard a chat over at least `number` partitions for `duration_s` seconds.
+    """Shard a chat over at least `number` DynamoDB partitions for `duration_s` seconds.
 
     Raises:
         NotFound: there is no such chat.
-        click.ClickException: the list of sharded chats is full, or changes too often.
+        click.ClickException: the list of sharded chats is full, the chat was resharded too often,
+            or an earlier change is still pending.
     """
     await container.memberships.get_chat(chat)
     floor = ShardFloor(int((container.clock.time() + duration_s) * 1e6), number)

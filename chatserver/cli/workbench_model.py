@@ -28,7 +28,6 @@ _ABOUT: Final = (
 
 
 def workbench() -> dict[str, Any]:
-    """Return the model."""
     return {
         "ModelName": "chatserver",
         "ModelMetadata": {
