@@ -30,8 +30,8 @@ def load_chats(
     """Read the chats, most recently used last. `shown`: the last delivered seq of each chat.
 
     If the cached entries are from another epoch than the saved `cursor`, no entries are returned:
-    the application may have received other entries at the same seqs. The comparison with the
-    server detects this.
+    the application may have received other entries at the same seqs. `chatserver.client.catch_up`
+    later compares the log with the server's.
     """
     chats: list[LoadedChat] = []
     is_current = cursor is not None and cursor.epoch == store.epoch
@@ -46,7 +46,7 @@ def load_chats(
 
 
 def restore_chats(state: ClientState, chats: Collection[LoadedChat]) -> None:
-    """Add the chats to a state whose delivery position has already been restored."""
+    """Add the chats to a client state; its delivery position must have been restored before."""
     for cached, entries in chats:
         state.clear_chat(cached.chat, cached.cleared)
         chat = state.get_or_create_chat(cached.chat)

@@ -27,7 +27,7 @@ class ChatRow:
 
     @property
     def bottom(self) -> int:
-        """The lowest verified seq (above `stale`)."""
+        """The lowest seq that can be read: entries up to `stale` may be outdated."""
         return max(self.floor, self.stale + 1)
 
     @property

@@ -124,12 +124,10 @@ class EntryTable:
                 self._write(chat, build_tombstone(change, change.rev))
 
     def drop(self, chat: ChatRow) -> None:
-        """Delete all entries of a chat."""
         for table in ("entry", "hidden"):
             self._connection.execute(f"DELETE FROM {table} WHERE chat = ?", (chat.id,))  # noqa: S608  # constants
 
     def clear_hidden(self, chat: ChatRow) -> None:
-        """Delete the list of hidden messages."""
         self._connection.execute("DELETE FROM hidden WHERE chat = ?", (chat.id,))
 
     def expire(self, rows: dict[int, ChatRow], now_s: float) -> None:

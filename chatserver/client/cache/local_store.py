@@ -41,12 +41,12 @@ class LocalStore:
         self._clock = clock
         self._server = server
         self._recorder = Recorder(state) if self._cache is not None else None
-        self.unverified = asyncio.Event()  # there may be messages to compare with the server
+        self.unverified = asyncio.Event()  # set if messages must be compared with the server
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chat-store")
         self._lock = asyncio.Lock()
         self._owner = Owner()
         self._last = Saved()
-        self._is_position_changed = True  # the delivery position may have changed
+        self._is_position_changed = True  # True if the delivery position may have changed
         self._changed: set[str] = set()  # chats whose info has not been saved
         self.save_requested = asyncio.Event()  # set to save immediately
         self._is_full = False  # True while the server holds back events, until the next save
@@ -54,7 +54,7 @@ class LocalStore:
         self._is_closed = False
 
     async def _run(self, call: Callable[[], T]) -> T:
-        # Cancellation must not stop a write: its changes are no longer in the recorder.
+        # Do not cancel a write: its changes are no longer in the recorder and would be lost.
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, call))
 
     @property
@@ -64,7 +64,7 @@ class LocalStore:
 
     @property
     def is_full(self) -> bool:
-        """True while the server must hold back events, because too many have not been written."""
+        """True while the server must hold back events, because too many changes are unsaved."""
         return self._is_full
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────────
@@ -100,13 +100,13 @@ class LocalStore:
         self._is_position_changed = True
 
     def record_welcome(self, welcome: Fields) -> None:
-        """Record a `welcome` before the state handles it."""
+        """Record a `welcome` before `ClientState` handles it."""
         if self._recorder is not None:
             self._recorder.record_welcome(welcome)
-            self.unverified.set()  # an earlier process may have left unverified messages
+            self.unverified.set()  # an earlier process may have left messages to compare
 
     def record_frame(self, frame: Fields) -> None:
-        """Record a frame before the state handles it."""
+        """Record a frame before `ClientState` handles it."""
         if self._recorder is not None and frame["type"] in ("too_long", "reset"):
             self._recorder.record_snapshot(frame)
             self._changed |= {summary["chat"] for summary in frame["chats"]}
@@ -135,12 +135,10 @@ class LocalStore:
                 self.save_requested.set()
 
     def record_cleared(self, chat: str, upto: int) -> None:
-        """Record that the user has cleared a chat."""
         if self._recorder is not None:
             self._recorder.record_cleared(chat, upto)
 
     def record_access_lost(self, chat: str) -> None:
-        """Record that the user can no longer read the chat."""
         if self._recorder is not None:
             self._recorder.record_access_lost(chat)
 
@@ -191,7 +189,7 @@ class LocalStore:
             position = saved_state.encode_position(self._state, unconsumed)
             if position is not None:
                 self._is_position_changed = False
-                # Leave out chats with unconsumed events: their info is newer than `position`.
+                # Leave out chats with unconsumed events: their info includes those events already.
                 names = self._changed - {_get_chat(queued.event) for queued in unconsumed}
                 self._changed -= names
                 infos = encode_infos(self._state, names)

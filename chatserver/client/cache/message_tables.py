@@ -167,7 +167,7 @@ class MessageTables:
         return chat
 
     def _put_delivered(self, chat: ChatRow, entry: Entry) -> None:
-        if entry.seq <= chat.stale:  # drop unverified copies: these entries are delivered again
+        if entry.seq <= chat.stale:  # outdated copies: the server delivers these entries again
             self._truncate(chat, entry.seq - 1)
         if entry.seq <= chat.cleared:
             if entry.seq > chat.head:  # nothing is cached
@@ -189,9 +189,9 @@ class MessageTables:
         *,
         has_more: bool,
     ) -> None:
-        """Write a page that overlaps or adjoins the verified entries; ignore other pages.
+        """Write a page that overlaps or adjoins the entries above `stale`; ignore other pages.
 
-        If there are no verified entries, the newest page is written.
+        If there are no entries above `stale`, the newest page is written.
         """
         low, high = _get_page_range(entries, before, after)
         if low <= chat.cleared + 1:  # the user has cleared all entries below the page
@@ -220,9 +220,9 @@ class MessageTables:
             chat.stale = low - 1 if low > chat.floor else 0
 
     def _prepare_newest_page(self, chat: ChatRow, low: int, high: int, *, has_more: bool) -> bool:
-        """Prepare a chat for the newest page; return False if the page must be ignored."""
+        """Delete entries that do not fit the newest page; return False to ignore the page."""
         if chat.is_empty or chat.stale >= chat.head:
-            self._truncate(chat, high)  # the server has nothing above the page
+            self._truncate(chat, high)  # the server has no entries after the page
             if chat.is_empty or chat.head < low - 1:
                 self._entries.delete(chat, 0, low)
                 chat.clear(low - 1)
@@ -330,7 +330,7 @@ class MessageTables:
         ).fetchall()
 
     def list_newest(self, name: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
-        """Return the newest verified entries up to `upto`; nothing if `upto` is not cached."""
+        """Return the newest entries above `stale` up to `upto`; none if `upto` is not cached."""
         chat = self._chats.get(name)
         if chat is None or chat.is_empty:
             return []
@@ -342,7 +342,7 @@ class MessageTables:
     def read_page(
         self, name: str, *, before: int | None, after: int | None, limit: int, now_s: float
     ) -> CachedPage | None:
-        """Return a page of verified entries; None if the entry at which it starts is not cached."""
+        """Return a page of entries above `stale`; None if its first entry is not cached."""
         chat = self._chats.get(name)
         if chat is None:
             return None

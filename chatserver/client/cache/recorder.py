@@ -53,7 +53,7 @@ class Recorder:
     def __init__(self, state: ClientState) -> None:
         self._state = state
         self._changes: list[Change] = []
-        self.has_unverified = False  # entries have become unverified since `pop_changes`
+        self.has_unverified = False  # True if the changes contain a `ChatsUnverified`
 
     @property
     def is_full(self) -> bool:
@@ -61,7 +61,6 @@ class Recorder:
         return len(self._changes) >= CHANGES_MAX
 
     def pop_changes(self) -> list[Change]:
-        """Remove and return the changes."""
         changes, self._changes = self._changes, []
         self.has_unverified = False
         return changes
@@ -114,14 +113,13 @@ class Recorder:
         before, after = request.get("before"), request.get("after")
         self._changes.append(PageRead(page["chat"], entries, before, after, page["more"]))
         if chat is not None and chat.cleared_upto:
-            self.record_cleared(chat.id, chat.cleared_upto)  # a row created by the page needs it
+            # The cache may have no row for this chat yet, and a new row does not have `cleared`.
+            self.record_cleared(chat.id, chat.cleared_upto)
 
     def record_cleared(self, chat: str, upto: int) -> None:
-        """Record that the user has cleared a chat."""
         self._changes.append(Cleared(chat, upto))
 
     def record_access_lost(self, chat: str) -> None:
-        """Record that the user can no longer read the chat."""
         self._changes.append(ChatDropped(chat))
 
     # ── events, before the application receives them ────────────────────────────────────────────
@@ -163,4 +161,4 @@ def _is_history_change(entry: Entry) -> bool:
     try:
         return msgspec.json.decode(entry.body, type=_Settings).history is not None
     except msgspec.MsgspecError:
-        return False  # the body is a new name, not settings
+        return False  # the body is not JSON if the entry only changes the name

@@ -116,13 +116,13 @@ class SqliteStore:
             return Owner(known.get("user", ""), known.get("server", ""))
 
     def load(self) -> Saved:
-        """Load the last saved records."""
+        """Load the last saved position and outbox."""
         with store_file.translate_errors(self._path):
             rows: dict[str, bytes] = dict(self._database.execute("SELECT name, value FROM record"))
             return Saved(rows.get("place"), rows.get("deeds"))
 
     def save(self, saved: Saved) -> None:
-        """Save the records that are not None, in one transaction."""
+        """Save the position and outbox, in one transaction; None leaves a record unchanged."""
         self.save_changes(saved, (), _NOTHING, 0.0)
 
     def save_changes(
@@ -132,7 +132,7 @@ class SqliteStore:
         infos: Mapping[str, bytes],
         now_s: float,
     ) -> None:
-        """Save the records that are not None, and apply changes to the cache, atomically.
+        """Save the position and outbox (unless None), and apply changes to the cache, atomically.
 
         `infos` maps chats to their encoded `SavedChat`; `now_s` is the Unix time, for expiry.
         """
@@ -154,7 +154,6 @@ class SqliteStore:
         self._connection = self._message_tables = None
 
     def delete(self) -> None:
-        """Close and delete the file."""
         self.close()
         store_file.delete_file(self._path)
 
@@ -172,14 +171,14 @@ class SqliteStore:
             return self._tables.epoch
 
     def list_newest(self, chat: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
-        """Return the newest verified entries of a chat up to `upto`, in order."""
+        """Return the newest entries of a chat up to `upto` that cannot be outdated, in order."""
         with store_file.translate_errors(self._path):
             return self._tables.list_newest(chat, upto, limit, now_s)
 
     def read_page(
         self, chat: str, *, before: int | None, after: int | None, limit: int, now_s: float
     ) -> CachedPage | None:
-        """Return a page of verified entries, or None if it is not cached."""
+        """Return a page of entries that cannot be outdated, or None if it is not cached."""
         with store_file.translate_errors(self._path):
             return self._tables.read_page(
                 chat, before=before, after=after, limit=limit, now_s=now_s
