@@ -10,14 +10,14 @@ from chatserver.protocol.error_codes import Close
 
 WAIT_S_MIN = 0.5
 WAIT_S_MAX = 10.0
-REPLACED_S = 60.0  # if `replaced` closes two connections within this time, stop reconnecting
+REPLACED_S = 60.0  # stop reconnecting after two closes with code `replaced` within this time
 STABLE_S = 5.0  # a connection must last this long to reset the backoff
 
 Uniform = Callable[[float, float], float]
 
 
 class CloseAction(enum.Enum):
-    """The action to take after a close."""
+    """The action to take after the server has closed the connection."""
 
     RECONNECT = "reconnect"
     RENEW_TOKEN = "renew token"  # noqa: S105  # an enum value, not a token

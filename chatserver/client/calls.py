@@ -50,14 +50,14 @@ class MessagesPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatsPage:
-    """Chats, most recent activity first. `next`: `after` for the next page, or None."""
+    """Chats, most recent activity first. `next`: the `after` argument for the next page."""
 
     chats: list[Chat]
     next: str | None
 
 
 class SearchResult(NamedTuple):
-    """A message that matches a search. `snippet`: parts of its text; True marks a match."""
+    """A message that matches a search. `snippet` has `(text, is_match)` for parts of its body."""
 
     message: Entry
     snippet: list[tuple[str, bool]]
@@ -398,7 +398,7 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
     async def invitations(
         self, *, after: str | None = None, limit: int = 50
     ) -> tuple[list[InvitationInfo], str | None]:
-        """Return `(invitations, next)`: pending invitations, and `after` for the next page.
+        """Return `(invitations, next)`; `next` is the `after` argument for the next page.
 
         A `SignalReceived` with kind ``invitation`` announces a new invitation.
         """

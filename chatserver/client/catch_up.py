@@ -26,7 +26,8 @@ PAGE = 200
 RETRY_S = 0.5
 
 
-# Sends a request, only on the current connection. Arguments: fields, on_answer, on_error, now.
+# A function that sends a request on the current connection only. Its arguments are fields,
+# on_answer, on_error, now.
 SendRequest = Callable[
     [
         dict[str, object],
@@ -41,14 +42,14 @@ SendRequest = Callable[
 @dataclasses.dataclass(slots=True, eq=False)
 class _Job:
     chat: Chat
-    is_forced: bool  # send one request even if no gap is known
+    is_forced: bool  # True: request a page even if no gap is known
     is_requested: bool = False
     before: int | None = None  # the comparison continues with the page before this seq
     refresh_before: int | None = None  # stored entries below this seq must be read again
     read: int = 0
     attempts: int = 0
     not_before: float = 0.0
-    waits_for: int | None = None  # events may still fill the gap, until this seq has been pushed
+    waits_for: int | None = None  # until this seq is pushed, events may still fill the gap
 
 
 class CatchUp:
@@ -97,11 +98,10 @@ class CatchUp:
             job.is_requested = False
 
     def list_due_times(self) -> list[float]:
-        """Return the times at which the jobs may request their next pages."""
+        """Return the times at which the backfills may request their next pages."""
         return [job.not_before for job in self._jobs.values() if not job.is_requested]
 
     def request_pages(self, now: float) -> None:
-        """Request the next pages."""
         requested = sum(job.is_requested for job in self._jobs.values())
         for job in list(self._jobs.values()):
             if requested >= REQUESTS_MAX:
@@ -159,7 +159,8 @@ class CatchUp:
                 return
             job.is_requested = False
             log = job.chat.log
-            # If the user has left, events from the former membership may still be pending.
+            # If the user has left, the server refuses the page, but delayed events from the time
+            # of the membership may still fill the gap.
             is_pending = log.has_gap and log.find_gap_end() >= log.pushed
             if error.temporary or is_pending:
                 self._schedule_retry(job, now, (error.retry_after_ms or 0) / 1000)

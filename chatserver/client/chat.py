@@ -77,7 +77,7 @@ class Chat:
         self.kind = "direct" if chat.startswith("d-") else "group"
         self.name: str | None = None
         self.topic: str | None = None  # None: empty, or not loaded
-        self.picture: str | None = None  # an id, see `GET /v1/chats/{chat}/picture`
+        self.picture: str | None = None  # picture id, see `GET /v1/chats/{chat}/picture`
         self.members: dict[str, str] | None = None  # user → role; None: not known
         self.slow_s = (
             0  # minimum seconds between two messages from a member; 0: no limit, or not loaded
@@ -87,10 +87,10 @@ class Chat:
         self.muted: dict[str, int] = {}
         self.last: Entry | None = None  # last message, from the chat list or the cache
         self.is_large = False
-        self.is_left = False  # the user has left or was removed
-        self.is_ended = False  # a companion session that has ended and is read-only
-        self.needs_history = False  # the chat has entries that have never been loaded
-        self.cleared_upto = 0  # the user cleared the chat up to this seq
+        self.is_left = False  # True if the user has left or was removed
+        self.is_ended = False  # True for a companion session that has ended and is read-only
+        self.needs_history = False  # True if the chat has entries that have never been loaded
+        self.cleared_upto = 0  # seq up to which the user has cleared the chat
         self.log = ChatLog(bounds.entries_max)
         self.marks: dict[str, Marks] = {}
         self._me = me
@@ -98,7 +98,7 @@ class Chat:
         self._listed_top = 0
         self._is_started_by_event = False
         self._unread_count: _UnreadCount | None = None
-        self._previous_marks: set[str] = set()  # users whose markers belong to a previous epoch
+        self._previous_marks: set[str] = set()  # users whose markers are from a previous epoch
 
     @property
     def top(self) -> int:
@@ -136,7 +136,7 @@ class Chat:
     def apply_info(self, info: dict[str, Any]) -> None:
         """Apply the chat info in a response or event."""
         self._apply_common_fields(info)
-        if "members" in info:  # complete info: absent fields have their default value
+        if "members" in info:  # `info` is complete: absent fields have their default values
             self.slow_s = info.get("slow_s", 0)
             self.retention_s = info.get("retention_s", 0)
             self.topic, self.picture = info.get("topic"), info.get("picture")
@@ -199,7 +199,6 @@ class Chat:
     # ── cache ───────────────────────────────────────────────────────────────────────────────────
 
     def save(self) -> SavedChat:
-        """Return the state to cache."""
         return SavedChat(
             self.kind,
             self.top,
@@ -219,7 +218,6 @@ class Chat:
         )
 
     def restore(self, saved: SavedChat) -> None:
-        """Restore a cached state."""
         self.kind, self.name, self.members = saved.kind, saved.name, saved.members
         self.slow_s, self.retention_s, self.muted = saved.slow_s, saved.retention_s, saved.muted
         self.is_large, self.is_ended = saved.is_large or self.is_large, saved.is_ended
@@ -248,13 +246,13 @@ class Chat:
             marks = self.marks[user]
             marks.read = min(marks.read, found.match_seq)
             marks.received = min(marks.received, found.match_seq)
-        if found.is_exact:  # otherwise, markers from the server replace these, even if lower
+        if found.is_exact:  # if not, the next markers from the server replace these, even if lower
             self._previous_marks.clear()
         events: list[Event] = []
         if found.is_truncated:
             events.append(EntriesWithdrawn(self.id, found.withdrawn, found.match_seq))
         if not found.is_exact and self.log.shown is not None:
-            # Matching entries above `shown` come after a gap and have not been delivered yet.
+            # Entries above `shown` come after a gap: they are not skipped, but delivered later.
             events.append(Skipped(self.id, 0, min(found.match_seq, self.log.shown)))
         return [*events, *self.release_events()]
 
@@ -345,7 +343,7 @@ class Chat:
         try:
             settings = msgspec.json.decode(body, type=_Settings)
         except msgspec.DecodeError:
-            return  # the body is only a name, or has the format of a newer server
+            return  # the entry only changes the name, or a newer server has changed the format
         if settings.slow_s is not None:
             self.slow_s = settings.slow_s
         if settings.retention_s is not None:

@@ -27,7 +27,7 @@ from chatserver.protocol.message_change_rules import (
 )
 from chatserver.protocol.message_expiry import apply_expiry
 
-IDENTITIES_SAVED = 20  # newest entries whose identity is saved, to compare them after a restart
+IDENTITIES_SAVED = 20  # newest entries whose id and time are saved, to compare after a restart
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ChatLog:
         self._previous_hidden: set[int] = set()  # messages hidden in the previous epoch
         self._previous_identities: dict[
             int, str
-        ] = {}  # seq → identity of its entry in the previous epoch
+        ] = {}  # seq → id and time of its entry in the previous epoch
         self._previous_entries: dict[int, Entry] = {}
         self._newest_compared: int | None = None  # newest seq in the first page compared
 
@@ -114,7 +114,7 @@ class ChatLog:
         return [change for change in changes if self._entries[change].kind == "delete"]
 
     def count_deleted_since(self, since: int, first: int, last: int) -> int:
-        """Count the messages with seq `first` to `last` that an entry above `since` deletes."""
+        """Count the messages with seq `first` to `last` that entries after seq `since` delete."""
         gone = {
             entry.target
             for seq, entry in self._entries.items()
@@ -132,7 +132,7 @@ class ChatLog:
         while joined in self._entries:
             joined -= 1
         for seq in [seq for seq in self._entries if seq <= joined]:
-            self._evict(seq)  # a gap separates them from later entries
+            self._evict(seq)  # a gap separates this entry from later ones
         self.shown = at
         self.record_pushed(at)
 

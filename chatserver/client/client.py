@@ -84,7 +84,7 @@ class ChatClient(HttpCalls, Calls):
         self._token = token
         self._open_s = open_s
         self._is_offline_first = is_offline_first
-        # False: raise if the first connection fails
+        # If False, `__aenter__` raises when the first connection fails.
         self._is_patient = is_patient or is_offline_first
         self._clock = clock or SystemClock()
         server = urllib.parse.urlsplit(url).netloc
@@ -204,7 +204,7 @@ class ChatClient(HttpCalls, Calls):
         self._pending.fail_all(self._failure)
         if self._first_welcome is not None and not self._first_welcome.done():
             self._first_welcome.set_exception(self._failure)
-            self._first_welcome.exception()  # without a caller, asyncio would log the exception
+            self._first_welcome.exception()  # asyncio logs exceptions that are never retrieved
         self._events_ready.set()
 
     # ── connection ──────────────────────────────────────────────────────────────────────────────
@@ -225,7 +225,7 @@ class ChatClient(HttpCalls, Calls):
                         device=self._state.device,
                     )
                     self._disconnect_reason = lost.reason
-                    is_there = lost.retry_after_ms is not None  # a gateway is there, but not ready
+                    is_there = lost.retry_after_ms is not None  # the gateway is not ready yet
                     if not (self._is_patient or self._has_connected or is_there):
                         raise self._build_no_gateway_error() from lost
                     wait = self._reconnects.next_s(lost.retry_after_ms)
@@ -275,7 +275,7 @@ class ChatClient(HttpCalls, Calls):
         try:
             self._flush()
             if is_first:
-                await self._save()  # after a crash, the client resumes here and misses no event
+                await self._save()  # save the first cursor, so that the client can resume there
             if self._first_welcome is not None and not self._first_welcome.done():
                 self._first_welcome.set_result(None)
             while True:
@@ -323,7 +323,7 @@ class ChatClient(HttpCalls, Calls):
         return self._clock.monotonic()
 
     def _flush(self) -> None:
-        """Process the outputs of the last input: frames, responses, events and the timer."""
+        """Process what `ClientState` has produced: frames, responses, events and the timer."""
         frames = self._state.pop_frames()
         if frames and self._state.is_online:
             self._outgoing += frames

@@ -40,7 +40,7 @@ from chatserver.errors import ChatError
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, Cursor
 
 ANSWER_S = 10.0
-CLEARED_MAX = 2_000  # cleared chats that are remembered; beyond that, the oldest is forgotten
+CLEARED_MAX = 2_000  # maximum cleared chats that are remembered; one more replaces the oldest
 
 Answer = Fields | ChatError
 
@@ -53,7 +53,7 @@ class QueuedEvent(NamedTuple):
 
     event: Event
     before: Cursor | None
-    is_known: bool = False  # an ack or refusal that a waiting call has already returned
+    is_known: bool = False  # True if a waiting call has already returned this ack or refusal
 
 
 class ClientState:
@@ -81,7 +81,7 @@ class ClientState:
             str, int
         ] = {}  # chat → the seq after which the last welcome started delivery
         self._presence = PresenceSubscriptions(self.notify, self.bounds.watched_max)
-        self._is_reset_pending = False  # send no operations until the `reset` requeues acked ones
+        self._is_reset_pending = False  # True: send no operations until `reset` arrives
         self._is_paused = False
         self._sync = InboxSync(
             self._send_connection_request, self._handle_event, lambda: self.cursor
@@ -104,7 +104,6 @@ class ClientState:
         return queued
 
     def pop_events(self) -> list[Event]:
-        """Remove and return the events to deliver."""
         return [queued.event for queued in self.pop_queued_events()]
 
     def pop_answers(self) -> list[tuple[int, Answer]]:
@@ -155,7 +154,7 @@ class ClientState:
         is_fresh = self.cursor is None
         if self.cursor is None:
             self.cursor = Cursor(welcome["epoch"], welcome["seq"])
-            for chat in self.chats.values():  # chats from a cache, which may be outdated
+            for chat in self.chats.values():  # chats from a cache, where they may be outdated
                 chat.mark_unverified()
         self._is_reset_pending = self.cursor.epoch != welcome["epoch"]
         if not self._is_reset_pending:
@@ -262,7 +261,6 @@ class ClientState:
         self._presence.add(users)
 
     def unwatch(self, users: list[str]) -> None:
-        """Unsubscribe from the presence of users."""
         self._presence.remove(users)
 
     def redeliver(self, events: Iterable[Event]) -> None:
@@ -275,7 +273,6 @@ class ClientState:
         self.tick(now)
 
     def apply_chat_list(self, page: Fields) -> None:
-        """Apply a page of the chat list."""
         for summary in page["chats"]:
             chat = self.get_or_create_chat(summary["chat"])
             chat.is_left = False
@@ -325,7 +322,7 @@ class ClientState:
                 self.catch_up.cancel(evicted)
             chat = Chat(name, self.user, self.bounds)
             chat.clear(self._cleared.get(name, 0))
-        self.chats[name] = chat  # moved to the end: most recently active
+        self.chats[name] = chat  # the last chat is the most recently active one
         return chat
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
@@ -394,7 +391,7 @@ class ClientState:
         for chat in self.chats.values():
             if is_new:
                 chat.mark_unverified()
-            elif chat.log.shown is None:  # delivery has not begun: no missed entry is delivered
+            elif chat.log.shown is None:  # changes were not delivered: entries may be outdated
                 chat.log.mark_unverified()
         self.apply_chat_list(frame)
         restarted = tuple(c.id for c in self.chats.values() if c.needs_history)
@@ -431,7 +428,7 @@ class ClientState:
                 self.catch_up.schedule(chat)
 
     def _apply_transition(self, chat: Chat, info: Fields) -> None:
-        """Apply a chat's change to a large chat, read after seq `since`, or back to a small one."""
+        """Apply a chat's change to a large chat, or back. Delivery starts after seq `since`."""
         if "since" in info:
             chat.is_large = info.get("large", False)
             if chat.is_large and not chat.log.is_unverified:

@@ -66,7 +66,7 @@ class CompanionsPage(NamedTuple):
 
 
 class SessionsPage(NamedTuple):
-    """The user's sessions, active first. `next`: `after` for the next page, or None."""
+    """The user's sessions, active first. `next`: the `after` argument for the next page."""
 
     sessions: list[Session]
     next: str | None

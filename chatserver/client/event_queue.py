@@ -1,4 +1,4 @@
-"""Bounded queue of events that the application has not consumed yet (promise P8).
+"""Bounded queue of events that the application has not consumed yet (guarantee P8).
 
 If the queue is full (`events_max`), the client leaves chat events on the server
 (`ClientState.pause`). A full queue drops signals (typing, presence), and acks that a call has
@@ -28,8 +28,9 @@ class EventQueue:
     def __init__(self, events_max: int) -> None:
         self._events_max = events_max
         self._queue: collections.deque[QueuedEvent] = collections.deque()
-        self.current: QueuedEvent | None = None  # returned by `pop`; may not have been consumed yet
-        # While the queue is full: the newest `StoredUpto` by chat; "": the newest connection state.
+        self.current: QueuedEvent | None = None  # from the last `pop`; perhaps not consumed yet
+        # Events that arrived while the queue was full: the newest `StoredUpto` of each chat, and
+        # the newest connection state (key "").
         self._newest: dict[str, QueuedEvent] = {}
 
     def __len__(self) -> int:

@@ -34,7 +34,7 @@ class Marks:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """Size limits of a client, and its behavior at each limit (promise P8)."""
+    """Size limits of a client, and its behavior at each limit (guarantee P8)."""
 
     entries_max: int = 1_000  # entries kept per chat; `history` loads older ones again
     fill_max: int = 1_000  # entries per chat loaded after a disconnect; older ones are `Skipped`

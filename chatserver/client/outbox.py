@@ -1,9 +1,9 @@
 """Outbox: operations that the server must store (sends, edits, deletions, reactions). No I/O.
 
-Each operation has a `ref`; retries with the same ref take effect once (promise P2). An operation
+Each operation has a `ref`; retries with the same ref take effect once (guarantee P2). An operation
 stays in the outbox until the server confirms that it is stored. In a new epoch, operations that
-were only acked are sent again (promise P1). If the confirmation does not arrive, the client sends a
-*probe*: it sends the acked operation again to learn whether it is stored.
+were only acked are sent again (guarantee P1). If the confirmation does not arrive, the client
+sends a *probe*: it sends the acked operation again to learn whether it is stored.
 
     queued → in flight → acked → removed (stored)
       ↑__________|_________|     connection lost; new epoch
@@ -50,7 +50,7 @@ class OutboxEntry:
     seq: int = 0
     ts: int = 0
     mid: str = ""
-    is_reported: bool = False  # the application has received the ack
+    is_reported: bool = False  # True if the application has received the ack
     not_before: float = 0.0
     number: int = 0
 
@@ -71,7 +71,7 @@ class Outbox:
     def __init__(self, operations_max: int) -> None:
         self._operations: dict[str, OutboxEntry] = {}
         self._operations_max = operations_max
-        # The same operations by stage, so that no step has to iterate over all of them.
+        # The same operations by stage, so that no method iterates over all of them.
         self._queued: dict[str, OutboxEntry] = {}
         self._in_flight: dict[str, OutboxEntry] = {}
         self._acked: dict[str, dict[str, OutboxEntry]] = {}  # chat → ref → operation

@@ -79,9 +79,8 @@ class PendingCalls:
                 del self._callers[ref]
 
     def fail_all(self, failure: Exception) -> None:
-        """Fail every waiting call."""
         futures: list[asyncio.Future[Any]] = [*self._responses.values(), *self._acks.values()]
         for future in futures:
             if not future.done():
                 future.set_exception(failure)
-                future.exception()  # without a caller, asyncio would log the exception
+                future.exception()  # asyncio logs exceptions that are never retrieved

@@ -29,7 +29,6 @@ class PresenceSubscriptions:
         self._send("watch", users)
 
     def remove(self, users: list[str]) -> None:
-        """Unsubscribe from users."""
         for user in users:
             self._users.pop(user, None)
         self._send("unwatch", users)

@@ -49,16 +49,16 @@ def check_text(fields: Fields) -> None:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """One request. Exactly one callback is called, once.
+    """One request. One of the two callbacks is called, once.
 
-    No callback is called if the request is removed, or dropped after a disconnect.
+    Exception: neither is called if the request is removed, or dropped after a disconnect.
     """
 
     fields: Fields
     on_answer: Callable[[Fields, float], None]
     on_error: Callable[[ChatError, float], None]
     deadline: float
-    is_retried: bool  # send again after a conflict, and on the next connection
+    is_retried: bool  # True: send again after a conflict, and on the next connection
     id: int = 0
     not_before: float = 0.0  # time of the earliest retry after a conflict
 
@@ -124,7 +124,7 @@ class Requests:
         self._in_flight.pop(number, None)
 
     def handle_disconnect(self) -> None:
-        """Requeue the requests to send again on the next connection; drop the others."""
+        """Requeue the requests with `is_retried`; drop the others."""
         retried = {n: r for n, r in (self._in_flight | self._queued).items() if r.is_retried}
         self._queued = dict(sorted(retried.items()))
         self._in_flight.clear()

@@ -96,8 +96,8 @@ class SavedOutbox(msgspec.Struct, frozen=True, rename={"operations": "deeds"}):
 def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> bytes | None:
     """Encode the record `position` as it was before the `unconsumed` events, or return None.
 
-    None means that an `unconsumed` event could not be delivered again from this record. The
-    previously saved record then stays valid; it only repeats more events.
+    None means that an `unconsumed` event could not be delivered again from this record. In that
+    case, keep the record that was saved before: it is still valid, and only repeats more events.
     """
     firsts = _find_first_seqs(state, unconsumed)
     if firsts is None:
@@ -143,9 +143,10 @@ def _find_first_seqs(
             case Restarted() | Skipped() | EntriesWithdrawn():
                 return None  # these events have no seq of their own, so they cannot be repeated
             case ChatChanged(chat) if state.get_or_create_chat(chat).is_large:
-                return None  # may be the change to a large chat, which used the inbox cursor before
+                # The chat may have become large with this event; the record cannot express that.
+                return None
             case Marked(user=user) if user == state.user:
-                return None  # the record must have the earlier marker, which is not kept
+                return None  # the record would need the earlier marker, which is not kept
             case _:
                 pass
     return firsts

@@ -20,10 +20,10 @@ class Store(Protocol):
     """Stores two records. The client calls it from threads, one call at a time."""
 
     def load(self) -> Saved:
-        """Load the last saved records."""
+        """Load the last saved position and outbox."""
 
     def save(self, saved: Saved) -> None:
-        """Save the records that are not None, atomically."""
+        """Save the position and outbox, atomically; None leaves a record unchanged."""
 
     def close(self) -> None:
         """Close the store."""
@@ -49,5 +49,4 @@ class MemoryStore:
         """Do nothing: the next client may use the same object."""
 
     def delete(self) -> None:
-        """Delete the records."""
         self._saved = Saved()

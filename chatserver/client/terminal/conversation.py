@@ -128,7 +128,7 @@ class Conversation:
             if operation.fields["type"] != "send":
                 continue
             body = operation.fields["body"] or "[file]"
-            if operation.stage is Stage.ACKED:  # its event may still be pending
+            if operation.stage is Stage.ACKED:  # the message's event may arrive later
                 placed[operation.seq] = Line(
                     self.user, body, operation.ts, self._get_mark(operation.seq)
                 )

@@ -152,7 +152,7 @@ class ConversationLink:
             self._spawn(self._send_mark(chat.id, top), "mark")
 
     async def _send_mark(self, chat: str, upto: int) -> None:
-        while upto == self._marked:  # until a newer read marker replaces this one
+        while upto == self._marked:  # stop if a newer read marker has replaced this one
             try:
                 await self._client.mark(chat, read=upto)
             except ChatError as exc:
@@ -252,7 +252,7 @@ class ConversationLink:
         try:
             self.note = f"searching {query}"
             self._on_change()
-            await self._is_open.wait()  # until the chat is loaded, the client is not connected
+            await self._is_open.wait()  # wait for the connection and the chat
             self.report = await self._collect_results(query)
         except ChatError as exc:
             self.report = SearchReport(query, [], problem=exc.message)
