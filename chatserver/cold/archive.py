@@ -54,7 +54,7 @@ class SegmentObjects:
     async def is_current(self, segment: Segment) -> bool:
         """Return whether a segment is encrypted with the current key, or has nothing to encrypt.
 
-        For errors, see `read`.
+        Raises the errors of `read`.
         """
         assert self._cipher is not None
         key = await self._cipher.get_current()

@@ -103,7 +103,7 @@ async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
 
 
 async def _make_bucket(store: ObjectStore, settings: Cold) -> Literal["created", "kept"]:
-    # HEAD on a missing bucket returns 404 without an error code.
+    # HEAD on a missing bucket returns 404 without an error code: `ObjectMissing`.
     with contextlib.suppress(BucketMissing, ObjectMissing):
         await store.call("head_bucket")
         return "kept"

@@ -291,7 +291,7 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
         max_pool_connections=CONNECTIONS_MAX,
         retries={"total_max_attempts": 1},
         signature_version="s3v4",
-        # Virtual-hosted buckets need a DNS name each, which servers other than AWS seldom have.
+        # Other servers than AWS seldom have the DNS name per bucket that virtual hosting needs.
         s3={"addressing_style": "path" if settings.endpoint else "auto"},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",

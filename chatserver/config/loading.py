@@ -73,7 +73,7 @@ def _describe(failure: ValidationError) -> Iterator[str]:
             continue
         if error["type"] == "extra_forbidden":
             if f"{PREFIX}{name.replace('.', '_')}".upper() in os.environ:
-                continue  # `find_unknown_variables` has reported it
+                continue  # `find_unknown_variables` has reported this variable
             detail = "no such setting"
         setting = ".".join(name.split(".")[:2])
         if setting in variables:

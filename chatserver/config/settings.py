@@ -33,7 +33,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX,
         env_nested_delimiter="_",
         env_nested_max_split=1,
-        enable_decoding=False,  # `Section` parses lists: its errors are clearer
+        enable_decoding=False,  # `Section` parses lists, with clearer errors
         extra="forbid",
         frozen=True,
     )
@@ -74,7 +74,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _set_tenant(self) -> Self:
-        # All tiers use the tenant of `warm`, so that they cannot differ.
+        # All tiers use the tenant of `warm`, so that their tenants cannot differ.
         self.__dict__["cold"] = self.cold.for_tenant(self.warm.tenant)
         self.__dict__["redis"] = self.redis.for_tenant(self.warm.tenant)
         return self
