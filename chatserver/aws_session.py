@@ -33,6 +33,6 @@ def create_session(
 
 @functools.cache
 def _get_loader() -> Loader:
-    """Return the loader of all sessions. It caches the descriptions, which no session changes."""
+    """Return the loader of API descriptions, with a cache that all sessions share."""
     loader: Loader = get_session().get_component("data_loader")
     return loader

@@ -216,7 +216,7 @@ class HttpConnection(H11Protocol):
             self._limits.remove_expired(self)
 
     def expire(self) -> None:
-        """Respond with 408 or close, after the stage's deadline; see the module docstring."""
+        """Respond with 408 or close, because a deadline has passed; see the module docstring."""
         if not self._is_lingering:
             _count_closed(f"{self._stage.name.lower()}_timeout")
         if self._stage is Stage.HEAD and not self._is_new:
@@ -245,7 +245,7 @@ class HttpConnection(H11Protocol):
         """Send an error and close; if the application has begun its response, only close."""
         is_early = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # ends the application's task without a response
+            self.cycle.disconnected = True  # makes the application's task end without a response
             self.cycle.message_event.set()
         if not is_early:
             self._close()

@@ -88,7 +88,7 @@ class Idempotency:
         )
 
     async def _claim(self, name: str, request_digest: str) -> StoredResponse | None:
-        """Claim an idempotency key; if it is already claimed, wait for and return the response."""
+        """Claim an idempotency key; return None, or the response of the request that claimed it."""
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
         while True:

@@ -38,10 +38,9 @@ the next page."""
 
 
 class _Unrouted(Router):
-    """Discards the framework's document routes; `document_route` replaces them."""
+    """Discards the framework's routes for the OpenAPI document; `document_route` replaces them."""
 
     def register(self, value: Any) -> list[Any]:
-        """Register nothing."""
         return []
 
 

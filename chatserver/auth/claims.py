@@ -49,7 +49,7 @@ def check_shape(token: str) -> None:
 
 
 def read_header(token: str) -> dict[str, Any]:
-    """Return the unverified header; use it only to select a configured key."""
+    """Return a token's unverified header; use it only to select a configured key."""
     try:
         data = base64url_decode(token.partition(".")[0])
     except ValueError:

@@ -35,14 +35,14 @@ _FAMILIES = {"RS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
 
 
 class HostKey(NamedTuple):
-    """A public key and its `kid` in the key set, if it has one."""
+    """A key of the host application, and its `kid` if it has one."""
 
     kid: str | None
     key: Any
 
 
 class HostKeys:
-    """Keys for one algorithm.
+    """Keys of the host application for one signature algorithm.
 
     `is_fetched`: the keys are from a key set, so tokens need a `kid` unless there is only one key.
     """

@@ -61,8 +61,8 @@ def status() -> None:
 def rotate() -> None:
     """Create a new version of the data key.
 
-    Running processes use it within half of CHAT_ENCRYPTION_CACHE_S. Older versions still decrypt
-    existing bodies; `reencrypt` re-encrypts these with the new version.
+    Running processes start to use it after at most half of CHAT_ENCRYPTION_CACHE_S. Older versions
+    still decrypt existing bodies; `reencrypt` re-encrypts these with the new version.
     """
     settings = prepare("encryption")
 

@@ -134,7 +134,6 @@ class Chat:
     # ── lists and snapshots ─────────────────────────────────────────────────────────────────────
 
     def apply_info(self, info: dict[str, Any]) -> None:
-        """Apply the chat info in a response or event."""
         self._apply_common_fields(info)
         if "members" in info:  # `info` is complete: absent fields have their default values
             self.slow_s = info.get("slow_s", 0)

@@ -168,7 +168,7 @@ class ChatLog:
         return seq <= self._cleared_upto or seq in self._hidden
 
     def is_hidden_by(self, copy: Entry) -> bool:
-        """Return whether the server's copy shows that the user has deleted a visible message."""
+        """Return whether the server's copy of a visible message shows that the user deleted it."""
         stored = self.find(copy.seq)
         return (
             copy.deleted

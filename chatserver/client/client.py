@@ -150,7 +150,7 @@ class ChatClient(HttpCalls, Calls):
             self._state.device = device
 
     async def forget(self) -> None:
-        """Close the client and delete its store: messages, outbox and position. For a logout."""
+        """For a logout: close the client and delete its messages, outbox and position."""
         await self._stop()
         if self._local is not None:
             await self._local.delete()
@@ -406,7 +406,7 @@ class ChatClient(HttpCalls, Calls):
 
     @property
     def _is_store_full(self) -> bool:
-        """True while events are paused until the store has written earlier changes."""
+        """True while events are paused because the store has too many unwritten changes."""
         return self._local is not None and self._local.is_full
 
     @property

@@ -310,7 +310,6 @@ class ClientState:
         return True
 
     def apply_info(self, info: Fields) -> None:
-        """Apply chat info from a response."""
         self.get_or_create_chat(info["chat"]).apply_info(info)
 
     def get_or_create_chat(self, name: str) -> Chat:
@@ -428,7 +427,7 @@ class ClientState:
                 self.catch_up.schedule(chat)
 
     def _apply_transition(self, chat: Chat, info: Fields) -> None:
-        """Apply a chat's change to a large chat, or back. Delivery starts after seq `since`."""
+        """Apply a chat's change to a large chat, whose delivery starts after `since`, or back."""
         if "since" in info:
             chat.is_large = info.get("large", False)
             if chat.is_large and not chat.log.is_unverified:

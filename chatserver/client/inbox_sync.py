@@ -16,7 +16,7 @@ SYNC_PAGE = 200
 
 
 class InboxSync:
-    """Requests one page of events at a time while the device is behind."""
+    """Requests one page of events at a time until the device has all events."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class InboxSync:
         self.not_before = 0.0
 
     def request_page(self, now: float) -> None:
-        """Request the next page if the device is behind."""
+        """Request the next page if the device has missed events."""
         if not self.is_behind or self.is_syncing or self.not_before > now:
             return
         requested = self._get_cursor()

@@ -24,11 +24,11 @@ from chatserver.client.requests import Fields, parse_error
 from chatserver.domain.companion_ids import is_session_chat
 from chatserver.errors import ChatError, Conflict, Overloaded
 
-PROBE_S = 5.0  # time between an ack and the first probe, if no `stored` arrives
+PROBE_S = 5.0  # time from an ack to sending the operation again, if no `stored` arrives
 PROBE_AGAIN_S = 20.0
 RETRY_S = 1.0
 COMPANION_RETRY_S_MAX = 60.0
-PROBES_MAX = 4  # maximum concurrent probes; the server may need seconds to respond to one
+PROBES_MAX = 4  # maximum acked operations sent again at a time; a response may take seconds
 
 
 class Stage(enum.Enum):
@@ -76,8 +76,8 @@ class Outbox:
         self._in_flight: dict[str, OutboxEntry] = {}
         self._acked: dict[str, dict[str, OutboxEntry]] = {}  # chat → ref → operation
         self._last_number = 0
-        # When to probe whether acked operations are stored. The key is (chat, ref) for a deletion
-        # only for this user, and (chat, "") for all other operations in the chat.
+        # When to send acked operations again. The key is (chat, ref) for a deletion only for this
+        # user, and (chat, "") for all other operations in the chat.
         self._probe_at: dict[tuple[str, str], float] = {}
 
     def __len__(self) -> int:
@@ -233,7 +233,7 @@ class Outbox:
         return newest
 
     def postpone_probes(self, chats: Iterable[str], now: float) -> None:
-        """Postpone the probes of chats for which `hello` already requests a `stored` frame."""
+        """Postpone probes (see `next_probe`) in chats for which `hello` requests `stored`."""
         for chat in chats:
             if (chat, "") in self._probe_at:
                 self._probe_at[chat, ""] = now + PROBE_S
@@ -263,18 +263,18 @@ class Outbox:
         return list(self._acked.get(chat, {}).values())
 
     def schedule_probes(self, chat: str, now: float) -> None:
-        """Schedule probes for all acked operations in a chat, unless `stored` arrives first."""
+        """Schedule `next_probe` for acked operations in a chat, unless `stored` arrives first."""
         for operation in self.list_acked(chat):
             self._probe_at[_get_probe_key(operation)] = now + PROBE_S
 
     def stop_probing(self, ref: str) -> None:
-        """Stop probing an operation that the server has refused permanently."""
+        """Stop sending an acked operation again: the server has refused it permanently."""
         operation = self._operations.get(ref)
         if operation is not None:
             self._probe_at.pop(_get_probe_key(operation), None)
 
     def list_due_times(self) -> list[float]:
-        """Return the times at which postponed operations and probes are due."""
+        """Return the times at which to send postponed operations, and to send acked ones again."""
         postpone = [
             operation.not_before for operation in self._queued.values() if operation.not_before > 0
         ]
@@ -304,7 +304,7 @@ class OutboxSender:
         self._emit = emit
         self._is_left = is_left
         self._refs: dict[int, str] = {}  # request number → ref
-        self._probes: set[int] = set()  # request numbers of the probes
+        self._probes: set[int] = set()  # request numbers of acked operations sent again
 
     def handle_disconnect(self) -> None:
         self._refs.clear()
@@ -312,7 +312,7 @@ class OutboxSender:
         self._outbox.requeue_unanswered()
 
     def next_frames(self, now: float, in_flight_max: int) -> list[Fields]:
-        """Return the operations and probes to send, in order."""
+        """Return the frames of queued operations, and of acked ones to send again, in order."""
         sends = self._outbox.next_sends(now, in_flight_max - len(self._probes))
         frames = [
             {**operation.fields, "id": self._assign_number(operation.ref)} for operation in sends
@@ -347,7 +347,7 @@ class OutboxSender:
             self._emit([Acked(ref, operation.chat, *position, dup, durability)])
 
     def handle_error(self, frame: Fields, now: float) -> bool:
-        """Handle an `error` frame; return False if it is not about an operation or a probe."""
+        """Handle an `error` frame; return False if it is not about an operation."""
         number = frame.get("id", -1)
         ref = self._refs.pop(number, None)
         if ref is None:
@@ -365,7 +365,7 @@ class OutboxSender:
         return True
 
     def _end_probe(self, operation: OutboxEntry, error: ChatError) -> None:
-        """Handle a permanently refused probe; whether the operation is stored remains unknown."""
+        """Handle the permanent refusal of an acked operation, which may or may not be stored."""
         if not self._is_left(operation.chat):
             self._outbox.stop_probing(operation.ref)  # sent again only in a new epoch
             return

@@ -40,7 +40,6 @@ class PendingCalls:
                 future.set_result(response)
 
     def pop_request(self, number: int) -> Fields | None:
-        """Remove and return a request whose response has arrived."""
         return self._requests.pop(number, None)
 
     def resolve_ack(self, event: Event) -> bool:

@@ -21,7 +21,7 @@ class PinnedMessage(NamedTuple):
 
 
 class PinsPage(NamedTuple):
-    """Pinned messages, newest first. `next`: the `after` argument for the next page, or None."""
+    """Pinned messages, newest message first. `next`: the `after` argument for the next page."""
 
     pins: list[PinnedMessage]
     next: str | None

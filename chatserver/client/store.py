@@ -17,7 +17,7 @@ class Saved(NamedTuple):
 
 
 class Store(Protocol):
-    """Stores two records. The client calls it from threads, one call at a time."""
+    """Stores a client's position and outbox. It is called from threads, one call at a time."""
 
     def load(self) -> Saved:
         """Load the last saved position and outbox."""
@@ -29,7 +29,7 @@ class Store(Protocol):
         """Close the store."""
 
     def delete(self) -> None:
-        """Delete the records."""
+        """Delete the position and outbox."""
 
 
 class MemoryStore:

@@ -23,14 +23,14 @@ _NO_RULES = ("NoSuchCORSConfiguration", "NoSuchLifecycleConfiguration")
 
 
 class BucketChange(NamedTuple):
-    """A step of `apply_bucket`. `action` is "kept" if nothing was changed."""
+    """A result of `apply_bucket`. `action` is "kept" if nothing was changed."""
 
     action: Literal["created", "changed", "kept"]
     what: str
 
 
 async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]:
-    """Create the bucket and our rules; return the steps.
+    """Create the bucket and our CORS and lifecycle rules; return what was done.
 
     Guarantees:
         Idempotent: a second call changes nothing.
@@ -53,7 +53,7 @@ async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]
 
 
 async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
-    """Return descriptions of our rules that are missing or differ."""
+    """Return descriptions of the CORS and lifecycle rules that are missing or differ."""
     missing = []
     rules = await _find_rules(store, "get_bucket_cors", "CORSRules")
     wanted = [_make_cors_rule(settings)] if settings.origins else []
@@ -66,7 +66,7 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
 
 
 async def find_rules_of_tenant(store: ObjectStore, settings: Cold) -> list[str]:
-    """Return the ids of the rules that belong only to this tenant."""
+    """Return the ids of the bucket rules that belong only to this tenant."""
     wanted = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
     rules = [
         *await _find_rules(store, "get_bucket_cors", "CORSRules"),
@@ -83,7 +83,7 @@ async def list_tenants_with_rules(store: ObjectStore) -> list[str]:
 
 
 async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
-    """Remove the rules that belong only to this tenant; return their number. Idempotent."""
+    """Remove the bucket rules that belong only to this tenant; return their number. Idempotent."""
     wanted = {_build_rule_id(rule, settings) for rule in _OF_TENANT}
     removed = 0
     for operation, name, configuration in (
@@ -127,7 +127,7 @@ async def _find_rules(store: ObjectStore, operation: str, name: str) -> list[dic
 def _merge(
     existing: list[dict[str, Any]], wanted: list[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    """Return the rules in `existing`, with ours updated; None if no change is needed."""
+    """Return `existing` with the `wanted` rules added or replaced; None if nothing changes."""
     names = {rule["ID"] for rule in wanted}
     ours = [rule for rule in existing if rule.get("ID") in names]
     if not wanted or _normalize(ours) == _normalize(wanted):

@@ -58,6 +58,6 @@ def restore_chats(state: ClientState, chats: Collection[LoadedChat]) -> None:
 
 
 def encode_infos(state: ClientState, chats: Collection[str]) -> dict[str, bytes]:
-    """Encode the state of these chats, without messages."""
+    """Return `{chat: encoded SavedChat}` for these chats."""
     known = (state.chats[name] for name in chats if name in state.chats)
     return {chat.id: msgspec.json.encode(chat.save()) for chat in known if not chat.is_left}

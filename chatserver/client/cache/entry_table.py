@@ -173,7 +173,6 @@ class EntryTable:
         return int(last)
 
     def has_any(self, chat: ChatRow, low: int, high: int) -> bool:
-        """Return whether there is an entry from `low` to `high`, inclusive."""
         found = self._connection.execute(
             "SELECT 1 FROM entry WHERE chat = ? AND seq BETWEEN ? AND ? LIMIT 1",
             (chat.id, low, high),

@@ -70,7 +70,7 @@ class LocalStore:
     # ── opening ─────────────────────────────────────────────────────────────────────────────────
 
     async def load(self, user: str) -> None:
-        """Restore the state. `user`: the user in the token, or empty if not known.
+        """Restore the client state. `user`: the user in the token, or empty if not known.
 
         Raises:
             Conflict: the store belongs to another user or server, or another process uses it.
@@ -96,14 +96,13 @@ class LocalStore:
     # ── saving ──────────────────────────────────────────────────────────────────────────────────
 
     def mark_position_changed(self) -> None:
-        """Record that the delivery position may have changed."""
         self._is_position_changed = True
 
     def record_welcome(self, welcome: Fields) -> None:
         """Record a `welcome` before `ClientState` handles it."""
         if self._recorder is not None:
             self._recorder.record_welcome(welcome)
-            self.unverified.set()  # an earlier process may have left messages to compare
+            self.unverified.set()  # an earlier process may have left outdated messages
 
     def record_frame(self, frame: Fields) -> None:
         """Record a frame before `ClientState` handles it."""

@@ -167,7 +167,7 @@ class MessageTables:
         return chat
 
     def _put_delivered(self, chat: ChatRow, entry: Entry) -> None:
-        if entry.seq <= chat.stale:  # outdated copies: the server delivers these entries again
+        if entry.seq <= chat.stale:  # these copies may be outdated, and are delivered again
             self._truncate(chat, entry.seq - 1)
         if entry.seq <= chat.cleared:
             if entry.seq > chat.head:  # nothing is cached
@@ -189,9 +189,9 @@ class MessageTables:
         *,
         has_more: bool,
     ) -> None:
-        """Write a page that overlaps or adjoins the entries above `stale`; ignore other pages.
+        """Write a page that overlaps or adjoins entries that cannot be outdated; ignore others.
 
-        If there are no entries above `stale`, the newest page is written.
+        If there are no such entries, the newest page is written.
         """
         low, high = _get_page_range(entries, before, after)
         if low <= chat.cleared + 1:  # the user has cleared all entries below the page
@@ -324,13 +324,13 @@ class MessageTables:
     # ── reads ───────────────────────────────────────────────────────────────────────────────────
 
     def list_chats(self) -> list[tuple[str, bytes | None, int]]:
-        """Return the cached chats with their info and `cleared`, most recently used last."""
+        """Return `(chat, info, cleared)` for the cached chats, most recently used last."""
         return self._connection.execute(
             "SELECT name, info, cleared FROM chat ORDER BY used"
         ).fetchall()
 
     def list_newest(self, name: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
-        """Return the newest entries above `stale` up to `upto`; none if `upto` is not cached."""
+        """Return the newest entries up to `upto` that cannot be outdated; none without `upto`."""
         chat = self._chats.get(name)
         if chat is None or chat.is_empty:
             return []
@@ -342,7 +342,7 @@ class MessageTables:
     def read_page(
         self, name: str, *, before: int | None, after: int | None, limit: int, now_s: float
     ) -> CachedPage | None:
-        """Return a page of entries above `stale`; None if its first entry is not cached."""
+        """Return a page of entries that cannot be outdated; None if its start is not cached."""
         chat = self._chats.get(name)
         if chat is None:
             return None

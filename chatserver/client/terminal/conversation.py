@@ -87,7 +87,6 @@ class Conversation:
         return drafts
 
     def record_sent(self, ref: str, body: str) -> None:
-        """Record the body of the message that is being sent with `ref`."""
         self._bodies[ref] = body
 
     def apply_event(self, event: events.Event) -> None:
