@@ -105,7 +105,7 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
 
 
 def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> Response[Any]:
-    """Respond with 503: an S3 bucket, an AWS permission or a setting is missing (see the log)."""
+    """Respond with 503: an S3 bucket, AWS permission or setting is missing (see server log)."""
     log.error("request.not_configured", path=request.url.path, problems=error.problems)
     detail = "the server is not configured for this request; see the server log"
     return _make_response(503, Unavailable.code, detail, {}, NOT_CONFIGURED_MS)
@@ -140,7 +140,7 @@ def on_bad_utf8(request: Request[Any, Any, Any], error: UnicodeDecodeError) -> R
 
 
 def on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """Respond to an unexpected error: the log has the details, the response has none."""
+    """Respond to an unexpected error: the server log has the details, the response has none."""
     log.error("request.failed", path=request.url.path, exc_info=error)
     return _make_response(500, "internal", "internal server error; see the server log", {}, None)
 

@@ -103,7 +103,7 @@ def reencrypt(max_write_units: int | None) -> None:
     """Encrypt all stored message bodies with the current data key.
 
     This includes the archive, and bodies that were stored before encryption was enabled. The server
-    may keep running. If the command is interrupted, run it again to continue.
+    can keep running. If the command is interrupted, run it again to continue.
     """
     settings = prepare("encryption")
     if settings.encryption.provider == "none":

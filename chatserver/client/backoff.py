@@ -1,4 +1,4 @@
-"""Reconnect policy: whether and when to reconnect after a close. No I/O."""
+"""Reconnect policy: whether and when to reconnect. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfill of missing entries: gaps after a disconnect, log comparison after Redis data loss.
+"""Backfill of gaps after a disconnect, and comparison of entries after Redis data loss.
 
 After a `too_long` or `reset`, the stored entries of chats that are not in the snapshot are read
 again: only the snapshot and the history show which messages the user deleted for themselves.
@@ -55,7 +55,7 @@ class _Job:
 class CatchUp:
     """The backfills of one device.
 
-    In a new epoch, a chat is *unverified* until its log has been compared with the server's.
+    In a new epoch, a chat is *unverified* until its entries have been compared with the server's.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class CatchUp:
         self._jobs: dict[str, _Job] = {}
 
     def schedule(self, chat: Chat, *, is_forced: bool = False) -> None:
-        """Schedule a backfill if `chat` is unverified or has a gap, or if `is_forced`.
+        """Schedule a backfill if `chat` has a gap, is unverified (see the class), or `is_forced`.
 
         `is_forced`: also read the stored entries again.
         """

@@ -231,7 +231,7 @@ class Chat:
     # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
     def mark_unverified(self) -> None:
-        """Mark the log and the markers as unverified: the server may have reassigned seqs."""
+        """Mark entries and markers as unverified: the server may have reassigned seqs."""
         self.log.mark_unverified()
         self._previous_marks = set(self.marks)
         self._listed_top, self._unread_count = 0, None
@@ -240,7 +240,7 @@ class Chat:
         self._is_started_by_event = False
 
     def apply_verification(self, found: VerificationResult) -> list[Event]:
-        """Apply the result of comparing the log with the server's; return the events to deliver."""
+        """Apply the comparison of the entries with the server's; return the events to deliver."""
         for user in self._previous_marks:
             marks = self.marks[user]
             marks.read = min(marks.read, found.match_seq)

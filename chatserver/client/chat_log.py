@@ -32,9 +32,9 @@ IDENTITIES_SAVED = 20  # newest entries whose id and time are saved, to compare 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """The result of comparing the log with the server in a new epoch."""
+    """The result of comparing a chat's stored entries with the server's in a new epoch."""
 
-    match_seq: int  # the last seq at which both logs have the same entry
+    match_seq: int  # the last seq at which client and server have the same entry
     withdrawn: tuple[int, ...]
     is_truncated: bool  # the server has fewer entries than were delivered
     is_exact: bool  # False: entries up to `match_seq` may have changed, too
@@ -248,7 +248,7 @@ class ChatLog:
         self.top = max(self.top, self.shown)
 
     def find_gap_end(self) -> int:
-        """Return the last seq of the next gap."""
+        """Return the last missing seq of the next gap."""
         assert self.shown is not None
         waiting = [seq for seq in self._entries if seq > self.shown]
         return min(waiting) - 1 if waiting else self.top
@@ -256,7 +256,7 @@ class ChatLog:
     # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
     def mark_unverified(self) -> None:
-        """Mark all entries as unverified: the server may have lost the end of the log."""
+        """Mark all entries as unverified: the server may have lost the newest ones."""
         if self.shown is not None and not self.is_unverified:
             self._previous_identities |= {
                 seq: _get_identity(entry) for seq, entry in self._entries.items()
@@ -271,7 +271,7 @@ class ChatLog:
         self.top = self.pushed = 0
 
     def verify(self, page: list[Entry], *, has_older: bool) -> VerificationResult | None:
-        """Compare the log with a page from the server: first the newest page, then older pages.
+        """Compare the stored entries with the server's: first its newest page, then older pages.
 
         Return None if the next older page is needed.
         """

@@ -133,7 +133,7 @@ class ClientState:
         }
         if self.cursor is not None:
             fields["cursor"] = msgspec.to_builtins(self.cursor)
-            # Leave out unverified logs: in this epoch, their seqs may belong to other entries.
+            # Leave out unverified chats: in this epoch, their seqs may belong to other entries.
             known = [c for c in self.chats.values() if c.is_large and not c.log.is_unverified]
             # Chats beyond the limit start at their newest entry; history has the older entries.
             large = {chat.id: chat.log.shown or 0 for chat in known[:LARGE_MAX]}

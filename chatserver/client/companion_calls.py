@@ -66,7 +66,7 @@ class CompanionsPage(NamedTuple):
 
 
 class SessionsPage(NamedTuple):
-    """The user's sessions, active first. `next`: the `after` argument for the next page."""
+    """Companion sessions, active first. `next`: the `after` argument for the next page."""
 
     sessions: list[Session]
     next: str | None
@@ -102,12 +102,12 @@ class CompanionCalls(abc.ABC):
         )
 
     async def create_session(self, companion: str, *, ref: str | None = None) -> Chat:
-        """Start a session and return its chat."""
+        """Start a companion session and return its chat."""
         fields = {"type": "create_session", "companion": companion, "ref": ref or new_id()}
         return await self._request_chat(fields)
 
     async def get_session(self, companion: str) -> Chat:
-        """Return the chat of the active session. Raises NotFound if there is none."""
+        """Return the chat of the active companion session. Raises NotFound if there is none."""
         return await self._request_chat({"type": "get_session", "companion": companion})
 
     async def renew_session(self, companion: str, *, ref: str | None = None) -> Chat:
@@ -118,7 +118,7 @@ class CompanionCalls(abc.ABC):
     async def delete_session(
         self, companion: str, *, chat: str | None = None, forget: bool = False
     ) -> Session:
-        """End the active session; with `chat`, only if `chat` is the session's chat.
+        """End the active companion session; with `chat`, only if `chat` is the session's chat.
 
         With `forget`, the companion also forgets what it remembers from this session.
         """
@@ -139,7 +139,7 @@ class CompanionCalls(abc.ABC):
     async def sessions(
         self, companion: str | None = None, *, after: str | None = None, limit: int = 50
     ) -> SessionsPage:
-        """Return a page of the user's sessions; with `companion`, newest first."""
+        """Return a page of companion sessions; with `companion`, only its own, newest first."""
         fields: dict[str, Any] = {"companion": companion, "after": after}
         parameters = {name: value for name, value in fields.items() if value is not None}
         page = await self._request({"type": "sessions", "limit": limit, **parameters}, ANSWER_S)

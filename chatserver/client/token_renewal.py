@@ -1,4 +1,4 @@
-"""Access token payload: when to renew the token, and its user. No I/O.
+"""Access token payload: when to renew the token, and the token's user. No I/O.
 
 The client cannot verify the signature, but a wrong time only costs an extra request or a reconnect,
 and the gateway rejects a wrong user.

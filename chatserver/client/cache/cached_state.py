@@ -31,7 +31,7 @@ def load_chats(
 
     If the cached entries are from another epoch than the saved `cursor`, no entries are returned:
     the application may have received other entries at the same seqs. `chatserver.client.catch_up`
-    later compares the log with the server's.
+    later compares the chat's entries with the server's.
     """
     chats: list[LoadedChat] = []
     is_current = cursor is not None and cursor.epoch == store.epoch

@@ -330,7 +330,7 @@ class MessageTables:
         ).fetchall()
 
     def list_newest(self, name: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
-        """Return the newest entries up to `upto` that cannot be outdated; none without `upto`."""
+        """Return the newest entries up to `upto` that cannot be outdated; none if not cached."""
         chat = self._chats.get(name)
         if chat is None or chat.is_empty:
             return []
