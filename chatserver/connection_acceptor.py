@@ -18,7 +18,7 @@ import structlog
 
 log = structlog.get_logger()
 
-QUEUE_MAX: Final = 4096  # connections that the kernel queues; others have to retry the handshake
+QUEUE_MAX: Final = 4096  # maximum connections in the kernel's queue
 ACCEPTED_IN_TICK_MAX: Final = 8
 PAUSE_S: Final = 1.0  # pause after a failure such as too many open files
 
@@ -86,7 +86,7 @@ class Acceptor:
                 continue  # the client disconnected while it was queued
 
     async def _connect(self, accepted: socket.socket) -> None:
-        # If the client has disconnected, these calls can raise OSError.
+        # Setting an option raises OSError if the client has disconnected.
         with contextlib.suppress(OSError):
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

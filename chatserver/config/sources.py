@@ -20,7 +20,7 @@ _NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR", "CHAT_FAILPOINT", "CHAT_TOKE
 
 
 def list_variables(settings: type[BaseSettings]) -> dict[str, tuple[str, str]]:
-    """Return `{variable: (section, setting)}` for all settings."""
+    """Return the section and the name of each setting, by environment variable."""
     return {
         f"{PREFIX}{section}_{name}".upper(): (section, name)
         for section, field in settings.model_fields.items()
@@ -30,7 +30,7 @@ def list_variables(settings: type[BaseSettings]) -> dict[str, tuple[str, str]]:
 
 
 def find_unknown_variables(settings: type[BaseSettings]) -> list[str]:
-    """Return a problem for each `CHAT_` environment variable that names no setting."""
+    """Return an error for each `CHAT_` environment variable that is not a setting."""
     names = list_variables(settings).keys() | _NOT_SETTINGS
     return [
         f"{name}: no such setting"
@@ -42,7 +42,7 @@ def find_unknown_variables(settings: type[BaseSettings]) -> list[str]:
 def open_sources(
     settings: type[BaseSettings], *stronger: PydanticBaseSettingsSource
 ) -> tuple[PydanticBaseSettingsSource, ...]:
-    """Return the sources by precedence: `stronger`, secret files, the TOML file.
+    """Return the sources, highest precedence first: `stronger`, secret files, the TOML file.
 
     Raises:
         ConfigError: ``CHAT_SECRETS_DIR`` does not exist.

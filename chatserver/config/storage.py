@@ -13,7 +13,7 @@ from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
 
 
 class Redis(TenantSection):
-    """Redis, the hot tier. It contains the data of one tenant: `warm.tenant`."""
+    """Redis, the hot tier. It contains only the data of the tenant in `warm.tenant`."""
 
     url: str = Field("redis://127.0.0.1:6379/0", description="Address of Redis 7 or Valkey")
     cluster: bool = Field(False, description="Use Redis Cluster; `url` is any of its nodes")
@@ -64,7 +64,7 @@ class Redis(TenantSection):
 
     @model_validator(mode="after")
     def _check_log_max(self) -> Self:
-        if self.log_max < self.inbox_max:  # all messages of an inbox can be in one log
+        if self.log_max < self.inbox_max:  # all entries of an inbox can be of one chat
             raise ValueError("log_max must be at least inbox_max")
         return self
 
@@ -162,13 +162,13 @@ class Warm(Section):
     @field_validator("tenant")
     @classmethod
     def _check_tenant(cls, tenant: str) -> str:
-        if tenant in RESERVED_TENANTS:  # key prefixes of deployments without a tenant
+        if tenant in RESERVED_TENANTS:  # S3 key prefixes that are used without tenants
             raise ValueError(f"{tenant} is reserved; choose another name")
         return tenant
 
     @property
     def encryption(self) -> Encryption:
-        """Section `encryption`, which every DynamoDB client needs."""
+        """The settings of section `encryption`."""
         return self._encryption
 
     def with_encryption(self, encryption: Encryption) -> Self:
@@ -217,6 +217,6 @@ class Cold(TenantSection):
         """The base URLs at which clients reach the bucket."""
         if url := self.public_endpoint or self.endpoint:
             return [url]
-        # The SDK can sign URLs for the regional or the global host.
+        # Presigned URLs have either the regional or the global host.
         hosts = (f"s3.{self.region}.amazonaws.com", "s3.amazonaws.com")
         return [f"https://{self.bucket}.{host}" for host in hosts]

@@ -4,7 +4,7 @@
 - `gateway.GatewayContainer` accesses DynamoDB through workers.
 - `storage.StorageContainer`, for the API and the workers, has DynamoDB and S3 clients.
 
-Adapters are created with the container, use cases on first use; gateways and the API create all of
-them at startup. A feature has its own container, `container.get(SocialContainer)`, and implements
-ports of the core (`feature_ports`, `storage_feature_ports`).
+The container creates adapters immediately, and each use case when it is first used. Gateways and
+the API create all use cases at startup. A feature has its own container, for example
+`container.get(SocialContainer)`, and implements ports (`feature_ports`, `storage_feature_ports`).
 """

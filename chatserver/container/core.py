@@ -101,8 +101,6 @@ class CoreContainer(abc.ABC):
     @abc.abstractmethod
     def _find_provider(self, feature: Feature, port: str) -> str | None: ...
 
-    # Dependencies that differ between gateways and processes with a DynamoDB client
-
     @property
     @abc.abstractmethod
     def charge(self) -> Charge:

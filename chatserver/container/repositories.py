@@ -59,7 +59,7 @@ class TierContainer(CoreContainer, abc.ABC):
     def __init__(
         self, *, role: Role, settings: Settings, clock: Clock, connections: Connections
     ) -> None:
-        # The API and the workers have no sessions; the API needs a unique gateway id for commits.
+        # Like a gateway, the API needs a unique id for its commits.
         gateway = GatewayId(new_id().lower() if role == "api" else "-")
         super().__init__(settings=settings, clock=clock, hot=connections.hot, gateway=gateway)
         self.role = role
@@ -186,8 +186,6 @@ class TierContainer(CoreContainer, abc.ABC):
             self.long_bodies,
             self.release_pin,
         )
-
-    # Features with references to messages
 
     @cached_property
     def release_pin(self) -> storage_feature_ports.ReleasePin:

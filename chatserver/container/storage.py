@@ -65,7 +65,7 @@ from chatserver.warm.encryption.key_rows import require_provider
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.schema.active_version import watch_schema
 
-STORED_POLL_S = 0.1  # polling interval; the API has no gateway stream that would notify it
+STORED_POLL_S = 0.1  # interval for checking whether a message is stored
 
 
 class StorageContainer(TierContainer):

@@ -61,20 +61,22 @@ PUBLISH_EVENT: Port[PublishEvent] = Port("publish_event", ignore)
 PUBLISH_ENTRIES: Port[PublishEntries] = Port("publish_entries", ignore)
 RECORD_FILES: Port[RecordFiles] = Port("record_files", ignore)
 RELEASE_FILES: Port[ReleaseFiles] = Port("release_files", ignore)
-# Deletes the pin of a deleted message; called with chat, seq and ts.
+# Removes a deleted message from the chat's pinned messages; called with chat, seq and ts.
 RELEASE_PIN: Port[ReleasePin] = Port("release_pin", ignore)
-# Records messages that a companion must respond to; the first argument is a backlog partition.
+# Records messages that a companion must respond to. The arguments are a Redis partition and
+# entries of its backlog.
 RECORD_PENDING: Port[RecordPending] = Port("record_pending", ignore)
-# Used by the rpc worker for calls from gateways. `LOAD_FILE` returns an encoded file, or b"".
+# The rpc worker uses these ports for calls from gateways. `LOAD_FILE` returns the encoded metadata
+# of an attachment, or b"".
 HANDLE_COMPANION_CALL: Port[HandleCompanionCall] = Port(
     "handle_companion_call", _refuse_companion_call
 )
 LOAD_FILE: Port[LoadFile] = Port("load_file", _find_no_file)
-# After an erasure, rewrites the exported files of the given chats; returns the number of files.
-# Raises `Unavailable` unless all these files match the storage tiers.
+# After the erasure of a user, rewrites the Parquet files of the given chats; returns the number of
+# files. Raises `Unavailable` unless all these files match DynamoDB and S3.
 REWRITE_EXPORTED: Port[RewriteExported] = Port("rewrite_exported", _rewrite_nothing)
-# After an erasure, removes the user's messages from the search index; returns the number of the
-# index's partitions. Raises `Unavailable` if a file of the index may still contain the messages.
+# Removes an erased user's messages from the search index; returns the number of the index's
+# partitions. Raises `Unavailable` if a file of the index could still contain the messages.
 ERASE_INDEXED: Port[EraseIndexed] = Port("erase_indexed", _erase_nothing)
 GROUP_PICTURES: Port[GroupPictures] = Port("group_pictures", NO_GROUP_PICTURES)
 REVIVE_SESSION: Port[ReviveSession | None] = Port("revive_session", None)

@@ -95,7 +95,7 @@ class Child:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches only the supervisor
+            start_new_session=True,  # so that Ctrl-C is sent only to the supervisor
             preexec_fn=make_parent_death_hook(),
         )
 

@@ -35,9 +35,9 @@ from chatserver.features.registry import list_features, load
 DEMO_USERS = ("alice", "bob", "carol")
 ADMINS = ("alice",)  # users with access to the admin page
 CLI = "chatserver.cli.main"
-CALL_TIMEOUT_S = "9"  # seconds; shorter than the ten seconds that the web page waits
+CALL_TIMEOUT_S = "9"  # shorter than the 10 s that a client waits for `welcome`
 DRAIN_S = 2.0  # `drain_s` of the gateways; short, so that Ctrl-C is fast
-STOP_S = 20.0  # maximum time for a worker to complete its current step
+STOP_S = 20.0  # time for a process to end before it is killed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Plan:
 
     @property
     def origins(self) -> list[str]:
-        """The page's origins, with the host 127.0.0.1 and with localhost."""
+        """The origins of the web client: 127.0.0.1 and localhost."""
         return [f"http://{name}:{self.ports.page}" for name in (HOST, "localhost")]
 
     def servers(self) -> list[Launch]:
@@ -146,7 +146,7 @@ class Plan:
             "CHAT_API_GATEWAY_URL": self.gateway_url,
             "CHAT_API_DEMO_USERS": json.dumps(DEMO_USERS),
             "CHAT_AUTH_ADMINS": json.dumps(ADMINS),
-            "CHAT_AUTH_COOKIE_SECURE": "false",  # the page is served over plain HTTP
+            "CHAT_AUTH_COOKIE_SECURE": "false",  # browsers may refuse Secure cookies over HTTP
         }
         return self._make_launch(
             "api", CLI, ["api"], port, lambda: is_http_ready(port, "/healthz"), env
@@ -212,7 +212,7 @@ class Plan:
             "CHAT_ARCHIVE_TTL_SWEEP": "true",
             "CHAT_CHATS_INVITATIONS": "never",  # demo users can be added to groups without consent
             "CHAT_TELEMETRY_FORMAT": "console",
-            "CHAT_TELEMETRY_LEVEL": "info",  # readiness is detected from the worker's log line
+            "CHAT_TELEMETRY_LEVEL": "info",  # `ready_line` is logged at this level
             "PYTHONUNBUFFERED": "1",
         }
 

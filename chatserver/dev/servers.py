@@ -172,7 +172,7 @@ class Server:
             self.process = self._spawn(log)
         deadline = time.monotonic() + deadline_s
         while not launch.is_ready():
-            # Check again: in some tests, the process becomes ready after the first check, and ends.
+            # The process may have become ready and ended since the check above, so check again.
             if self.process.poll() is not None and not launch.is_ready():
                 raise ConfigError([f"{launch.name} ended while starting:\n{self.tail()}"])
             if time.monotonic() > deadline:

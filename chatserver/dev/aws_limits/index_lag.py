@@ -1,11 +1,11 @@
 """Index lag: a write becomes visible in the indexes after a delay.
 
 For each recent write, the previous item is kept, and index queries use it: an added item is
-missing, a removed item is still present, and a changed item has its old entry. Each page is
+missing, a removed item is still present, and a changed item has its old attributes. Each page is
 filtered, ordered and limited as by AWS.
 
 Bounds: at most `CHANGES_MAX` writes are kept; beyond that, the oldest become visible early. A Scan
-of an index returns removed items and old entries on its last page.
+of an index returns removed items and the old versions of changed items on its last page.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _list_old(
     pending: Mapping[ItemKey, Item | None],
     last: Item | None,
 ) -> Iterator[Item]:
-    """Yield the old entries that belong in this page of the Query."""
+    """Yield the previous versions of `pending` items that belong in this page of the Query."""
     is_query = "KeyConditionExpression" in request
     if not is_query and last is not None:
         return

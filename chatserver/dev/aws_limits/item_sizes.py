@@ -14,7 +14,7 @@ Item = Mapping[str, Mapping[str, Any]]
 WRITE_UNIT_BYTES: Final = 1024
 READ_UNIT_BYTES: Final = 4096
 TRANSACTION_FACTOR: Final = 2
-_NESTED_BYTES: Final = 3  # overhead of a list or map in bytes, plus one byte per element
+_NESTED_BYTES: Final = 3  # overhead of a list or map; each element adds one byte
 
 
 def count_bytes(item: Item) -> int:

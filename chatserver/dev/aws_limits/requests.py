@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from chatserver.dev.aws_limits.item_sizes import Item
 
 ActionKind = Literal["put", "update", "delete", "check", "get"]
-# (table, key attribute values as text). The text is unique: a key attribute has only one type.
+# Table name and values of the key attributes: ("chat_directory", ("u#alice", "cred#alice")).
 ItemKey = tuple[str, tuple[str, ...]]
 
 SINGLE_WRITES: Final[dict[str, ActionKind]] = {
@@ -80,7 +80,7 @@ class Action:
         return place
 
     def changes(self, attributes: frozenset[str] | None) -> bool:
-        """Return whether the action can change one of the attributes; None means all."""
+        """Return whether the action can change one of these attributes (None: any attribute)."""
         if self.kind in ("put", "delete"):
             return True
         if self.kind != "update":

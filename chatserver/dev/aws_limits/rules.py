@@ -326,7 +326,7 @@ class Rules:
 
     @contextlib.asynccontextmanager
     async def _hold_locks(self, writes: Sequence[ItemRequest]) -> AsyncIterator[None]:
-        """Lock the written items whose previous version is needed."""
+        """Lock the items that are written in tables with indexes."""
         keys = sorted({write.key for write in writes if is_image_needed(write)})
         async with contextlib.AsyncExitStack() as stack:
             for key in keys:  # sorted, to prevent deadlocks
@@ -357,7 +357,7 @@ class Rules:
             while request:
                 status, response = await server.call("BatchGetItem", {"RequestItems": request})
                 if status != 200:
-                    return  # the server will return the same error for the write
+                    return  # the write will fail with the same error
                 for table, items in response["Responses"].items():
                     for item in items:
                         info = self._tables[table]
