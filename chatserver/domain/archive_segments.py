@@ -11,7 +11,8 @@ from typing import Final
 from chatserver.domain.ids import ChatId, Seq, Ts
 
 PREFIX: Final = "archive/v1"
-ARCHIVED_KIND: Final = "archived"  # kind of the placeholder for a chat's newest entry, if archived
+# Kind of the placeholder that stands for a chat's newest entry if this entry is archived.
+ARCHIVED_KIND: Final = "archived"
 LOST_KIND: Final = "lost"  # kind of the tombstone for an entry that was lost before it was stored
 # Prefix of the sort keys of items that list the archive segments with messages from a user.
 TRAIL_PREFIX: Final = "archived#"
@@ -56,7 +57,7 @@ class Restored:
     first_ts: Ts
     last_ts: Ts
     until: int  # when the restoration ends, seconds since 1970
-    done: int  # entries up to this seq are restored
+    done: int  # entries `first` to `done` have been restored so far
     is_ending: bool = False  # True while the restored items are being removed
 
     def is_kept(self, now_s: float) -> bool:

@@ -21,7 +21,7 @@ VERSIONS_MAX: Final = 10_000
 # a trailing newline.
 ID_PATTERN: Final = r"^ai-[a-z0-9][a-z0-9_-]{0,36}(?![\s\S])"
 _ID = re.compile(r"ai-[a-z0-9][a-z0-9_-]{0,36}")
-# Chats of other kinds have a dash in their ids (`chatserver.domain.ids`).
+# A ULID. Ids of other chats contain a dash, so they never match.
 _SESSION_CHAT = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 

@@ -53,7 +53,7 @@ class Reader(NamedTuple):
 
     @property
     def lacks_periods(self) -> bool:
-        """True if the member may have earlier periods that have not been loaded."""
+        """True if it is unknown whether the member has periods of earlier memberships."""
         return self.first > 1 and self.periods is None
 
     def is_readable(self, seq: int) -> bool:
@@ -61,16 +61,16 @@ class Reader(NamedTuple):
         return any(period.first <= seq <= period.last for period in self._list_periods())
 
     def find_period_before(self, seq: int) -> Period | None:
-        """Return the newest period that begins before `seq`."""
+        """Return the newest readable range that begins before `seq`."""
         periods = [period for period in self._list_periods() if period.first < seq]
         return periods[-1] if periods else None
 
     def find_period_after(self, seq: int) -> Period | None:
-        """Return the oldest period that ends after `seq`."""
+        """Return the oldest readable range that ends after `seq`."""
         return next((period for period in self._list_periods() if period.last > seq), None)
 
     def _list_periods(self) -> Periods:
-        # With `history: all` the current period begins at 1 and contains all others.
+        # If the group has `history: all`, `first` is 1, so earlier periods are skipped.
         earlier = (
             Period(first, min(last, self.first - 1))
             for first, last in self.periods or ()

@@ -111,7 +111,7 @@ class MidSource:
     def __init__(self) -> None:
         self._stem = ""
         self._used = len(_PAIRS)
-        self._until = 0.0  # monotonic time (s) at which a new stem is needed
+        self._until = 0.0  # monotonic time (s) at which `_stem` expires
 
     def next(self) -> Mid:
         """Return an id that has never been returned before."""

@@ -24,7 +24,7 @@ class InboxState:
     epoch: Epoch  # the epoch sent to devices, for all partitions (`HotClient.whole_epoch`)
     head: Seq
     first: Seq  # oldest seq in the inbox; head + 1 if the inbox is empty
-    is_known: bool  # the user state has been loaded from the `directory` table in this epoch
+    is_known: bool  # True if the user state has been loaded in this epoch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class UserChat:
     top: Seq  # newest seq of the chat
     read: Seq
     received: Seq
-    order: Ts  # sort key of the list: ts of the newest message, or when the chat was added
+    order: Ts  # sort key of the chat list: ts of the newest message, or of being added
     stored: int = 0  # newest seq in the warm tier; 0 if Redis does not have the chat
 
 
@@ -46,15 +46,15 @@ class ListedChat:
     chat: ChatId
     read: Seq
     received: Seq
-    since: Seq | None = None  # large chat: the user reads entries above it from the log
-    version: int = 0  # chat version to which `since` applies
+    since: Seq | None = None  # large chat: entries above this seq are read from the log
+    version: int = 0  # version of the chat when `since` was read
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LargePeriod:
     """A period in which a chat was large, so that users read its entries from the chat's log."""
 
-    notice: Seq  # inbox seq of its latest notification (start or end); 0 if older than the inbox
+    notice: Seq  # inbox seq of the last event about this period; 0 if no longer in the inbox
     since: Seq  # entries above this chat seq are read from the log
     until: Seq | None = None  # entries above this chat seq are in the inbox again
 

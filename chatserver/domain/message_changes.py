@@ -23,7 +23,7 @@ class MessageChange:
     target: Seq
     body: str
     tail: bytes
-    is_of_earlier_period: bool = False  # the target is from an earlier membership of the sender
+    is_of_earlier_period: bool = False  # `target` is from an earlier membership of the sender
 
 
 class Outcome(enum.Enum):
@@ -33,7 +33,7 @@ class Outcome(enum.Enum):
     KNOWN = 3
     CLOSED = 4  # the chat is not loaded in Redis
     NOT_MEMBER = 5
-    ELSEWHERE = 7  # the target is not in the hot tier
+    ELSEWHERE = 7  # `target` is not in the hot tier
     FORBIDDEN = 8
     DELETED = 9
     REACTIONS_FULL = 10
@@ -44,9 +44,9 @@ class Outcome(enum.Enum):
 class Hide(enum.Enum):
     """Result of deleting a message for oneself; the values match `hide_message.lua`."""
 
-    KNOWN = 0  # it was already hidden
+    KNOWN = 0  # already hidden
     NEW = 1
-    STORED = 3  # it was already hidden, and the `directory` table has it
+    STORED = 3  # already hidden, and stored in the `directory` table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ChangeResult:
 
 
 class HiddenSeqs(frozenset[int]):
-    """Seqs of a chat's messages that are hidden from a user; -n hides all messages up to n."""
+    """Seqs of a chat's messages that are hidden from a user; the value -n hides seqs 1 to n."""
 
     upto: int
 

@@ -18,7 +18,7 @@ class Audience:
     """Members of a chat at one version of its membership.
 
     An audience may be outdated. The commit compares its `gate` (chat version and write policy) with
-    the chat's current `gate`, so a message never reaches a non-member (promise P7).
+    the chat's current `gate`, so a message never reaches a non-member (guarantee P7).
     """
 
     chat: ChatId
@@ -30,7 +30,7 @@ class Audience:
     top: Seq  # newest seq when the audience was read
     done: Seq  # all inboxes have the entries up to this seq
     receiver_of: dict[UserId, UserId]  # direct chats: sender → receiver
-    is_large: bool  # members read the log instead of inboxes
+    is_large: bool  # True if members read the log instead of inboxes
     # The commit script appends to the inboxes of these users: all of `users`, or none.
     inline_users: tuple[UserId, ...]
     # Prepared arguments of the commit script.
@@ -134,10 +134,10 @@ class PendingDraft:
         # body, so a retry is compared with this digest, too.
         self.changed_digest = ""
         self.tail_without_expiry = tail  # `tail` without `expires_at`
-        self.requested_expiry: int | None = None  # seconds since 1970, as requested by the sender
-        self.expires_at: int | None = None  # seconds since 1970, including the chat's retention
+        self.requested_expiry: int | None = None  # expiry requested by the sender, s since 1970
+        self.expires_at: int | None = None  # expiry according to sender and retention
         self.reply_to: int | None = None
-        # True if the host application sends it: the sender need not be a member.
+        # True if the host application sends the message: the sender need not be a member.
         self.is_system = False
 
 
@@ -146,7 +146,8 @@ class InboxPositions:
 
     `firsts` has, for each user, the inbox seq of the chat's first message in the commit call.
     `offset` is the number of the chat's messages before this one in that call. `remote_gateways`
-    has each user's other gateways, comma separated, or 0; None if no user is on another gateway.
+    has, for each user, the gateways other than this one, comma separated, or 0 if there are none.
+    It is None if no user is on another gateway.
     """
 
     __slots__ = ("firsts", "offset", "remote_gateways")
@@ -191,7 +192,7 @@ class CommitListener(Protocol):
     ) -> None:
         """The message was committed to the log of a large chat.
 
-        `gateways`: the other gateways that are subscribed to the chat, comma separated, or 0.
+        `gateways`: the other gateways that are subscribed, comma separated; 0 if there are none.
         """
 
     def on_undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
@@ -245,7 +246,7 @@ def compute_digest(
     It covers every field that the client chooses, except `durability`.
     """
     if attachments:
-        kind = f"{kind}:{','.join(attachments)}"  # unambiguous: ids contain no comma and no colon
+        kind = f"{kind}:{','.join(attachments)}"  # ids contain no comma and no colon
     content = zlib.crc32(f"{kind}:{reply_to}:{body}".encode())
     return f"{content:08x}{expires_s:08x}" if expires_s else f"{content:08x}"
 
@@ -288,11 +289,10 @@ def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
 
 
 def get_generation_phase(chat: str) -> int:
-    """Return by how many seconds a chat's reference generations start earlier (Lua: `phase`).
+    """Return the time offset of a chat's reference generations, in seconds (Lua: `phase`).
 
-    A generation has the references of `REF_TTL_S` seconds. Redis deletes old references by whole
-    generations. The offsets differ between chats, so that the references of all chats do not expire
-    at the same moment.
+    A generation has the references of `REF_TTL_S` seconds; Redis deletes it as a whole. The offsets
+    differ between chats, so that the references of all chats do not expire at the same moment.
     """
     return zlib.crc32(chat.encode())
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 SHARDS_MAX: Final = 64
 PERIODS_MAX: Final = 32  # maximum periods per chat
-# Periods reserved for scaling up: a chat scales down only if it has more periods left.
+# A chat scales down only if this many unused periods remain, so that it can scale up again.
 PERIODS_RESERVED: Final = 6
 _BITS: Final = 64
 _MASK: Final = (1 << _BITS) - 1
@@ -65,7 +65,7 @@ def parse_floor(text: str) -> ShardFloor:
 
 
 class PeriodRange(NamedTuple):
-    """A ts range in one period, `low` to `high` inclusive, and the period's partitions."""
+    """A ts range in one sharding period, `low` to `high` inclusive, and its partitions."""
 
     low: int
     high: int
@@ -74,7 +74,7 @@ class PeriodRange(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """A chat's periods, in ascending order. Before the first period, there is one shard."""
+    """A chat's sharding periods, ascending. Before the first period, there is one shard."""
 
     periods: tuple[ShardingPeriod, ...] = ()
 
@@ -182,7 +182,7 @@ class Layouts:
 
 
 class ShardMerge(Generic[T]):
-    """Merge of streams that are sorted by ts.
+    """Merge of row streams, such as one per shard, that are sorted by ts.
 
     Repeat until `upto` is None: read each of `list_unread_streams`, add its rows with `add_rows`,
     then call `pop_rows`.

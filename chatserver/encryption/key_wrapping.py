@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from chatserver.errors import Unavailable
 
-Context = Mapping[str, str]  # authenticated with the wrapped key: tenant and version
+Context = Mapping[str, str]  # tenant and key version; `unwrap` fails if they differ
 
 
 class WrappedKey(NamedTuple):

@@ -18,7 +18,7 @@ from chatserver.config import Encryption, Warm
 from chatserver.encryption.key_wrapping import Context, WrappedKey
 from chatserver.errors import Unavailable
 
-OPEN_TIMEOUT_S: Final = 10.0  # time to load the SDK's description of KMS and to find credentials
+OPEN_TIMEOUT_S: Final = 10.0  # timeout for creating the client and finding credentials
 CONNECT_TIMEOUT_S: Final = 1.0
 CALL_TIMEOUT_S: Final = 2.0
 
@@ -34,7 +34,7 @@ class KmsKey:
         self._warm = warm
         self._stack = stack
         self._opening = asyncio.Lock()
-        self._sdk: Any = None  # the type of the KMS client is in another package
+        self._sdk: Any = None  # clients of the SDK have no static type
 
     def __repr__(self) -> str:
         return f"KmsKey({self._key})"

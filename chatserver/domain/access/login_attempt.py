@@ -24,4 +24,4 @@ class LoginAttempt:
     used: int = 0
     is_over_budget: bool = False
     is_guess: bool = False
-    is_counted: bool = False  # True if it counts against the limit for all unknown devices
+    is_counted: bool = False  # True if the attempt counts against the limit for unknown devices

@@ -1,4 +1,4 @@
-"""Tenants: names, tenant data stores, and the write fence of a blocked tenant."""
+"""Tenants: names, data stores, and blocking a tenant's access to DynamoDB and S3."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from chatserver.errors import BadRequest
 
 TENANT_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,31}"
-# First components of object keys in a deployment without a tenant.
+# First components of S3 object keys in a deployment without tenants.
 RESERVED_TENANTS: Final = frozenset(
     {"analytics", "archive", "attachments", "bodies", "exports", "search", "thumbs", "uploads"}
 )
