@@ -43,9 +43,9 @@ NO_FACTS: Final = FileFacts()
 NO_ROWS: Final = FILE_SCHEMA.empty_table()
 TABLE_SCHEMA: Final = pa.schema([*FILE_SCHEMA, *PARTITION_SCHEMA])
 _ORDER: Final = [("chat", "ascending"), ("seq", "ascending")]
-_CONTAINS: Final = b"chatserver.contains"  # value: file ids, separated by commas
+_CONTAINS: Final = b"chatserver.contains"  # metadata key; value: file ids, separated by commas
 _MOVES_TO: Final = b"chatserver.moves_to"
-_IS_MOVED: Final = b"chatserver.is_moved"  # value: `1`
+_IS_MOVED: Final = b"chatserver.is_moved"  # metadata key; value: `1`
 _MAGIC: Final = b"PAR1"
 _END_BYTES: Final = 8  # bytes at the end of a file that have the footer length and the magic number
 
@@ -81,10 +81,9 @@ def split_by_date(tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
 
 
 def replace_rows(data: bytes | None, units: Iterable[Unit], rows: pa.Table) -> bytes | None:
-    """Replace the rows of these units in a file; return the new file, or None if nothing changes.
+    """Replace the rows of `units` (ranges of entries); return the new file, None if unchanged.
 
-    `data` is None if the file does not exist yet. The new file keeps `contains`, but has no
-    `moves_to`.
+    `data` is None if the file does not exist yet. Of the metadata, only `contains` is kept.
 
     Raises:
         CorruptData: `data` is not a Parquet file with the columns of this table.

@@ -16,7 +16,7 @@ _UNIT: Final = Unit(ChatId("g-archived"), 1, 1000, "01KAJ6B9D3F5G7H1J2K4M6N8PQ")
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return a unit whose files have been written."""
+    """Return the item of a range of entries (a unit) that has been exported."""
     if table is not DIRECTORY:
         return []
     written = {Field.SHA256: {"S": "2c26b46b68ffc68f"}, Field.VERSION: {"S": "fcde2b2edba56bf4"}}

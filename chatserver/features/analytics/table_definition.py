@@ -83,7 +83,7 @@ def _get_comment(column: Column) -> str:
 
 
 def _build_location(settings: Cold, tenants: Sequence[str]) -> str:
-    # `storage.location.template` locates the files. Several tenants have only the bucket in common.
+    # Common prefix of the files. Athena finds the files by `storage.location.template`.
     own = f"{tenants[0]}/{PREFIX}" if len(tenants) == 1 else "" if tenants else PREFIX
     return f"s3://{settings.bucket}/{own}"
 

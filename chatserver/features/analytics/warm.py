@@ -86,7 +86,7 @@ class ExportRows:
         return [_decode_segment(row) for row in response["Items"]], response.get("LastEvaluatedKey")
 
     async def mark_exported(self, segment: NewSegment) -> bool:
-        """Mark a segment as exported; return False if it has been replaced in the meantime."""
+        """Mark a segment as exported; return False if it has been replaced since it was read."""
         request = {
             "TableName": self._table,
             "Key": row_key(
@@ -100,10 +100,10 @@ class ExportRows:
         }
         return await write_conditionally(self._client, "update_item", request)
 
-    # Units. All reads are strongly consistent.
+    # All reads of units are strongly consistent.
 
     async def claim(self, unit: Unit) -> None:
-        """Create a unit. Call this before reading its entries. Idempotent.
+        """Create a unit, a range of entries to export. Call this before reading them. Idempotent.
 
         Raises:
             LostRace: another process has created a unit that starts at the same seq.
@@ -121,7 +121,7 @@ class ExportRows:
             raise LostRace(f"analytics: another process is exporting chat {unit.chat}") from exc
 
     async def record(self, unit: Unit, sha256: str, version: str) -> None:
-        """Record the SHA-256 and the source version of a unit's exported rows. Idempotent."""
+        """Record the SHA-256 and the version of the rows that were exported. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": _unit_key(unit.chat, unit.first),
@@ -156,7 +156,7 @@ class ExportRows:
             yield [_decode_unit(row) for row in rows]
 
     async def list_units(self, chat: str, first: int, last: int) -> list[Unit]:
-        """Return the units that contain a seq from `first` to `last`, ascending."""
+        """Return the units (exported ranges) that overlap seqs `first` to `last`, ascending."""
         units: list[Unit] = []
         async for page in self.iter_units_down(chat, last):
             units += [unit for unit in page if unit.last >= first]
@@ -165,7 +165,7 @@ class ExportRows:
         return units[::-1]
 
     async def find_last(self, chat: str) -> int:
-        """Return the last seq that a unit of the chat covers; 0 if there are no units."""
+        """Return the last seq in the exported ranges of the chat; 0 if there are none."""
         async for page in self.iter_units_down(chat):
             return page[0].last if page else 0
         return 0

@@ -75,7 +75,7 @@ class Files:
         """Validate an upload and copy it to the key for downloads.
 
         Guarantees:
-            Only validated content is copied, even if the client uploads again in the meantime.
+            Only validated content is copied, even if the client uploads again during validation.
             Idempotent.
 
         Raises:

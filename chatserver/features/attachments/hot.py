@@ -1,4 +1,4 @@
-"""Redis data of attachments: copies of sendable files, and the media worker's queues.
+"""Redis data of attachments: metadata of sendable files, and the media worker's queues.
 
 Keys:
 
@@ -31,7 +31,7 @@ _decoder = msgspec.msgpack.Decoder(File)
 
 
 def encode_file(file: File) -> bytes:
-    """Encode a file for Redis and RPC."""
+    """Encode the metadata of a file for Redis and RPC."""
     return _encode(file)
 
 
@@ -41,22 +41,22 @@ def decode_file(data: bytes) -> File:
 
 
 class SendableFiles:
-    """Redis copies of the files that may be sent."""
+    """The metadata, in Redis, of files that may be sent."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def find(self, files: Sequence[str]) -> list[File | None]:
-        """Return the Redis copy of each file, or None if there is none. Cost: one round trip."""
+        """Return the metadata of each file, or None if Redis does not have it. One round trip."""
         keys = [self._hot.keys.file(file) for file in files]
         values = await asyncio.gather(*(self._hot.call("GET", key) for key in keys))
         return [None if data is None else decode_file(data) for data in values]
 
     async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
-        """Store a copy of `file` if it may be sent and no message references it.
+        """Store the metadata of a file if it may be sent and no message references it.
 
-        With `is_update`, replace an existing copy, or delete it if the condition no longer holds.
-        Otherwise keep an existing copy, because it may be newer than `file`.
+        With `is_update`, replace existing metadata, or delete it if the condition no longer holds.
+        Otherwise keep existing metadata, because it can be newer than `file`.
         """
         if file.phase != "ready" or file.seqs or file.due is None or file.due <= now_s:
             if is_update:
@@ -67,19 +67,19 @@ class SendableFiles:
         await self._hot.write("SET", key, encode_file(file), "EXAT", file.due, *mode)
 
     async def drop(self, files: Iterable[str]) -> None:
-        """Delete the copies of files; gateways then read the `directory` table. Idempotent."""
+        """Delete the metadata; gateways then read it from the `directory` table. Idempotent."""
         keys = [self._hot.keys.file(file) for file in files]
         await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
 
 
 class RemoteFiles:
-    """Reads files in the `directory` table through an RPC worker."""
+    """Reads the metadata of files from the `directory` table, through an RPC worker."""
 
     def __init__(self, calls: WarmCalls) -> None:
         self._calls = calls
 
     async def find_file(self, file: str) -> File | None:
-        """Return a file, or None if it does not exist."""
+        """Return the metadata of a file, or None if the file does not exist."""
         payload = await self._calls.load_file(file)
         return decode_file(payload) if payload else None
 

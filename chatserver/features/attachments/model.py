@@ -218,7 +218,7 @@ def with_message(file: File, seq: int, expires_at: int | None) -> File:
     """Return the file with a reference from message `seq`.
 
     `expires_at`: when the message expires; None if it does not. If all messages with the file
-    expire, the file is due for deletion when the last one does. A file with more than `SEQS_MAX`
+    expire, the file is deleted when the last of them expires. A file with more than `SEQS_MAX`
     references is kept even if its messages are deleted.
     """
     if seq in file.seqs:
@@ -234,7 +234,7 @@ def with_message(file: File, seq: int, expires_at: int | None) -> File:
 def without_message(file: File, seq: int, now_s: float) -> File:
     """Return the file without the reference from message `seq`.
 
-    If it was the last reference, the file is due for deletion at `now_s`.
+    If it was the last reference, the deletion time is set to `now_s`.
     """
     if seq not in file.seqs:
         return file

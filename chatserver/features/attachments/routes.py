@@ -77,8 +77,8 @@ class Upload(msgspec.Struct, frozen=True):
 class UploadedFile(msgspec.Struct, frozen=True):
     """A file that may be sent.
 
-    `looked_at`: the server has processed the file. If the file has no thumbnail by then, it will
-    not get one.
+    `looked_at`: the server has processed the file. A processed file without a thumbnail will not
+    get one.
     """
 
     attachment: frames.Attachment

@@ -144,7 +144,7 @@ class Attachments:
     # Deletion
 
     async def list_due(self, shard: int, before: int, limit: int) -> list[DueFile]:
-        """Return up to `limit` files of a shard that are due before `before`, oldest first."""
+        """Return up to `limit` due items with `PK` ``due#<shard>`` and a time before `before`."""
         request = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk AND #sk < :before",
@@ -216,7 +216,7 @@ class Attachments:
 
 
 def get_shard(file: str) -> int:
-    """Return the shard of a file's due item."""
+    """Return the number in the partition key of a file's due item, ``due#<shard>``."""
     return zlib.crc32(file.encode()) % SHARDS
 
 

@@ -57,7 +57,7 @@ def apply_change(
 
 
 def next_rev(before: int, now_s: float) -> int:
-    """Return the next `rev`: always higher, even if the item has been deleted in the meantime."""
+    """Return the next `rev`. It is higher than any earlier one, even of a deleted item."""
     return max(before + 1, int(now_s * 1000))
 
 
@@ -69,7 +69,7 @@ def without_ended_mute(preferences: ChatPreferences, now_s: float) -> ChatPrefer
 
 
 def has_defaults(preferences: ChatPreferences) -> bool:
-    """Return whether all preferences have their default values. An empty draft counts as none."""
+    """Return whether all preferences have their defaults. An empty draft counts as no draft."""
     empty = ChatPreferences(preferences.chat, preferences.rev)
     draft = preferences.draft
     own_draft = None if draft is not None and not draft.text else draft

@@ -6,9 +6,9 @@
 |              |            |                       | draft? cleared? expires_at?`                 |
 | pinned chats | `u#<user>` | `pinned_chats#<user>` | `rev pinned_chats`                           |
 
-So one Query returns the preferences for many chats. They are not stored in the `Member` item,
-because a draft there would be expensive: the item is written whenever a read marker moves, and is
-read with all members of a chat.
+Because of these keys, one Query returns the preferences for many chats. They are not stored in the
+`Member` item, because a draft there would be expensive: the item is written whenever a read marker
+moves, and is read with all members of a chat.
 
 Pushes need `quiet` in the `Member` item (`chatserver.warm.chats.muted_chats`), and reads need
 `hidden` (`HiddenSeqs`). These two are written in one transaction with `muted_until` and `cleared`.
@@ -77,7 +77,7 @@ class PreferenceRows:
         return True
 
     async def drop_cleared(self, user: UserId, chat: ChatId, upto: int) -> None:
-        """Remove `upto`, a replaced `cleared_upto`, from the `Member` item. Idempotent."""
+        """Remove `upto`, the previous `cleared_upto`, from the hidden seqs. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), member_key(user)),

@@ -1,4 +1,4 @@
-"""User requests about companions: the budget check before `send`, stop, join, and session requests.
+"""Requests about companions: stop, join and session requests, and the budget check of `send`.
 
 A message to a companion is an ordinary message. The sender's token budget is checked before the
 message is accepted, so the reply to `send` reports an exhausted budget. Responses are created in

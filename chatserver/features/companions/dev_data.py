@@ -13,7 +13,7 @@ from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.warm.dynamo.client import DynamoClient
 
-# It needs no AI model and no account with a provider: it repeats each message word for word.
+# The example companion needs no AI model: it repeats each message word for word.
 COMPANION: Final = (
     "ai-echo",
     Changes(

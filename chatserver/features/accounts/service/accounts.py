@@ -244,7 +244,7 @@ class Accounts:
         try:
             new_hash = await self._passwords.hash(password, attempt)
         except (Overloaded, RateLimited):
-            return  # the next login tries to rehash the password again
+            return  # the next login tries again to rehash the password
         await self._rows.put_hash(attempt.account, new_hash, stored.changed_ms, stored.hash)
 
     async def _check_unchanged(self, user: UserId, grant: Grant, changed_ms: int) -> None:

@@ -17,7 +17,7 @@ from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.warm.chats.directory_items import User
 
 RESULTS_MAX: Final = 20
-# More than `RESULTS_MAX` are checked, because some may be blocked or banned.
+# More than `RESULTS_MAX` users are checked, because some could be blocked or banned.
 CHECKED_MAX: Final = 40
 
 

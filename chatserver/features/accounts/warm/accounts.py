@@ -143,7 +143,8 @@ class AccountRows(LoginRows):
     ) -> list[dict[str, Any]]:
         """Return the transaction actions that change a profile.
 
-        Their conditions: the name and the search words that they depend on still match `record`.
+        The transaction fails if the search words, or the name that they are built from, have
+        changed since `record` was read.
         """
         name = wanted.get(Field.NAME, record.name)
         is_kept = bool(record.words) if is_discoverable is None else is_discoverable
@@ -156,7 +157,7 @@ class AccountRows(LoginRows):
         values: Item = row.get("ExpressionAttributeValues", {})
         if record.words:
             values[":before"] = {"L": [{"S": word} for word in record.words]}
-        if words and Field.NAME not in wanted:  # `words` depend on `record.name`
+        if words and Field.NAME not in wanted:  # `words` are built from `record.name`
             row["ExpressionAttributeNames"]["#name"] = Field.NAME
             if record.name is None:
                 row["ConditionExpression"] += " AND attribute_not_exists(#name)"

@@ -1,9 +1,9 @@
 """Rewriting of Parquet files after the erasure of a user.
 
 The erasure has already deleted the user's messages in all tiers and rewritten the archive. This
-module compares the exported units of the user's chats with the tiers, and rewrites the files of
-units that differ. The files then no longer contain the user's message text, nor the user ID as
-sender or receiver.
+module compares the exported units (ranges of entries) of the user's chats with the tiers, and
+rewrites the files of units that differ. The files then no longer contain the user's message text,
+nor the user ID as sender or receiver.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def make_rewriter(container: StorageContainer) -> RewriteExported:
 
 
 async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
-    """Rewrite the files of a chat that differ from the tiers; return how many were rewritten.
+    """Rewrite the Parquet files of a chat that are outdated; return how many were rewritten.
 
     Guarantees:
         Idempotent. On return, no file contains text that was deleted before the call.
-        Cost: one or two small reads per unit. Units that are not archived are read completely.
+        Cost: one or two small reads per exported unit; unarchived units are read completely.
 
     Raises:
         Unavailable: a store does not respond, or the files cannot be written; retry.
@@ -55,7 +55,7 @@ async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
 
 
 async def _rewrite_once(container: StorageContainer, chat: ChatId) -> tuple[int, bool]:
-    """Return how many files were written, and whether a unit was postponed."""
+    """Return how many files were written, and whether some could not be written now."""
     state, source = container.get(AnalyticsContainer).state, make_source(container)
     exporter = make_exporter(container, source)
     is_postponed = False

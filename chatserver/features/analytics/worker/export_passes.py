@@ -1,8 +1,8 @@
 """Export passes: find the entries that have not been exported, and export them.
 
-A pass scans the `directory` table for archive segments that are new or have changed. Units that
-already cover parts of a segment are read again; the rest becomes a new unit. On request, the pass
-also exports the entries of each chat that are not archived yet. If these include edits, deletions
+A pass scans the `directory` table for archive segments that are new or have changed. Units (ranges
+of entries) that were exported before are read again; the rest of a segment becomes a new unit. On
+request, the pass also exports entries that are not archived yet. If these include edits, deletions
 or reactions, the units of the changed messages are read again.
 
 A lease ensures that only one process exports at a time, but correctness does not depend on it
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 LEASE_S: Final = 60.0
 INTERVAL_S: Final = 3600.0  # pause between two passes of the worker
 FAILURES_MAX: Final = 10  # a pass ends with an error after this many failures in a row
-# Maximum entries of a unit that is not archived; a segment has its own limit.
+# Maximum entries that are exported as one unit if they are not archived yet.
 UNIT_ENTRIES_MAX = 500
 
 OnProgress = Callable[[ExportTally], Awaitable[None]]
@@ -142,7 +142,7 @@ class ExportPass:
         except (LostRace, Unavailable, CorruptData) as exc:
             self._failures += 1
             if self._failures >= FAILURES_MAX:
-                raise  # so many failures in a row: a store is probably unavailable
+                raise  # after so many failures, a store is probably unavailable
             self._postpone(chat, exc.message)
         else:
             self._failures = 0
@@ -166,7 +166,7 @@ class ExportPass:
         if end < last:
             units.append(await self._exporter.claim(chat, end + 1, last))
         for unit in units:
-            # A unit without a digest makes `flush` compare its rows with the files.
+            # If `sha256` is empty, `flush` compares the rows with the files.
             await self._exporter.add(dataclasses.replace(unit, sha256="") if is_all else unit)
         self._exporter.mark(segment, units)
 
@@ -183,7 +183,7 @@ class ExportPass:
                 return  # the next pass starts with the postponed units
 
     async def _list_unwritten(self, chat: ChatId) -> list[Unit]:
-        """Return the newest units that were claimed, but not recorded as written."""
+        """Return the newest units (ranges) that were claimed, but not recorded as exported."""
         units: list[Unit] = []
         async for page in self._state.iter_units_down(chat):
             unwritten = [unit for unit in page if not unit.sha256]
@@ -193,7 +193,7 @@ class ExportPass:
         return units[::-1]
 
     async def _add_with_targets(self, unit: Unit, entries: Sequence[Message]) -> None:
-        """Add a unit, and the earlier units whose messages are changed by its entries."""
+        """Export a unit, and the earlier units whose messages are changed by its entries."""
         await self._exporter.add(unit)
         changed = {seq: change for seq, change in list_changes(entries).items() if seq < unit.first}
         while changed:
@@ -237,7 +237,7 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
                     files=tally.files,
                     postponed=tally.postponed,
                 )
-            await lease.release()  # so that `chatserver analytics export` can run between passes
+            await lease.release()  # let `chatserver analytics export` run between passes
 
         await run_periodically(lease, INTERVAL_S, run_pass)
 

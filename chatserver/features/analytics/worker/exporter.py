@@ -83,7 +83,7 @@ class Exporter:
         self._rows = self._chars = 0
 
     async def claim(self, chat: ChatId, first: int, last: int) -> Unit:
-        """Claim a new unit for the current batch. Raises LostRace (see `ExportRows.claim`)."""
+        """Claim a range of entries as a new unit. Raises LostRace (see `ExportRows.claim`)."""
         self._batch = self._batch or new_id().lower()
         unit = Unit(chat, first, last, self._batch)
         await self._state.claim(unit)
@@ -91,7 +91,7 @@ class Exporter:
         return unit
 
     async def add(self, unit: Unit, changes: Changes = NO_CHANGES) -> None:
-        """Read a unit, to be written by `flush`.
+        """Read the entries of a unit; `flush` writes them.
 
         `changes`: entries of other units that change messages of this unit. If there are none, a
         unit that has already been added is ignored.
@@ -103,7 +103,7 @@ class Exporter:
         key = (unit.chat, unit.first)
         existing = self._pending.get(key)
         if existing is not None and not changes:
-            return  # if the unit has changed in the meantime, `flush` postpones it
+            return  # if the unit has changed since the first call, `flush` postpones it
         merged = _merge(existing.changes, changes) if existing is not None else changes
         loaded = await self._source.load(unit, merged)
         self._pending[key] = loaded
@@ -112,7 +112,7 @@ class Exporter:
         self.tally.units += 1
 
     def mark(self, segment: NewSegment, units: Iterable[Unit]) -> None:
-        """Mark a segment as exported when `flush` has written these units."""
+        """Let `flush` mark a segment as exported after it has written these units."""
         self._segments.append((segment, list(units)))
 
     @property
@@ -121,7 +121,7 @@ class Exporter:
         return self._rows >= ROWS_MAX or self._chars >= CHARS_MAX or len(self._pending) >= UNITS_MAX
 
     async def flush(self) -> set[ChatId]:
-        """Write all added units; return the chats with postponed units.
+        """Write all added units (ranges of entries); return the chats with postponed units.
 
         A unit is postponed if it changed during the export, or if a file of its batch cannot be
         read or written now. New units of the same chat are then not recorded, so that the next pass

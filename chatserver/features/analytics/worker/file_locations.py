@@ -1,4 +1,4 @@
-"""Finds the file that contains the rows of a batch: its own file, or a compacted file.
+"""Finds the file that contains the rows of an export batch: its own or a compacted file.
 
 A file's ETag is read before its metadata. Compaction changes the ETag before it moves the rows, so
 a conditional write with the old ETag fails if the rows have moved in the meantime.

@@ -1,6 +1,6 @@
 """References from messages to files, recorded by the persist worker.
 
-A file without references is due for deletion. The persist worker adds and removes references before
+A file without references will be deleted. The persist worker adds and removes references before
 it advances its backlog checkpoint, so no change is lost.
 """
 
@@ -39,7 +39,7 @@ class References:
 
     async def release(self, seq: int, attachments: Sequence[Attachment]) -> None:
         """Remove the references from message `seq` to its files. Idempotent. Raises Unavailable."""
-        # Delete the Redis copies first, because they must not outlive the files.
+        # Delete the metadata in Redis first, because it must not outlive the files.
         await self._sendable.drop([attachment.id for attachment in attachments])
         for attachment in attachments:
             await self._rows.update_file(

@@ -50,15 +50,15 @@ CHECKS_MAX = 4  # maximum concurrent validations per process; at most one per ow
 CHECKS_WAITING_MAX = 64  # maximum waiting validations per owner
 SEQS_TRIED_MAX = 3
 POLL_S = 0.05
-ROW_POLL_S = 0.5  # interval for polling DynamoDB, if the file is not in Redis
+ROW_POLL_S = 0.5  # interval for polling DynamoDB, if Redis does not have the metadata
 NOT_READABLE = "attachment: does not exist, or you do not have access to it"
 
 
 class ReadAccess(Protocol):
     """Checks whether a user may read the messages in a chat.
 
-    Profile and post pictures belong to their owner's private space instead of a chat. Only the
-    owner may read it.
+    Profile and post pictures have the id of their owner's picture space instead of a chat id. Only
+    the owner may read it.
     """
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
@@ -186,10 +186,11 @@ class Uploads:
         return file if file.is_processed else await self._wait_until_processed(file, wait_s)
 
     async def _publish(self, file: File) -> File:
-        """Queue a media job for a ready file, then store the file in Redis for gateways.
+        """Queue a media job for a ready file, then store the file's metadata in Redis.
 
-        If the file is already in Redis, its job has been queued. If the process crashes between the
-        two steps, the next call queues the job again. In the opposite order, the job would be lost.
+        If the metadata is already in Redis, the job has been queued. If the process crashes between
+        the two steps, the next call queues the job again. In the opposite order, the job would be
+        lost.
         """
         (published,) = await self._files.find([file.id])
         if published is not None:
@@ -214,7 +215,7 @@ class Uploads:
 
     async def _wait_until_processed(self, file: File, wait_s: float) -> File:
         deadline = self._clock.monotonic() + wait_s
-        is_in_redis = True  # the copy is deleted when a message references the file
+        is_in_redis = True  # until a message references the file
         while not file.is_processed and self._clock.monotonic() < deadline:
             await asyncio.sleep(POLL_S if is_in_redis else ROW_POLL_S)
             (processed,) = await self._files.find([file.id])

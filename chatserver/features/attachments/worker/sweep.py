@@ -1,10 +1,10 @@
 """Sweep worker: deletes unsent uploads, and files whose messages have been deleted.
 
-Each of these files has a due item (`chatserver.features.attachments.warm`). The worker deletes the
-copy in Redis, the objects in S3, and then the DynamoDB items. After a crash the due item still
-exists, and the next pass repeats the deletion, so no S3 object is orphaned.
+Each of these files has a due item: a DynamoDB item with the deletion time. The worker deletes the
+metadata in Redis, the objects in S3, and then the DynamoDB items. After a crash the due item still
+exists, and the worker repeats the deletion, so no S3 object is orphaned.
 
-A committed message that references a file may not have been persisted yet. A file with due
+A committed message that references a file may not have been persisted yet. A file with deletion
 time t is therefore deleted only when all messages committed before t + `SETTLE_S` have been
 persisted.
 """
@@ -24,7 +24,7 @@ from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
-SETTLE_S = 60.0  # longer than any send takes: a send in progress may reference the file
+SETTLE_S = 60.0  # longer than any send takes, because a send can reference the file
 SWEEP_INTERVAL_S = 60.0
 
 PAGE_MAX = 100
@@ -32,7 +32,7 @@ LEASE_S = 60.0
 
 
 class Sweeper:
-    """Processes the due items periodically while this process holds the lease."""
+    """Periodically deletes files whose deletion time has passed, while it holds the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
@@ -48,7 +48,7 @@ class Sweeper:
         await run_periodically(self._lease, SWEEP_INTERVAL_S, self.sweep)
 
     async def sweep(self) -> int:
-        """Delete all files that are due; return how many were deleted.
+        """Delete all files whose deletion time has passed; return how many were deleted.
 
         Guarantees:
             Idempotent, and safe to run concurrently.
@@ -68,7 +68,7 @@ class Sweeper:
         return count
 
     async def _find_cutoff(self) -> int:
-        """Return the cutoff time: files whose due time is earlier can be deleted."""
+        """Return the cutoff: files with an earlier deletion time can be deleted."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()
@@ -77,7 +77,7 @@ class Sweeper:
         return int(oldest - SETTLE_S)
 
     async def _remove(self, due: DueFile) -> bool:
-        """Delete a file if it is still due; otherwise delete only the outdated due item."""
+        """Delete a file if its deletion time is still `due.at`; otherwise only the due item."""
         file = await self._container.get(AttachmentContainer).rows.find_file(due.file)
         if file is None or file.due != due.at:
             await self._container.get(AttachmentContainer).rows.delete_due(due)

@@ -1,9 +1,9 @@
 """Queue of companion sessions with pending work (a message to answer, or a changed message).
 
 Data, in the partition of the session's chat: `{pN}:asked` (zset) holds the pending sessions, scored
-by due time; `{pN}:asking:<chat>` (hash) holds the pending work of one session. Both are removed
-when the work is done. `heard` in `{pN}:checkpoint` (hash) is the id of the last scanned entry of
-the backlog, from which the queue is filled.
+by the time (ms) of the next attempt; `{pN}:asking:<chat>` (hash) holds the pending work of one
+session. Both are removed when the work is done. `heard` in `{pN}:checkpoint` (hash) is the id of
+the last scanned entry of the backlog, from which the queue is filled.
 
 Invariant: the pending work from every backlog entry up to `heard`, and from every trimmed entry,
 has been recorded. The assistant worker records it as entries arrive. The persist worker records the
@@ -25,7 +25,7 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-# A script call with at least this many messages ends after the current backlog entry.
+# Messages after which `record` calls the script; an entry is never split between two calls.
 RECORDED_MAX = 200
 # The `tail` of a message is its JSON after `ts`. It begins with `"chat":"<chat id>"`.
 _CHAT_AT = len(b'"chat":"')
@@ -141,8 +141,9 @@ class PendingResponses:
     async def record(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
         """Record the pending work from backlog entries; return how many messages were recorded.
 
-        `entries` must follow the last recorded entry without gaps. If `is_whole` is False, `heard`
-        does not advance past trailing entries without pending work; the persist worker uses this.
+        `entries` must follow the last recorded entry without gaps. With `is_whole` False
+        (persist worker), the checkpoint `heard` need not include the last entries if these have no
+        pending work.
 
         Guarantees:
             Idempotent: entries up to `heard` are skipped.
@@ -208,7 +209,7 @@ class PendingResponses:
     # Responding
 
     async def list_due(self, limit: int) -> tuple[list[ChatId], bool]:
-        """Return up to `limit` sessions that are due now, and whether any session is pending."""
+        """Return up to `limit` sessions whose due time has passed, and whether any are pending."""
         key = self._hot.keys.companion_requests(self._partition)
         (seconds, micros), items = await self._hot.snapshot(
             ("TIME",), ("ZRANGE", key, 0, limit - 1, "WITHSCORES")
