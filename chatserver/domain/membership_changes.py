@@ -84,7 +84,7 @@ class ReferenceRecord(NamedTuple):
 
 
 class ChangedChatHead(NamedTuple):
-    """A chat's newest seq, the seq up to which it is stored, and its last changes.
+    """A chat's newest seq, the seq up to which it is stored, and its latest membership changes.
 
     `places` maps the version of each of these changes to its position.
     """

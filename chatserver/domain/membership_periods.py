@@ -60,7 +60,7 @@ class FormerMember:
     stored: int = 0
     periods: Periods = ()  # periods before `last`
     hidden: tuple[int, ...] = ()  # seqs of messages that the user deleted for themselves
-    quiet_until: int | None = None  # when muted notifications end, ms since 1970
+    quiet_until: int | None = None  # until when notifications are muted, ms since 1970
     muted_until: int | None = None  # when the mute ends, s since 1970; 0: never; None: not muted
 
     def close(self, *, is_confirmed: bool, now_s: float) -> FormerMember:

@@ -135,7 +135,7 @@ class PendingDraft:
         self.changed_digest = ""
         self.tail_without_expiry = tail  # `tail` without `expires_at`
         self.requested_expiry: int | None = None  # expiry requested by the sender, s since 1970
-        self.expires_at: int | None = None  # expiry according to sender and retention
+        self.expires_at: int | None = None  # expiry by request or retention, s since 1970
         self.reply_to: int | None = None
         # True if the host application sends the message: the sender need not be a member.
         self.is_system = False

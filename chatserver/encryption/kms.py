@@ -18,7 +18,7 @@ from chatserver.config import Encryption, Warm
 from chatserver.encryption.key_wrapping import Context, WrappedKey
 from chatserver.errors import Unavailable
 
-OPEN_TIMEOUT_S: Final = 10.0  # timeout for creating the client and finding credentials
+OPEN_TIMEOUT_S: Final = 10.0  # timeout for creating the KMS client and finding credentials
 CONNECT_TIMEOUT_S: Final = 1.0
 CALL_TIMEOUT_S: Final = 2.0
 

@@ -52,7 +52,7 @@ class IndexLag:
             self._drop(next(iter(self._changes)))
 
     def list_pending(self, table: str) -> dict[ItemKey, Item | None]:
-        """Return the previous version of each item whose last write is not visible yet."""
+        """Return the version that the indexes still show of each item with pending writes."""
         self._expire()
         return {key: change[0].before for key, change in self._changes.items() if key[0] == table}
 

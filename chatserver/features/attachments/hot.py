@@ -67,7 +67,7 @@ class SendableFiles:
         await self._hot.write("SET", key, encode_file(file), "EXAT", file.due, *mode)
 
     async def drop(self, files: Iterable[str]) -> None:
-        """Delete the metadata; gateways then read it from the `directory` table. Idempotent."""
+        """Delete metadata from Redis; gateways then read the `directory` table. Idempotent."""
         keys = [self._hot.keys.file(file) for file in files]
         await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-FILES_MIN = 16  # minimum files per move; a date with fewer small files is not compacted
+FILES_MIN = 16  # a date with fewer small files is not compacted
 FILES_MAX: Final = 200  # maximum files per move
 SMALL_BYTES: Final = 8_388_608
 MOVE_BYTES_MAX: Final = 33_554_432

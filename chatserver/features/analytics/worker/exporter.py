@@ -9,7 +9,7 @@
 Crash safety: a unit is claimed for a batch before its files are written, and the batch determines
 the files. A repeated export replaces the rows of the unit in the same files, or in the files to
 which compaction has moved them (`file_locations`). So each message is exported exactly once.
-Segments are marked as exported last.
+Finally, the archive segments are marked as exported.
 
 Concurrent changes: another process (an erasure, or a second exporter) may rewrite the same files.
 The exporter reads the ETags of the files first, then checks that the source is unchanged, and
@@ -103,7 +103,7 @@ class Exporter:
         key = (unit.chat, unit.first)
         existing = self._pending.get(key)
         if existing is not None and not changes:
-            return  # if the unit has changed since the first call, `flush` postpones it
+            return  # if the unit has changed since it was added, `flush` postpones it
         merged = _merge(existing.changes, changes) if existing is not None else changes
         loaded = await self._source.load(unit, merged)
         self._pending[key] = loaded

@@ -44,14 +44,14 @@ class FileLocations:
     async def locate(self, date: str, batch: str) -> Location:
         """Return the file to which a batch's rows for one date must be written.
 
-        Cancels an unfinished move of these rows. If the rows have moved, deletes them from their
-        old files, so that no file contains erased text after an erasure.
+        Cancels an unfinished compaction of these rows. If the rows have moved, deletes them
+        from their old files, so that no file contains erased text after an erasure.
 
         Guarantees:
             Cost: a HEAD, a LIST, and a GET of 64 KB per compacted file of the date.
 
         Raises:
-            Conflict: the rows are being moved; retry.
+            Conflict: the rows are being compacted; retry.
         """
         key = object_key(date, self._tenant, batch)
         etag = await self._files.find_etag(key)
@@ -94,7 +94,7 @@ class FileLocations:
         return Location(key, etag)
 
     async def _cancel_move(self, target: str, key: str, compacted: list[_Compacted]) -> None:
-        """Cancel an unfinished move by creating its target as an empty file."""
+        """Cancel an unfinished compaction by creating the compacted file without rows."""
         if not target or any(get_file_id(file.key) == target for file in compacted):
             return
         from chatserver.features.analytics.parquet import NO_ROWS, encode

@@ -25,7 +25,7 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-# Messages after which `record` calls the script; an entry is never split between two calls.
+# `record` calls the script after this many messages, but never within a backlog entry.
 RECORDED_MAX = 200
 # The `tail` of a message is its JSON after `ts`. It begins with `"chat":"<chat id>"`.
 _CHAT_AT = len(b'"chat":"')
@@ -209,7 +209,7 @@ class PendingResponses:
     # Responding
 
     async def list_due(self, limit: int) -> tuple[list[ChatId], bool]:
-        """Return up to `limit` sessions whose due time has passed, and whether any are pending."""
+        """Return up to `limit` sessions to process now, and whether any session is pending."""
         key = self._hot.keys.companion_requests(self._partition)
         (seconds, micros), items = await self._hot.snapshot(
             ("TIME",), ("ZRANGE", key, 0, limit - 1, "WITHSCORES")
@@ -258,7 +258,7 @@ class PendingResponses:
         return bool(remaining)
 
     async def schedule_retry(self, started: StartedResponse, due_ms: int) -> None:
-        """Set a session's next due time and count the failed attempt."""
+        """Set the time of a session's next attempt (`due_ms`), and count the failed attempt."""
         keys = self._hot.keys
         await self._hot.transaction(
             ("ZADD", keys.companion_requests(self._partition), "XX", due_ms, started.chat),
