@@ -33,7 +33,7 @@ from chatserver.errors import ConfigError
 from chatserver.features.registry import list_features, load
 
 DEMO_USERS = ("alice", "bob", "carol")
-ADMINS = ("alice",)  # users with access to the admin page
+ADMINS = ("alice",)
 CLI = "chatserver.cli.main"
 CALL_TIMEOUT_S = "9"  # shorter than the 10 s that a client waits for `welcome`
 DRAIN_S = 2.0  # `drain_s` of the gateways; short, so that Ctrl-C is fast

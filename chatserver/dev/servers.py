@@ -184,7 +184,6 @@ class Server:
         return self
 
     def _spawn(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start the process; `log` receives its output."""
         return subprocess.Popen(
             self.launch.argv,
             env=self.launch.environment(),

@@ -23,7 +23,7 @@ from chatserver.errors import CorruptData
 T = TypeVar("T")
 
 SHARDS_MAX: Final = 64
-PERIODS_MAX: Final = 32  # maximum periods per chat
+PERIODS_MAX: Final = 32
 # A chat scales down only if this many unused periods remain, so that it can scale up again.
 PERIODS_RESERVED: Final = 6
 _BITS: Final = 64

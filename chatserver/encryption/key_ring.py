@@ -23,7 +23,7 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-CACHED_MAX: Final = 64  # maximum data keys kept in memory
+CACHED_MAX: Final = 64
 RETRY_S: Final = 5.0  # pause after a failed renewal, while the cached key is valid
 FAILED_S: Final = 1.0  # after a failure, calls without a cached key fail immediately for this time
 _CREATIONS_MAX: Final = 8

@@ -34,7 +34,7 @@ class KmsKey:
         self._warm = warm
         self._stack = stack
         self._opening = asyncio.Lock()
-        self._sdk: Any = None  # clients of the SDK have no static type
+        self._sdk: Any = None
 
     def __repr__(self) -> str:
         return f"KmsKey({self._key})"

@@ -422,7 +422,6 @@ class Rules:
 def _group_by_table(
     requests: Sequence[tuple[str, Any]], are_chosen: Sequence[bool]
 ) -> dict[str, list[Any]]:
-    """Return the chosen requests by table."""
     grouped: dict[str, list[Any]] = {}
     for (table, item_request), is_chosen in zip(requests, are_chosen, strict=True):
         if is_chosen:

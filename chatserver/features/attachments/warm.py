@@ -35,7 +35,7 @@ from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 from chatserver.warm.schema.tables import FileField as Field
 
-SHARDS: Final = 16  # number of partition keys over which the items of due files are distributed
+SHARDS: Final = 16  # number of partition keys of due items
 TRIES_MAX = 8
 _DUE_DIGITS = 12
 

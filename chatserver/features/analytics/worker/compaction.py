@@ -134,7 +134,6 @@ class Compactor:
             )
 
     async def _iter_dates(self) -> AsyncIterator[tuple[str, list[StoredFile]]]:
-        """Yield the key prefix and the files of each date."""
         files: list[StoredFile] = []
         async for page in self._files.iter_files():
             for file in page:

@@ -46,7 +46,7 @@ class UnitRows:
 
 
 class UnitSource:
-    """Reads units."""
+    """Reads units (exported ranges of a chat's entries)."""
 
     def __init__(
         self,

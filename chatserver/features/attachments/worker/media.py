@@ -46,7 +46,7 @@ IMAGE_PIXELS_MAX = 40_000_000  # images with more pixels get no thumbnail
 THUMB_PX = 480  # length of the longer side of a thumbnail
 THUMB_TIMEOUT_S = 10.0  # limit of the CPU time for a thumbnail
 THUMB_MEMORY_BYTES_MAX = 1_073_741_824  # an image that needs more memory gets no thumbnail
-THUMBS_IN_FLIGHT_MAX = 1  # maximum concurrent thumbnails per worker
+THUMBS_IN_FLIGHT_MAX = 1
 
 TRIES_MAX = 3
 LEASE_MARGIN_S = 20.0  # part of the lease that is reserved for calls to S3 and DynamoDB
