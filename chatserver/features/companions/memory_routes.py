@@ -45,7 +45,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class MemorySwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """True if the companion remembers the user across sessions."""
+    """`enabled`: whether the companion remembers the user across sessions."""
 
     enabled: bool
 

@@ -25,7 +25,7 @@ Provider = Literal["bedrock", "openai", "scripted"]
 
 NAME_CHARS_MAX: Final = 64
 PROMPT_CHARS_MAX: Final = 16_000
-MODEL_CHARS_MAX: Final = 256  # the ARN of an inference profile has about 150 characters
+MODEL_CHARS_MAX: Final = 256  # the ARN of a Bedrock inference profile has about 150 characters
 CONTEXT_TOKENS_MIN: Final = 256
 CONTEXT_TOKENS_MAX: Final = 1_000_000
 ANSWER_TOKENS_MAX: Final = 64_000
@@ -95,7 +95,7 @@ class CompanionSession:
     chat: ChatId
     ai_version: int
     create_time: int
-    delete_time: int | None = None  # None while the session is active
+    delete_time: int | None = None  # when the session ended; None if it is active
 
     @property
     def is_active(self) -> bool:
@@ -110,7 +110,7 @@ class SessionSummary:
     first: Seq
     upto: Seq
     text: str
-    rev: int  # 1, 2, 3 …: each new summary increments it
+    rev: int  # number of this version of the summary: 1, 2, 3 …
 
 
 def session_chat_id(user: UserId, companion: CompanionId, ref: Ref, now: float) -> ChatId:

@@ -20,7 +20,7 @@ SCHEMA_BYTES_MAX: Final = 8_192
 OPTIONS_BYTES_MAX: Final = 65_536
 IMAGES_MAX: Final = 20  # maximum images per message in the Converse API
 TEMPERATURE_MAX: Final = 2.0
-# The Converse API and OpenAI both accept up to 64 letters, digits, `_` and `-`.
+# In tool names, the Converse API and OpenAI accept up to 64 letters, digits, `_` and `-`.
 TOOL_NAME_PATTERN: Final = r"^[a-zA-Z0-9_-]{1,64}(?![\s\S])"
 # Formats of GuardrailIdentifier (an id or an ARN) and GuardrailVersion in the Bedrock API.
 _GUARDRAIL = re.compile(

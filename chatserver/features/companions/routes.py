@@ -188,7 +188,7 @@ CompanionQuery = Annotated[str | None, QueryParameter(pattern=COMPANION_PATTERN,
 ForgetQuery = Annotated[bool, QueryParameter(required=False)]
 ChatQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
 
-if TYPE_CHECKING:  # at runtime, the body types are built from the frames
+if TYPE_CHECKING:  # at runtime, these types are generated from the WebSocket frames
     NewSession: TypeAlias = msgspec.Struct
     NewVersion: TypeAlias = msgspec.Struct
 else:

@@ -27,8 +27,8 @@ ENTRIES_MAX: Final = 64
 ENTRY_CHARS_MAX: Final = 500
 SUMMARIES_MAX: Final = 8
 SOURCES_MAX: Final = 16  # maximum sessions per entry
-CURSORS_MAX: Final = 16  # the newest sessions have a cursor; older sessions count as read
-FORGOTTEN_MAX: Final = 64  # maximum number of digests of entries that the user has deleted
+CURSORS_MAX: Final = 16  # maximum sessions with a cursor; sessions older than these count as read
+FORGOTTEN_MAX: Final = 64  # maximum deleted entries whose digests are kept
 CHANGES_MAX: Final = 24  # maximum changes per model response
 FINISHED: Final = 2**53 - 1  # cursor of a session that has been read to its end
 
@@ -234,7 +234,7 @@ def _apply(
 
 
 def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
-    """Delete the entries with a source in this session that has message `changed` or a later one.
+    """Delete the entries that were written from message `changed` in `chat` or a later one.
 
     The session will be read again, starting with the first message of the deleted sources.
     """
@@ -252,7 +252,7 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
         if not any(source.chat == chat and source.upto >= changed for source in entry.sources)
     ]
     cursor = min(source.first for source in dropped) - 1
-    # The messages after `cursor` will be read again, so drop all other entries from them, too.
+    # The messages after `cursor` will be read again, so delete all entries written from them.
     remaining = [
         entry
         for entry in remaining

@@ -1,4 +1,4 @@
-"""Redis stream of a response in progress, so that devices can join it (`join_turn`).
+"""Redis stream of a response in progress, from which a device can read the text (`join_turn`).
 
 Data: `{pN}:deltas:<chat>` (stream) holds the deltas (pieces of text) of the current or the last
 response. Entry ids are `<index+1>-0`. The first entry (index 0) has the fields `u` (response id)
@@ -21,7 +21,7 @@ from chatserver.hot.redis.wire import Reply
 
 log = structlog.get_logger()
 
-DELTAS_MAX = 4_000  # maximum deltas of a response; the rest is sent as one delta at the end
+DELTAS_MAX = 4_000  # maximum deltas per response; the last one has all remaining text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

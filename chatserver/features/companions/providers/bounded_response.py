@@ -40,7 +40,8 @@ from chatserver.features.companions.providers.interface import (
 log = structlog.get_logger()
 
 BACKOFF_S_MAX = 8.0
-# No model averages this many bytes per token. A response with more bytes is truncated.
+# No model averages this many bytes per token. A response is truncated if it exceeds this size
+# times its token limit.
 BYTES_PER_TOKEN_MAX = 16
 
 

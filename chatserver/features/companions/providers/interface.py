@@ -17,7 +17,7 @@ Role = Literal["user", "assistant"]
 # How a response ends: the model has finished, has reached the length limit, refuses to respond, or
 # waits for the results of its tool calls.
 End = Literal["done", "length", "refused", "tools"]
-TOOL_INPUT_CHARS_MAX: Final = 32_768  # maximum characters of the input of a tool call
+TOOL_INPUT_CHARS_MAX: Final = 32_768
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class OpenAiApi:
         ):
             return False
         if request.messages[-1].results:
-            return False  # a later round of a response: the first round checked the message
+            return False  # the model checked the message before the tool calls
         response = await self._sdk.moderations.create(model=model, input=message.text)
         return any(result.flagged for result in response.results)
 

@@ -13,7 +13,7 @@ from chatserver.features.companions.providers.interface import Provider
 from chatserver.features.companions.providers.scripted import Scripted
 
 _PACKAGE = "chatserver.features.companions.providers"
-SCRIPTED_DELTA_MS = 50  # the scripted model's interval between deltas
+SCRIPTED_DELTA_MS = 50  # time between two deltas of the scripted model
 
 
 class Providers:

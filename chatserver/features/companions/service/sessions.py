@@ -10,8 +10,8 @@ the chat, the next access to the session creates it.
     end      change record ─► ended item, active item and "ended" in the chat's item
              ─► Redis: chat version ─► devices notified
 
-A change record (in `{pN}:changing`, a zset) exists until Redis has the end of the session. If a
-process dies before that, the `repair` worker finds the record and completes the work.
+A change record (in `{pN}:changing`, a zset) exists until the chat version in Redis has changed. If
+a process dies before that, the `repair` worker finds the record and completes the work.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.directory import Directory
 
-HOLD_S = 20.0  # the repair worker ignores a change record for this time
+HOLD_S = 20.0  # the repair worker ignores a change record that is younger than this
 TRIES_MAX = 4
 
 Token = Mapping[str, str | int]

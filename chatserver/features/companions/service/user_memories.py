@@ -44,11 +44,11 @@ class Memories:
         await self._rows.update(user, companion, lambda stored: drop_entry(stored, id_))
 
     async def delete_session(self, user: UserId, companion: CompanionId, chat: ChatId) -> None:
-        """Delete the entries from one session. Later extractions skip this session. Idempotent."""
+        """Delete the entries from one session, and create no more from it. Idempotent."""
         await self._update(user, companion, lambda stored: drop_session(stored, chat))
 
     async def delete_all(self, user: UserId, companion: CompanionId) -> None:
-        """Delete all entries. Later extractions skip messages before this call. Idempotent."""
+        """Delete all entries, and create none from messages before this call. Idempotent."""
         now_ms = self._now_ms()
         await self._update(user, companion, lambda stored: drop_all(stored, now_ms))
 

@@ -59,7 +59,7 @@ def encode_version(companion: Companion) -> Item:
 
 
 def encode_head(companion: Companion) -> Item:
-    """Return the head item of a companion whose newest version is `companion`."""
+    """Return the companion's `head` item; `companion` is the newest version."""
     item = _head_key(companion.id)
     item[Field.NAME] = {"S": companion.name}
     item[Field.VERSION] = {"N": str(companion.version)}

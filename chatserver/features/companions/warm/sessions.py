@@ -99,8 +99,6 @@ class SessionRows:
         self._table = CHAT_SESSION.name_in(settings)
         self._directory = DIRECTORY.name_in(settings)
 
-    # Create, find, end, renew and update
-
     async def create(self, session: CompanionSession) -> None:
         """Start a session.
 
@@ -301,11 +299,11 @@ class SessionRows:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
             # If the ended item equals `old`, an earlier attempt wrote it, and its reply was lost.
-            # An item from another request normally has another time.
+            # An item from another request normally has another end time.
             earlier = await self.find_old(old.user, old.companion, old.chat)
             if earlier != old:
                 raise LostRace(SESSION_CHANGED) from None
-            # Another request may have ended the session in the same millisecond. In that case,
+            # Another request may have ended the session with the same end time (ms). In that case,
             # `following` has not been stored.
             if following is not None and (
                 await self.find(old.user, old.companion, following.chat) is None

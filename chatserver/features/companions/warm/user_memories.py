@@ -38,7 +38,7 @@ from chatserver.warm.schema.tables import SessionField as Field
 
 SUFFIX: Final = "#MEMORY"
 TRIES_MAX: Final = 6
-RETRY_S: Final = 0.01  # the first wait is twice as long; each further attempt doubles it
+RETRY_S: Final = 0.01  # the wait before retry N (1, 2, 3 …) is this times 2^N
 
 
 class _Entries(msgspec.Struct, frozen=True):

@@ -63,7 +63,7 @@ LEASE_S = 10.0
 
 READ_MAX = 100  # maximum backlog entries per read; each holds up to `redis.batch_max` messages
 WAIT_MS = 250  # maximum wait for backlog entries while a companion session has pending work
-IDLE_MS = 2000  # maximum wait while no companion session has pending work
+IDLE_MS = 2000  # maximum wait for backlog entries while no session has pending work
 UNKNOWN_TRIES_MAX = 8  # maximum retries to find the session item of a chat
 RETRY_S = 0.5
 RETRY_S_MAX = 30.0
@@ -79,7 +79,7 @@ class ResponseSlots:
 
     @property
     def room(self) -> int:
-        """The number of further responses that may be started now."""
+        """How many more responses this process can start now."""
         return self._max - self.count
 
 
@@ -139,7 +139,10 @@ class AssistantWorker:
                 await self._pending.wait_after(checkpoint, WAIT_MS if is_pending else IDLE_MS)
 
     async def _start_due(self) -> bool:
-        """Start due sessions, up to the process limit; return False if no session is pending."""
+        """Start pending sessions, unless they wait for a retry; return False if none is pending.
+
+        The number of sessions in progress is limited per process.
+        """
         room = self._running.room
         if room <= 0:
             return True
@@ -166,7 +169,7 @@ class AssistantWorker:
             log.warning("assistant.failed", chat=chat, error=exc.message)
 
     async def _process_step(self, started: StartedResponse) -> bool:
-        """Do the work that has been started; return whether the session has more work."""
+        """Do what `started` describes; return whether the session has more work."""
         try:
             await self._run_step(started)
         except RetryLater as exc:
@@ -211,13 +214,13 @@ class AssistantWorker:
         await self._pending.schedule_retry(started, due_ms)
 
     async def _now_ms(self) -> int:
-        """Return the Redis server's time, because due times are compared with it."""
+        """Return the Redis server's time, which determines when a retry starts."""
         hot = self._container.hot
         return await hot.get_time_ms(hot.keys.companion_requests(self._lease.partition))
 
     async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False
-        if started.changed:  # this needs no session item, which an erasure may have deleted
+        if started.changed:  # drop the summary even if an erasure has deleted the session item
             was_dropped = await self._context.session_memory.drop_changed(
                 started.chat, started.changed
             )

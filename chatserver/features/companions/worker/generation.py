@@ -52,7 +52,7 @@ ROUNDS_MAX = CALLS_MAX + 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Round:
-    """The model's output in one round."""
+    """The output of one model call."""
 
     text: str
     calls: tuple[ToolCall, ...]
@@ -141,7 +141,7 @@ class Generation:
         return await self._tools.run(call)
 
     def _add_token_counts(self, end: ResponseEnd) -> ResponseEnd:
-        """Return `end` with the total token counts, or without counts if a round has none."""
+        """Return `end` with the total token counts, if each model call reported its counts."""
         counts = [sum(filter(None, column)) for column in zip(*self._tokens, strict=True)]
         if not counts or any(None in pair for pair in self._tokens):
             return ResponseEnd("done" if end.end == "tools" else end.end)

@@ -75,12 +75,12 @@ NOTES_TOKENS_MAX = 1_500
 CHANGES_TOKENS_MAX = 1_000  # maximum tokens per model response
 # Maximum tokens of the messages in one model call. They also use at most half of the context.
 PART_TOKENS_MAX = 8_000
-# Maximum parts per extraction, with one model call each. The next extraction reads the later
-# messages. An ended session has no next extraction, so its later messages are not remembered.
+# Maximum model calls per extraction. The next extraction reads the later messages. An ended
+# session has no next extraction, so its later messages are not remembered.
 PARTS_MAX = 8
-PAGES_MAX = 10  # maximum history pages per extraction; later messages: see `PARTS_MAX`
+PAGES_MAX = 10  # maximum history pages per extraction; see `PARTS_MAX` for later messages
 EXTRACTION_S_MAX = 60.0
-TRIES_MAX = 8  # attempts to read an ended session; after that, the rest is not remembered
+TRIES_MAX = 8  # attempts to read an ended session; then unread messages are not remembered
 # The first response of a session waits up to this long until the previous session has been read.
 WAIT_S = 8.0
 POLL_S = 0.25
@@ -201,7 +201,7 @@ class MemoryExtractor:
             return
         try:
             if memory.is_on and not await self._extract(session, persona) and memory.rev == 0:
-                return  # the user wrote nothing, so no item is needed
+                return  # the user wrote nothing, so there is nothing to remember
         except (Unavailable, LostRace, TimeoutError) as exc:
             metrics.MEMORY_EXTRACTIONS.labels("failed").inc()
             if tries < TRIES_MAX:
@@ -289,7 +289,8 @@ class MemoryExtractor:
 
         def change(stored: UserMemory) -> UserMemory:
             if not stored.is_on or stored.since != since:
-                return stored  # in the meantime, the user deleted all entries or turned memory off
+                # During the model call, the user deleted all entries or turned memory off.
+                return stored
             return apply_changes(stored, changes, source, times)
 
         written = await self._write(session, change)
@@ -349,7 +350,7 @@ def _encode_question(notes: Sequence[Entry], part: Sequence[PromptMessage], toke
     for number, entry in enumerate(notes, 1):
         room -= estimate_tokens(entry.text) + 8
         if room < 0:
-            break  # only the last (oldest) notes are left out, so the other numbers stay valid
+            break  # only the oldest notes are left out, which have the highest numbers
         numbered.append({"number": number, "kind": entry.kind, "text": entry.text})
     messages = [
         {"from": message.role, "text": cut_to_tokens(message.text, tokens_max)} for message in part

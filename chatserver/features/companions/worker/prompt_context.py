@@ -21,7 +21,7 @@ ROOM_TOKENS_MIN = 64  # minimum number of tokens for messages, even if the promp
 REMEMBERED = "\n\nThis was said before, in short:\n"
 # If the messages fill more than this share of the available tokens, the oldest are summarized.
 FULL_SHARE = 0.75
-KEPT_SHARE = 0.4  # after that, the other messages fill at most this share
+KEPT_SHARE = 0.4  # after summarizing, the other messages fill at most this share
 KEPT_MIN = 2
 IMAGE_TOKENS = 1_600  # estimated tokens per image; models scale larger images down
 # Image types that both the Converse API and the OpenAI API accept.
@@ -199,7 +199,7 @@ def choose_old(
 ) -> list[PromptMessage]:
     """Return the oldest messages, which must be summarized.
 
-    Return an empty list while they use at most `FULL_SHARE` of both `room` and `messages_max`.
+    Return an empty list if all messages use at most `FULL_SHARE` of `room` and `messages_max`.
     """
     upto = 0 if summary is None else summary.upto
     unsummarized = [message for message in prompt_messages if message.seq > upto]

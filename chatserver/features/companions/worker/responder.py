@@ -86,7 +86,7 @@ BACKOFF_S = 0.5  # wait before the second attempt; doubles with each further att
 FLUSH_MS = 100  # text is collected for this time and then sent, except for the first delta
 JOIN_S = 120  # devices can read the text of a finished response for this time
 
-POLL_S = 0.2  # poll interval for stop requests and for the user's gateways
+POLL_S = 0.2  # interval for reading stop requests and the list of the user's gateways
 COMMIT_TRIES_MAX = 6
 COMMIT_S_MAX = 10.0
 TTL_MARGIN_S = 60.0
@@ -102,7 +102,7 @@ REFUSED = "I can't answer that."
 NOTHING = "I have no answer to that."
 
 
-class RetryLater(Exception):  # not an error: it ends the attempt
+class RetryLater(Exception):  # a request to retry, not an error
     """The response must be retried after `wait_s` seconds."""
 
     def __init__(self, wait_s: float) -> None:

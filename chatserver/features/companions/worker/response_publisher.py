@@ -73,7 +73,7 @@ class ResponsePublisher:
 
     async def refresh_gateways(self) -> None:
         """Reload the list of the user's gateways."""
-        with contextlib.suppress(ChatError):  # keep the old list until the next refresh
+        with contextlib.suppress(ChatError):  # if Redis fails, keep the old list
             (self._gateways,) = await self._inboxes.list_gateways([self._session.user])
 
     def append(self, text: str) -> None:

@@ -47,8 +47,8 @@ log = structlog.get_logger()
 
 SUMMARY_TOKENS_MAX = 600
 
-SUMMARY_S_MAX = 60.0  # time limit for all parts of a summary, which delays the next response
-PAGES_MAX = 10  # maximum history pages read before the given page; earlier messages are left out
+SUMMARY_S_MAX = 60.0  # time limit for creating a summary, which delays the next response
+PAGES_MAX = 10  # maximum further history pages per summary; earlier messages are left out
 PARTS_MAX = 20  # maximum model calls per summary
 PART_TOKENS_MIN = 256
 WORDS_PER_TOKEN = 0.6
@@ -183,7 +183,7 @@ class SessionMemory:
                 text, tokens = await self._summarize_part(persona, text, part)
                 upto, spent = part[-1].seq, spent + tokens
         finally:
-            # Charge the tokens of the completed parts, even if a later part has failed.
+            # Charge the tokens of the completed model calls, even if a later call has failed.
             if spent:
                 with contextlib.suppress(ChatError):
                     await self._budgets.charge(session.user, session.chat, "", spent)

@@ -26,10 +26,10 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-CALLS_MAX: Final = 8  # maximum tool calls per response
+CALLS_MAX: Final = 8
 CALL_S_MAX: Final = 10.0
 RESULT_BYTES_MAX: Final = 16_384
-RESULT_CHARS_MAX: Final = 8_000  # maximum characters; longer results are truncated for the model
+RESULT_CHARS_MAX: Final = 8_000  # maximum characters that the model gets of a tool's result
 UNAVAILABLE: Final = "this tool is not available"
 
 
