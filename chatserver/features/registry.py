@@ -30,8 +30,9 @@ class Worker:
 
     run: str
     help: str
-    is_in_all: bool = True  # False: `chatserver worker all` does not include it
-    all_if: str = ""  # a setting such as `search.index`; if it is set, `all` includes the worker
+    is_in_all: bool = True  # whether `chatserver worker all` includes this worker
+    # If `is_in_all` is False, `all` includes this worker if this setting (`search.index`) is set.
+    all_if: str = ""
     check: str = ""  # called with the settings before the start; raises ConfigError
     prepare: str = ""
 

@@ -12,7 +12,7 @@ TITLE_CHARS_MAX: Final = 200
 DESCRIPTION_CHARS_MAX: Final = 500
 SITE_CHARS_MAX: Final = 80
 
-WAIT_S: Final = 5.0  # maximum wait for one of the `FETCHES_MAX` slots
+WAIT_S: Final = 5.0  # maximum wait if `FETCHES_MAX` fetches are running
 FETCH_S: Final = 5.0  # deadline for a page or a picture, including redirects
 REDIRECTS_MAX: Final = 4
 PAGE_BYTES_MAX: Final = 524_288  # the rest of a longer page is not read
@@ -20,7 +20,7 @@ PICTURE_BYTES_MAX: Final = 2_097_152
 FETCHES_MAX: Final = 16  # maximum concurrent fetches per process
 CACHE_S: Final = 86_400
 FAILURE_CACHE_S: Final = 600
-CACHE_BYTES: Final = 4096  # bytes charged per preview; a typical one is smaller
+CACHE_BYTES: Final = 4096  # bytes counted toward a user's memory limit per cached preview
 
 # Comma-separated networks that previews may access in addition to public addresses. Users choose
 # the URLs, so `outbound.allow_private` does not apply. Tests replace this constant.

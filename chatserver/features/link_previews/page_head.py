@@ -23,7 +23,7 @@ from chatserver.features.link_previews.model import (
 
 TAGS_MAX: Final = 300
 
-# Possessive quantifiers prevent backtracking, and bounded quantifiers limit each attempt.
+# Possessive quantifiers prevent backtracking. Bounded quantifiers limit the match length.
 _TAG = re.compile(
     r"""<meta\b(?:[^"'<>]{1,2048}+|"[^"]{0,4096}+"|'[^']{0,4096}+'){0,32}+>"""
     r"|<title\b[^<>]{0,256}+>([^<]{0,1024}+)",
@@ -63,7 +63,7 @@ class _MetaTag(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = {
             name: value or "" for name, value in reversed(attrs)
-        }  # if a name occurs twice, the first one wins
+        }  # if an attribute occurs twice, the first one wins
         self.name = (attributes.get("property") or attributes.get("name") or "").strip().lower()
         self.content = attributes.get("content", "")
 

@@ -199,7 +199,7 @@ class Pins:
         return outcome
 
     async def _add_entry(self, user: UserId, change: PinChange, changed: Pin | None) -> None:
-        """Add the chat entry. If it is rejected, undo the change to the pin.
+        """Append an entry about a pin to the chat. If it is rejected, undo the change to the pin.
 
         `changed`: the pin that this request has stored or deleted; None if it has done neither.
         """

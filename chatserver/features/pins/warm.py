@@ -45,10 +45,10 @@ class PinRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def add(self, chat: str, pin: Pin, request: str, *, has_item: bool = True) -> PinOutcome:
-        """Store a pin. With `has_item`, also set the flag in the message's item.
+        """Store a pin. With `has_item`, also set `pinned` in the message's item.
 
         Guarantees:
-            Atomic: pin, count and flag are all written, or none of them is.
+            Atomic: pin, pin count and `pinned` are all written, or none of them is.
             At most `PINS_MAX` pins per chat, even with concurrent requests.
 
         Raises:
@@ -84,7 +84,7 @@ class PinRows:
         `request` is the digest to store with the pin count; None keeps the stored digest.
 
         Guarantees:
-            Atomic: pin, count and flag are all changed, or none of them is.
+            Atomic: pin, pin count and `pinned` are all changed, or none of them is.
 
         Raises:
             Unavailable: the pin may or may not be deleted.
@@ -168,7 +168,7 @@ class PinRows:
         }
 
     async def _build_flag_update(self, chat: str, ts: int, *, is_pinned: bool) -> dict[str, Any]:
-        """Build the update of a message's flag, which fails if the message has no item."""
+        """Build the update of a message's `pinned` flag. It fails if the message has no item."""
         update: dict[str, Any] = {
             "TableName": MESSAGES.name_in(self._settings),
             "Key": build_key(await self._shards.get_for_keys(ts), chat, ts),

@@ -37,7 +37,7 @@ class RedisUserData:
         for partition in range(keys.partitions):
             names = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
             gateways.update(names)
-        # Deliveries contain chat entries as JSON; RPC replies contain them as msgpack.
+        # In gateway streams, events contain chat entries as JSON; RPC replies contain msgpack.
         packed = msgspec.msgpack.encode({"sender": user})[1:]
         patterns, count = [_encode_sender(user), packed], 0
         for chat in chats:
@@ -162,8 +162,8 @@ def contains_user_text(event: bytes, user: UserId, chats: Collection[ChatId] = (
 
 
 def _encode_sender(user: UserId) -> bytes:
-    # These are exactly the bytes that the encoder writes. Quotes in message text do not match,
-    # because they are escaped.
+    # The JSON encoder writes exactly these bytes. Message text cannot contain them, because quotes
+    # in text are escaped.
     return b'"sender":"%b"' % user.encode()
 
 

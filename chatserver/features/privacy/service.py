@@ -23,10 +23,10 @@ from chatserver.hot.users.revocations import Revocations, SessionEnder
 
 log = structlog.get_logger()
 
-EXPORTS_PER_DAY_MAX = 3  # maximum exports per user and day
+EXPORTS_PER_DAY_MAX = 3
 
 FRESH_S = 300  # users without a password need a token of at most this age to erase their account
-LINK_S = 300  # lifetime of an export's download URL
+LINK_S = 300
 
 NO_EXPORT = "export: does not exist or has expired"
 

@@ -87,7 +87,7 @@ class DueChats:
         return bool(await self._hot.call("EXISTS", self._hot.keys.due(self._partition)))
 
     async def schedule(self, upto: str, first_seqs: Mapping[ChatId, Seq], delay_s: float) -> bool:
-        """Make the chats in `first_seqs` due after `delay_s`, and advance the checkpoint to `upto`.
+        """Schedule the chats in `first_seqs` for `delay_s` from now; move the checkpoint to `upto`.
 
         If the lease is lost, change nothing and return False.
 
@@ -111,7 +111,10 @@ class DueChats:
         return bool(recorded)
 
     async def claim_due(self, limit: int, hold_s: float) -> list[DueChat]:
-        """Claim chats that are due. A claim expires after `hold_s`, unless `finish` is called."""
+        """Claim chats whose pushes are due.
+
+        A claim expires after `hold_s`, unless `finish` is called.
+        """
         keys, hold_ms = self._hot.keys, int(hold_s * 1000)
         reply = await self._hot.run(
             load_script("claim_due_pushes"),

@@ -13,7 +13,7 @@ from typing import Literal
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import BadRequest
 
-SUBSCRIPTIONS_MAX = 10  # maximum push subscriptions per user
+SUBSCRIPTIONS_MAX = 10
 
 Kind = Literal["web", "fcm", "apns"]
 
@@ -22,7 +22,7 @@ TOKEN_CHARS_MAX = 512
 # APNs tokens currently have 32 bytes, but Apple does not guarantee this length.
 APNS_BYTES_MIN = 32
 APNS_BYTES_MAX = 100
-P256DH_BYTES = 65  # length of an uncompressed P-256 point
+P256DH_BYTES = 65  # size of an uncompressed P-256 point
 AUTH_BYTES = 16
 PREVIEW_CHARS_MAX = 200
 TITLE_CHARS_MAX = 80

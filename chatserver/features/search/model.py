@@ -176,7 +176,7 @@ class Engine(Protocol):
         """Delete all documents from a sender; return how many there were."""
 
     def drop_older(self, generation: int, limit: int) -> int:
-        """Delete up to `limit` documents of earlier generations; return how many were deleted."""
+        """Delete up to `limit` documents with a lower generation; return how many were deleted."""
 
     def compact(self, *, is_first: bool) -> bool:
         """Run one step of a compaction; return True after the last step.
@@ -185,7 +185,7 @@ class Engine(Protocol):
         """
 
     def maintain(self) -> None:
-        """Optimize the index for queries, if this is due."""
+        """Optimize the index for queries, unless this was done recently."""
 
     def measure(self) -> Stats:
         """Return the size of the index."""

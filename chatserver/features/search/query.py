@@ -178,7 +178,7 @@ Span = tuple[int, int]
 
 
 def find_spans(terms: Sequence[Term], text: str) -> list[Span] | None:
-    """Return the spans of the terms in a normalized text; None if a term is missing."""
+    """Return where the terms are in a normalized text; None if a term is missing."""
     tokens = tokenize(text)
     spans: list[Span] = []
     for term in terms:
@@ -220,7 +220,7 @@ def _merge(spans: list[Span]) -> list[Span]:
 
 
 def make_snippet(text: str, spans: Sequence[Span]) -> list[Segment]:
-    """Return the part of the text around the first span, split into plain and matching segments."""
+    """Return the part of the text around the first match, split into plain and matching text."""
     first = spans[0][0] if spans else 0
     start = max(0, first - SNIPPET_CHARS // 4)
     if start > 0:

@@ -265,7 +265,7 @@ class Search:
 
 
 def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, int]] | None:
-    """Return the matching spans of a message; None if it does not match.
+    """Return where a message matches, as `(start, end)` positions; None if it does not match.
 
     `text` is the normalized body.
     """
@@ -297,8 +297,9 @@ def merge(
         for hit, cursor in zip(page.hits, page.cursors, strict=True)
     ]
     if order is Order.NEWEST:
-        # No unread candidate is newer than `horizon`. With several partitions, candidates that are
-        # older than `horizon` are left for a later page, because unread ones may precede them.
+        # No candidate on the partitions' next pages is newer than `horizon`. With several
+        # partitions, some of them may precede this page's candidates that are older than
+        # `horizon`, so the latter are left for a later page.
         horizon = max(
             (page.next.ts for page in results.values() if page.next is not None), default=0
         )

@@ -47,7 +47,7 @@ class Token(NamedTuple):
 
 
 def normalize(text: str) -> str:
-    """Return the NFC-normalized text, to which the spans of tokens refer."""
+    """Return the NFC-normalized text, to which the positions of tokens refer."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 

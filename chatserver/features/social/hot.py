@@ -32,7 +32,7 @@ _COUNTS: Final = {field.encode(): count for count, field in _FIELDS.items()}
 
 
 class CountEntry(NamedTuple):
-    """An uncounted change. `place` is the entry id, zero-padded so that it sorts as text."""
+    """A change to a count, to be applied. `place`: the entry id, zero-padded to sort as text."""
 
     place: str
     kind: Count
@@ -40,11 +40,11 @@ class CountEntry(NamedTuple):
     change: int
 
 
-QUEUE_MAX = 100_000  # maximum queued changes per partition; further ones are refused
+QUEUE_MAX = 100_000  # maximum queued count changes per partition; further ones are refused
 
 
 class CountQueue:
-    """Queue of uncounted changes, for all partitions."""
+    """Queue of changes to like and follow counts, for all partitions."""
 
     def __init__(self, hot: HotClient, queue_max: int = QUEUE_MAX) -> None:
         self._hot = hot

@@ -22,7 +22,7 @@ PostId = NewType("PostId", str)  # a ULID
 
 POST_CHARS_MAX: Final = 2_000
 POST_BYTES_MAX: Final = 8_192
-FOLLOWING_MAX: Final = 10_000  # approximate maximum per user: follows are counted with a delay
+FOLLOWING_MAX: Final = 10_000  # approximate, because follows are counted with a delay
 FAVORITES_MAX: Final = 1_000  # maximum saved posts per user; the same for saved messages
 _CONTENT: Final = BodyBounds(POST_CHARS_MAX, POST_BYTES_MAX)
 _RANDOM_BITS: Final = 80
@@ -54,7 +54,7 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """The other user on a follow or like edge, and when the edge was created (ms since 1970)."""
+    """A follower, followed user or liker, and the time of the follow or like (ms since 1970)."""
 
     user: str
     since_ms: int

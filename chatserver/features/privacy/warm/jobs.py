@@ -39,7 +39,7 @@ from chatserver.warm.schema.tables import JobField as Field
 
 WAITING_READ_MAX: Final = 100
 DAY_S: Final = 86_400
-EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # longer than the lifetime of any export
+EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # a pointer must expire after its export
 EXPORT_PREFIX: Final = "export#"
 _KEPT: Final = "jobs#kept"
 _steps = msgspec.json.Decoder(tuple[ReceiptLine, ...])
@@ -163,7 +163,7 @@ class JobRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            existing = await self.find(job.id)  # if not None, an earlier attempt stored the job
+            existing = await self.find(job.id)  # an earlier attempt may have stored the job
             if existing is None:
                 raise LostRace("export: changed by a concurrent request; try again") from None
 
@@ -288,7 +288,7 @@ class JobRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            stored = await self.find(job.id)  # an earlier attempt may have finished it
+            stored = await self.find(job.id)  # an earlier attempt may have finished the job
             return stored is not None and stored.state == changes.get("state")
         return True
 

@@ -157,12 +157,12 @@ class Erasure:
         try:
             await self._container.membership.change(self._user, frames.Leave(0, chat, LEAVE_REF))
         except NotFound:
-            return False  # the user has already left; the index is eventually consistent
+            return False  # the user has already left, but the index still has the chat
         return True
 
     async def _close_direct_chat(self, chat: ChatId) -> None:
-        # This has the same effect as if the user had blocked the other member. After the erasure,
-        # nobody can remove that block.
+        # Mark the chat as if the user had blocked the other member. After the erasure, nobody can
+        # undo this.
         await self._container.moderation_rows.mark_chat(chat, self._user, is_blocked=True)
         await self._container.membership_propagation.apply_write_policy(
             await self._container.directory.get_chat(chat)
@@ -172,7 +172,7 @@ class Erasure:
     async def _erase_messages(self) -> list[ReceiptLine]:
         """Delete the user's messages until no more are found.
 
-        The `sender` index is eventually consistent, so the last pass starts at least `SETTLE_S`
+        The `sender` index is eventually consistent, so the last search starts at least `SETTLE_S`
         after the first.
         """
         began = self._container.clock.monotonic()
@@ -202,14 +202,14 @@ class Erasure:
         async for page in self._privacy.user_messages.iter_entries(self._user):
             for entry in page:
                 total += entry.kind not in frames.ENTRY_KINDS
-                # Deleting a message also deletes its edits. Later passes delete remaining edits,
-                # whose messages no longer exist.
+                # Deleting a message also deletes its edits. The next call deletes edits whose
+                # messages no longer exist.
                 if not has_text(entry) or (entry.kind == "edit" and number == 0):
                     continue
                 matches += 1
                 is_gone = await self._privacy.eraser.erase(self._user, entry)
                 if not is_gone and number > 1:
-                    # The entry is only in DynamoDB, and no pending change will delete its text.
+                    # No message is left to delete, so remove the text directly in DynamoDB.
                     rev = max(entry.rev, entry.seq) + 1
                     await self._container.message_changes.clear_edit(entry.chat, entry.ts, rev)
                 failpoint("erasure.in_messages")

@@ -285,7 +285,7 @@ class ExportWorker:
 
 
 def _build_path(file: File) -> str:
-    # Users choose the names, so keep only characters that are not special in a path.
+    # Users choose the file names, so keep only characters that are not special in a path.
     name = re.sub(r"[^\w.() -]", "_", file.name).strip(". ")[-100:]
     return f"attachments/{file.id}-{name}" if name else f"attachments/{file.id}"
 

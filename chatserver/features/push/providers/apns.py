@@ -47,11 +47,11 @@ RENEW_S: Final = 2_400.0  # age at which a token is renewed; Apple requires 20 t
 FORCED_RENEWAL_INTERVAL_S: Final = (
     1_200.0  # minimum interval between replacements of expired tokens
 )
-WARN_INTERVAL_S: Final = 60.0  # minimum interval between log entries with the same reason
+WARN_INTERVAL_S: Final = 60.0
 WITHOUT_PREVIEW: Final = "New message"
 
 GONE: Final = frozenset({"BadDeviceToken", "Unregistered", "ExpiredToken"})
-# Values of the metric label; any other reason is counted as "other".
+# Reasons with their own metric label; all others are counted as "other".
 REASONS: Final = GONE | {
     "BadCollapseId",
     "BadEnvironmentKeyIdInToken",

@@ -69,7 +69,7 @@ def classify(response: Answer) -> SendResult:
         return SendResult(Outcome.BUSY, read_retry_after(response), reason)
     if status == 503:
         return SendResult(Outcome.DOWN, read_retry_after(response), reason)
-    # After any other server error, the push may have been accepted.
+    # After any 5xx status except 503, the push may have been accepted.
     return SendResult(Outcome.UNKNOWN if status >= 500 else Outcome.REFUSED, reason=reason)
 
 

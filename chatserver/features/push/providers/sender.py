@@ -33,12 +33,12 @@ from chatserver.telemetry.metrics import PUSH_NOTICES
 
 log = structlog.get_logger()
 
-ATTEMPTS_MAX = 4  # maximum attempts per push
+ATTEMPTS_MAX = 4
 DELIVERY_DEADLINE_S = 300.0  # no attempt starts later than this after the call of `deliver`
 IN_FLIGHT_MAX = 8  # maximum concurrent calls per push service
 
-WAITING_MAX = 1_000  # maximum waiting pushes per service; further ones are dropped
-SERVICES_MAX = 1_000  # maximum push services; clients choose their hosts
+WAITING_MAX = 1_000
+SERVICES_MAX = 1_000  # maximum push services in memory, because clients choose the hosts
 FAILURES_MAX = 5
 OPEN_S = 5.0  # how long a circuit first opens; doubled each time it opens again
 OPEN_S_MAX = 60.0
@@ -195,7 +195,10 @@ class PushSender:
         log.warning("push.given_up", user=subscription.user, subscription=subscription.id)
 
     async def _acquire_slot(self, service: _Service, deadline: float) -> bool:
-        """Wait for a free slot and a closed circuit; return False if the deadline passes."""
+        """Wait until the service accepts another call; return False if the deadline passes.
+
+        The circuit must be closed, with fewer than `IN_FLIGHT_MAX` calls in progress.
+        """
         while True:
             await service.slots.acquire()
             now = self._clock.monotonic()

@@ -140,8 +140,8 @@ class PushSubscriptions:
             request["ConditionExpression"] = "#created <= :until"
             request["ExpressionAttributeNames"] = {"#created": Field.CREATED}
             request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
-        # Delete this item first, because that stops the pushes. If the owner item then cannot be
-        # deleted, it expires.
+        # Delete the user's item first, because that stops the pushes. If the owner item then cannot
+        # be deleted, it expires.
         try:
             removed = (await self._client.call("delete_item", request)).get("Attributes")
         except ConditionFailed:

@@ -49,15 +49,13 @@ log = structlog.get_logger()
 
 FRESH_S = 3600.0  # older messages are not pushed
 
-MESSAGES_MAX = 50  # maximum messages read per chat, the newest
+MESSAGES_MAX = 50  # maximum messages to read per chat; only the newest are read
 USERS_AT_ONCE = 16
 # With more fields in the user state (up to four per chat), pushes have no `badge` (unread count).
 BADGE_FIELDS_MAX = 1_000
 NAMES_MAX = 2_000
 NAME_TTL_S = 60.0
-SESSION_END_DELAY_S = (
-    2.0  # time for Redis to reflect the end of a session; added to the delays in the settings
-)
+SESSION_END_DELAY_S = 2.0  # delay until Redis shows that a session has ended
 PUSHED_MAX = 20_000
 
 
@@ -288,7 +286,7 @@ class PushDispatcher:
         try:
             name = (await self._container.directory.get_user(user)).name or user
         except ChatError:
-            return user  # the push then shows the user id
+            return user  # the push shows the id instead of the name
         self._names[user] = (now, name)
         self._names.move_to_end(user)
         if len(self._names) > NAMES_MAX:

@@ -130,7 +130,7 @@ class NotifyWorker:
         return {ChatId(chat.decode()): seq for chat, seq in first_seqs.items()}
 
     async def dispatch_due(self) -> None:
-        """Start dispatching the chats that are due, up to `CHATS_AT_ONCE` at a time."""
+        """Start to send the pushes that are due, in up to `CHATS_AT_ONCE` chats at a time."""
         room = CHATS_AT_ONCE - len(self._dispatches)
         if room <= 0:
             return

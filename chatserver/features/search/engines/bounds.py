@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-RANKED_MAX: Final = 500  # matches sorted by relevance: the newest (SQLite) or the best (LanceDB)
+RANKED_MAX: Final = 500  # maximum matches sorted by relevance (SQLite: the newest ones)
 SCOPED_CHATS_MAX: Final = 64  # SQLite: with more chats, the FTS5 query has no chat filter
 SCAN_SIZES: Final = (512, 2_048, 8_192)  # SQLite: matches read per query without a chat filter
 MATCHES_MAX: Final = 1_000  # LanceDB: maximum matches per table query
 WINDOWS_MAX: Final = 12  # LanceDB: maximum table queries to find the newest matches
-PREFIX_CHARS_MAX: Final = 8  # LanceDB: longer prefixes are cut; the rest is checked in the message
+PREFIX_CHARS_MAX: Final = 8  # LanceDB: maximum characters of a prefix in a query

@@ -7,10 +7,10 @@
 | `name`  | the number that stands for each chat and user in the other tables                  |
 | `state` | the state of the indexer                                                           |
 
-The rowid of a document is its `ts` times `SLOTS`, plus a slot number. SQLite can therefore list
-matches by time and stop when a page is full. Scopes are words with a colon, such as ``c:7``; tokens
-have no colons. Scopes are in the same column as the tokens, because with a column filter, FTS5
-would read the positions of each match.
+The rowid of a document is its `ts` times `SLOTS`, plus a number that differs for documents with the
+same `ts`. SQLite can therefore list matches by time and stop when a page is full. Scopes are words
+with a colon, such as ``c:7``; tokens have no colons. Scopes are in the same column as the tokens,
+because with a column filter, FTS5 would read the positions of each match.
 
 Changes and the new state are written in one transaction, in WAL mode, so readers see all or none.
 SQLite overwrites deleted content (`secure_delete`). Deleted tokens stay in the FTS5 segments until

@@ -16,7 +16,7 @@ from chatserver.features.search.engines.bounds import RANKED_MAX, SCAN_SIZES, SC
 from chatserver.features.search.model import Cursor, Hit, HitPage
 from chatserver.features.search.query import Query, Term
 
-KNOWN_CHATS_MAX: Final = 100_000  # maximum chat numbers cached per connection
+KNOWN_CHATS_MAX: Final = 100_000  # maximum chats whose numbers are cached per connection
 SLOTS: Final = 1024  # maximum number of documents with the same `ts`
 Row = tuple[int, int, int]  # rowid, chat number, seq
 _ALL: Final = "SELECT id FROM doc WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT ?"

@@ -72,8 +72,8 @@ class ChatSweep:
     async def _iter_pages(self) -> AsyncIterator[list[Message]]:
         """Yield the entries of all chats.
 
-        An empty page counts as an entry, so a step also ends after many chats without entries or of
-        other partitions.
+        An empty page counts as an entry. So a step also ends after many chats that have no entries
+        or belong to another partition.
         """
         progress = self.progress
         while progress.part < progress.parts:

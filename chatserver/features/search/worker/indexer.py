@@ -66,7 +66,7 @@ IDLE_AFTER_S: Final = 10.0
 READ_MAX: Final = 200  # maximum backlog entries per read; each holds up to redis.batch_max messages
 REQUESTS_INTERVAL_S: Final = 1.0  # interval at which requests are polled
 MAINTENANCE_INTERVAL_S: Final = 2.0
-DROPPED_MAX: Final = 2_000  # maximum documents of earlier generations deleted per step
+DROPPED_MAX: Final = 2_000  # maximum outdated documents deleted per step after a rebuild
 SWEEP_RETRY_S: Final = 5.0
 DAY_S: Final = 86_400
 T = TypeVar("T")
@@ -121,8 +121,8 @@ class Indexer:
                 await self._start()
                 await self._run_loop()
             finally:
-                # Another process may take over and report these metrics. If none does, an alert
-                # detects that they are missing.
+                # Another process may take over and report the metrics. If none does, an alert for
+                # missing metrics fires.
                 metrics.SEARCH_LAG.remove(str(self._number))
                 metrics.SEARCH_DOCUMENTS.remove(str(self._number))
                 metrics.SEARCH_BYTES.remove(str(self._number))
@@ -165,7 +165,7 @@ class Indexer:
         log.info("search.rebuild_started", partition=self._number, request=request)
 
     def _start_catch_up(self, position: str, *, is_known: bool) -> None:
-        """Start a sweep of the entries that were committed after a backlog position."""
+        """Start a catch-up, which indexes the entries committed after a backlog position."""
         since_ts = max(1, (int(position.partition("-")[0]) - CLOCK_SKEW_S * 1000) * 1000)
         if self._state.catch_up is not None:
             since_ts = min(since_ts, self._state.catch_up.since_ts)
@@ -229,7 +229,7 @@ class Indexer:
         for partition, lease in self._leases.items():
             position = self._state.places.get(partition, ORIGIN)
             if partition in places or self._container.clock.monotonic() > self._requests_at:
-                # Without a recent position, backlog trimming no longer waits for the indexer.
+                # Record even an unchanged position: trimming ignores a position that is old.
                 resumed = await self._feed.record_position(lease, partition, position)
                 if not resumed.is_complete:
                     raise Unavailable(

@@ -25,7 +25,7 @@ from chatserver.features.social.warm.profiles import SocialProfiles
 
 log = structlog.get_logger()
 
-RETRY_S: Final = 600.0  # a repeated follow within this time repeats the backfill
+RETRY_S: Final = 600.0  # a follow repeated within this time adds the posts to the timeline again
 
 
 class Follows:
@@ -50,10 +50,10 @@ class Follows:
         """Follow a user, and add their newest posts to the follower's timeline.
 
         Guarantees:
-            Idempotent and atomic: both edges are written, or none. The counts are updated within
-            `FLUSH_S`. If the count changes cannot be queued, the follow is rolled back. After a
-            crash between writing the edges and queueing the changes, the counts are off by one
-            until the next audit.
+            Idempotent and atomic: both follow edges are written, or none. The counts are updated
+            within `FLUSH_S`. If the count changes cannot be queued, the follow is rolled back.
+            After a crash between writing the edges and queueing the changes, the counts are off
+            by one until the next audit.
 
         Raises:
             BadRequest: both are the same user.
@@ -81,7 +81,7 @@ class Follows:
         await self._backfill.run(user, other)
 
     async def unfollow(self, user: UserId, other: UserId) -> bool:
-        """Unfollow a user; return False if there was no edge. For guarantees, see `follow`.
+        """Unfollow a user; return False if there was no follow. For guarantees, see `follow`.
 
         The other user's posts disappear from the user's timeline.
 
@@ -102,9 +102,9 @@ class Follows:
         return True
 
     async def remove_between(self, user: str, other: str) -> None:
-        """Remove the edges between two users, in both directions. Idempotent.
+        """Remove the follows between two users, in both directions. Idempotent.
 
-        Call this after a block is stored. If Redis is down, the edges are removed anyway, but the
+        Call this after a block is stored. If Redis is down, the follows are removed anyway, but the
         counts are off by one until the next audit.
         """
         for follower, followed in ((user, other), (other, user)):
@@ -138,7 +138,7 @@ class Follows:
             raise
 
     async def _is_new(self, user: UserId, other: UserId) -> bool:
-        """Return whether the follow is so recent that its backfill may have failed."""
+        """Return whether the follow is so recent that its posts may be missing in the timeline."""
         edge = await self._graph.find_edge(user, other)
         return edge is not None and self._now_ms() - edge.since_ms < RETRY_S * 1000
 

@@ -32,7 +32,7 @@ from chatserver.features.attachments.service.uploads import LINK_S, NOT_READABLE
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.chats.membership import MemberCheck
 
-AVATAR: Final = "avatar"  # the `use` of a picture that is its owner's avatar
+AVATAR: Final = "avatar"  # value of `use` for the picture that is the owner's avatar
 
 
 def get_picture_space(user: UserId) -> ChatId:

@@ -316,7 +316,7 @@ class Social:
         if not await self._rows.likes.like(user, post_ref, self._now_ms()):
             return
         try:
-            # Check again: a concurrent deletion of the post may not have removed this like.
+            # Check again that the post exists: a concurrent deletion may have missed this like.
             await self._rows.posts.get_post(post_ref.author, post_ref.post)
             await self._queue.add("likes", post_ref.post, 1)
         except ChatError:
