@@ -87,7 +87,7 @@ class Entry:
 
 
 class ExtractionTimes(NamedTuple):
-    """Times that determine when the entries from one extraction expire.
+    """Times that determine when the entries that a model writes expire.
 
     `bound_ms` is the earliest expiry of the messages that the model has read; 0 if none expires.
     """
@@ -119,12 +119,12 @@ class UserMemory:
     entries: tuple[Entry, ...] = ()
     cursors: Mapping[ChatId, int] = dataclasses.field(default_factory=dict)
     forgotten: tuple[str, ...] = ()
-    since: int = 0  # extractions ignore messages sent before this time (ms since 1970)
+    since: int = 0  # no entries are created from messages sent before this time (ms since 1970)
     is_on: bool = True
     rev: int = 0
 
     def get_cursor(self, chat: ChatId) -> int:
-        """Return the seq of the last message that extractions have read in a session."""
+        """Return the seq of the last message of a session that has been read for this memory."""
         if len(self.cursors) >= CURSORS_MAX and chat < min(self.cursors):
             return FINISHED  # chat ids sort by time, so this session is older than all in `cursors`
         return self.cursors.get(chat, 0)
@@ -236,7 +236,7 @@ def _apply(
 def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
     """Delete the entries that were written from message `changed` in `chat` or a later one.
 
-    The session will be read again, starting with the first message of the deleted sources.
+    The session will be read again from the first message that a deleted entry came from.
     """
     dropped = [
         source
@@ -283,12 +283,12 @@ def drop_entry(memory: UserMemory, id_: str) -> UserMemory:
 
 
 def drop_all(memory: UserMemory, now_ms: int) -> UserMemory:
-    """Delete all entries at the user's request. Extractions ignore messages before `now_ms`."""
+    """Delete all entries at the user's request; create none from messages before `now_ms`."""
     return dataclasses.replace(memory, entries=(), forgotten=(), since=now_ms)
 
 
 def set_enabled(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
-    """Turn memory on or off. Extractions ignore messages sent while it is off."""
+    """Turn memory on or off. No entries are created from messages sent while it is off."""
     if memory.is_on == is_on:
         return memory
     return dataclasses.replace(memory, is_on=is_on, since=now_ms if is_on else memory.since)
@@ -324,7 +324,7 @@ def digest(text: str) -> str:
 
 
 def _make_entry_id(source: Source, number: int) -> str:
-    """Return an entry id that does not change if the extraction is repeated."""
+    """Return an entry id, which is the same if a model reads `source` again."""
     entry_name = f"{source.chat}#{source.upto}#{number}".encode()
     return hashlib.blake2b(entry_name, digest_size=8, person=b"memory").hexdigest()
 

@@ -42,7 +42,7 @@ class PushNeed(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DueChat:
-    """A claimed chat. Messages from seq `since` onward may need pushes.
+    """A chat that a worker has claimed. Messages from seq `since` onward may need pushes.
 
     `time` identifies the claim. `claimed_ms` is the time of the claim, by the Redis clock.
     """
@@ -160,7 +160,7 @@ class ChatFields:
 
 
 class PushState:
-    """Push state of chats and users, and push claims."""
+    """Reads what pushes need to know about chats and users, and claims pushes."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot

@@ -151,7 +151,7 @@ class Engine(Protocol):
             repeated call completes the changes.
 
         Raises:
-            LostRace: another process is writing to the index, with a later token.
+            LostRace: another process is writing to the index, with a later fencing token.
         """
 
     def expire(self, now_s: int) -> int:
@@ -176,7 +176,7 @@ class Engine(Protocol):
         """Delete all documents from a sender; return how many there were."""
 
     def drop_older(self, generation: int, limit: int) -> int:
-        """Delete up to `limit` documents with a lower generation; return how many were deleted."""
+        """Delete up to `limit` documents from before `generation`; return how many were deleted."""
 
     def compact(self, *, is_first: bool) -> bool:
         """Run one step of a compaction; return True after the last step.

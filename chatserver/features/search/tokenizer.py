@@ -5,7 +5,7 @@
 - Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) are split into bigrams: each
   character forms a token with the next one. "東京都" → "東京", "京都", "都".
 
-Spans are positions in the NFC-normalized text (`normalize`). The index and queries use the same
+Token positions refer to the NFC-normalized text (`normalize`). The index and queries use the same
 tokens, so a change to these rules requires a rebuild (`RULES_VERSION`).
 """
 

@@ -1,4 +1,4 @@
-"""Redis queues of the social graph: uncounted changes, and the wake-up of timeline workers.
+"""Redis queues of the social graph: count changes, and the wake-up of timeline workers.
 
 Data, per partition: ``{pN}:counts`` (stream). The name of an entry's first field is the kind of
 count: ``p`` likes of a post, ``r`` followers of a user, ``g`` users followed by a user. The field's
@@ -32,7 +32,7 @@ _COUNTS: Final = {field.encode(): count for count, field in _FIELDS.items()}
 
 
 class CountEntry(NamedTuple):
-    """A change to a count, to be applied. `place`: the entry id, zero-padded to sort as text."""
+    """A queued count change. `place` is the entry id, zero-padded so that it sorts as text."""
 
     place: str
     kind: Count
@@ -69,7 +69,7 @@ class CountQueue:
         await self._hot.call("XADD", key, "*", _FIELDS[count], subject, "d", change)
 
     async def has_uncounted(self, subject: str) -> bool:
-        """Return whether a post or user has uncounted changes. May read the whole queue."""
+        """Return whether a post or user has queued changes. May read the whole queue."""
         async for _ in self._iter_entries(subject):
             return True
         return False
@@ -97,7 +97,7 @@ class CountQueue:
 
 
 class CountBatches:
-    """Uncounted changes of one partition, read by its worker."""
+    """Reads and trims the queued count changes of one partition."""
 
     def __init__(self, hot: HotClient, partition: int) -> None:
         self._hot = hot
@@ -105,7 +105,7 @@ class CountBatches:
         self._entries = StreamWaiter(hot, self._key)
 
     async def wait(self, wait_ms: int) -> bool:
-        """Wait up to `wait_ms` for an uncounted change; return False if there is none.
+        """Wait up to `wait_ms` for a count change; return False if there is none.
 
         Raises:
             Unavailable: Redis is unavailable.

@@ -8,8 +8,8 @@ write is conditional on the `rev` that was read. If several processes write conc
 succeeds and the others read again. The item expires with the last of its entries, unless the user
 has turned the memory off.
 
-A worker that creates the item requires that the session still exists. So a delayed worker cannot
-store a memory of an erased user.
+A worker creates the item only if the session still exists. An erasure deletes the sessions, so a
+delayed worker cannot store a memory of an erased user.
 """
 
 from __future__ import annotations

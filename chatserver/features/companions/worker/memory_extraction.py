@@ -6,10 +6,10 @@
     end of the session ───────────┴► messages after the cursor ─► model ─► changes and cursor,
                                                                            in one write
 
-Crash-safe: a restarted extraction begins at the stored cursor, so nothing is added twice. The end
-of a session is recorded in Redis (`PendingResponses.record_ended`), and extraction is retried until
-the session has been read to its end. If that record is lost, the first response of the next session
-records it again.
+Crash-safe: a restarted extraction begins after the last message that was read (the stored cursor),
+so nothing is added twice. The end of a session is recorded in Redis
+(`PendingResponses.record_ended`), and extraction is retried until the session has been read to its
+end. If that record is lost, the first response of the next session records it again.
 
 Messages that expire soon, and the responses to them, are not read. An entry expires no later than
 any message that was read in the same extraction.
@@ -188,7 +188,7 @@ class MemoryExtractor:
         """Read an ended session to its end.
 
         Guarantees:
-            Idempotent. The rest of the session is not remembered after `PARTS_MAX` parts,
+            Idempotent. The rest of the session is not remembered after `PARTS_MAX` model calls,
             `PAGES_MAX` pages or `TRIES_MAX` tries, or if the user has no tokens left.
 
         Raises:
@@ -229,7 +229,7 @@ class MemoryExtractor:
         return await self._rows.get(session.user, session.companion)
 
     async def _extract(self, session: CompanionSession, persona: Companion) -> bool:
-        """Read the session from the cursor on, in parts; write each part's changes and cursor.
+        """Read the unread messages in parts; store the changes and the cursor after each part.
 
         Return False if the unread messages include none from the user.
         """

@@ -199,7 +199,8 @@ def choose_old(
 ) -> list[PromptMessage]:
     """Return the oldest messages, which must be summarized.
 
-    Return an empty list if all messages use at most `FULL_SHARE` of `room` and `messages_max`.
+    Return an empty list if the unsummarized messages use at most `FULL_SHARE` of `room` and
+    `messages_max`.
     """
     upto = 0 if summary is None else summary.upto
     unsummarized = [message for message in prompt_messages if message.seq > upto]

@@ -79,7 +79,7 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-FIRST_DELTA_S = 30.0  # a model must start its response within this time
+FIRST_DELTA_S = 30.0  # maximum wait for the first delta
 BETWEEN_S = 20.0  # longest pause between two deltas
 ATTEMPTS_MAX = 3  # maximum attempts per model call; there is no retry after its first delta
 BACKOFF_S = 0.5  # wait before the second attempt; doubles with each further attempt

@@ -205,7 +205,6 @@ class JobRows:
                 ":receipt": {"S": job.id},
             },
         }
-        # Delete the public profile in the same transaction.
         info = {"TableName": self._social, "Key": row_key(user_key(job.user), INFO)}
         actions = [*self._build_create_actions(job), {"Update": update}, {"Delete": info}]
         try:

@@ -16,7 +16,7 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.outbound.http_client import Answer, NotReached
 
-TIMEOUT_S = 10.0  # timeout of a call to a push service
+TIMEOUT_S = 10.0
 TTL_S = 86_400  # after this time, push services drop an undelivered push
 
 RETRY_AFTER_S_MAX = 3_600.0

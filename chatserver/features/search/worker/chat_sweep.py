@@ -55,7 +55,7 @@ class ChatSweep:
         """Run one step and return its changes; None at the end.
 
         Raises:
-            Unavailable: a tier does not respond; create a new sweep.
+            Unavailable: a tier does not respond; create a new `ChatSweep`.
         """
         changes, count = Changes(), 0
         async for page in self._pages:

@@ -60,7 +60,7 @@ class Follows:
             NotFound: there is no such user.
             Forbidden: one of the two blocks the other.
             Conflict: the user follows the maximum number of users.
-            Overloaded: the queue of uncounted changes is full.
+            Overloaded: the queue of count changes is full.
             Unavailable: the follow may or may not have been written.
         """
         check_other(user, other)
@@ -87,7 +87,7 @@ class Follows:
 
         Raises:
             BadRequest: both are the same user.
-            Overloaded: the queue of uncounted changes is full.
+            Overloaded: the queue of count changes is full.
             Unavailable: the follow may or may not have been removed.
         """
         check_other(user, other)

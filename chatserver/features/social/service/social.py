@@ -307,7 +307,7 @@ class Social:
         Raises:
             NotFound: there is no such post.
             Forbidden: one of the two blocks the other.
-            Overloaded: the queue of uncounted changes is full.
+            Overloaded: the queue of count changes is full.
             Unavailable: the like may or may not have been written.
         """
         await self._check_not_blocked(user, UserId(post_ref.author))
@@ -327,7 +327,7 @@ class Social:
         """Remove a like, even from a deleted post. For guarantees, see `like`.
 
         Raises:
-            Overloaded: the queue of uncounted changes is full.
+            Overloaded: the queue of count changes is full.
             Unavailable: the like may or may not have been removed.
         """
         await self._queue.check_capacity(post_ref.post)
