@@ -21,7 +21,7 @@ from chatserver.hot.redis.wire import Reply
 
 log = structlog.get_logger()
 
-DELTAS_MAX = 4_000  # maximum deltas per response; the last one has all remaining text
+DELTAS_MAX = 4_000  # near this limit, text is sent only before a tool call and at the end
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
