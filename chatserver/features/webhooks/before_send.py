@@ -5,10 +5,10 @@
     send ──► request, concurrently ──► verdict ──► in the order of `send` ──► messaging
                                                    (per sender and chat)
 
-Used only if the webhook is configured. If there is no valid verdict in time, `before_send_policy`
-decides: ``open`` accepts the message, and ``closed`` rejects it as temporarily unavailable. After
-several consecutive failures, the circuit breaker skips the webhook for a while, so that an
-unavailable endpoint delays few messages.
+If there is no valid verdict in time, `before_send_policy` decides: ``open`` accepts the message,
+and ``closed`` rejects it with the temporary error `unavailable`. After several consecutive
+failures, the circuit breaker skips the webhook for a while, so that an unavailable endpoint delays
+few messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 BEFORE_SEND_IN_FLIGHT_MAX = 2_000  # maximum messages per process that wait for a verdict
 BREAKER_FAILURES = 5  # number of failures in a row that open the circuit breaker
-BREAKER_S = 10.0  # while the breaker is open, the webhook is skipped for this time
+BREAKER_S = 10.0  # an open circuit breaker skips the webhook for this time
 
 REFUSED = "body: this message is not allowed"
 
@@ -206,12 +206,12 @@ class BeforeSendQueue:
         except ChatError as exc:
             waiting.outcome = exc
         finally:
-            if waiting.outcome is None:  # cancelled or crashed: do not block later messages
+            if waiting.outcome is None:  # The check was cancelled or crashed.
                 waiting.outcome = Unavailable("the message was not checked; try again")
             self._send_ready((ChatId(frame.chat), sender))
 
     def _send_ready(self, key: tuple[ChatId, UserId]) -> None:
-        """Send the messages at the head of the queue that have an outcome, in order."""
+        """Send messages in order, up to the first one that still waits for its verdict."""
         queue = self._queues[key]
         while queue and queue[0].outcome is not None:
             waiting = queue.popleft()

@@ -46,7 +46,7 @@ IN_FLIGHT_MAX = 16  # maximum concurrent event requests per partition
 IDLE_MS = 1000  # poll interval for delayed events, if no event is pending
 BATCH_MAX = 64
 DUE_MAX = 500
-PAUSE_S_MAX = 30.0  # maximum interval between probes while the endpoint is down
+PAUSE_S_MAX = 30.0  # maximum interval between attempts while the endpoint is down
 # Permanent errors: a retry cannot succeed (RFC 9110 section 15.5).
 PERMANENT_STATUSES = frozenset({400, 405, 410, 411, 413, 414, 415, 422, 431})
 
@@ -100,7 +100,7 @@ class EventDeliverer:
             timeout_s=settings.timeout_s,
             clock=container.clock,
         )
-        self._pause_s = 0.0  # greater than 0 while the endpoint is down
+        self._pause_s = 0.0  # delay before the next attempt while the endpoint is down; else 0
 
     async def run(self) -> None:
         """Deliver events until cancelled.
@@ -119,7 +119,7 @@ class EventDeliverer:
                 await self._events.close()
 
     async def step(self) -> float:
-        """Deliver or await pending events; return the delay in seconds before the next step."""
+        """Deliver or await pending events; return the delay (s) before the next call of `step`."""
         await self._events.requeue_due(await self._events.now_ms(), DUE_MAX)
         waiting = await self._events.list_pending(1 if self._pause_s else BATCH_MAX)
         if not waiting:
@@ -137,9 +137,9 @@ class EventDeliverer:
         return add_jitter(self._pause_s)
 
     async def _deliver_lane(self, lane: Sequence[PendingEvent]) -> bool:
-        """Deliver the events of a lane, one after another; return whether the endpoint is up.
+        """Deliver the events in `lane` in order; return False if the first one failed temporarily.
 
-        After a failure, the remaining events wait for the next step.
+        After a failure, the remaining events wait for the next call of `step`.
         """
         is_up = False
         for waiting in lane:
@@ -151,7 +151,7 @@ class EventDeliverer:
         return is_up
 
     async def _deliver(self, waiting: PendingEvent) -> bool:
-        """Deliver one event; return False if the endpoint is down."""
+        """Deliver one event; return False after a temporary error."""
         try:
             event = messages.decode_event(waiting.event)
         except msgspec.MsgspecError as exc:
@@ -185,7 +185,7 @@ class EventDeliverer:
 
 
 def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[PendingEvent]]:
-    """Split events into up to `count` concurrent lanes. One lane has a chat's events, in order."""
+    """Split events into up to `count` lists. All events of a chat are in one list, in order."""
     lanes: list[list[PendingEvent]] = [[] for _ in range(count)]
     for entry in waiting:
         lanes[zlib.crc32(_get_subject(entry.event)) % count].append(entry)

@@ -25,7 +25,7 @@ DAY_S: Final = 86_400
 
 
 class MergedAuthors:
-    """The authors whose posts are merged on read, cached for `MERGED_CACHE_S`."""
+    """The authors whose posts are merged when a timeline is read; cached for `MERGED_CACHE_S`."""
 
     def __init__(self, fanouts: Fanouts, settings: Settings, clock: Clock) -> None:
         self._fanouts = fanouts
@@ -35,7 +35,7 @@ class MergedAuthors:
         self._authors: dict[str, PostId] = {}
 
     async def get_authors(self) -> dict[str, PostId]:
-        """Return `{author: first merged post}` for all authors with merged posts."""
+        """Return `{author: first post that is merged into timelines on read}`."""
         if self._clock.monotonic() >= self._read_at + MERGED_CACHE_S:
             self._authors = await self._fanouts.list_merged(self.get_oldest())
             self._read_at = self._clock.monotonic()

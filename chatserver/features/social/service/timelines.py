@@ -24,7 +24,7 @@ from chatserver.features.social.warm.follow_edges import SocialGraph
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.timelines import SocialTimelines
 
-MERGED_MAX = 50  # maximum followed authors per read whose posts are merged
+MERGED_MAX = 50  # a read merges the posts of at most this many followed authors
 
 ROUNDS_MAX: Final = 10
 CHUNK_MIN: Final = 50
@@ -60,7 +60,8 @@ class Timelines:
         Guarantees:
             No post appears twice, even on different pages. Deleted posts, and posts of users who
             are no longer followed, are omitted.
-            Cost: usually one Query, another per merged author, and up to seven BatchGetItem calls.
+            Cost: usually one Query, another per author whose posts are merged on read, and up to
+            seven BatchGetItem calls.
         """
         merged = await self._list_merged(user)
         posts: list[Post] = []
@@ -99,15 +100,18 @@ class Timelines:
     async def _list_entries(
         self, user: UserId, merged: dict[str, PostId], before: PostRef | None, size: int
     ) -> tuple[list[PostRef], bool]:
-        """Return `(entries, is_more)`: the next entries, newest first; True if more may follow."""
+        """Return `(entries, is_more)`: the entries below `before`, newest first.
+
+        `is_more`: older entries may exist.
+        """
         own, *others = await asyncio.gather(
             self._timeline_rows.list_entries(user, before, self._clock.time(), size),
             *(self._list_posts(author, before, first, size) for author, first in merged.items()),
         )
         sources: list[tuple[list[PostRef], bool]] = [own, *others]
         post_refs = {post_ref for entries, _ in sources for post_ref in entries}
-        # If a source (the timeline or a merged author) has more entries, they are older than those
-        # read. Entries of the other sources that are as old are left for the next page.
+        # If a source (the timeline or a merged author) has more entries, they are older than the
+        # last one read from it. Older entries of all sources are left for the next page.
         ends = [entries[-1] for entries, is_more in sources if is_more and entries]
         if not ends and any(is_more for _, is_more in sources):
             return [], False
@@ -127,7 +131,7 @@ class Timelines:
         return [PostRef(id_, author) for id_ in ids], len(ids) == size
 
     async def _list_merged(self, user: UserId) -> dict[str, PostId]:
-        """Return `{author: first post to merge}` for at most `MERGED_MAX` followed authors."""
+        """Return `{author: first post to merge}` for up to `MERGED_MAX` of the followed authors."""
         authors = await self._merged.get_authors()
         if not authors:
             return {}

@@ -1,8 +1,9 @@
-"""Audit of the `social` table: checks that edges, favorites and counts are consistent.
+"""Audit of the `social` table: checks that follows, favorites and counts are consistent.
 
 The audit scans the whole table once. A suspected mismatch is read again until two reads agree,
-because likes and follows are counted some seconds later. A repair deletes a one-sided edge or
-favorite, or sets a count to the number of items unless the count has changed since it was read.
+because likes and follows are counted some seconds later. A follow or a favorite is two items; a
+repair deletes an item whose counterpart is missing. It sets a wrong count to the number of items,
+unless the count has changed since it was read.
 
 Cost: the table is read twice, once to scan it and once to count items.
 """
@@ -27,7 +28,7 @@ _OTHER_SIDE: Final = {"follower": "following", "following": "follower"}
 
 
 class SocialFinding(NamedTuple):
-    """A mismatch. `what` is the kind of item, and `key` its partition and sort key."""
+    """An inconsistent item: `what` is its kind, and `key` its partition and sort key."""
 
     what: str
     key: str
@@ -44,10 +45,10 @@ class Progress(NamedTuple):
 
 
 class SocialAudit:
-    """One scan of the table.
+    """One scan of the `social` table.
 
     `has_uncounted` returns whether a post or user has uncounted changes. `settle_s` is the maximum
-    time from writing an edge to queueing its count change.
+    time from storing a like or follow until the change of its count is queued.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class SocialAudit:
         return Progress(self._rows, self._unsteady)
 
     async def iter_findings(self) -> AsyncIterator[SocialFinding]:
-        """Yield mismatches.
+        """Scan the table and yield inconsistent items.
 
         Raises:
             Unavailable: DynamoDB did not respond.
@@ -103,7 +104,7 @@ class SocialAudit:
         return None
 
     async def _check_missing_count(self, partition: str) -> SocialFinding | None:
-        """If a user with followers, followed users or posts has no `count` item, compare with 0."""
+        """Check a user who has followers, followed users or posts but no `count` item."""
         _, user, *kind = partition.split("#")
         if kind and kind[0] in ("follower", "following", "post"):
             count_row = await self._table.find(social.user_key(user), social.COUNT)
@@ -142,7 +143,7 @@ class SocialAudit:
             )
             if forward_item is None or reverse_item is not None:
                 return None
-            if attempt == 1:  # a mismatch read twice is real: one transaction writes both items
+            if attempt == 1:  # The counterpart was missing in two reads, so it does not exist.
                 break
         if self._is_repairing:
             key = social.row_key(*forward)

@@ -1,7 +1,7 @@
 """Batched counts in the `social` table; see `chatserver.features.social.warm.social_items`.
 
-Counts of likes, followers and followed users are not written in the transaction that writes the
-edge, because concurrent transactions on one count item would conflict. The changes go into a queue
+Counts of likes, followers and followed users are not written in the transaction that writes a like
+or follow, because concurrent transactions on one count item would conflict. Changes go into a queue
 (`chatserver.features.social.hot`), and `worker/counters.py` applies them in batches.
 
 The attribute `batch` is the newest queue entry included in an item's counts. An update succeeds
@@ -22,10 +22,10 @@ from chatserver.warm.schema.tables import SocialField as Field
 
 
 class CountResult(NamedTuple):
-    """Result of an update.
+    """Result of an update of a count item.
 
-    `already_counted`: entries up to `upto` have already been counted. `missing`: there is no such
-    item.
+    `already_counted`: the item already includes the queue entries up to `upto`. `missing`: there
+    is no such item.
     """
 
     outcome: Literal["counted", "already_counted", "missing"]
@@ -35,7 +35,9 @@ class CountResult(NamedTuple):
 async def add_changes(
     table: SocialTable, key: Item, changes: Mapping[str, int], first: str, last: str
 ) -> CountResult:
-    """Add the queue entries from `first` to `last` to an item's counts. `changes`: their sums.
+    """Add the queue entries from `first` to `last` to an item's counts.
+
+    `changes` maps each count attribute to the sum of the entries.
 
     Guarantees:
         Idempotent: entries that are already counted are not added.

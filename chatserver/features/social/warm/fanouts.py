@@ -31,13 +31,16 @@ from chatserver.warm.schema.tables import DIRECTORY
 
 SHARDS: Final = 8
 MERGED: Final = "merged"
-MERGED_MAX: Final = 1_000  # maximum authors whose posts are merged
+MERGED_MAX: Final = 1_000  # posts of at most this many authors are merged on read
 JobKind = Literal["post", "gone"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """A job for a post: its fan-out, or the removal of its likes. `place` is the checkpoint."""
+    """A job for a post: its fan-out, or the removal of its likes.
+
+    `place` is the last follower that the fan-out has processed.
+    """
 
     kind: JobKind
     post_ref: PostRef
@@ -47,14 +50,14 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Merged:
-    """An author's first and newest merged posts."""
+    """An author's first and newest posts that are merged into timelines on read."""
 
     first: PostId
     last: PostId
 
 
 def get_shard(post: PostId) -> int:
-    """Return the shard that holds a post's jobs."""
+    """Return the shard of a post's jobs: their partition key is ``fanout#<shard>``."""
     return zlib.crc32(post.encode()) % SHARDS
 
 
@@ -90,7 +93,7 @@ class Fanouts:
         self._table = DIRECTORY.name_in(settings)
 
     async def list_jobs(self, shard: int, limit: int) -> list[Job]:
-        """Return a shard's jobs, ordered from the oldest post. Strongly consistent."""
+        """Return the jobs in a shard (see `get_shard`), oldest post first. Strongly consistent."""
         span = Span(DIRECTORY, f"fanout#{shard}")
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit}
         return [decode_job(item) for item in (await self._client.call("query", request))["Items"]]
@@ -115,7 +118,7 @@ class Fanouts:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def find_merged_post_range(self, author: str) -> Merged | None:
-        """Return an author's first and newest merged posts. Strongly consistent."""
+        """Return which posts of an author are merged on read. Strongly consistent."""
         key = row_key(MERGED, f"{MERGED}#{author}")
         item = await find_item(self._client, self._table, key)
         return None if item is None else _decode_merged(item)
@@ -156,9 +159,9 @@ class Fanouts:
         await self._update(first)
 
     async def list_merged(self, since: PostId) -> dict[str, PostId]:
-        """Return `{author: first merged post}` for authors with merged posts from `since` on.
+        """Return `{author: first post that is merged into timelines on read}`.
 
-        Returns at most `MERGED_MAX` authors.
+        Returns at most `MERGED_MAX` authors, all with such posts from `since` on.
         """
         span = Span(DIRECTORY, MERGED)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": MERGED_MAX}

@@ -1,11 +1,11 @@
 """Follow edges in the `social` table; see `chatserver.features.social.warm.social_items`.
 
-A follow is one transaction that writes both edges. The transaction requires that no edge exists and
-that neither user blocks the other (items in `directory`). A retry therefore changes nothing. After
-a block has removed the existing edges, no new edge can appear.
+A follow edge is two items, one per user, written in one transaction. The transaction requires that
+the edge does not exist and that neither user blocks the other (items in `directory`). A retry
+therefore changes nothing. After a block has removed the existing edges, no new edge can appear.
 
-No two pairs of users share an item, so concurrent follows of one user do not conflict. The counts
-are updated later, through a queue; see `chatserver.features.social.warm.counts`.
+No two edges share an item, so concurrent follows of one user do not conflict. The counts are
+updated later, through a queue; see `chatserver.features.social.warm.counts`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class SocialGraph:
     ) -> bool:
         """Make `user` follow `other`; return False if the edge already exists.
 
-        `with_counts` also creates the count item of `user` if it does not exist. Otherwise, the
-        counters worker creates it later, which costs a failed write and another transaction.
+        `with_counts` also creates the count item of `user` if it does not exist. Without
+        `with_counts`, the counters worker creates it later, which costs a failed write and another
+        transaction.
 
         Guarantees:
             Atomic, even under concurrency. A retry changes nothing.

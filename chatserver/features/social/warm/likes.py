@@ -1,6 +1,6 @@
 """Likes and their counts in the `social` table; see `chatserver.features.social.warm.social_items`.
 
-A like is an edge, stored with the post. The same transaction writes a link in the user's own
+A like is an item in a partition of its post. The same transaction writes a link in the user's own
 partition of `directory`, ``u#<user>`` / ``liked#<ulid>#<author>``, through which an erasure of the
 user finds the like. The like count is updated later (`chatserver.features.social.warm.counts`).
 """
@@ -108,7 +108,7 @@ class SocialLikes:
         return None if item is None else _decode_count(item)
 
     async def count_likes(self, post: PostId) -> int:
-        """Count a post's like edges. Strongly consistent; reads all of them."""
+        """Count a post's likes. Strongly consistent; reads all of them."""
         return await self._table.count_rows(social.likelist_key(post))
 
     async def set_count(self, post: PostId, n: int, stored: StoredCount) -> bool:
@@ -131,7 +131,7 @@ class SocialLikes:
         return await write_conditionally(self._table.client, "update_item", request)
 
     async def remove_some(self, post_ref: PostRef, limit: int) -> int:
-        """Remove up to `limit` likes of a deleted post, with their links.
+        """Remove up to `limit` likes of a deleted post, and the users' links to the likes.
 
         Return the number of removed likes. If it is less than `limit`, none are left.
         """
@@ -151,7 +151,7 @@ class SocialLikes:
 
 
 def parse_link(name: str) -> PostRef:
-    """Return the post that a link refers to. `name`: the link's sort key without `LIKED_PREFIX`."""
+    """Return the liked post, given the sort key of a user's link without `LIKED_PREFIX`."""
     post, _, author = name.partition("#")
     return PostRef(PostId(post), author)
 

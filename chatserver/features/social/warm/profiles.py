@@ -1,9 +1,9 @@
 """Public profiles in the `social` table; see `chatserver.features.social.warm.social_items`.
 
-The `info` item repeats the name and description from the user's item in `directory`, so that a
-profile costs one Query. A change to that item updates `info` in the same transaction
-(`chatserver.features.accounts.warm.accounts`). A user has no `info` item until the first lookup or
-change of the profile creates it (`make_info`).
+The `info` item repeats the name and description from the user's item in `directory`, so that
+reading a profile costs one Query. A change to the item in `directory` updates `info` in the same
+transaction (`chatserver.features.accounts.warm.accounts`). The first lookup or change of a profile
+creates the `info` item (`make_info`).
 """
 
 from __future__ import annotations

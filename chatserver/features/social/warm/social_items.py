@@ -17,7 +17,8 @@
 
 Only the modules in this package write to the table.
 
-Invariants: an edge exists in both directions or in none. `post#` always equals the number of posts.
+Invariants: a follow has a `follower` and a `following` item, or neither. `post#` always equals the
+number of posts.
 The counts `follower#`, `following#` and `n` are updated with a delay; see `counts`. A `likecount`
 item exists as long as its post.
 """
@@ -48,7 +49,7 @@ LIKED_PREFIX: Final = "liked#"
 
 
 def user_key(user: str) -> str:
-    """Return the key of a user: a partition key for `info` and `count`, a sort key for edges."""
+    """Return a user's key: partition key of profile and counts, sort key of follows and likes."""
     return f"{_USER}{user}"
 
 
@@ -202,12 +203,12 @@ class SocialTable:
         await self.client.call("transact_write_items", request)
 
     def put(self, item: Item, *, is_new: bool = True) -> dict[str, Any]:
-        """Return the action that writes an item, by default only if it is new."""
+        """Return the transaction action that writes an item, by default only if it is new."""
         put: dict[str, Any] = {"TableName": self.name, "Item": item}
         return {"Put": put | (_new_item_condition() if is_new else {})}
 
     def delete(self, key: Item) -> dict[str, Any]:
-        """Return the action that deletes an existing item."""
+        """Return the transaction action that deletes an existing item."""
         present = {
             "ConditionExpression": "attribute_exists(#pk)",
             "ExpressionAttributeNames": {"#pk": Field.PK},
@@ -215,7 +216,7 @@ class SocialTable:
         return {"Delete": {"TableName": self.name, "Key": key, **present}}
 
     def check_info(self, user: str) -> dict[str, Any]:
-        """Return the action that checks that a user has a profile; erased users have none."""
+        """Return the condition check that a user has a profile; erased users have none."""
         return {
             "ConditionCheck": {
                 "TableName": self.name,
@@ -226,7 +227,7 @@ class SocialTable:
         }
 
     def count(self, user: str, name: str, change: int) -> dict[str, Any]:
-        """Return the action that changes one of a user's counts."""
+        """Return the transaction action that adds `change` to one of a user's counts."""
         return {
             "Update": {
                 "TableName": self.name,

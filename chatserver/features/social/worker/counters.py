@@ -33,9 +33,9 @@ from workers.partition_workers import run_partitions
 log = structlog.get_logger()
 
 FLUSH_S = 2.0  # maximum delay until a change is counted
-IDLE_MS = 3000  # maximum wait for changes: less than a third of the lease
+IDLE_MS = 3000  # maximum wait for changes; shorter than the renewal interval of the lease
 
-BATCH_MAX = 5000  # maximum changes counted in one step
+BATCH_MAX = 5000  # maximum changes counted per call of `step`
 WRITES_IN_FLIGHT_MAX = 16
 LEASE_S = 10.0
 
@@ -52,7 +52,7 @@ class CountersWorker:
         self._lease = container.make_lease("counters", owner, LEASE_S, partition)
 
     async def run(self) -> None:
-        """Count until cancelled.
+        """Count changes until cancelled.
 
         Raises:
             Unavailable: a data store became unavailable; start the worker again.
@@ -94,14 +94,14 @@ class CountersWorker:
         return len(waiting) == BATCH_MAX
 
     async def _count_item(self, entries: list[CountEntry]) -> None:
-        """Add queue entries that all belong to one count item."""
+        """Add queue entries to the one count item to which they all belong."""
         while entries:
             failpoint("counters.before_write")
             metrics.COUNTERS_WRITES.inc()
             done = await self._add(entries)
             failpoint("counters.after_write")
             if done.outcome != "already_counted":
-                return  # counted, or the post or the user was deleted
+                return  # The changes are counted, or the post or user was deleted.
             entries = [entry for entry in entries if entry.place > done.upto]
 
     async def _add(self, entries: Sequence[CountEntry]) -> CountResult:

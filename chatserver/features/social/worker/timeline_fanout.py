@@ -6,8 +6,8 @@
                  ▲                                                                     │
                  └────────────── until there are no more ── then delete the job ◄──────┘
 
-A job is written in the same transaction as its post, so none is lost. One worker, the lease holder,
-processes the jobs of a shard. If it crashes, the next worker resumes after the checkpoint. A
+A job is written in the same transaction as its post, so none is lost. Jobs are divided into shards,
+each processed by one lease holder. If it crashes, the next worker resumes after the checkpoint. A
 repeated page writes the same timeline entries, so every follower gets each post exactly once.
 
 Authors with more than `fanout_followers_max` followers use fan-out on read: their posts are merged
@@ -41,18 +41,18 @@ from chatserver.telemetry.failpoints import failpoint
 log = structlog.get_logger()
 
 PAGE = 500  # number of followers between two checkpoints
-WRITES_IN_FLIGHT_MAX = 8  # maximum concurrent batches of 25 rows
+WRITES_IN_FLIGHT_MAX = 8  # maximum concurrent writes, each with 25 timeline entries
 POLL_S = 30.0  # poll interval without a wake-up
 LEASE_S = 10.0
 
 JOBS_MAX: Final = 50  # maximum jobs read per poll
 LIKES_PAGE: Final = 500
-# Older posts send no signal. The limit exceeds the two minutes by which clocks may differ.
+# No signal is sent for posts older than this. Clocks may differ by up to two minutes.
 SIGNALS_S_MAX: Final = 240.0
 
 
 class TimelineWorker:
-    """Processes the jobs of one shard."""
+    """Processes the fan-out jobs in one shard."""
 
     def __init__(
         self, container: StorageContainer, wake_up: PostWakeUp, shard: int, owner: str
@@ -114,7 +114,7 @@ class TimelineWorker:
         except NotFound:
             return  # the post or its author was deleted
         followers_max = self._settings.fanout_followers_max
-        # A fan-out that has begun never switches to merging: some timelines already have the post.
+        # A fan-out with a checkpoint never switches to merging: timelines already have the post.
         is_merged = job.place is None and await self._is_author_merged_on_read(author)
         if is_merged:
             await self._social.fanouts.put_merged(job.post_ref, self._get_oldest())
@@ -139,7 +139,10 @@ class TimelineWorker:
         metrics.TIMELINE_LAG.observe(max(0.0, self._clock.time() - job.created_ms / 1000))
 
     async def _is_author_merged_on_read(self, author: str) -> bool:
-        """Return whether the author has merged posts or too many followers for fan-out on write."""
+        """Return whether the author's posts are merged into timelines on read.
+
+        They are if recent posts are already merged, or if the author has too many followers.
+        """
         merged = await self._social.fanouts.find_merged_post_range(author)
         if merged is not None and merged.last >= self._get_oldest():
             return True
