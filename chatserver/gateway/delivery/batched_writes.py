@@ -15,7 +15,7 @@ from chatserver.telemetry.tracing import Id, Tracer
 
 
 class TickWrites:
-    """Flushes the connections that queued frames in a loop tick, in order."""
+    """Flushes connections at the end of the loop tick in which they queued frames."""
 
     def __init__(
         self,

@@ -61,10 +61,10 @@ class EventDispatcher:
         self._head = b""
         self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
         self._gateway_stream_writer = gateway_stream_writer
-        self.channels: Channels  # set by the server once the container is available
+        self.channels: Channels  # The server sets this once the container is available.
         self._stored_waits = stored_waits
         self._warm = warm
-        # Callbacks for session and presence records; set by the server.
+        # The server replaces these callbacks for session and presence records.
         self.on_presence: Callable[[UserId, PresenceRecord], None] = lambda user, record: None
         self.on_replaced: Callable[[UserId, SessionId], None] = lambda user, session: None
         self.on_revoked: Callable[[UserId, Marks, str], None] = lambda user, marks, reason: None
@@ -90,7 +90,7 @@ class EventDispatcher:
                 place = b"%d" % seq
                 length = shared + len(place)
                 header = encode_text_header(length)
-                # Do not join the parts, so that the body is copied only to the socket's buffer.
+                # Joining the parts would copy the body.
                 parts = (header, head, place, body)
                 for session in sessions:
                     session.push(device_epoch, seq, parts, length + len(header))
@@ -190,7 +190,7 @@ class EventDispatcher:
     def _handle_stored(self, record: StoredUpdate) -> None:
         chat, upto = ChatId(record.chat), Seq(record.upto)
         if record.epoch != self._gateway_stream_writer.get_epoch(chat):
-            return  # from another Redis epoch, in which this seq may belong to another message
+            return  # In the record's epoch, this seq may belong to another message.
         self._stored_waits.complete(chat, upto)
         sessions = self._registry.list_sessions(UserId(record.user))
         if sessions:

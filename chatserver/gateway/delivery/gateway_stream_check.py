@@ -38,7 +38,7 @@ class GatewayStreamCheck:
             self._number += 1
             self._gateway_stream.send_to_self(Echo(self._number))
             if self._arrived_at is None:
-                # Records sent before the stream's first read are lost.
+                # Records sent before the gateway first reads its stream are lost.
                 await asyncio.sleep(FIRST_S)
                 continue
             await asyncio.sleep(add_jitter(INTERVAL_S))

@@ -30,10 +30,10 @@ class Subscriber(Protocol):
         """Wait until the send queue has room."""
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Recover a chat whose missing entries cannot be sent from its log.
+        """Send a chat's summary, because entries that the session lacks are no longer in the log.
 
-        The device then pages through history, and the session re-attaches through
-        `Channels.find_again`.
+        The device then reads the history. Delivery to the session resumes at the position that
+        `Channels.find_again` returns.
         """
 
 
@@ -68,7 +68,7 @@ class Channel:
 
     @property
     def version(self) -> tuple[Epoch, int]:
-        """The Redis epoch and `large`; changes when the chat becomes large again."""
+        """The Redis epoch and `large`; a new value each time the chat becomes large."""
         return self.epoch, self.large
 
     @property
@@ -87,7 +87,7 @@ class Channel:
         return self.seq if session in self.caught_up else self.positions.get(session)
 
     def mark_caught_up(self) -> None:
-        """Move sessions that are at the channel's seq to `caught_up`."""
+        """Move sessions to `caught_up` whose position is the channel's `seq`."""
         for session, place in list(self.positions.items()):
             if place == self.seq:
                 del self.positions[session]
@@ -106,7 +106,8 @@ class LargeChatPositions(NamedTuple):
     """A session's start positions (chat seqs) in its user's large chats."""
 
     places: list[ChannelPlace]
-    # Chats without a channel: the device's last seq; False if only the device reported it.
+    # For chats without a channel: the last seq that the device has, and False if only the device
+    # reported that seq.
     remembered: dict[ChatId, tuple[Seq, bool]]
     # Chats that are not loaded or whose position is invalid: the device must page through history.
     closed: dict[ChatId, Seq]

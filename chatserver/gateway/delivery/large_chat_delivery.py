@@ -1,19 +1,19 @@
 """Large-chat delivery: a gateway reads each chat's log once for all of its sessions.
 
 Sessions that have received every entry are in `Channel.caught_up`; an entry is framed once for all
-of them. The other sessions are in `Channel.positions`. A session that is behind reads the log
-itself. A session that is ahead, because another gateway has delivered more to its device, waits for
-the channel. Entries arrive in any order, from local commits and from other gateways; missing
-entries are read from the log.
+of them. The other sessions are in `Channel.positions`. A session whose position is below the
+channel's `seq` reads the log itself. A session above it, because another gateway has delivered more
+to its device, waits for the channel. Entries arrive in any order, from local commits and from other
+gateways; missing entries are read from the log.
 
 Every member's inbox gets an event when a chat becomes large, and another event when it becomes
 small again. Each session switches delivery paths at these events: `begin` runs after the first one,
 `finish` before the second one. In between, the channel delivers the chat's entries, even if the
-chat is no longer large. A channel ends when the log reports another `large` version.
+chat is no longer large. A channel ends when a read returns another value of `Channel.large`.
 
-Invariants: every session in a channel gets each entry once and in order (promise P4). A session
+Invariants: every session in a channel gets each entry once and in order (guarantee P4). A session
 leaves the channel before the `member` entry that removes its user, which the inbox delivers, and
-receives no later entries (promise P7).
+receives no later entries (guarantee P7).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PAGE = 200
 
 
 class Channels:
-    """The channels of one gateway. `device_epoch` returns the epoch sent to devices."""
+    """One gateway's large-chat channels. `device_epoch` returns the epoch sent to devices."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Channels:
     ) -> LargeChatPositions:
         """Return the large-chat positions of a session that resumes its inbox at `start`.
 
-        `known_seqs`: the last seq that the device has, by chat. Transitions after inbox seq `start`
-        are not included; their inbox events apply them.
+        `known_seqs`: the last seq that the device has, by chat. A transition announced after inbox
+        seq `start` is not included; the session applies it when it sends that inbox event.
 
         Guarantees:
             Cost: two Redis calls for a user with large chats, regardless of how many there are.
@@ -141,7 +141,7 @@ class Channels:
         return channel
 
     def enter(self, session: Subscriber, positions: LargeChatPositions) -> None:
-        """Attach the session at its positions, and send the entries that follow."""
+        """Attach the session to its large chats, and send the entries above its positions."""
         self._places.setdefault(session, {}).update(positions.remembered)
         for place in positions.places:
             self.attach(session, place)
@@ -174,7 +174,7 @@ class Channels:
             self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
 
     async def find_again(self, session: Subscriber, chat: ChatId) -> ChannelPlace | None:
-        """Return the position at which a session re-attaches to a chat; None if it must not.
+        """Return where delivery of a chat to a session resumes; None if it must not resume.
 
         Raises:
             Unavailable: a tier does not respond.
@@ -206,7 +206,7 @@ class Channels:
         try:
             place = await self._subscriptions.find_large(session.user, chat)
             if place is None or place.notice != notice or place.until is not None:
-                return  # no longer large: a later inbox event ends the delivery
+                return  # The chat is no longer large; a later inbox event ends the delivery.
             (head,) = await self._listen([chat], session.user)
         except ChatError as exc:
             log.warning("channel.entry_delayed", chat=chat, error=exc.message)
@@ -271,7 +271,7 @@ class Channels:
     def handle_epoch_change(self) -> None:
         """Detach all sessions; each gets no large-chat entries until its `reset` is sent."""
         for channels in self._channels_by_session.values():
-            for channel in channels.values():  # reads in progress then send nothing
+            for channel in channels.values():  # Reads in progress then find no sessions.
                 channel.caught_up.clear()
                 channel.positions.clear()
         self._channels.clear()
@@ -301,7 +301,7 @@ class Channels:
             if chat not in self._channels:
                 await self._subscriptions.unsubscribe([chat])
             if chat in self._channels:
-                await self._subscriptions.subscribe([chat])  # a session has attached meanwhile
+                await self._subscriptions.subscribe([chat])  # A session attached during the call.
         except ChatError as exc:
             # No retry is needed, because the subscription expires.
             log.warning("channel.unsubscribe_failed", chat=chat, error=exc.message)
@@ -373,7 +373,7 @@ class Channels:
     def _detach_user(self, channel: Channel, user: UserId, seq: Seq) -> None:
         """Detach the sessions of `user` before the entry at `seq` that removes the user.
 
-        A session that is behind reads the entry in its own catch-up. A session that is ahead stays
+        A session below `seq` reads the entry in `_catch_up`. A session at or above `seq` stays
         attached, because its user has joined again.
         """
         for session in list(self._list_sessions(user)):
@@ -381,7 +381,7 @@ class Channels:
                 self._detach_one(session, channel, Seq(seq - 1))
 
     async def _fill(self, channel: Channel) -> None:
-        """Read the log from the channel's seq up to its head."""
+        """Read the log above the channel's seq, and deliver the entries up to its head."""
         try:
             while channel.seq < channel.head:
                 large, entries = await self._chat_log.list_live(channel.chat, channel.seq, PAGE)
@@ -402,7 +402,7 @@ class Channels:
             channel.is_filling = False
 
     def _reset_head(self, channel: Channel) -> None:
-        """Discard a head that is not in the log; recover the sessions above `channel.seq`."""
+        """Reset a head that the log does not have; recover the sessions above `channel.seq`."""
         channel.head = channel.seq
         self._detach_and_recover(
             [s for s, place in channel.positions.items() if place > channel.seq], channel

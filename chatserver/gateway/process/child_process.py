@@ -16,7 +16,7 @@ from typing import Any, Self
 from chatserver.process_runtime import make_parent_death_hook
 
 EXIT_TIMEOUT_S = 5.0  # a process that is exiting is killed after this time
-EXIT_WRONG_SETTING = 2  # exit code of the command line, see `chatserver.cli.main`
+EXIT_WRONG_SETTING = 2  # exit code after a ConfigError; see `chatserver.cli.main`
 
 
 class StartFailed(Exception):
@@ -68,7 +68,7 @@ class GatewayProcess:
         return self._ready.done() and self._ready.result() and not self.ended.done()
 
     def _read_ready_pipe(self) -> None:
-        is_ready = bool(os.read(self._ready_fd, 1))  # False: the child closed the pipe
+        is_ready = bool(os.read(self._ready_fd, 1))  # empty if the child closed the pipe
         asyncio.get_running_loop().remove_reader(self._ready_fd)
         os.close(self._ready_fd)
         self._ready.set_result(is_ready)

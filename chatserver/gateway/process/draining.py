@@ -22,7 +22,7 @@ from chatserver.protocol.error_codes import Close
 
 REASON = "this gateway is restarting"
 STEP_S = 0.05
-BYES_PER_STEP_MIN = 20  # minimum `bye` frames per step, so that a few sessions drain quickly
+BYES_PER_STEP_MIN = 20  # minimum `bye` frames per `STEP_S`, so that a few sessions drain quickly
 RETRY_FIRST_MS = 100
 SPREAD_MS_MIN = 500
 SPREAD_MS_MAX = 60_000
@@ -44,7 +44,7 @@ async def send_byes(
         Bound: returns within `within_s` plus `2 * STEP_S`.
     """
     loop = asyncio.get_running_loop()
-    for _ in range(2):  # so that the event loop handles frames that have arrived
+    for _ in range(2):  # The event loop handles frames that have already arrived.
         await asyncio.sleep(STEP_S / 2)
     waiting = collections.deque(sessions)
     rng.shuffle(waiting)

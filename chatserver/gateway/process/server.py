@@ -67,7 +67,7 @@ from chatserver.telemetry.tracing import tracer
 
 log = structlog.get_logger()
 
-UNAUTHENTICATED_MAX = 10_000  # connections without a `hello`; beyond that, the oldest is closed
+UNAUTHENTICATED_MAX = 10_000  # maximum connections without an accepted `hello`
 UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # the same limit per address, except for trusted proxies
 DRAIN_RECONNECTS_PER_S = 1000  # target rate of the reconnects when a process stops
 
@@ -75,7 +75,7 @@ DRAIN_RECONNECTS_PER_S = 1000  # target rate of the reconnects when a process st
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 CANCEL_ATTEMPTS_MAX = 6
 REFUSALS_S = 0.25  # maximum time to send refusals to the last accepted connections
-FAN_OUTS_S = 1.0  # time to deliver the last accepted messages, even if `drain_s` has ended
+FAN_OUTS_S = 1.0  # minimum time to deliver the last accepted messages, even after `drain_s`
 
 
 class GatewayServer:
@@ -174,7 +174,7 @@ class GatewayServer:
     def _is_origin_allowed(self, request: Request) -> bool:
         origins = request.headers.get_all("Origin")
         if not origins:
-            return True  # browsers send Origin; for other clients, only the token counts
+            return True  # Not a browser: browsers always send Origin.
         return len(origins) == 1 and origins[0] in self.settings.origins
 
     def accept(self) -> Connection:

@@ -43,7 +43,7 @@ TRIES_MAX = 3
 
 
 class Slot:
-    """A numbered slot, which runs one process at a time."""
+    """Supervises gateway process `number`: restarts it when it exits, and replaces it."""
 
     def __init__(self, fleet: GatewayProcesses, number: int) -> None:
         self.number = number
@@ -55,11 +55,11 @@ class Slot:
 
     @property
     def is_serving(self) -> bool:
-        """True while the slot's process is serving."""
+        """True while the process is serving."""
         return self._process is not None and self._process.is_serving
 
     async def run(self) -> None:
-        """Keep a process running in this slot until cancelled.
+        """Keep the process running until cancelled; restart it if it exits.
 
         Raises:
             Unavailable: processes repeatedly fail to start, and no other process is serving.
@@ -87,7 +87,7 @@ class Slot:
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
     async def _watch(self) -> float:
-        """Wait until the slot's process exits. Return how many seconds it ran.
+        """Wait until the process exits. Return how many seconds it ran.
 
         If the process is replaced, the wait continues with its replacement.
         """

@@ -3,7 +3,7 @@
 Each request gets exactly one response with its id: a result or an `error`. So that frames are
 processed in order, they are held while one of these is pending: `hello`, a snapshot, a request to
 Redis for more rate limit tokens, or a lookup for an earlier send. Requests held too long get the
-error `unavailable` (promise P9).
+error `unavailable` (guarantee P9).
 """
 
 from __future__ import annotations
@@ -312,12 +312,12 @@ class CommandHandler:
         return response
 
     async def _read_history(self, frame: frames.History) -> msgspec.Struct | None:
-        """Return a history page, if the device's epoch is current before and after the read.
+        """Return a history page, unless the epoch changes during the read.
 
-        Otherwise, the device would mix the page with entries that Redis has lost.
+        After a change, the device would mix the page with entries that Redis has lost.
 
         Raises:
-            Unavailable: the epoch is outdated, so a `reset` will be sent.
+            Unavailable: the device's epoch is outdated, so a `reset` will be sent.
         """
         epoch = self.session.epoch
         page = await self._context.requests.handle(self.session.user, frame)
@@ -479,7 +479,7 @@ class CommandHandler:
         self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
 
     async def _check_stored(self, chat: ChatId) -> None:
-        """Complete waits for messages that were already stored when the wait began."""
+        """Complete the chat's waits for messages that are already stored."""
         try:
             self._context.stored_waits.complete(
                 chat, await self._context.container.chat_log.get_stored(chat)

@@ -1,7 +1,7 @@
 """Session of one connected device: event delivery, recovery and close.
 
 `SessionState` decides what may be sent; this module does the I/O. Each event is sent once and in
-order (promise P4). If a device lacks events, for example after it reconnects, the pump (`_pump`)
+order (guarantee P4). If a device lacks events, for example after it reconnects, the pump (`_pump`)
 reads them from the inbox. A chat's *summary* is its item in the chat list; it replaces missing
 entries of a large chat. Client frames are handled by `command_handler`.
 """
@@ -138,7 +138,7 @@ class Session:
             except Unavailable as exc:
                 # The session works without DynamoDB; loading the user is retried later.
                 log.warning("session.user_not_loaded", user=self.user, error=exc.message)
-            # Read the state again, because the inbox may have grown during the call.
+            # Read the state again, because the inbox may have grown while the user was loaded.
             (state,) = await container.presence.set_online([self.user])
         return state
 
@@ -155,7 +155,7 @@ class Session:
             self._context.tasks.spawn(self._load_later(), f"load-{self.id}")
 
     async def _load_later(self) -> None:
-        """Retry loading the user's large chats from the warm tier, then recover them."""
+        """Load the user's large chats once DynamoDB is available; then send their summaries."""
         positions: LargeChatPositions | None = None
         while positions is None and self.state.stage is not Stage.CLOSED:
             await asyncio.sleep(add_jitter(2.0, 0.5, 1.5))
@@ -362,7 +362,7 @@ class Session:
                     if is_resuming:
                         self._context.counters.pushed_before += 1
                 if not missed and cursor.head == head:
-                    cursor.head = cursor.seq  # the higher head was from an earlier epoch
+                    cursor.head = cursor.seq  # The higher seq in `head` was from an earlier epoch.
         except EventsLost:
             self._recover()
         except ChatError as exc:
@@ -439,7 +439,7 @@ class Session:
             state = await self.publish_presence()
             if not state.is_known:
                 raise Unavailable("the user's chats are not loaded yet")
-            # Read these positions first: entries committed in between are sent after the snapshot.
+            # Read the positions before the snapshot: later entries are sent after the snapshot.
             positions = await self._context.channels.open_for(self.user, state.head)
             coverage = Coverage.TOO_LONG if state.epoch == self.epoch else Coverage.RESET
             if not self.state.recover():

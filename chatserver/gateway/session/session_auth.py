@@ -94,7 +94,7 @@ class SessionAuth:
             raise Forbidden("token: belongs to another user; open another connection")
         self._claims = claims
         try:
-            # From here on, a revocation of the new token closes the session. Find earlier ones.
+            # Later revocations of the new token close the session; check for earlier ones.
             await self.check()
         except Unavailable:
             self._claims = before

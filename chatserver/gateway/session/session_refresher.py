@@ -112,5 +112,5 @@ class SessionRefresher:
         self._tasks.spawn(self._prune(list(users)), "prune")
 
     async def _prune(self, users: list[UserId]) -> None:
-        with contextlib.suppress(ChatError):  # retried with the next message to these users
+        with contextlib.suppress(ChatError):  # The next message to these users prunes again.
             await self._container.presence.prune(users)

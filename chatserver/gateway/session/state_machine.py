@@ -24,7 +24,7 @@ CLOSED     nothing
 Client frames are processed in NEW (`hello` only) and in LIVE. At other times, and while an earlier
 frame waits for Redis, they are held.
 
-Invariants (promise P4): only `welcome` and snapshots (`reset`, `too_long`) change the device's
+Invariants (guarantee P4): only `welcome` and snapshots (`reset`, `too_long`) change the device's
 epoch. An event is sent only if the session is LIVE, the event is in the device's epoch, and its seq
 is the device's last seq plus one. This module does no I/O and reads no clock; `session` and
 `command_handler` do.

@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
             except NeedMore:
                 break
             if end - start > limit:
-                self._feed(data[offset:])  # `websockets` refuses it before the whole frame arrives
+                self._feed(data[offset:])  # `websockets` refuses the frame because of its length.
                 return
             if end > size:
                 break
@@ -432,7 +432,7 @@ class Connection(asyncio.Protocol):
         if self.phase is not Phase.OPEN:
             return
         self.close_code = code
-        self._write_out()  # even while writing is paused: the close frame must be last
+        self._write_out()  # The queued frames must precede the close frame.
         if self._ws.state is WebSocketState.OPEN:
             if code in (INVALID_DATA, MESSAGE_TOO_BIG, POLICY):
                 self._ws.fail(code, reason[:100])

@@ -5,7 +5,7 @@ creates the stream and extends its TTL, so records for a dead gateway are droppe
 
 Guarantees: best effort. A gateway that misses an event detects this from a gap in the inbox seqs,
 or when it next renews its online users (the reply has the newest inbox seqs). It then reads the
-inbox (promise P4 in docs/guarantees.md). Bound: `STREAM_ENTRIES_MAX` entries. If the owner falls
+inbox (guarantee P4 in docs/guarantees.md). Bound: `STREAM_ENTRIES_MAX` entries. If the owner falls
 further behind, the oldest entries are lost and the owner checks every inbox.
 """
 

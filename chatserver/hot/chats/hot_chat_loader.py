@@ -81,7 +81,7 @@ class HotChatLoader:
         - `head` is the newest (seq, ts) that the warm tier has for the chat; `newest` has the
           chat's last messages.
         - `epoch` is the epoch in which the data was read. In a later epoch, the data may lack a
-          change that Redis had (promise P7).
+          change that Redis had (guarantee P7).
         - `large` is the chat version at which the chat became large, or 0.
         - `write_policy` is stored in the `gate` field, after the version.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.write_restrictions`).
@@ -90,7 +90,7 @@ class HotChatLoader:
           the change's first entry.
 
         Guarantees:
-            Order: seq and ts continue above all values that either tier has assigned (promise P3).
+            Order: seq and ts continue above all values that either tier has assigned (guarantee P3).
             Idempotent: a loaded chat is not changed. Retries of messages in `newest` are recognized
                 for `ref_ttl_s`.
             Atomic: the chat and `changes` become visible together. New members read nothing before

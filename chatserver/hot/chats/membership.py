@@ -176,7 +176,7 @@ class HotMembership:
         Returns 0 if a later change has already been applied.
 
         Guarantees:
-            After it returns, no commit uses the previous membership (promise P7).
+            After it returns, no commit uses the previous membership (guarantee P7).
             Idempotent: a change that is not newer than the last one has no effect.
         """
         change_input = build_change_input(self._hot, change)

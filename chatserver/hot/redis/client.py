@@ -2,7 +2,7 @@
 
 `chatserver.hot.redis.single_server` has one connection to a server, `chatserver.hot.redis.cluster`
 one connection to each master of a cluster. Both read the epochs before they allow calls. A replaced
-or restarted server may have lost recent writes (promises P1, P5), so its partitions get a new
+or restarted server may have lost recent writes (guarantees P1, P5), so its partitions get a new
 epoch. Clients detect this by the server's new replication id. If data is deleted at runtime, the
 id stays the same, so each process also checks periodically that the epochs still exist.
 """
@@ -214,7 +214,7 @@ class HotClient(abc.ABC):
         """The epoch sent to devices. It changes when any partition's epoch changes.
 
         If a chat's partition loses data, the members' inboxes may be complete. Their devices must
-        detect the loss even then, to resend messages that were acked but not stored (promise P1).
+        detect the loss even then, to resend messages that were acked but not stored (guarantee P1).
         """
         if self._joined_epochs != self.epochs:
             self._joined_epochs = list(self.epochs)
