@@ -50,7 +50,7 @@ class Lease:
         if token == 0:
             self._until = 0.0
             return False
-        # Counted from before the call, so that the lease never expires earlier in Redis than here.
+        # The TTL in Redis starts after `requested_at`, so the lease does not expire there earlier.
         self._until = requested_at + self._ttl_s
         self.token = token
         return True

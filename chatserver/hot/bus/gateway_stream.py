@@ -1,12 +1,12 @@
 """Gateway streams: one Redis stream per gateway, with records from other processes.
 
-Data: ``{gw:<id>}:stream`` (stream). Each stream entry is a msgpack array of records. Only the owner
-creates the stream and extends its TTL, so records for a dead gateway are dropped.
+Data: ``{gw:<id>}:stream`` (stream). Each stream entry is a msgpack array of records. Only the
+gateway itself creates its stream and extends its TTL, so records for a dead gateway are dropped.
 
 Guarantees: best effort. A gateway that misses an event detects this from a gap in the inbox seqs,
-or when it next renews its online users (the reply has the newest inbox seqs). It then reads the
-inbox (guarantee P4 in docs/guarantees.md). Bound: `STREAM_ENTRIES_MAX` entries. If the owner falls
-further behind, the oldest entries are lost and the owner checks every inbox.
+or when it next renews its users' presence (the reply has the newest inbox seqs). It then reads the
+inbox (guarantee P4 in docs/guarantees.md). Bound: `STREAM_ENTRIES_MAX` entries. If the gateway has
+more unread entries, the oldest are lost, and the gateway checks the inboxes of all its users.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class GatewayStream:
         self._hot = hot
         self._ttl_ms = int(ttl_s * 1000)
         self._key = hot.keys.gateway_stream(gateway)
-        # The last entry read. After a reconnect, reading resumes after it.
+        # Id of the last entry read; after a reconnect, reading resumes there.
         self._last: Any = None
 
     def send_to_self(self, echo: Echo) -> None:
@@ -329,7 +329,7 @@ class GatewayStream:
             await self.renew()
             newest = await self._read_newest_id(client)
             if self._last is None or _parse_id(newest) < _parse_id(self._last):
-                self._last = newest  # first read, or the stream was lost and created again
+                self._last = newest  # This is the first read, or Redis lost the stream.
             yield None  # earlier records may have been lost
             while True:
                 reply: Any = await self._hot.with_deadline(

@@ -15,7 +15,7 @@ import msgspec
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.client import HotClient
 
-CLAIM_TTL_S = 60  # longer than any request takes; after that, a crashed request's claim expires
+CLAIM_TTL_S = 60  # the claim of a crashed request expires after this; no request takes longer
 RESPONSE_TTL_S = 86_400
 
 

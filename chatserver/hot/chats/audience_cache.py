@@ -42,7 +42,7 @@ def make_audience(
     base = int(head.get(b"base", 0))
     users: dict[UserId, Seq] = {}
     joined: dict[UserId, Seq] = {}
-    # While a fan-out is pending, `gate` ends with ":p". The audience keeps the rest.
+    # While a fan-out is pending, `gate` ends with ":p". The audience has `gate` without it.
     gate = head[b"gate"].decode().removesuffix(":p")
     slow_s = parse_slow_s(gate)
     # Members whose write permission the commit has to check.
@@ -172,7 +172,8 @@ class Audiences:
         For a large chat, the audience has members only while a large-chat transition is pending.
 
         Guarantees:
-            Atomic: the audience has the changes in the notices and all entries up to its `top`.
+            Atomic: the audience includes the changes in the notices, and all membership changes
+                up to chat seq `top`, the newest.
 
         Raises:
             NotFound, Unavailable: see `get`.
@@ -184,7 +185,10 @@ class Audiences:
         return audience, notices
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]:
-        """Return when (chat seq) each member among `users` joined. The chat must be loaded."""
+        """Return the chat seq at which each member among `users` joined.
+
+        The chat must be loaded.
+        """
         if not users:
             return {}
         values = await self._hot.call("HMGET", self._hot.keys.members(chat), *users)

@@ -180,7 +180,7 @@ class Backlog:
         return value.decode() if value else "0-0"
 
     async def get_persisting_id(self) -> str:
-        """Return the id of the newest entry that may be at least partly persisted, or ``0-0``."""
+        """Return the id last stored by `record_persisting_id`; ``0-0`` if there is none."""
         key = self._hot.keys.checkpoint(self._partition)
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"
@@ -201,16 +201,16 @@ class Backlog:
         return bool(recorded)
 
     async def get_progress(self) -> dict[ChatId, int]:
-        """Return the last persisted seqs of chats with persisted entries after the checkpoint."""
+        """Return the seq up to which each chat is persisted; only chats past the checkpoint."""
         reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
     async def record_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
-        """Record the last persisted seqs of chats with persisted entries after the checkpoint.
+        """Record the seq up to which each chat in `tops` is persisted, past the checkpoint.
 
-        Return False if the lease is lost. `checkpoint` deletes all of these seqs when no entry
-        after the new checkpoint is persisted.
+        Return False if the lease is lost. `checkpoint` deletes these seqs once the checkpoint has
+        reached the id from `record_persisting_id`.
         """
         recorded: int = await self._hot.run(
             load_script("record_progress"),

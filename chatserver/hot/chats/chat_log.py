@@ -22,7 +22,7 @@ from chatserver.hot.chats.expiry_times import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import codec
 
-HOLES_MAX = 1_000  # maximum number of gaps filled per read
+HOLES_MAX = 1_000  # maximum number of gaps that a read fills with tombstones
 
 
 def _parse(entry: list[Any]) -> LogEntry:
@@ -54,8 +54,8 @@ class ChatLog:
         """Return the seq up to which the warm tier has stored the chat.
 
         Raises:
-            Unavailable: the chat was loaded in a later epoch, in which the same seqs may belong to
-                other messages.
+            Unavailable: the chat was loaded in a later epoch than this process knows. In that
+                epoch, the same seqs may belong to other messages.
         """
         stored, gate = await self._hot.call("HMGET", self._hot.keys.chat(chat), "stored", "gate")
         self._check_epoch(chat, gate)

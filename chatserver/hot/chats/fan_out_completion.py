@@ -38,7 +38,7 @@ class UndeliveredChats:
         """
         if not self._soon:
             loop = asyncio.get_running_loop()
-            # Two ticks later, because records are flushed one tick later and must be sent first.
+            # Flush two ticks later: records are sent one tick later, and must be sent first.
             loop.call_soon(loop.call_soon, self._flush)
         self._soon[chat] = upto
 

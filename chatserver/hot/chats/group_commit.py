@@ -65,8 +65,8 @@ class GroupCommit:
         self._batch_max = BATCH_MAX
         self._loop = asyncio.get_running_loop()
         self._in_flight = 0
-        # When the oldest queued draft arrived, or when the last batch was sent, whichever is later
-        # (monotonic, s).
+        # Monotonic time (s) at which the oldest queued draft arrived or the last batch was sent,
+        # whichever is later.
         self._since = 0.0
         self._is_scheduled = False
         self._is_reloading = False
@@ -126,7 +126,7 @@ class GroupCommit:
         while self._queue and self._in_flight < BATCHES_IN_FLIGHT_MAX and not self._is_reloading:
             size = min(len(self._queue), self._batch_max)
             self._send([self._queue.popleft() for _ in range(size)])
-            self._since = time.monotonic()  # start of the wait for the drafts left in the queue
+            self._since = time.monotonic()
 
     def _send(self, batch: list[Submission]) -> None:
         epoch = self._hot.get_epoch(self._partition)
@@ -134,7 +134,7 @@ class GroupCommit:
         for submission in batch:
             chats.setdefault(submission[0].chat, []).append(submission)
         for chat, submissions in list(chats.items()):
-            # A later draft never has an older audience. If the retention is the same in the first
+            # Drafts are queued with the newest audience. If the retention is the same in the first
             # and the last audience, it is the same in all of them.
             if submissions[0][1].retention_s != submissions[-1][1].retention_s:
                 # The retention changed between these drafts: return all of them, in order.

@@ -80,8 +80,8 @@ class HotChatLoader:
         - `members` maps users to (role, chat seq at which the user joined).
         - `head` is the newest (seq, ts) that the warm tier has for the chat; `newest` has the
           chat's last messages.
-        - `epoch` is the epoch in which the data was read. In a later epoch, the data may lack a
-          change that Redis had (guarantee P7).
+        - `epoch` is the epoch in which the data was read. If Redis has a later epoch, nothing is
+          loaded: the data may lack a change that Redis had (guarantee P7).
         - `large` is the chat version at which the chat became large, or 0.
         - `write_policy` is stored in the `gate` field, after the version.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.write_restrictions`).
@@ -90,7 +90,7 @@ class HotChatLoader:
           the change's first entry.
 
         Guarantees:
-            Order: seq and ts continue above all values that either tier has assigned (guarantee P3).
+            Order: new seqs and ts are above all that either tier has assigned (guarantee P3).
             Idempotent: a loaded chat is not changed. Retries of messages in `newest` are recognized
                 for `ref_ttl_s`.
             Atomic: the chat and `changes` become visible together. New members read nothing before
@@ -175,7 +175,7 @@ class HotChatLoader:
         return replies[0]
 
     async def find_changes(self, chat: ChatId) -> dict[int, ChangePlace]:
-        """Return the chat's last membership changes, by version; the chat need not be loaded."""
+        """Return the last membership changes, by chat version; the chat need not be loaded."""
         return parse_changed(await self._hot.call("HGET", self._hot.keys.chat(chat), "changed"))
 
     async def get_seq(self, chat: ChatId) -> Seq:

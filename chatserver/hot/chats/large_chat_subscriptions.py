@@ -22,7 +22,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
 SUBSCRIBE_BATCH_MAX = 500
-_VALUES_PER_CHAT = 4  # number of values per chat in the reply of the script
+_VALUES_PER_CHAT = 4  # number of values per chat in the reply of ``subscribe_large_chats.lua``
 
 
 class LargeHead(NamedTuple):
@@ -96,7 +96,7 @@ class LargeChatSubscriptions:
         return [GatewayId(name.decode()) for name in names]
 
     async def list_large(self, user: UserId) -> dict[ChatId, LargePeriod]:
-        """Return the user's chats that are or were large, each with its newest period."""
+        """Return the user's chats that are or were large, each with the last such period."""
         reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
         return {
             ChatId(name.decode()): _parse_places(value)[0]
@@ -104,14 +104,15 @@ class LargeChatSubscriptions:
         }
 
     async def find_large(self, user: UserId, chat: ChatId) -> LargePeriod | None:
-        """Return the user's newest period for the chat, or None."""
+        """Return the last period in which the chat was large for the user; None if it never was."""
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         return None if value is None else _parse_places(value)[0]
 
     async def find_since(self, user: UserId, chat: ChatId, notice: Seq) -> Seq | None:
-        """Return `since` of the period whose end was notified at inbox seq `notice`.
+        """Return the start (chat seq) of a period in which the chat was large for the user.
 
-        None if the period is no longer stored, because too many transitions have followed.
+        `notice`: the inbox seq of the event that ended the period. Return None if the period is no
+        longer stored, because too many transitions have followed.
         """
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         places = [] if value is None else _parse_places(value)
@@ -122,7 +123,7 @@ class LargeChatSubscriptions:
 
 
 def _parse_places(value: bytes) -> list[LargePeriod]:
-    """Parse the periods of one chat; see the module docstring."""
+    """Parse the periods in which one chat was large; see the module docstring."""
     places = []
     for place in value.split(b";"):
         notice, since, *until = (Seq(int(number)) for number in place.split(b":"))

@@ -1,9 +1,9 @@
 """Membership in the hot tier: membership changes and read access checks.
 
-Data: ``{pN}:members:<chat>`` has the members, ``{pN}:turnover:<chat>`` the pending notices of joins
-and leaves, and ``{pN}:changing`` the changes in progress. If a process dies after writing a change
-to the `directory` table but before writing it to Redis, worker `repair` finishes the change. A
-member's joined seq is the chat seq at which the user joined.
+Data: ``{pN}:members:<chat>`` has the members, ``{pN}:turnover:<chat>`` has the pending notices of
+joins and leaves, and ``{pN}:changing`` has the changes in progress. If a process dies after writing
+a change to the `directory` table but before writing it to Redis, worker `repair` finishes the
+change. A member's joined seq is the chat seq at which the user joined.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
 
 
 def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
-    """Parse a chat's last changes: version → position of the change's first entry."""
+    """Parse a chat's last changes: chat version → position of the change's first entry."""
     places: dict[int, ChangePlace] = {}
     for field in (value or b"").decode().split(",") if value else ():
         version, _, first = field.partition(":")
@@ -247,8 +247,8 @@ class MemberCheck:
         self._hot = hot
         self._audiences = audiences
         self._periods = periods
-        # The key has the first seq of the current membership: the periods of earlier memberships
-        # change only when the user leaves.
+        # `Seq` is the first seq of the current membership. During a membership, the periods of
+        # earlier memberships do not change.
         self._cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = (
             collections.OrderedDict()
         )

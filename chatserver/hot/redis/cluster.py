@@ -68,7 +68,7 @@ class ClusterClient(HotClient):
                 ]
             )
         self._nodes: dict[str, Node] = {}
-        # Addresses of all nodes, replicas included, in the latest views of the masters.
+        # Addresses of all nodes, replicas included, as last reported by the masters.
         self._known_addresses: list[Address] = []
         self._claims = Claims(())
         self._routes: dict[int, Route] = {}
@@ -234,7 +234,7 @@ class ClusterClient(HotClient):
         """Store a node's replication id; if it is new, hold the calls to the node."""
         if view.replid == node.replid:
             return
-        # `view` is the node's first view with this replication id.
+        # `view` is the first reply of the node with this replication id.
         node.replid, node.first_view, node.epoch_slots = view.replid, view, set()
         for route in self._routes.values():
             if route.node is node:
@@ -330,7 +330,10 @@ class ClusterClient(HotClient):
         return failures
 
     async def _query_views(self) -> dict[str, View]:
-        """Return each master's view by node id; if no master responds, the views of other nodes."""
+        """Query the state of the cluster; return each master's reply by node id.
+
+        If no master responds, query other nodes.
+        """
         nodes = [node for node in self._nodes.values() if node.wire is not None]
         queries = (
             self._query_view(node.wire, node.address) for node in nodes if node.wire is not None
@@ -458,7 +461,7 @@ class ClusterClient(HotClient):
 
         1. The source node lost no writes. Both nodes see it as a healthy master, and it still has
            the replication id under which the slot's epoch was written.
-        2. The new node lost no writes. In its first view with its current replication id, it did
+        2. The new node lost no writes. In its first reply with its current replication id, it did
            not have the slot yet, or the epoch was written to it under this replication id.
 
         Without this proof, the partition gets a new epoch.

@@ -18,7 +18,7 @@ from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import all_scripts
 from chatserver.hot.redis.wire import Wire
 
-REDIS_VERSION_MIN = 7  # the first major version with script flags such as allow-oom
+REDIS_VERSION_MIN = 7  # Redis 7 is the first version with script flags such as allow-oom.
 
 
 class Address:

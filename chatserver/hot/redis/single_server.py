@@ -85,7 +85,7 @@ class SingleClient(HotClient):
                 )
             await prepare(wire, self.settings)
             await self._load_epochs(wire)
-        # Set last: until the epochs are read, calls with earlier epochs must not reach this Redis.
+        # Set `_wire` last: a call with an earlier epoch must not reach this Redis.
         self._wire = wire
 
     async def _load_epochs(self, wire: Wire) -> None:
@@ -112,7 +112,7 @@ class SingleClient(HotClient):
                     await self.connect()
                 except ChatError as exc:
                     self._wire = None
-                    if not self.blocked:  # the block itself has already been logged
+                    if not self.blocked:  # `connect` has already logged that Redis is blocked.
                         log.warning("hot.connect_failed", redis=self.name, error=exc.message)
                     await asyncio.sleep(add_jitter(wait_s))
                     wait_s = min(wait_s * 2, RECONNECT_S_MAX)

@@ -46,8 +46,8 @@ class Node:
         self.name = address.name
         self.wire: Wire | None = None
         self.replid = ""
-        # Since the replication id last changed: the node's first view, and the slots whose epochs
-        # were written to the node.
+        # The node's first reply with its current replication id, and the slots whose epochs were
+        # written to the node since then.
         self.first_view: View | None = None
         self.epoch_slots: set[int] = set()
         self.reconnect_task: asyncio.Task[None] | None = None
@@ -241,7 +241,7 @@ class Route:
 
     async def _send_held(self) -> None:
         """Send the held calls, until calls can be sent directly again."""
-        is_moving = False  # migration in progress: send one call at a time, to either node
+        is_moving = False  # During a slot migration, calls are sent one at a time, to either node.
         try:
             await self._pause()  # back off after every refusal, longer each time
             while True:
