@@ -107,7 +107,7 @@ class Channels:
                 channel = self._get_or_create_channel(chat, head)
                 positions.places.append(ChannelPlace(channel, place, head.joined))
             else:
-                positions.remembered[chat] = (place, True)  # a later inbox event removes it
+                positions.remembered[chat] = (place, True)  # `finish` sends the entries above it
         return positions
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
@@ -271,7 +271,7 @@ class Channels:
     def handle_epoch_change(self) -> None:
         """Detach all sessions; each gets no large-chat entries until its `reset` is sent."""
         for channels in self._channels_by_session.values():
-            for channel in channels.values():  # Reads in progress then find no sessions.
+            for channel in channels.values():  # Reads in progress then send to no session.
                 channel.caught_up.clear()
                 channel.positions.clear()
         self._channels.clear()
@@ -410,7 +410,7 @@ class Channels:
 
     def _skip_gap(self, channel: Channel, upto: Seq) -> None:
         """Skip a gap: entries up to `upto` were trimmed from the log."""
-        # Sessions behind the channel find the gap; sessions at or above `upto` missed nothing.
+        # Sessions below `channel.seq` still read the log; those at or above `upto` missed nothing.
         missed = [s for s, place in channel.positions.items() if channel.seq < place < upto]
         missed += channel.caught_up
         channel.seq = upto

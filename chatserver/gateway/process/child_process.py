@@ -68,7 +68,7 @@ class GatewayProcess:
         return self._ready.done() and self._ready.result() and not self.ended.done()
 
     def _read_ready_pipe(self) -> None:
-        is_ready = bool(os.read(self._ready_fd, 1))  # empty if the child closed the pipe
+        is_ready = bool(os.read(self._ready_fd, 1))  # False if the child closed the pipe
         asyncio.get_running_loop().remove_reader(self._ready_fd)
         os.close(self._ready_fd)
         self._ready.set_result(is_ready)

@@ -85,7 +85,7 @@ class SessionTasks:
     ) -> None:
         try:
             await work
-        except Exception:  # logged with its traceback: one failed task must not end the gateway
+        except Exception:  # One failed task must not end the gateway.
             log.exception("session.task_failed", task=name)
             if on_crash is not None:
                 on_crash()

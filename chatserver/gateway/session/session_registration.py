@@ -69,7 +69,7 @@ class SessionDirectory:
                     self._container.gateway_stream_writer.send(
                         gateway, Replaced(session.user, loser)
                     )
-            if not session.is_live:  # it ended during the call
+            if not session.is_live:  # the session ended during the calls above
                 self._container.sessions.release(session.user, session.id)
 
     def close_replaced(self, user: UserId, session_id: SessionId) -> None:

@@ -222,7 +222,7 @@ class SessionState:
         return Verdict.GAP
 
     def record_head(self, seq: Seq) -> bool:
-        """Record that the inbox has grown to `seq`; return True if the session must read it."""
+        """Record that the inbox has grown to `seq`; return True if the inbox must be read."""
         if self.stage is not LIVE:
             self.seen_head = max(self.seen_head, seq)
             return False

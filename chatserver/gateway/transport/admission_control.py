@@ -20,7 +20,7 @@ from chatserver.telemetry import metrics
 FORWARDED = "X-Forwarded-For"
 
 
-Refuse = Callable[[int, str, int], None]  # closes a connection: code, reason, retry_after_ms
+Refuse = Callable[[int, str, int], None]  # (code, reason, retry_after_ms); closes a connection
 
 
 class Admission:

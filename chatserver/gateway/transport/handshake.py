@@ -10,7 +10,7 @@ from websockets.typing import Subprotocol
 
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
-# Suppress the log messages of `websockets` for each connection: sessions have their own.
+# `websockets` logs each connection; these messages are suppressed, because sessions log their own.
 _silent_logger = logging.getLogger("chatserver.websockets")
 _silent_logger.setLevel(logging.CRITICAL)
 

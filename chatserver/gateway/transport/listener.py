@@ -16,7 +16,8 @@ from collections.abc import Callable
 from chatserver.connection_acceptor import Acceptor
 from chatserver.errors import ConfigError
 
-SEND_BUFFER_BYTES = 262_144  # per socket; by default, the kernel buffers megabytes for slow clients
+# Send buffer of each socket. By default, the kernel buffers megabytes for a slow client.
+SEND_BUFFER_BYTES = 262_144
 TCP_USER_TIMEOUT_MS = 20_000
 
 

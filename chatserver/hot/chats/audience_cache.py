@@ -209,7 +209,7 @@ class Audiences:
             cached = self._cache.get(chat)
             # The commit looks up the senders in a large chat, so its members are not cached.
             is_light = not is_whole and cached is not None and cached.is_large
-            # One atomic read, so that version and members match.
+            # Read atomically, so that the members match the chat version.
             reply = await hot.snapshot(
                 ("HMGET", keys.chat(chat), *_HEAD),
                 ("HLEN" if is_light else "HGETALL", keys.members(chat)),

@@ -50,7 +50,7 @@ log = structlog.get_logger()
 REFRESH_S = 1.0  # refresh interval of the cluster map while all slots are served
 _REFRESH_DOWN_S = 0.15  # refresh interval while a node does not respond
 _REFRESH_PAUSE_S = 0.005  # minimum pause between two refreshes
-_ADDRESSES_TRIED_MAX = 12  # addresses tried when no connection is left
+_ADDRESSES_TRIED_MAX = 12  # maximum known addresses to query when no master responds
 
 
 class ClusterClient(HotClient):
@@ -274,7 +274,7 @@ class ClusterClient(HotClient):
             self._refresh_requested.clear()
             try:
                 failures = await self._refresh()
-                for failure in () if self.blocked else failures:  # a block is logged once
+                for failure in () if self.blocked else failures:  # `_set_blocked` logs the block.
                     log.warning("hot.epoch_read_failed", redis=self.name, error=failure.message)
             except ChatError as exc:
                 log.warning("hot.map_refresh_failed", redis=self.name, error=exc.message)
@@ -376,7 +376,7 @@ class ClusterClient(HotClient):
         for member in members.values():
             node = self._nodes.get(member.id)
             if node is not None and node.place != member.address:
-                node.close("the slot has moved")  # new address: connect again
+                node.close("the node has a new address")
                 node = None
             if member.is_master and node is None and (member.slots or member.is_healthy):
                 address = self.address.at(member.host, member.port)

@@ -100,7 +100,7 @@ def _parse_range(text: str) -> _Range:
 
 
 class Claims:
-    """Each slot's owner, computed from all views."""
+    """The owner of each slot, computed from the replies of several nodes (`View`)."""
 
     def __init__(self, views: Iterable[View]) -> None:
         best: dict[tuple[_Range, str], tuple[int, bool]] = {}
@@ -108,7 +108,7 @@ class Claims:
             for member in view.members.values():
                 if not member.is_master:
                     continue
-                # On a tie, a node's claim in its own view wins.
+                # If config epochs are equal, a node's claim in its own view wins.
                 weight = (member.config_epoch, member.id == view.me)
                 for span in member.slots:
                     place = (span, member.id)

@@ -121,7 +121,7 @@ class TenantRedis:
             await self._get_master(partition).call("HDEL", self._keys.epoch(partition), _BLOCKED)
 
     async def count_unpersisted(self) -> int:
-        """Return the number of messages and marks that are not in DynamoDB yet."""
+        """Return the number of messages and read marks that are not in DynamoDB yet."""
         total = 0
         for partition in range(self._settings.partitions):
             waiting = await self._get_master(partition).call(
@@ -234,7 +234,7 @@ class _Master:
 
     async def delete(self, page: Sequence[bytes]) -> int:
         own_keys = [key for key in page if not key.endswith(_EPOCH_SUFFIX)]
-        by_slot: dict[int, list[bytes]] = {}  # a cluster call may use only one slot
+        by_slot: dict[int, list[bytes]] = {}  # In a cluster, all keys of a call share a slot.
         for key in own_keys:
             by_slot.setdefault(get_slot(key), []).append(key)
         with _translate_errors(self.name):

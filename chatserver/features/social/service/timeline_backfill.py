@@ -1,8 +1,8 @@
 """Timeline backfill after a follow, and the range of posts that are merged on read.
 
-A new follow adds entries for the author's newest `BACKFILL_POSTS_MAX` posts to the follower's
-timeline. If an author has too many followers, new posts are not written to timelines; they are
-merged in when a timeline is read, and need no timeline entries.
+When a user follows an author, entries for the author's newest `BACKFILL_POSTS_MAX` posts are added
+to the user's timeline. If an author has too many followers, new posts are not written to timelines;
+they are merged in when a timeline is read.
 
 An author's merged posts begin with the first post that was not written to the followers' timelines.
 """

@@ -7,7 +7,7 @@
     too many followers (merged) ───┘                └── no: omitted     └── deleted: entry removed
 
 Timeline entries refer to posts and do not contain them; `timeline_backfill` explains which posts
-are merged. Every page except the last is full, unless `ROUNDS_MAX` is reached.
+are merged. Every page except the last is full, unless `ROUNDS_MAX` reads do not fill it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK_MIN: Final = 50
 
 
 class Timelines:
-    """Timeline read use case."""
+    """Reads timelines."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ REMOVALS_IN_FLIGHT_MAX: Final = 8
 
 
 class MessageRef(NamedTuple):
-    """A message by its chat and seq."""
+    """Reference to a message: its chat and seq."""
 
     chat: ChatId
     seq: Seq

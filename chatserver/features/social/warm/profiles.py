@@ -99,7 +99,7 @@ class SocialProfiles:
             except ConditionFailed as exc:
                 if exc.stored[1] is not None:
                     return social.decode_info(exc.stored[1])
-                continue  # the item has changed
+                continue  # the user's item in `directory` has changed
             except Unavailable:
                 # Concurrent calls conflict with each other until one has created the profile.
                 item = await self._table.find(social.user_key(user), social.INFO)
