@@ -46,7 +46,6 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
 
 
 async def iter_dead(settings: Settings) -> AsyncIterator[tuple[EventQueue, DeadEvent]]:
-    """Yield all dead letters, by partition."""
     from chatserver.hot.redis.factory import open_hot
 
     async with open_hot(settings.redis) as hot:

@@ -121,7 +121,6 @@ class EventQueue:
         return [PendingEvent(name.decode(), int(fields[1]), fields[3]) for name, fields in reply]
 
     async def delete(self, delivered: PendingEvent) -> None:
-        """Delete a delivered event."""
         await self._hot.call("XDEL", self._key, delivered.entry)
 
     async def postpone(self, failed: PendingEvent, due_ms: int) -> bool:

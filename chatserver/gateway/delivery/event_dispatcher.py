@@ -38,8 +38,6 @@ from chatserver.service.messaging.stored_acks import StoredWaits
 
 
 class EventDispatcher:
-    """Event dispatcher of one gateway."""
-
     def __init__(
         self,
         *,
@@ -152,7 +150,6 @@ class EventDispatcher:
     # incoming
 
     def handle(self, record: AnyRecord) -> None:
-        """Handle a gateway stream record."""
         match record:
             case Push():
                 users = [UserId(user) for user in record.users]

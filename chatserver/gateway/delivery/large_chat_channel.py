@@ -30,10 +30,9 @@ class Subscriber(Protocol):
         """Wait until the send queue has room."""
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Send a chat's summary, because entries that the session lacks are no longer in the log.
+        """Send a chat's summary instead of missing entries that cannot be read from its log.
 
-        The device then reads the history. Delivery to the session resumes at the position that
-        `Channels.find_again` returns.
+        The device then reads the history. Delivery resumes at the position from `Channels.find_again`.
         """
 
 
@@ -73,11 +72,9 @@ class Channel:
 
     @property
     def is_empty(self) -> bool:
-        """True if the channel has no sessions left."""
         return not self.caught_up and not self.positions
 
     def drop(self, session: Subscriber) -> None:
-        """Remove a session."""
         self.caught_up.pop(session, None)
         self.positions.pop(session, None)
         self.firsts.pop(session, None)

@@ -66,7 +66,7 @@ class Channels:
         self._spawn = spawn
         self._device_epoch = device_epoch
         self._frame_epoch, self._frame_head = Epoch(""), b""
-        self._channels: dict[ChatId, Channel] = {}  # channels that have not ended
+        self._channels: dict[ChatId, Channel] = {}
         self._channels_by_session: dict[Subscriber, dict[ChatId, Channel]] = {}
         # Positions in chats without a channel; see `LargeChatPositions.remembered`.
         self._places: dict[Subscriber, dict[ChatId, tuple[Seq, bool]]] = {}

@@ -178,7 +178,6 @@ class GatewayServer:
         return len(origins) == 1 and origins[0] in self.settings.origins
 
     def accept(self) -> Connection:
-        """Create the connection for a new socket."""
         connection = Connection(self)
         self._connections.add(connection)
         return connection
@@ -214,7 +213,6 @@ class GatewayServer:
         return handler
 
     def remove_connection(self, connection: Connection) -> None:
-        """Remove a closed connection."""
         self._connections.discard(connection)
         self._unauthenticated.remove(connection)
         self._wheel.remove(connection)

@@ -55,7 +55,6 @@ class Slot:
 
     @property
     def is_serving(self) -> bool:
-        """True while the process is serving."""
         return self._process is not None and self._process.is_serving
 
     async def run(self) -> None:

@@ -148,12 +148,10 @@ class CommandHandler:
 
     @property
     def user(self) -> UserId:
-        """The session's user."""
         return self.session.user
 
     @property
     def device(self) -> DeviceId:
-        """The session's device."""
         return self.session.device
 
     def _hold(self, payload: bytes, number: int | None) -> None:
@@ -224,7 +222,6 @@ class CommandHandler:
         self._refuse_payload(payload, number, error)
 
     def _process_held(self) -> None:
-        """Process the held frames."""
         if not self._state.release():
             return  # `on_live`, or the end of the pending lookup, calls this again
         batch, self._held_frames = self._held_frames, []
@@ -488,7 +485,6 @@ class CommandHandler:
             log.warning("session.stored_unconfirmed", chat=chat, error=exc.message)
 
     async def _renew(self, frame: frames.Auth) -> frames.Ok | None:
-        """Renew the session with a newer token."""
         assert self.session.auth is not None
         try:
             await self.session.auth.renew(frame.token)

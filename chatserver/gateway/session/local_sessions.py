@@ -36,14 +36,12 @@ class SessionRegistry:
         return self.by_user.get(user, _NO_SESSIONS)
 
     def find_device(self, user: UserId, device: DeviceId) -> Session | None:
-        """Return the user's session on that device, or None."""
         for session in self.list_sessions(user):
             if session.device == device:
                 return session
         return None
 
     def list_users(self) -> list[UserId]:
-        """Return the users with sessions on this gateway."""
         return list(self.by_user)
 
     def __iter__(self) -> Iterator[Session]:

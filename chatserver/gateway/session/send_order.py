@@ -37,7 +37,6 @@ class SendOrder:
         self._arrived = self._count = 0
 
     def next_number(self) -> int:
-        """Return the next arrival number."""
         self._arrived += 1
         return self._arrived
 

@@ -272,7 +272,6 @@ class Session:
             log.warning("session.stored_unconfirmed", chat=chat, reason="too_many_waits")
 
     async def wait_for_room(self) -> None:
-        """Wait until the send queue has room."""
         await self._connection.wait_for_room()
 
     def recover_chat(self, chat: ChatId) -> None:
@@ -292,8 +291,8 @@ class Session:
             One task per chat: only the task in `_summaries` sends the summary.
             Epoch: nothing from another epoch is sent. If a snapshot is sent during the read, the
                 summary is not sent.
-            End: no summary is sent if the chat stops being large, or removes the user, during the
-                read.
+            End: no summary is sent if, during the read, the chat stops being large or the user is
+                removed from it.
         """
         cursor = self.state.cursor
         try:
@@ -467,7 +466,6 @@ class Session:
     # close
 
     def apply_revocation(self, marks: Marks, reason: str) -> None:
-        """Close the session if `marks` revoke its token."""
         if self.auth is not None:
             self.auth.apply_revocation(marks, reason)
 

@@ -38,7 +38,6 @@ class TokenExpiry:
                 del self._expiring[expires_at]
 
     def close_expired(self, now: float) -> None:
-        """Close the sessions whose tokens have expired."""
         for second in [expiry for expiry in self._expiring if expiry <= now]:
             for auth in self._expiring.pop(second):
                 auth.close(Close.UNAUTHENTICATED, "the token has expired; log in again")

@@ -31,12 +31,10 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The bound port."""
         port: int = self._sock.getsockname()[1]
         return port
 
     def open(self) -> None:
-        """Start accepting connections."""
         self._acceptor.open()
         self._is_open = True
 

@@ -22,7 +22,6 @@ class SlowClients:
         self._closed: deque[SlowClose] = deque(maxlen=SLOW_MAX)
 
     def record_close(self, user: UserId, device: DeviceId, waiting_bytes: int) -> None:
-        """Record a session that was closed as slow."""
         self._closed.append(SlowClose(user, device, int(self._clock.time() * 1000), waiting_bytes))
 
     async def drain_stats(self) -> dict[str, Any]:

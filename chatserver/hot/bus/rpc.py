@@ -294,7 +294,6 @@ _head_decoder = msgspec.msgpack.Decoder(CallHead)
 
 
 def encode_call(call: Call) -> bytes:
-    """Encode a call for the stream."""
     return _encoder.encode(call)
 
 

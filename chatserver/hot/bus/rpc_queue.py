@@ -118,7 +118,6 @@ class CallQueue:
         )
 
     def send_result(self, call: rpc.Call, payload: bytes) -> None:
-        """Send the result of a call to its gateway."""
         self._gateway_stream_writer.send(GatewayId(call.gateway), CallResult(call.id, "", payload))
 
     def fail(self, call: rpc.CallHead, error: ChatError) -> None:

@@ -37,7 +37,6 @@ class StreamWaiter:
         return reply[0][1][0][0].decode() if reply else None
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None

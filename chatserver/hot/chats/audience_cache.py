@@ -133,7 +133,6 @@ class Audiences:
         hot.on_epoch.append(self._cache.clear)
 
     def find(self, chat: ChatId) -> Audience | None:
-        """Return the audience if it is cached."""
         return self._cache.get(chat)
 
     def drop(self, chat: ChatId) -> None:

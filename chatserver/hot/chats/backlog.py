@@ -107,7 +107,6 @@ BacklogEntry = CommitEntry | MarkEntry | HideEntry
 
 
 def parse_entry(name: bytes, fields: list[bytes]) -> BacklogEntry:
-    """Parse a stream entry."""
     if fields[0] == b"g":
         messages = []
         for place, blob in zip(fields[2::2], fields[3::2], strict=True):
@@ -289,7 +288,6 @@ class Backlog:
         return [_parse_dead(self._partition, name.decode(), fields) for name, fields in reply]
 
     async def remove_dead(self, letter: DeadLetter) -> None:
-        """Delete a dead letter."""
         await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
     async def record_persisted(self, tops: Mapping[ChatId, Seq]) -> None:

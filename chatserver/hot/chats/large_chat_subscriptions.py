@@ -55,7 +55,6 @@ class LargeChatSubscriptions:
         return await self._run(chats, self._ttl_ms, user or "")
 
     async def unsubscribe(self, chats: Sequence[ChatId]) -> None:
-        """Unsubscribe this gateway from chats."""
         await self._run(chats, 0, "")
 
     async def _run(self, chats: Sequence[ChatId], ttl_ms: int, user: str) -> list[LargeHead]:

@@ -206,7 +206,6 @@ class HotClient(abc.ABC):
         self.send(retry_unknown_script, "EVALSHA", script.sha, *tail)
 
     def get_epoch(self, partition: int) -> Epoch:
-        """Return the epoch of a partition."""
         return self.epochs[partition]
 
     @property

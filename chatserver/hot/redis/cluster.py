@@ -293,7 +293,6 @@ class ClusterClient(HotClient):
         self.refresh_soon()
 
     async def close(self) -> None:
-        """Close all connections."""
         tasks = [
             node.reconnect_task for node in self._nodes.values() if node.reconnect_task is not None
         ]

@@ -1,7 +1,7 @@
 """Redis key names; no other module builds keys.
 
 ``{pN}`` is the hash tag of a partition. All keys of one chat, or of one user, share a slot, so one
-script may use them together. ``N = crc16(id) % partitions``; ids cannot contain ``{``, ``}`` or
+script can use them together. ``N = crc16(id) % partitions``; ids cannot contain ``{``, ``}`` or
 ``:`` (see `chatserver.domain.ids`), so keys never collide.
 
 | key                     | type   | content                                                     |

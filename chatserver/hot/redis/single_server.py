@@ -141,6 +141,5 @@ class SingleClient(HotClient):
             self._wire.abort(f"redis at {self.name}: its data was lost or replaced")
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._wire is not None:
             self._wire.abort("this process is stopping")

@@ -131,7 +131,6 @@ class TenantRedis:
         return total
 
     async def measure(self) -> Size:
-        """Return the number of keys and the memory usage."""
         keys = size = 0
         for master in self._masters:
             keys += await master.call("DBSIZE")

@@ -69,7 +69,6 @@ class SocialAudit:
 
     @property
     def progress(self) -> Progress:
-        """Progress of the scan."""
         return Progress(self._rows, self._unsteady)
 
     async def iter_findings(self) -> AsyncIterator[SocialFinding]:

@@ -62,14 +62,12 @@ def get_shard(post: PostId) -> int:
 
 
 def job_key(kind: JobKind, post_ref: PostRef) -> Item:
-    """Return the key of a job."""
     return row_key(
         f"fanout#{get_shard(post_ref.post)}", f"{post_ref.post}#{kind}#{post_ref.author}"
     )
 
 
 def encode_job(kind: JobKind, post_ref: PostRef, now_ms: int) -> Item:
-    """Return the item of a new job."""
     return job_key(kind, post_ref) | {Field.CREATED: {"N": str(now_ms)}}
 
 

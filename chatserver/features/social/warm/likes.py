@@ -82,7 +82,6 @@ class SocialLikes:
         return await read_page(self._table.client, span, query, load, limit=limit, start=start)
 
     async def get_counts(self, posts: Collection[PostId]) -> dict[PostId, int]:
-        """Return the like counts of posts."""
         keys = [_count_key(post) for post in sorted(set(posts))]
         items = await get_items(self._table.client, self._table.name, keys)
         counts = {
