@@ -32,7 +32,7 @@ class Subscriber(Protocol):
     def recover_chat(self, chat: ChatId) -> None:
         """Send a chat's summary instead of missing entries that cannot be read from its log.
 
-        The device then reads the history. Delivery resumes at the position from `Channels.find_again`.
+        The device then reads the history. `Channels.find_again` returns where delivery resumes.
         """
 
 
@@ -84,7 +84,7 @@ class Channel:
         return self.seq if session in self.caught_up else self.positions.get(session)
 
     def mark_caught_up(self) -> None:
-        """Move sessions to `caught_up` whose position is the channel's `seq`."""
+        """Move the sessions whose position is the channel's `seq` to `caught_up`."""
         for session, place in list(self.positions.items()):
             if place == self.seq:
                 del self.positions[session]

@@ -107,7 +107,7 @@ class Channels:
                 channel = self._get_or_create_channel(chat, head)
                 positions.places.append(ChannelPlace(channel, place, head.joined))
             else:
-                positions.remembered[chat] = (place, True)  # `finish` sends the entries above it
+                positions.remembered[chat] = (place, True)  # `finish` sends entries above `place`
         return positions
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:

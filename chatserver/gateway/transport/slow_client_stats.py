@@ -25,7 +25,7 @@ class SlowClients:
         self._closed.append(SlowClose(user, device, int(self._clock.time() * 1000), waiting_bytes))
 
     async def drain_stats(self) -> dict[str, Any]:
-        """Return the longest queues of slow clients, and the clients closed since the last call."""
+        """Return the slow clients with the longest queues, and those closed since the last call."""
         queues = [
             Queue(receiver.user, receiver.device, connection.queued_bytes)
             for connection in self._slow

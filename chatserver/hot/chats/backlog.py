@@ -200,13 +200,13 @@ class Backlog:
         return bool(recorded)
 
     async def get_progress(self) -> dict[ChatId, int]:
-        """Return the seq up to which each chat is persisted; only chats past the checkpoint."""
+        """Return the seqs that `record_progress` has stored, by chat."""
         reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
     async def record_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
-        """Record the seq up to which each chat in `tops` is persisted, past the checkpoint.
+        """Record up to which seq chats are persisted, if this is past the checkpoint.
 
         Return False if the lease is lost. `checkpoint` deletes these seqs once the checkpoint has
         reached the id from `record_persisting_id`.

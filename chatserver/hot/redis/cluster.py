@@ -234,7 +234,7 @@ class ClusterClient(HotClient):
         """Store a node's replication id; if it is new, hold the calls to the node."""
         if view.replid == node.replid:
             return
-        # `view` is the first reply of the node with this replication id.
+        # `view` is the node's first reply to CLUSTER NODES with this replication id.
         node.replid, node.first_view, node.epoch_slots = view.replid, view, set()
         for route in self._routes.values():
             if route.node is node:
@@ -329,7 +329,7 @@ class ClusterClient(HotClient):
         return failures
 
     async def _query_views(self) -> dict[str, View]:
-        """Query the state of the cluster; return each master's reply by node id.
+        """Return each master's reply to CLUSTER NODES, by node id.
 
         If no master responds, query other nodes.
         """
@@ -460,8 +460,9 @@ class ClusterClient(HotClient):
 
         1. The source node lost no writes. Both nodes see it as a healthy master, and it still has
            the replication id under which the slot's epoch was written.
-        2. The new node lost no writes. In its first reply with its current replication id, it did
-           not have the slot yet, or the epoch was written to it under this replication id.
+        2. The new node lost no writes. In its first reply to CLUSTER NODES with its current
+           replication id, it did not have the slot yet, or the epoch was written to it under this
+           replication id.
 
         Without this proof, the partition gets a new epoch.
         """

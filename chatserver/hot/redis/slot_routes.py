@@ -46,8 +46,8 @@ class Node:
         self.name = address.name
         self.wire: Wire | None = None
         self.replid = ""
-        # The node's first reply with its current replication id, and the slots whose epochs were
-        # written to the node since then.
+        # The node's first reply to CLUSTER NODES with its current replication id, and the slots
+        # whose epochs were written to the node since then.
         self.first_view: View | None = None
         self.epoch_slots: set[int] = set()
         self.reconnect_task: asyncio.Task[None] | None = None
