@@ -1,4 +1,4 @@
-"""Open-loop arrival schedule: times fixed in advance, independent of server speed.
+"""Open-loop arrival schedule: actions run at times fixed in advance, however slow the server is.
 
 A generator that waits for each response before its next request sends nothing while the server is
 stalled, so the latencies that it measures are too low ("coordinated omission"). Here, every
@@ -27,7 +27,7 @@ def iter_arrivals(rate: float, seconds: float, chance: random.Random) -> Iterato
 def build_schedule(
     rate: float, seconds: float, senders: int, seed: int
 ) -> tuple[array[float], list[int]]:
-    """Return `(times, senders)`: due times of messages, in seconds, and the sender of each.
+    """Return `(times, senders)`: the scheduled time of each message, in seconds, and its sender.
 
     The times are a Poisson process.
     """
@@ -37,7 +37,7 @@ def build_schedule(
 
 
 class Pacer:
-    """Calls `act(index, due)` at each due time, then `on_late(seconds)` with the delay."""
+    """Calls `act(index, due)` at each scheduled time, then `on_late(seconds)` with the delay."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Pacer:
         self._alarm.set(begin)
 
     def run_due_actions(self) -> None:
-        """Call `act` for all due times that have passed."""
+        """Call `act` for all scheduled times that have passed."""
         elapsed = time.monotonic() - self._begin
         while self._next is not None and self._next <= elapsed:
             due = self._next

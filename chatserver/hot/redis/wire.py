@@ -6,9 +6,9 @@ connection, in call order, for a few microseconds each. Rare operations use redi
 docs/decisions/0004.
 
 Invariants: replies match calls by order, so a connection with a late, truncated or unexpected reply
-is closed. Each call gets exactly one result, a reply or `Unavailable`. Timeouts count watchdog
-ticks, so they do not advance while this process is suspended (stopped, swapped out, or with a
-blocked event loop).
+is closed. Each call gets exactly one result, a reply or `Unavailable`. Timeouts count ticks of a
+timer (the watchdog), so they do not advance while this process is suspended (stopped, swapped out,
+or with a blocked event loop).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import hiredis
 from chatserver.errors import Unavailable
 from chatserver.hot.redis.scripts import Packed
 
-Reply = Any  # bytes, int, None, list of replies, hiredis.ReplyError, or Unavailable
+Reply = Any  # A reply is bytes, int, None, a list of replies, hiredis.ReplyError, or Unavailable.
 OnReply = Callable[[Reply], None]
 
 _MISSING = object()
 _KEYLESS = frozenset({"PING", "ECHO", "TIME", "INFO", "CONFIG", "CLIENT", "CLUSTER", "SCRIPT"})
-_TICKS_PER_TIMEOUT = 4  # watchdog ticks during the timeout of a call
+_TICKS_PER_TIMEOUT = 4  # A call times out after this many watchdog ticks.
 
 
 def find_first_key(args: Sequence[str | bytes | int]) -> str | bytes | None:
@@ -81,7 +81,7 @@ class Wire(asyncio.Protocol):
             self.abort(f"redis at {self.name}: invalid reply")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail every pending call with `Unavailable`; the call may have run."""
+        """Fail every pending call with `Unavailable`; Redis may have run it."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         self._transport = None
@@ -125,8 +125,8 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
     def _check_timeout(self) -> None:
-        # A late tick cannot fail a call too early: pending input and output is processed before the
-        # next tick, and the first tick after a call does not count for that call.
+        # However long the event loop is blocked, that counts as one tick, and the loop reads
+        # received replies before the next tick. The first tick after a call does not count for it.
         if self._pending and self._ticks - self._pending[0][1] >= _TICKS_PER_TIMEOUT:
             self.abort(f"redis at {self.name}: no response within {self._timeout_s:g} s")
             return

@@ -1,6 +1,5 @@
 #!lua flags=allow-oom
--- Appends the entries of a chat to inboxes, after the entries that each inbox already has.
--- Idempotent.
+-- Appends a chat's newest entries to inboxes, except those that an inbox already has. Idempotent.
 --
 -- key seqs       hash     user to newest inbox seq
 -- key where      hash     user to gateways, comma-separated
@@ -21,11 +20,11 @@ local out, n, a = {}, 0, 2
 for k = 3, #KEYS, 2 do
   local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])
   local inbox_seq = tonumber(call('HGET', KEYS[1], user) or 0)
-  -- "t:" has the last seq that this script delivered. Deliveries by the commit are not recorded
-  -- there; the caller excludes them with `after`.
+  -- Field "t:<chat>" has the last chat seq that this script delivered. commit_messages.lua does not
+  -- update it; the caller excludes the entries that it delivered with `after`.
   local box = call('HMGET', KEYS[k], 't:' .. chat_id, 'c:' .. chat_id)
-  -- Deliveries in an earlier epoch are ignored, because this epoch may assign the same seqs
-  -- again. A caller with an earlier epoch is outdated, because epochs rise.
+  -- A seq recorded in an earlier epoch is ignored: this epoch may assign the same seqs to other
+  -- entries. If the recorded epoch is later, the caller is outdated, and nothing is delivered.
   local had, had_epoch = string.match(box[1] or '0 ', '^(%d+) (.*)$')
   if had_epoch > ARGV[a + 4] then
     upto = 0
@@ -42,7 +41,8 @@ for k = 3, #KEYS, 2 do
   if appended > 0 then
     call('HSET', KEYS[1], user, format('%d', inbox_seq))
     call('HSET', KEYS[k], 't:' .. chat_id, format('%d %s', upto, ARGV[a + 4]))
-    -- The creation of the chat may have failed before this user was notified.
+    -- The chat may be missing from the user's list, if its creation failed before the user was
+    -- notified.
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, '0') end
     if inbox_seq > inbox_max then
       call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', inbox_seq - inbox_max + 1))

@@ -2,8 +2,8 @@
 -- Changes the members and the name of a chat, and appends the entries that record the change.
 -- Idempotent.
 --
--- The change may include a large-chat transition. The transition applies to later entries; the
--- caller notifies the members.
+-- The change may make the chat large, or no longer large (a transition). The transition applies to
+-- the entries after the change; the caller notifies the members.
 --
 -- key chat         hash     head of the chat
 -- key members      hash     user to "role:joined", with ":<until>m" appended if muted
@@ -59,7 +59,8 @@ local changed = head[6] or ''
 local found_at, mark = string.match(',' .. changed, format(',%d:(%%d+)(%%a?)', version))
 if found_at then
   first = tonumber(found_at)
-  -- If the chat has been loaded since then, its members lack the change: apply it again.
+  -- If the chat was loaded after the change was applied (`mark` is "l"), `members` lacks the
+  -- change: apply it again.
   if is_repeat or (had_version == version and mark ~= 'l') then
     return {1, first, first + count - 1}
   end
@@ -80,7 +81,7 @@ for i = 0, count - 1 do
     joined = tonumber(joined)
     local field, seq = format('%d:%s', version, user), format('%d', first + i)
     if role == '' then
-      -- The user still receives the entries above `after`, up to this one.
+      -- A member who leaves still receives the entries above `after`, up to the entry of the leave.
       local after = math.max(tonumber(head[4]) or 0, tonumber(head[5]) or 0, (joined or 1) - 1)
       -- A banned user who was not a member receives nothing.
       if ARGV[16 + 4 * i] ~= '1' then
@@ -88,7 +89,7 @@ for i = 0, count - 1 do
         call('HSET', KEYS[7], field, format('out:%s:%d', seq, after) .. was_large)
       end
     elseif ARGV[16 + 4 * i] == '1' then
-      -- A user who was muted before leaving is still muted.
+      -- `given` is the mute of a user who was muted before leaving: it still applies.
       local name, given = string.match(role, '^(%a+)(.*)$')
       call('HSET', KEYS[2], user, name .. ':' .. seq .. given)
       call('HSET', KEYS[7], field, 'in:' .. seq .. (was_large ~= '' and ':0' or '') .. was_large)
@@ -101,8 +102,8 @@ for i = 0, count - 1 do
   end
 end
 
--- the last 33 changes: one more than a chat may have in the `directory` table that are not stored
--- yet (`UNSTORED_MAX`)
+-- Keep the last 33 changes. The entries of up to 32 changes (`UNSTORED_MAX`) in the `directory`
+-- table may not be persisted yet.
 local places = {format('%d:%d%s', version, first, (is_repeat or found_at) and 'r' or '')}
 for one in string.gmatch(changed, '[^,]+') do
   if #places < 33 and tonumber(string.match(one, '^%d+')) ~= version then places[#places + 1] = one end
@@ -111,7 +112,7 @@ local fields = {'changed', table.concat(places, ','), 'name', ARGV[4], 'history'
   'picture', ARGV[13]}
 local last = first + count - 1
 if transition ~= '' then
-  -- seqs of transitions, kept until all entries before them are delivered
+  -- `turns` has the seqs of transitions. Each is kept until all entries before it are delivered.
   local turns, done = {}, tonumber(head[5]) or 0
   for way, seq in string.gmatch(head[7] or '', '([+-])(%d+)') do
     if tonumber(seq) > done then turns[#turns + 1] = way .. seq end
@@ -149,7 +150,8 @@ if not is_logged and count > 0 then
   call('XADD', KEYS[4], '*', unpack(entry))
   call('ZREMRANGEBYRANK', KEYS[9], 0, -501)
   call('HINCRBY', KEYS[5], 'waiting', count)
-  -- `gate` matches no cached value until every inbox has these entries; see commit_messages.lua
+  -- ":p" makes commits wait with the delivery until every inbox has these entries; see
+  -- commit_messages.lua.
   pending = ':p'
   call('ZADD', KEYS[6], 'NX', format('%.0f', now / 1000), chat)
 end

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Claims the push of a message to a device before it is sent, so that it is sent at most once.
+-- Claims the push notification of a message to a device before it is sent, so that it is sent at
+-- most once.
 --
 -- key pushed    hash    device and chat to the seq for which a push was claimed
 -- key box       hash    user state: chats and marks

@@ -3,12 +3,13 @@
 -- unpin. Checks permissions, assigns seq and ts, and writes the new state of the message to the
 -- overlay; a pin or an unpin leaves the message unchanged.
 --
--- The message is read from the overlay, or else the log, or else `base`, which the caller read from
--- the warm tier. `chatserver.protocol.message_change_rules` implements the same rules in Python.
+-- The message is read from the overlay; if it is not there, from the log; if it is not there
+-- either, it is `base`, which the caller read from the warm tier.
+-- `chatserver.protocol.message_change_rules` implements the same rules in Python.
 --
--- An entry that loses its text (a deleted message, an edit that a later edit replaced) leaves the
--- log and becomes a tombstone in the overlay. If such an edit is only in the warm tier, the overlay
--- has only its new `rev`: the seq of the entry that changed it.
+-- A deleted message, or an edit that a later edit replaced, is removed from the log and becomes a
+-- tombstone in the overlay. If such an edit is only in the warm tier, the overlay has only its new
+-- `rev`: the seq of the entry that changed it.
 --
 -- key chat         hash    head of the chat
 -- key members      hash    user to "role:joined", with ":<until>m" appended if muted
@@ -62,11 +63,11 @@ local chat_key, log, over, revs = KEYS[1], KEYS[3], KEYS[5], KEYS[6]
 local first = {'seq', 'ts', 'chat', 'mid', 'sender', 'ref', 'kind', 'body'}
 local is_first = {}
 for _, name in ipairs(first) do is_first[name] = true end
--- fields that a tombstone keeps
+-- A tombstone keeps these fields.
 local kept = {'seq', 'ts', 'chat', 'mid', 'sender', 'ref', 'kind', 'target', 'expires_at'}
 
 local function text_of(value)
-  -- cjson would round a timestamp
+  -- cjson would round a timestamp.
   if type(value) == 'number' then return format('%.0f', value) end
   return cjson.encode(value)
 end
@@ -113,15 +114,16 @@ if tonumber(call('HGET', KEYS[8], 'waiting') or 0) >= tonumber(ARGV[4]) then ret
 
 local head = tonumber(h[1])
 if tonumber(target) > head then return {11} end
--- The sender joined after the message, and may not see it.
+-- The sender joined after this message was sent, so they are not allowed to see it.
 if not is_erasure and ARGV[18] ~= '1' and h[4] ~= 'all'
     and tonumber(target) < (tonumber(joined) or 0) then
   return {11}
 end
 local json = call('HGET', over, target) or read_log(target)
 if not json then
-  -- `base` is valid only if it has all changes of the message. That is so if every entry after
-  -- `asked` is still in the log, because the overlay keeps changes as long as the log.
+  -- `base` is outdated if the message was changed after `asked`. A change whose entry is still in
+  -- the log is also in the overlay. So if the log has every entry after `asked`, there was no such
+  -- change.
   local oldest = call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
   local asked = tonumber(ARGV[14])
   local is_base_current = head == asked
@@ -130,12 +132,12 @@ if not json then
   json = ARGV[13]
 end
 local message = cjson.decode(json)
--- a number is the `rev` of an edit that lost its text; only messages can be changed
+-- A number is the `rev` of a replaced edit. An edit cannot be changed; only a message can.
 if type(message) == 'number' then return {11} end
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
--- users who may not write may still delete their messages and remove reactions
+-- Users who are not allowed to write can still delete their messages and remove reactions.
 if kind == 'edit' or is_pin or (kind == 'reaction' and ARGV[11] ~= '') then
   if string.find(h[3], ':b', #epoch + 2, true) then return {12, 1} end
   if string.find(h[3], ':e', #epoch + 2, true) then return {12, 4} end
@@ -172,12 +174,12 @@ local refs = generation % 2 == 0 and KEYS[4] or KEYS[11]
 call('HSET', refs, ref, struct.pack('>I5I7', seq, ts) .. ARGV[8])
 call('EXPIREAT', refs, format('%d', (generation + 2) * ref_ttl_s - phase))
 
--- write the new state of the message, and a tombstone for the previous edit
+-- Write the new state of the message. If it was edited before, write a tombstone for that edit.
 local tail, replaced_ts = ARGV[12], 0
 local last_edit = (kind == 'edit' or kind == 'delete') and message.edited_seq
 local edit_text = last_edit and format('%d', last_edit)
 local edit = last_edit and read_log(edit_text)
--- true if Redis has lost the edit and another entry now has its seq
+-- `is_other`: Redis lost the edit, and another entry now has its seq.
 local is_other = edit and cjson.decode(edit).ts ~= message.edited_ts
 if last_edit and not is_other then
   replaced_ts = message.edited_ts
@@ -207,7 +209,8 @@ if not is_pin then
 end
 
 call('XADD', log, seq_text .. '-0', ts_text, '\n' .. tail)
--- the persist worker finds the changed message and the previous edit by these timestamps
+-- The persist worker finds the items of the changed message and of the previous edit by these
+-- timestamps.
 local place = format(' %.0f %.0f\n', message.ts, replaced_ts)
 call('XADD', KEYS[7], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)
 call('HINCRBY', KEYS[8], 'waiting', 1)

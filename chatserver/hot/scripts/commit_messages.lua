@@ -3,8 +3,8 @@
 -- appends it to the inboxes of recipients in this partition.
 --
 -- This is the most frequent script. It formats numbers once, with %d: passing a Lua number to
--- redis.call costs three times as much. It reads and writes shared data once per batch: heads of
--- chats, newest inbox seqs (one hash), and gateways of users (one hash).
+-- redis.call costs three times as much. It reads and writes the hashes `seqs` and `where` once per
+-- batch.
 --
 -- key backlog      stream   entries that are not persisted yet; one entry per call
 -- key checkpoint   hash     `waiting`: number of messages in the backlog
@@ -64,12 +64,12 @@ local inbox_max, chat_backlog_max, asked = tonumber(ARGV[5]), tonumber(ARGV[6]),
 local seqs_key, where_key = KEYS[4], KEYS[5]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
--- All messages of the call are counted here; those that are not committed are subtracted below.
+-- Add all messages of the call; the end of the script subtracts those that were not committed.
 local is_full = call('HINCRBY', KEYS[2], 'waiting', asked) > tonumber(ARGV[4])
 local out, o, committed, c = {}, 0, {'g', gateway}, 2
 local READ_MAX = 4000 -- maximum number of values for unpack
 
--- unique recipients: names, newest inbox seqs and gateways
+-- Collect the names, newest inbox seqs and gateways of the unique recipients.
 local names, count, seqs, where, number_of, who = {}, 0, {}, {}, {}, {}
 local name_at = #seqs_key + 3 -- "{pN}:seqs" is two characters shorter than "{pN}:inbox:"
 local k, a = 6, 8
@@ -96,13 +96,13 @@ for first = 1, count, READ_MAX do
   for i = first, last do
     seqs[i] = tonumber(heads[i - first + 1]) or 0
     local far = found[i - first + 1]
-    -- the caller notifies its own sessions: return only other gateways
+    -- The caller notifies its own sessions, so return only other gateways.
     where[i] = far and far ~= gateway and far or 0
   end
 end
 
--- Appends the chat's newest messages to the inboxes. All messages of a call share one entry,
--- because XADD is most of the cost of a delivery.
+-- Appends the chat's newest messages to the inboxes. An inbox gets one stream entry for all
+-- messages of a call, because XADD is most of the cost of a delivery.
 local function push(chat_id, seq_text, first, last, messages)
   for i = first, last do
     local n = who[i]
@@ -167,9 +167,9 @@ while a <= #ARGV do
   local is_large = recipients == -1
   local first, last = k + 5, k + 4 + math.abs(recipients)
   local head = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'refs', 'stored')
-  -- compare with the `epoch` argument: the `gate` argument may have the same old epoch as the chat
+  -- Compare with the `epoch` argument: the chat and the `gate` argument may both have an old epoch.
   local is_open = head[3] and sub(head[3], 1, #epoch + 1) == epoch .. ':'
-  -- a message with the retention of an older chat version might never expire
+  -- Reject another retention: the caller computed the messages' expiry from it.
   if is_open and head[3] ~= gate
       and match(head[3], ':r%d+', #epoch + 2) ~= match(gate, ':r%d+') then
     is_open = false
@@ -181,8 +181,8 @@ while a <= #ARGV do
     local is_inline = is_current and recipients ~= 0
     local seq_max = (tonumber(head[5]) or 0) + chat_backlog_max
     local pushed, pending, fields = 0, 0, {'seq', '', 'ts', ''}
-    -- A generation of refs lasts `ref_ttl_s`. Two generations are kept, so each ref is kept for at
-    -- least `ref_ttl_s`.
+    -- New refs are stored in one of two hashes, which alternate every `ref_ttl_s` (a generation).
+    -- The previous hash is kept for as long, so each ref is kept for at least `ref_ttl_s`.
     local phase = tonumber(ARGV[a + 1])
     local generation = math.floor((time[1] + phase) / ref_ttl_s)
     local refs, refs_before = KEYS[k + 3 + generation % 2], KEYS[k + 4 - generation % 2]
@@ -200,7 +200,7 @@ while a <= #ARGV do
       if not (is_listed or is_full) then
         status = call('HGET', KEYS[k + 1], sender)
         policy = policy or match(head[3], ':([bes]%d*)', #epoch + 2) or ''
-        -- the value of a muted member ends with a letter
+        -- The value of a muted member ends with "m".
         if status and (policy ~= '' or string.byte(status, -1) > 57) then
           sent_ts = sent_ts or {}
           why, wait_ms = find_restriction(status, policy, chat_key, sender, sent_ts)
@@ -210,7 +210,7 @@ while a <= #ARGV do
         o = o + 1
         out[o] = 6
       elseif not (is_listed or status) then
-        -- a retry is acked even if the sender has left the chat
+        -- A retry is acked even if the sender has left the chat.
         local place = call('HGET', refs, ref) or call('HGET', refs_before, ref)
         out[o + 1], out[o + 2] = place and 3 or 5, place or nil
         o = o + (place and 2 or 1)
@@ -254,7 +254,7 @@ while a <= #ARGV do
           end
           out[o + 1], out[o + 2], out[o + 3] = is_inline and 1 or 2, seq, ts
           o = o + 3
-          -- senders have read their own messages
+          -- "s:<sender>" marks the sender's own message as read.
           fields[2], fields[4] = seq_text, ts_text
           fields[#fields + 1] = 's:' .. sender
           fields[#fields + 1] = seq_text
@@ -279,9 +279,9 @@ while a <= #ARGV do
       fields[#fields + 1] = 'done'
       fields[#fields + 1] = fields[2]
     end
-    -- Inboxes must get a pending message before any later one; otherwise, the pending message
-    -- would be delivered twice or never. With ":p", the chat's gate matches no `gate` argument, so
-    -- later messages stay pending until the fan-out is finished.
+    -- A pending message is committed, but not in the inboxes. Inboxes must get it before any later
+    -- message; otherwise, it would be delivered twice or never. With ":p", the chat's gate matches
+    -- no `gate` argument, so later messages stay pending until the fan-out is finished.
     if pending > 0 and sub(head[3], -2) ~= ':p' then
       fields[#fields + 1] = 'gate'
       fields[#fields + 1] = head[3] .. ':p'
@@ -294,8 +294,8 @@ while a <= #ARGV do
       end
       call('HSET', chat_key, unpack(fields))
     end
-    -- The chat is listed until all inboxes have its messages and the other gateways are notified;
-    -- `finish_fan_outs` removes it.
+    -- The chat stays in `undelivered` until all inboxes have its messages and the other gateways
+    -- are notified; then `finish_fan_outs` removes it.
     if is_far or pending > 0 then call('ZADD', KEYS[3], 'NX', format('%.0f', now / 1000), chat_id) end
   end
   k = last + 1

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- Returns the epoch of a partition. If another Redis created the stored epoch, creates a new one,
 -- unless the partition moved from that Redis without data loss. Changes nothing if the partition is
--- blocked, or belongs to another tenant.
+-- blocked, belongs to another tenant, or has another partition count.
 --
--- An epoch is a ULID, and later epochs are greater. Its time is the clock of this Redis, or 1 ms
--- after the previous epoch, whichever is later. Process clocks may differ, so they are not used.
+-- An epoch is a ULID, and later epochs are greater. Its time is from the clock of this Redis, or 1
+-- ms after the previous epoch if that is later. The clocks of other processes may differ, so they
+-- are not used.
 --
 -- The hashes `seqs` and `where` get a field with a long name, which no user has. Redis therefore
 -- stores them as hash tables. In a listpack of up to 512 entries, a lookup would scan all entries.
@@ -23,7 +24,7 @@ local call, sub, floor = redis.call, string.sub, math.floor
 local LONG_FIELD = '-- longer than hash-max-listpack-value, which is 64 bytes by default --'
 local DIGITS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
 
--- milliseconds since 1970 in the first ten characters of a ULID; 0 if it is not a ULID
+-- returns the time in the first ten characters of a ULID, in ms since 1970; 0 if it is not a ULID
 local function time_of(ulid)
   local ms = 0
   for i = 1, 10 do

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Evicts idle chats that are completely in the warm tier.
 --
--- A chat is evicted only if it is completely persisted, it has no pending fan-out or notice, and
--- its last entry is old enough. The next access loads it again. A chat that has to stay gets a new
--- time for its next check.
+-- A chat is evicted only if it has no pending fan-out or notice, and its last entry is older than
+-- `idle_s`. The next access loads it again. A chat that is not evicted gets a new score in `idle`,
+-- and is checked again later.
 --
 -- key idle         zset  chat to the time (s) of its last recorded activity
 -- key undelivered  zset  chats with an unfinished fan-out

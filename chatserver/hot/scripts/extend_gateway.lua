@@ -11,6 +11,6 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local expiry = tonumber(call('ZSCORE', KEYS[1], ARGV[1]))
 call('ZADD', KEYS[1], string.format('%.0f', now + tonumber(ARGV[2])), ARGV[1])
--- Dead gateways stay for a day, because the last-seen time of their users is derived from it.
+-- Keep expired gateways for a day: the last-seen time of their users is derived from the expiry.
 call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - 86400000))
 return expiry and expiry > now and 1 or 0

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Finds the users who may need a push for a chat: those with devices, and no client in the
--- foreground.
+-- Finds the users who may need a push notification for a chat: those with push subscriptions, and
+-- no client in the foreground.
 --
 -- key gateways  zset    gateway to expiry
 -- arg chat_id   string
@@ -8,9 +8,9 @@
 -- item key box      hash    user state: chats and marks
 -- item key pushing  string  1: may have push subscriptions, 0: has none; missing: unknown
 --
--- returns for each item {state, seq up to which the chat is read}. State 0: no devices, so no push;
--- 1: push; 2: it is not known whether there are devices; push if there are; 3: a client is in the
--- foreground, or was until recently
+-- returns for each item {state, seq up to which the chat is read}. State 0: no push subscriptions,
+-- so no push; 1: push; 2: push if the user has subscriptions, which is not known; 3: a client is in
+-- the foreground, or was until recently
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

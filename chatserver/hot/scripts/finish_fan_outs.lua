@@ -14,7 +14,7 @@ for k = 2, #KEYS do
   local is_pending = head[2] and string.sub(head[2], -2) == ':p'
   if tonumber(head[1] or 0) <= tonumber(ARGV[a + 1]) then
     removed = removed + redis.call('ZREM', KEYS[1], ARGV[a])
-    -- Nothing is pending, so cached values of `gate` match again.
+    -- Nothing is pending: remove ":p", so that commits deliver to inboxes again.
     if is_pending then
       redis.call('HSET', KEYS[k], 'gate', string.sub(head[2], 1, -3), 'done', head[1])
     end

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Finishes the AI response started by `start_response`, and schedules one for newer messages.
+-- Finishes the AI response started by `start_response`. If there are newer messages, schedules a
+-- response to them.
 --
 -- key asking  hash    pending AI response: begun, newest, stop, changed (chat seqs); tries
 -- key asked   zset    companion session to the time of its next check (ms)

@@ -1,5 +1,6 @@
 #!lua
--- Hides a message from a user who deleted it for themselves, and adds this to the backlog.
+-- Hides a message from a user who deleted it for themselves, and appends this change to the
+-- backlog.
 --
 -- key hidden      hash    chat to hidden seqs, comma-separated; `!`: the backlog entry
 --                         of the seq that was hidden last

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- Loads a chat in this epoch: its head, its members, and the refs of its newest messages. The
--- head gets the higher seq and ts of both tiers. Does nothing if the chat is already loaded.
+-- Loads a chat in this epoch: its head, its members, and the refs of its newest messages. The head
+-- (newest seq and ts) comes from the warm tier or Redis, whichever is higher. Does nothing if the
+-- chat is already loaded.
 --
--- A Redis that lost recent writes has old states of messages. Messages that the warm tier has are
--- therefore removed: a text that has since been deleted must not reappear.
+-- If Redis lost recent writes, it may have outdated messages, such as a text that was deleted
+-- later. Messages that the warm tier has are therefore removed from Redis.
 --
 -- key chat     hash    head of the chat
 -- key members  hash    user to "role:joined"
@@ -64,7 +65,7 @@ while true do
   call('HDEL', KEYS[4], unpack(done))
   call('ZREM', KEYS[5], unpack(done))
 end
--- positions of the last changes; see change_members.lua
+-- Merge the positions of the last changes from the warm tier and Redis; see change_members.lua.
 local changed = {}
 for version, first in string.gmatch(ARGV[11], '(%d+):(%d+)') do
   changed[#changed + 1] = version .. ':' .. first .. 'l'
@@ -75,7 +76,7 @@ for version, first in string.gmatch(head[4] or '', '(%d+):(%d+)') do
   end
 end
 if #changed > 0 then call('HSET', KEYS[1], 'changed', table.concat(changed, ',')) end
--- Entries above the head are lost, and their seqs are assigned again.
+-- Redis lost the entries above the head. Their seqs will be assigned to other entries.
 call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
 local own, ref_ttl_s, phase = {}, tonumber(ARGV[9]), tonumber(ARGV[10])
 local now_s = tonumber(call('TIME')[1])

@@ -26,8 +26,9 @@ local function is_before(a, b)
   return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
 end
 
--- returns the first entry to keep for a reader whose last entry is `reader`; a reader that is more
--- than LATE_MS behind loses entries
+-- returns the first entry to keep for a reader (push scan or search indexer) that has read up to
+-- entry `reader`: at most LATE_MS of persisted entries, and none if the reader has not reported for
+-- LATE_MS
 local function first_for(reader, reader_ms, now)
   local done, place = parse(ARGV[2]), parse(reader)
   if not is_before(place, done) or now - tonumber(reader_ms) > LATE_MS then
@@ -52,7 +53,8 @@ local function first_kept()
   if indexed then
     local first = first_for(indexed, indexed_ms, now)
     if is_before(first, kept) then kept = first end
-    -- If unread entries are trimmed, the indexer has to read the chats themselves.
+    -- Entries that the indexer has not read will be trimmed. Delete its position, so that it reads
+    -- the chats themselves instead.
     local upto = string.format('(%.0f-%d', kept[1], kept[2])
     if is_before(parse(indexed), kept)
       and #call('XRANGE', KEYS[3], '(' .. indexed, upto, 'COUNT', 1) > 0 then
@@ -62,7 +64,7 @@ local function first_kept()
   return string.format('%.0f-%d', kept[1], kept[2])
 end
 
--- returns true if no entry after the new checkpoint may be persisted
+-- returns true if certainly no entry after the new checkpoint is persisted
 local function is_caught_up()
   local ahead = call('HGET', KEYS[2], 'ahead')
   if not ahead then return true end

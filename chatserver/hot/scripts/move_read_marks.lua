@@ -1,6 +1,6 @@
 #!lua
--- Moves a user's own marks in a chat forward, never back. The caller limits them to the chat's
--- head.
+-- Moves a user's read and received marks in a chat forward, never back. The caller limits them to
+-- the chat's newest seq.
 --
 -- key box      hash    user state: chats and marks
 -- key backlog  stream  entries that are not persisted yet

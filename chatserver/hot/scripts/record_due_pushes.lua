@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Records chats whose new messages may need pushes, and the position of the backlog scan;
--- trims entries that are both persisted and scanned.
+-- Records chats whose new messages may need push notifications, and the last backlog entry scanned
+-- for them. Trims entries that are persisted, scanned and indexed.
 --
 -- key lease       hash    owner, token
 -- key checkpoint  hash    id: last persisted entry; told, told_ms: last entry scanned, and when;
@@ -21,7 +21,8 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = format('%.0f', now + tonumber(ARGV[3]))
 for a = 4, #ARGV, 2 do
-  -- LT: a waiting chat keeps its time, and a chat in progress becomes due again
+  -- LT: a chat that is already due keeps its earlier time; a claimed chat becomes due again before
+  -- its claim ends.
   call('ZADD', KEYS[4], 'LT', due, ARGV[a])
   call('HSETNX', KEYS[5], ARGV[a], ARGV[a + 1])
 end

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Records companion sessions that have a message to respond to or a changed message, and the
--- position of the backlog scan.
+-- Records companion sessions that have a message to respond to or a changed message, and the last
+-- backlog entry scanned for them.
 --
--- The response worker scans the backlog, and so does the persist worker before it trims. Whichever
--- is first moves `heard`; entries up to `heard` are not recorded again.
+-- The response worker scans the backlog, and so does the persist worker before it trims it. The
+-- first to scan an entry moves `heard` past it; entries up to `heard` are not recorded again.
 --
 -- key checkpoint  hash    heard: last entry scanned
 -- key asked       zset    companion session to the time of its next check (ms)
@@ -38,7 +38,7 @@ for a = 2, #ARGV, 4 do
     if changed > 0 and changed < tonumber(known[2] or 2 ^ 53) then
       call('HSET', KEYS[k], 'changed', ARGV[a + 3])
     end
-    -- LT: a session that waits for a retry is checked immediately
+    -- LT: a session that waits for a retry is checked now instead.
     call('ZADD', KEYS[2], 'LT', now, ARGV[a])
     count = count + 1
   end

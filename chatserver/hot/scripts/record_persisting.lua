@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Records the newest backlog entry beyond the checkpoint that is being persisted; only for the
--- holder of the lease.
+-- Records the newest backlog entry that may be partly persisted although it is after the
+-- checkpoint; only for the holder of the lease.
 --
 -- key lease       hash    owner, token
 -- key checkpoint  hash    ahead: newest entry that may be partly persisted

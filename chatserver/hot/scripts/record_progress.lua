@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Records the persisted seqs of chats beyond the checkpoint; only for the holder of the lease.
+-- Records up to which seq each chat is persisted, if that is after the checkpoint; only for the
+-- holder of the lease.
 --
 -- key lease       hash    owner, token
 -- key progress    hash    chat to the seq up to which it is persisted; removed by `move_checkpoint`

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Registers sessions of users, and returns the older ones that they replace.
+-- Registers sessions of users, and returns the older sessions that they replace.
 --
 -- A device keeps its latest session, and a user keeps the newest `sessions_max` sessions. A session
--- that is registered again, after a data loss in Redis or a lost record, keeps its start time. It
--- may have been replaced in the meantime.
+-- that is registered again keeps its start time. It may itself be replaced, by a newer session of
+-- its device.
 --
 -- key gateways      zset     gateway to expiry
 -- arg gateway       string   gateway of the sessions
@@ -53,8 +53,8 @@ for k = 2, #KEYS do
       end
     end
   end
-  -- A new session starts later than all others, even in the same millisecond or after the clock was
-  -- set back.
+  -- A new session gets a later start than all others, even in the same millisecond or after the
+  -- clock was set back.
   if started == 0 then started = math.max(now, latest + 1) end
   local own = {session = session, gateway = gateway, device = device, started = started}
   local kept, replaced = {own}, {}

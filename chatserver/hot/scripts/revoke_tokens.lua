@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Writes a user's revocation marks: for tokens issued before a given time, for logins, for a ban.
+-- Revokes a user's tokens (those issued before a given time, or by given logins), and sets or lifts
+-- a ban.
 --
 -- key revoked  hash     before, banned, and s:<login> of each revoked login
 -- arg before   integer  seconds since 1970; never decreases; 0: unchanged

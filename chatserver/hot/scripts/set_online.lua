@@ -28,7 +28,7 @@ for k = 3, #KEYS, 3 do
     call('PEXPIRE', online, ttl_ms)
   end
   call('ZREMRANGEBYSCORE', online, '-inf', now_ms)
-  -- `where` is a copy of `online`, which the commit can read for all recipients in one call
+  -- `where` is a copy of `online` for commits, which read it for all recipients in one call.
   local gateways = table.concat(call('ZRANGE', online, 0, -1), ',')
   if gateways == '' then
     call('HDEL', KEYS[2], user)

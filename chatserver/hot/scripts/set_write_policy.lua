@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Sets the write policy and retention in a chat's `gate`, where they follow the membership version:
--- blocked, ended, slow mode, message expiry. After that, no commit accepts an earlier version.
+-- Sets the write policy (blocked, ended, slow mode) and retention in a chat's `gate`, after the
+-- membership version. A commit with a cached `gate` of an earlier version then checks each sender
+-- in Redis.
 --
 -- key chat     hash    head of the chat
 -- arg epoch    string  current epoch of the partition

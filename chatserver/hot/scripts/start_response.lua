@@ -11,7 +11,8 @@ local call = redis.call
 if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return {} end
 local held = call('HMGET', KEYS[2], 'begun', 'newest', 'stop', 'changed', 'tries')
 for i = 1, 5 do held[i] = tonumber(held[i] or 0) end
--- `begun` stays until the response is finished, so that a crashed response is restarted.
+-- `begun` is kept until the response is finished. If the worker crashes, another one starts the
+-- response again.
 if held[1] == 0 and held[2] > 0 then
   held[1] = held[2]
   call('HSET', KEYS[2], 'begun', string.format('%d', held[1]))

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Requests that the AI response in progress in a companion session be stopped.
+-- Requests the stop of the AI response that is in progress in a companion session.
 --
 -- key asking  hash    pending AI response: begun, newest, stop (chat seqs)
 --

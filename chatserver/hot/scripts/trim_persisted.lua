@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Records the persisted seqs of chats and trims their logs and overlays, never past these seqs.
+-- Records up to which seq each chat is persisted. Trims their logs and overlays, but never entries
+-- after this seq.
 --
--- An entry leaves the overlay when its last change has left the log: a later read of the
--- warm tier then returns the entry with the change applied.
+-- An entry is removed from the overlay when the log no longer has its last change. The warm tier
+-- then has the entry with this change applied.
 --
 -- arg log_max  integer  entries kept per log
 -- item key chat  hash    head of the chat

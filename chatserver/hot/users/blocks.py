@@ -1,4 +1,4 @@
-"""Blocks between users, in both directions; used for presence, typing and read marks.
+"""Blocks between users, stored for both of them; used for presence, typing and read marks.
 
 Data: ``{pN}:blocks:<user>`` (set), loaded from the `directory` table with the user state. Messages
 use the chat's write policy instead.

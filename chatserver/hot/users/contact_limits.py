@@ -21,7 +21,9 @@ class Contacts:
         self._per_day = per_day
 
     async def consume(self, user: UserId) -> int:
-        """Count one new contact; return 0. If none is left, return the ms until one is available.
+        """Count one new contact; return 0.
+
+        If the limit is reached, return the ms until the next one is allowed.
 
         Raises:
             Unavailable: Redis does not respond.

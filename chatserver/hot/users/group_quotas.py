@@ -25,7 +25,7 @@ class GroupQuotas:
         self._hot = hot
 
     async def consume(self, users: Collection[UserId]) -> set[UserId]:
-        """Use one group from each user's quota; return the users whose groups must be counted.
+        """Decrease each user's quota by one; return the users whose groups must be counted first.
 
         Guarantees:
             Cost: one Redis call per partition, pipelined.

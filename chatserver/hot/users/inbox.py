@@ -3,8 +3,8 @@
 Data: ``{pN}:inbox:<user>`` (stream) has references to messages, and complete events of other kinds.
 Entry ``<seq>-<n>`` has `n` + 1 messages that are consecutive in the chat and in the inbox; its
 value is the chat seq of the newest message. ``{pN}:seqs`` (hash) has each inbox's newest seq.
-``{pN}:box:<user>`` (hash) has the user state: chats and read marks. All of these keys share a slot.
-Bound: `inbox_max` entries; a device that missed more starts from a snapshot.
+``{pN}:box:<user>`` (hash) has the user state: chats and read marks. All of these keys are in the
+user's partition. Bound: `inbox_max` entries; a device that missed more starts from a snapshot.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Inboxes:
         self._keys = hot.keys
 
     async def list_after(self, user: UserId, after: Seq, limit: int) -> list[InboxEntry]:
-        """Return the entries above `after`, oldest first.
+        """Return the entries whose inbox seq is above `after`, oldest first.
 
         Raises:
             Unavailable: Redis is in another epoch; the user's sessions must get a `reset` first.
@@ -72,7 +72,7 @@ class Inboxes:
         return list(itertools.islice(entries, limit))
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> list[AppendResult]:
-        """Append the undelivered entries of `deliveries` to the inboxes.
+        """Append each delivery's entries to its inbox, except those that the inbox already has.
 
         Guarantees:
             Idempotent: entries are appended once, whatever the order of calls.
@@ -122,12 +122,12 @@ class Inboxes:
     ) -> list[AppendResult]:
         """Append an event, except to inboxes that have one with the same or a higher `level`.
 
-        Only events with the same `chat` and `reader` are compared. The event has the read marks of
-        `reader`, and `level` is the sum of the marks; or it describes the chat, `reader` is a
+        Only events with the same `chat` and `reader` are compared. If the event has the marks of
+        `reader`, `level` is the sum of the marks. If the event describes the chat, `reader` is a
         constant and `level` is the chat version.
 
         Guarantees:
-            Order: an inbox never gets an event older than one that it has.
+            Order: an inbox never gets such an event after a newer one.
         """
         return await self._append(users, chat, body, "", f"m:{chat}:{reader}", level)
 

@@ -26,9 +26,9 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
-GUESSES_FREE = 3  # attempts by unknown devices for an account; further ones are guesses
+GUESSES_FREE = 3  # The next attempts by unknown devices for an account count as guesses.
 TOO_MANY_LOGINS = "too many login attempts; wait, then try again"
-REFUSALS_MAX = 10_000  # maximum refusals cached by a process; the newest are kept
+REFUSALS_MAX = 10_000  # A process caches at most this many refusals, the newest ones.
 
 
 class _Refusals:
@@ -102,7 +102,8 @@ class LoginRateLimits:
         These are `used`, `is_over_budget`, `is_guess` and `is_counted`.
 
         Guarantees:
-            A known device is refused only because of its own wrong guesses.
+            A device that has logged in to the account before is refused only for its own wrong
+            passwords.
 
         Raises:
             RateLimited: the source has guessed too often for this account.
@@ -122,7 +123,7 @@ class LoginRateLimits:
         )
 
     async def return_token(self, attempt: LoginAttempt) -> None:
-        """Return the token of an attempt whose password was right; best effort."""
+        """Return the bucket tokens of an attempt whose password was right. Errors are ignored."""
         self._logins.remove(self._build_key(attempt))
         try:
             await self._count(attempt, -1)

@@ -52,11 +52,15 @@ class PresenceStates:
         return await self._set_expiry(self._alive_ms)
 
     async def leave(self, after_s: float) -> None:
-        """Make this gateway expire in `after_s`. Users who reconnect before then stay online."""
+        """Make this gateway expire in `after_s`.
+
+        Users who reconnect to another gateway before then stay online.
+        """
         await self._set_expiry(int(after_s * 1000))
 
     async def _set_expiry(self, ttl_ms: int) -> bool:
-        # Call concurrently: with a distant Redis, sequential calls take longer than the expiry.
+        # Call all partitions concurrently: with a distant Redis, sequential calls could take longer
+        # than `ttl_ms`.
         replies = await asyncio.gather(
             *(
                 self._hot.run(

@@ -6,9 +6,9 @@ quarter of a second, and spends it locally. It returns unspent tokens when the s
 
 Invariant: in any period, all gateways together allow at most the rate times the period, plus a
 burst, plus a block per gateway. While Redis is unavailable, every request for tokens is granted:
-the limited operations need Redis and fail anyway. If a request's memory is not known in advance, it
-is charged afterward and may make the bucket negative. Nothing is allowed until the bucket is
-positive again.
+the limited operations need Redis and fail anyway. The memory that a request uses may be unknown in
+advance. It is then charged afterward and can make the bucket negative; further requests wait until
+it is positive.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ IDLE_S = 10.0
 SWEEP_S = 2.5
 CACHE_MAX = 100_000
 _BATCH_MAX = 500
-# Kinds that a gateway counts by address. It returns the tokens of idle addresses to Redis every
-# `SWEEP_S`. The tokens of a user are returned when the user's sessions end.
+# A gateway counts these kinds by network address, the others by user. It returns the tokens of idle
+# addresses to Redis every `SWEEP_S`, and those of a user when the user's sessions end.
 OF_ADDRESS: Collection[Kind] = ("connections", "failures")
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
-MEMORY_BLOCK_BYTES = 32_768  # "memory" tokens per fetch from Redis; the longest message costs less
-TOO_MUCH = "much data (limits.memory)"  # inserted into the message "too …: slow down"
-MEMORY_PAUSE_S = 1.0  # minimum wait after a memory bucket had too few tokens
+# A gateway takes this many "memory" tokens at once. The longest message costs less.
+MEMORY_BLOCK_BYTES = 32_768
+TOO_MUCH = "much data (limits.memory)"  # The error message is "too <this>: slow down".
+MEMORY_PAUSE_S = 1.0  # After a memory bucket had too few tokens, callers wait at least this long.
 
 
 class Allowance:
-    """This process's tokens of one kind for one subject."""
+    """This process's rate-limit tokens of one kind for one subject (a user or an address)."""
 
     __slots__ = (
         "_available_at",
@@ -69,7 +70,7 @@ class Allowance:
         self._block = block
         self._low = block // 2
         self._rate = rate
-        # When the bucket has a token again (monotonic, s), as of the last reply.
+        # Monotonic time (s) at which the bucket has a token again, computed from the last reply.
         self._available_at = 0.0
         self._is_requesting = False
         self._waiting: list[Callable[[], None]] | None = None  # called after the next reply
@@ -94,7 +95,8 @@ class Allowance:
         left_s = self._available_at - self._limits.now()
         if left_s <= 0:
             return 0
-        missing = max(0, cost - self.tokens - 1)  # tokens needed besides the one after `left_s`
+        # One token is available after `left_s`; these are needed in addition.
+        missing = max(0, cost - self.tokens - 1)
         return math.ceil((left_s + missing / self._rate) * 1000)
 
     def request(self, on_reply: Callable[[], None] | None = None, cost: int = 1) -> None:
@@ -110,7 +112,7 @@ class Allowance:
             return
         self.used_at = self._limits.now()
         if on_reply is None and self._available_at > self.used_at:
-            return  # the bucket has no token yet, and no caller waits for the reply
+            return  # The bucket has no token yet, and no caller waits for a reply.
         self._is_requesting = True
         self._limits.request_soon(self, max(self._block, cost) - self.tokens)
 
@@ -135,7 +137,8 @@ class Allowance:
         self.tokens += count
         wait_s = wait_ms / 1000
         if wait_ms and self.key[0] == "memory":
-            # `wait_ms` is the wait for one token. In a memory bucket, that is only one byte.
+            # `wait_ms` is the wait for one token. One "memory" token is only one byte, so wait
+            # longer.
             wait_s = max(wait_s, MEMORY_PAUSE_S)
         self._available_at = self._limits.now() + wait_s
         waiting, self._waiting = self._waiting, None
@@ -150,9 +153,11 @@ class Allowance:
 
 
 class Limits:
-    """The allowances of one process. Above `CACHE_MAX`, the oldest is released.
+    """The allowances of one process.
 
-    `swept`: the kinds whose idle allowances `run` releases.
+    Above `CACHE_MAX`, the oldest is removed, and its tokens are returned.
+
+    `swept`: the kinds whose idle allowances `run` removes.
     """
 
     def __init__(
@@ -211,7 +216,7 @@ class Limits:
             allowance.tokens = 0
 
     def request_soon(self, allowance: Allowance, wanted: int) -> None:
-        """Request tokens from Redis at the end of this tick, in one batch with other requests."""
+        """Request tokens from Redis at the end of this event loop iteration, in one batch."""
         self._enqueue(allowance, allowance.key, wanted)
 
     def _enqueue(self, allowance: Allowance | None, key: tuple[Kind, str], wanted: int) -> None:
@@ -259,10 +264,10 @@ class Limits:
                 if self._allowances.get(allowance.key) is not allowance:
                     self._return_unspent(
                         allowance
-                    )  # the subject left while the request was pending
+                    )  # The subject's allowance was removed while the request was pending.
 
     async def run(self) -> None:
-        """Release idle allowances until cancelled."""
+        """Return the tokens of idle allowances to Redis, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             for kind, subject in [
@@ -276,6 +281,7 @@ class Limits:
         """Return all unspent tokens."""
         for kind, subject in list(self._allowances):
             self.return_tokens(kind, subject)
-        await asyncio.sleep(0)  # tokens are returned to Redis at the end of the tick
+        # The tokens are returned to Redis at the end of this event loop iteration.
+        await asyncio.sleep(0)
         if self._tasks:
             await asyncio.wait(self._tasks)

@@ -1,8 +1,8 @@
-"""Revocation marks of logins, tokens and users; checked for every `hello` and every request.
+"""Revocation of logins, tokens and users; checked for every `hello` and every API request.
 
-Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`. The hash expires with the affected
-tokens, but not while the user is banned. The `directory` table has the same marks; in a new epoch,
-they are loaded with the user (`chatserver.service.access.revocation`).
+Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`. It expires with the affected tokens,
+but not while the user is banned. The `directory` table has the same data; in a new epoch, it is
+loaded with the user (`chatserver.service.access.revocation`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from chatserver.hot.bus.gateway_stream import EndSessions, GatewayStreamWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-# Marks outlive the tokens by this time: a request in progress can issue a token shortly after the
-# end of its login.
+# Revocations are kept for the token lifetime plus this time: a request that is in progress when its
+# login is revoked can still issue a token.
 SLACK_S = 60
 
 
 class Revocations:
-    """Reads and writes revocation marks.
+    """Reads and writes revocations (`Marks`).
 
     `token_s_max`: maximum lifetime of a token in seconds, including leeway.
     """
@@ -31,7 +31,7 @@ class Revocations:
         self._ttl_s = token_s_max + SLACK_S
 
     async def find(self, claims: Claims) -> Marks:
-        """Return the user's revocation marks that may apply to a token.
+        """Return the user's revocations that may apply to the token with `claims`.
 
         Guarantees:
             Order: calls on keys of the user's partition run in call order.
@@ -49,7 +49,7 @@ class Revocations:
         return Marks(int(before or 0), frozenset(logins), banned == b"1")
 
     async def find_all(self, user: UserId) -> Marks:
-        """Return all revocation marks of the user. Raises Unavailable."""
+        """Return all revocations of the user. Raises Unavailable."""
         marks: list[bytes] = await self._hot.call("HGETALL", self._hot.keys.revoked(user))
         fields = dict(zip(marks[::2], marks[1::2], strict=True))
         logins = [name[2:].decode() for name in fields if name.startswith(b"s:")]
@@ -65,13 +65,13 @@ class Revocations:
         logins: Collection[str] = (),
         is_banned: bool | None = None,
     ) -> None:
-        """Add marks. If `is_banned` is None, the ban is unchanged.
+        """Add revocations. If `is_banned` is None, the ban is unchanged.
 
         Guarantees:
             Idempotent; only a ban can be removed again.
 
         Raises:
-            Unavailable: the marks may have been written.
+            Unavailable: the revocations may have been written.
         """
         await self._hot.run(
             load_script("revoke_tokens"),
@@ -93,11 +93,11 @@ class SessionEnder:
         self._gateway_stream_writer = gateway_stream_writer
 
     async def end(self, user: UserId, marks: Marks, reason: str) -> None:
-        """Close the user's sessions to which `marks` apply. Call this after writing the marks.
+        """Close the user's sessions that `marks` revoke. Call `Revocations.put` first.
 
         Guarantees:
-            Complete: no session is missed; a session that starts during the call checks the marks
-                itself.
+            Complete: no session is missed; a session that starts during the call reads the
+                revocations itself.
 
         Raises:
             Unavailable: a gateway may not have been notified; try again.
@@ -108,6 +108,6 @@ class SessionEnder:
         await self._gateway_stream_writer.wait_written()
 
     async def _list_gateways(self, user: UserId) -> Sequence[GatewayId]:
-        # Expired entries are included: their gateways may be about to renew them.
+        # Include gateways whose entry has expired: they may be about to renew it.
         names = await self._hot.call("ZRANGE", self._hot.keys.online(user), 0, -1)
         return [GatewayId(name.decode()) for name in names]

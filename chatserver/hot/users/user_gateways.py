@@ -70,7 +70,8 @@ class Presence:
                 )
                 for i, user in enumerate(chunk):
                     seq, first, is_known = reply[3 * i : 3 * i + 3]
-                    # Read the epoch last: devices must not get an epoch that ended during the call.
+                    # Read the epoch after the call: it may have changed during the call, and
+                    # devices must get the new one.
                     whole = self._hot.whole_epoch
                     states[user] = InboxState(whole, Seq(seq), Seq(first), bool(is_known))
 

@@ -1,8 +1,9 @@
 """Session registry: each user's sessions across all gateways.
 
 Data: ``{pN}:seen:<user>`` (hash), field ``s:<session>`` → ``<gateway> <device> <started ms>``. A
-device has one session, and a user at most `sessions_max`. A claim returns the sessions that it
-replaces; the caller notifies their gateways. A claim also deletes sessions of dead gateways.
+device has one session, and a user at most `sessions_max`. Registering a session (`claim`) returns
+the sessions that it replaces; the caller notifies their gateways. It also deletes sessions of dead
+gateways.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CLAIM_BATCH_MAX = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """A request to register a session. `started_ms` is 0 for the first request."""
+    """A request to register a session. `started_ms` is 0 if the session is not registered yet."""
 
     user: UserId
     session: SessionId
@@ -36,7 +37,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claimed:
-    """The session's start by the Redis clock, and the replaced sessions: (session, gateway)."""
+    """The session's start by the Redis clock, and each replaced session as `(session, gateway)`."""
 
     started_ms: int
     replaced: tuple[tuple[SessionId, GatewayId], ...]
@@ -54,7 +55,9 @@ class Sessions:
         self._keep_s = keep_s
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed]:
-        """Register sessions. A registered session may itself be replaced by another session.
+        """Register sessions.
+
+        A session in `claims` may itself be replaced, and is then in the result.
 
         Guarantees:
             Idempotent: registering a session again keeps its start time.
@@ -108,7 +111,10 @@ class Sessions:
         return groups
 
     def release(self, user: UserId, session: SessionId) -> None:
-        """Remove a session without waiting. If this fails, the session stays until replaced."""
+        """Remove a session without waiting for Redis.
+
+        If this fails, the session stays until replaced.
+        """
         on_reply = functools.partial(self._on_released, session)
         self._hot.send(on_reply, "HDEL", self._hot.keys.seen(user), f"s:{session}")
 

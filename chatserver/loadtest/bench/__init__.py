@@ -1,4 +1,4 @@
-"""Developer benchmarks of `chatserver load bench`, each on servers that it starts itself.
+"""Developer benchmarks of `chatserver load bench`. Each benchmark starts its own servers.
 
 Processes run on fixed CPU cores (`server_stack`), and the CPU time of each is measured
 (`cpu_usage`). To check every message at little cost, the benchmark client (module `session`)

@@ -22,7 +22,7 @@ class CoreTimes:
     """CPU time of a core since the machine started, in seconds."""
 
     busy_s: float
-    stolen_s: float  # CPU time that the hypervisor used for other machines
+    stolen_s: float  # CPU time (s) that the hypervisor gave to other virtual machines
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Cores:
 
     server_core: int
     load_core: int
-    pids: dict[str, int]  # role → process id; "load" is this process
+    pids: dict[str, int]  # maps a role to its process id; role "load" is this process
 
     def read_cpu_times(self) -> dict[str, float]:
-        """Return CPU seconds by role, CPU seconds of the server core, and stolen seconds."""
+        """Return CPU seconds by role, of the server core, and stolen by the hypervisor."""
         times = {role: read_cpu_s(pid) for role, pid in self.pids.items()}
         core = read_core_times(self.server_core)
         times["_server_core"] = core.busy_s
@@ -76,7 +76,8 @@ def compute_cpu_costs(
             role: round(s / count * 1e6, 2) if count else None for role, s in used.items()
         },
         "cpu_share": {role: round(s / elapsed_s, 3) for role, s in used.items()},
-        # Time of other processes and interrupts; above a few percent, the run counts as disturbed.
+        # CPU time of other processes and interrupts. Above a few percent, the run counts as
+        # disturbed.
         "server_core_others_share": round(max(0.0, core_s - servers_s) / elapsed_s, 3),
         "stolen_share": round(stolen_s / elapsed_s, 3),
     }
