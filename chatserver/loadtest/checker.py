@@ -16,7 +16,8 @@ from typing import Final
 from chatserver.domain.history_checks import iter_repeats
 
 EXAMPLES_MAX: Final = 20
-MISSING_MAX: Final = 100_000  # maximum per gap; older missing seqs count as lost immediately
+# If more seqs are missing in one gap, the oldest count as lost immediately.
+MISSING_MAX: Final = 100_000
 _NUMBER_BITS: Final = 40
 KINDS: Final = ("lost", "duplicate", "disordered", "mismatched", "jumped")
 
@@ -39,19 +40,19 @@ class Findings:
 
 
 class ChatRecord:
-    """The message key at each checked seq of one chat. Memory: 9 bytes per message."""
+    """The message key at each checked seq of one chat, and whether it was acked."""
 
     def __init__(self, chat: str, devices: int, findings: Findings) -> None:
         self.chat = chat
         self.devices = devices
-        self.base = 0  # seqs up to this one are not checked
+        self.base = 0  # Seqs up to this one are not checked.
         self.acked = 0
         self._keys = array("q")
         self._is_acked = bytearray()
         self._findings = findings
 
     def put(self, place: int, key: int, *, is_ack: bool = False) -> None:
-        """Record the message key at seq `place`; a conflict with an earlier key is a violation."""
+        """Record the message key at seq `place`. It is a violation if the seq had another key."""
         index = place - self.base - 1
         if index < 0:
             return
@@ -114,12 +115,13 @@ class ReceivedSeqs:
     __slots__ = ("filled", "last", "missing")
 
     def __init__(self) -> None:
-        self.last: int | None = None  # None: nothing received yet; any first seq is valid
+        self.last: int | None = None  # None: nothing has been received, so any seq is valid
         self.missing: set[int] = set()
-        self.filled: set[int] = set()  # seqs loaded from history; a later push is not a duplicate
+        # Seqs loaded from history. The event may still arrive, and is then not a duplicate.
+        self.filled: set[int] = set()
 
     def record_pushed(self, place: int, who: str, findings: Findings) -> bool:
-        """Record a pushed seq; return False if it is a duplicate."""
+        """Record the seq of a received event; return False if it is a duplicate."""
         last = self.last
         if last is None or place == last + 1:
             self.last = place
@@ -142,7 +144,10 @@ class ReceivedSeqs:
         return False
 
     def record_loaded(self, place: int) -> bool:
-        """Record a seq loaded from history, in order; return False if it was received before."""
+        """Record a seq loaded from history; return False if it was received before.
+
+        Call in seq order.
+        """
         if self.last is not None and place <= self.last and place not in self.missing:
             return False
         self.missing.discard(place)

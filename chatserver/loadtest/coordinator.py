@@ -18,11 +18,12 @@ from chatserver.loadtest.plan import Plan
 from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample, build_row
 from chatserver.process_runtime import make_parent_death_hook
 
-LINE_BYTES_MAX: Final = 16_000_000  # one line has all histograms of a second, or the result
-BEGIN_S: Final = 0.3  # delay between the last `ready` and the start
-END_S: Final = 30.0  # the run fails if a worker exceeds `duration_s` + `settle_s` by more than this
-STOP_S: Final = 15.0  # time to complete pending actions after Ctrl-C
-PARTS_KEPT_S: Final = 30  # how long a second's histograms are kept for delayed worker reports
+# A line from a worker has all histograms of a second, or the result.
+LINE_BYTES_MAX: Final = 16_000_000
+BEGIN_S: Final = 0.3  # The load starts this long after the last worker is ready.
+END_S: Final = 30.0  # The run fails if a worker takes longer than `duration_s` + `settle_s` + this.
+STOP_S: Final = 15.0  # After Ctrl-C, pending actions may take this long.
+PARTS_KEPT_S: Final = 30  # A worker's report about a second may arrive this late.
 _SHARES: Final = (0.5, 0.99)
 _CHARTED: Final = ("ack", "delivered", "page", "connect", "loop_lag")
 
@@ -39,7 +40,7 @@ class Totals:
         self.histograms: dict[str, Histogram] = {}
         self.seconds: dict[int, dict[str, Any]] = {}
         self.results: list[dict[str, Any]] = []
-        # Histograms of the newest seconds, by second and name; `_percentiles` has the older
+        # Histograms by second and name, for the newest seconds. `_percentiles` has the older
         # seconds.
         self._parts: dict[int, dict[str, Histogram]] = {}
         self._percentiles: dict[tuple[int, str, float], float] = {}
@@ -69,7 +70,7 @@ class Totals:
 
     @property
     def expected(self) -> int:
-        """The number of deliveries that the acked messages require."""
+        """The number of deliveries that the acked messages require, one per receiving member."""
         return sum(self._expected.values())
 
     def get_percentile_ms(self, number: int, name: str, share: float) -> float | None:
@@ -184,7 +185,7 @@ class Coordinator:
         """Wait until the backlog is empty, to include the persist work caused by the load."""
         assert self._server is not None
         until = time.monotonic() + patience_s
-        while (await self._server.sample()).backlog:  # polling: there is no notification
+        while (await self._server.sample()).backlog:
             if time.monotonic() > until:
                 return
             await asyncio.sleep(0.2)
@@ -221,7 +222,7 @@ async def _read_report(worker: asyncio.subprocess.Process) -> dict[str, Any]:
     assert worker.stdout is not None
     line = await worker.stdout.readline()
     if not line:
-        code = await worker.wait()  # it closes its output only when it exits
+        code = await worker.wait()  # A worker closes its output only when it exits.
         raise LoadFailed(f"a load tool process ended early: {_describe_exit(code)}")
     report: dict[str, Any] = msgspec.json.decode(line)
     return report

@@ -1,9 +1,9 @@
 """Simulated device of one user: sends on schedule, verifies deliveries, reconnects.
 
-It follows the `chat.v1` rules for clients. Up to `sends_in_flight_max` sends may be unanswered;
-further sends are queued, but their latency is measured from their scheduled time. After a
-reconnect, unanswered sends are retried with the same `ref`, and the session resumes at the cursor
-of the last event.
+It follows the `chat.v1` rules for clients. Up to `sends_in_flight_max` sends are in flight; further
+sends are queued, but their latency is measured from their scheduled time. After a reconnect,
+unanswered sends are retried with the same `ref`, and the session resumes at the cursor of the last
+event.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from chatserver.loadtest.device_connection import Link, Refused
 from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.worker_state import WorkerState, get_now_us
 
-OUTBOX_MAX: Final = 20_000  # maximum queued messages; further ones count as unsent
+# If more messages are queued, new ones are not sent, and count as unsent.
+OUTBOX_MAX: Final = 20_000
 ANSWER_S: Final = 30.0
 PAGE: Final = 50
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
 
-Answer = Callable[[ReceivedFrame | None], None]  # None: connection lost before the response
+Answer = Callable[[ReceivedFrame | None], None]  # gets None if the connection is lost first
 
 
 @dataclasses.dataclass(slots=True)
@@ -59,7 +60,8 @@ class Device:
         self._large: set[str] = set()
         self._connecting: asyncio.Task[None] | None = None
         self._filling: asyncio.Task[None] | None = None
-        self._caught_up: tuple[int, int] | None = None  # while resuming: (target seq, start time)
+        # while resuming: (inbox seq to reach, start time in µs)
+        self._caught_up: tuple[int, int] | None = None
         self._is_pausing = False
         self._wait_s = 0.0  # the retry delay requested in `bye`
 
@@ -110,7 +112,7 @@ class Device:
         self.state.findings.add("mismatched", f"{self.user}: cannot read {data[:100]!r}")
 
     def handle_link_close(self, link: Link) -> None:
-        """Handle a connection closed by the server or the network."""
+        """Handle the end of a connection that this device did not close."""
         if link is self._link:
             self._link = None
             self._requeue_unanswered()
@@ -171,7 +173,7 @@ class Device:
         else:
             self._caught_up = (welcome.seq, due_us)
         self._link = link
-        link.start()  # handles the frames that arrived after `welcome`
+        link.start()  # passes the frames that arrived after `welcome`
         self._record_progress()
         self.flush()
 
@@ -187,7 +189,10 @@ class Device:
     # requests
 
     def send(self, chat: str, due_us: int) -> None:
-        """Send a message now, or once the in-flight limit allows. `due_us`: the scheduled time."""
+        """Send a message now, or queue it if too many are in flight.
+
+        `due_us`: the scheduled time.
+        """
         if len(self.outbox) >= OUTBOX_MAX:
             self.state.meters.counts["unsent"] += 1
             return
@@ -315,7 +320,7 @@ class Device:
         if event.seq and cursor is not None:
             if event.epoch == cursor.epoch and event.seq <= cursor.seq:
                 received = self.received.get(event.chat)
-                # Late, but no duplicate: a later event has moved the cursor past this event.
+                # The event is late, but not a duplicate: its message is still missing.
                 if received is not None and event.cs in received.missing:
                     received.record_pushed(event.cs, self.user, self.state.findings)
                     self._record_message(event.chat, event.message, is_pushed=True)
@@ -394,7 +399,7 @@ class Device:
         self.flush()
 
     async def _fill(self) -> None:
-        """Load from history the messages that the inbox no longer has."""
+        """Load missing messages from history, after the inbox no longer had all missed events."""
         try:
             for chat, received in list(self.received.items()):
                 while True:
@@ -408,6 +413,6 @@ class Device:
                     if not page.more or not page.messages:
                         break
         except (ConnectionError, TimeoutError):
-            pass  # the server reports the gap again at the next connect
+            pass  # After the next connect, the server sends `too_long` again.
         finally:
             self._filling = None

@@ -36,12 +36,12 @@ class Owner(Protocol):
 
 
 class Link(Connection):
-    """Passes each frame that follows `welcome` to the owner, and reports the disconnect."""
+    """Passes each frame that follows `welcome` to the owner, and then the disconnect."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner.user)
         self._owner = owner
-        self._early: list[frame_reader.ReceivedFrame] = []  # received between `welcome` and `start`
+        self._early: list[frame_reader.ReceivedFrame] = []  # frames received before `start`
         self._is_started = self._is_aborted = self._is_ended = False
         self._welcome: asyncio.Future[frame_reader.Welcome] | None = None
         self._bye: frame_reader.Bye | None = None

@@ -62,7 +62,7 @@ class LargeChat(msgspec.Struct, gc=False):
 
 
 class Welcome(ReceivedFrame, tag="welcome", gc=False):
-    """The session is established."""
+    """The session is authenticated."""
 
     epoch: str
     seq: int

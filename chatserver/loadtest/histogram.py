@@ -1,4 +1,4 @@
-"""Latency histogram with log-linear buckets: any range, relative error below 1/128, mergeable.
+"""Mergeable latency histogram with log-linear buckets, for any range; relative error below 1/128.
 
 Same scheme as HdrHistogram, with a simple JSON format (decision 0029). Each value below 256 has its
 own bucket; above that, each power-of-two range has 128 buckets. Bucket `index` holds
@@ -70,7 +70,7 @@ class Histogram:
         return quantiles
 
     def summarize_ms(self) -> dict[str, float | int | None]:
-        """Return the count, and the `QUANTILES` and maximum in milliseconds."""
+        """Return the count, and the quantiles (`QUANTILES`) and maximum in milliseconds."""
         if not self.total:
             return {"count": 0, **dict.fromkeys([*QUANTILES, "max"])}
         values = map(to_ms, self.get_quantiles(QUANTILES.values()))

@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 CHATS_OPENED_MAX: Final = 16
 CREATED_MAX, INVITED_MAX = 255, 99  # maximum users per request
-FAILURES_MAX: Final = 3  # setup fails after this many failed connects if no device is connected
+FAILURES_MAX: Final = 3  # Setup fails after this many failed connects, if no device has connected.
 SETUP_S: Final = 300.0  # time limit for the setup
 PUSH_S = 5.0
-RECONNECT_DELAY_S: Final = 1.0  # half of the users reconnect this much later in `reconnect_all`
+RECONNECT_DELAY_S: Final = 1.0  # In `reconnect_all`, half of the users reconnect after this time.
 _POLL_S: Final = 0.05
 
 
@@ -34,7 +34,7 @@ class SetupFailed(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chat:
-    """A chat in this run, opened by its first member."""
+    """A chat of this run. Its first member has opened it."""
 
     id: str
     members: Sequence[Device]
@@ -225,7 +225,8 @@ class LoadUsers:
     async def wait_for_deliveries(self, patience_s: float) -> None:
         """Wait up to `patience_s` seconds for all acked messages to arrive.
 
-        Devices that are not up to date after `PUSH_S` (or half of `patience_s`, if less) reconnect.
+        Devices that still lack messages after `PUSH_S` (or half of `patience_s`, if less)
+        reconnect.
         """
         push_s = min(PUSH_S, patience_s / 2)
         if await self._is_quiet_within(push_s):

@@ -9,7 +9,7 @@ from chatserver.loadtest.histogram import Histogram
 
 
 class Meters:
-    """Measurements since the last call to `pop_all`."""
+    """Counts and latencies since the last call to `pop_all`."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()

@@ -29,7 +29,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A pattern of server usage. `rate`: actions per second."""
+    """A pattern of actions. `rate`: actions per second of all users together."""
 
     name: str
     about: str
@@ -37,7 +37,7 @@ class Scenario(msgspec.Struct, frozen=True):
     rate: float
     shape: Shape = Shape()
     mix: Mix = Mix()
-    storm_s: float = 0.0  # interval at which all users are disconnected and reconnect; 0: never
+    storm_s: float = 0.0  # All users disconnect and reconnect at this interval; 0: never
     preload: int = 0  # number of messages in each chat before the load starts
 
 
@@ -115,7 +115,7 @@ class Plan(msgspec.Struct, frozen=True):
     mix: Mix
     storm_s: float
     preload: int
-    window: int = 0  # maximum pending actions in a closed loop (to measure the tool); 0: open loop
+    window: int = 0  # 0: open loop; else pending actions in a closed loop, to measure the tool
 
 
 def split_groups(users: int, members: int) -> list[range]:

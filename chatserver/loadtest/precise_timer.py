@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 
-_CLOCK_MONOTONIC = 1  # the clock of `time.monotonic` and `time.perf_counter`
+_CLOCK_MONOTONIC = 1  # from <time.h>; `time.monotonic` uses the same clock
 _ABSOLUTE = 1
 
 

@@ -1,7 +1,7 @@
 """Read-only monitoring of the server under load: its processes, Redis and metrics.
 
-Each source is optional. Only processes on this machine are monitored, in the `chatserver` process
-tree that listens on the gateway's port. A value that cannot be read is None, never 0.
+Each source is optional. Processes are monitored only on this machine: the `chatserver` process tree
+with the process that listens on the gateway's port. A value that cannot be read is None, never 0.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class ServerSample(msgspec.Struct, frozen=True):
     rss: dict[str, int] = {}
     backlog: int | None = None
     redis_bytes: int | None = None
-    write_units: float | None = None  # DynamoDB units of the persist workers today
-    read_units: float | None = None  # DynamoDB units for reading history today
+    write_units: float | None = None  # DynamoDB write units that the persist workers used today
+    read_units: float | None = None  # DynamoDB read units used for history today
     stored: int | None = None  # messages stored in DynamoDB today
 
 
@@ -60,7 +60,7 @@ class ServerMonitor:
         return self._hot is not None
 
     async def sample(self, *, is_whole: bool = False) -> ServerSample:
-        """Return a sample; with `is_whole`, it includes memory and capacity units from Redis."""
+        """Return a sample; with `is_whole`, it includes Redis's memory, and the DynamoDB units."""
         cpu_s, rss = {}, {}
         for role, pids in self.pids.items():
             with contextlib.suppress(OSError, ValueError):  # a process has ended
@@ -101,7 +101,7 @@ def _sum_units(units: Mapping[tuple[str, str, str], float], feature: str, kind: 
 async def open_monitor(
     address: Address, redis: Redis | None, metrics: Sequence[str]
 ) -> AsyncIterator[ServerMonitor]:
-    """Open the available sources. An unreachable Redis is ignored."""
+    """Open a monitor with the sources that are available. An unreachable Redis is ignored."""
     async with contextlib.AsyncExitStack() as exits:
         hot = None
         if redis is not None:
@@ -113,7 +113,7 @@ async def open_monitor(
 def find_processes(address: Address) -> dict[str, list[int]]:
     """Return the server's processes by role; empty if the server runs on another machine.
 
-    All descendants of the topmost `chatserver` process above the listener are searched.
+    They are the descendants of the topmost `chatserver` ancestor of the listening process.
     """
     if not _is_local(address.host):
         return {}

@@ -23,7 +23,7 @@ from chatserver.loadtest import frame_reader, wire
 
 EPOCH: Final = "stub"
 FAULTS: Final = ("lose", "repeat", "swap")
-FAULT_SEQ: Final = 1000  # in each chat, `--fault` affects the message with this seq
+FAULT_SEQ: Final = 1000  # `--fault` affects the message with this seq in each chat.
 _MID: Final = "01JD0000000000000000000000"
 _FIRST_TS: Final = 1_700_000_000_000_000
 
@@ -49,7 +49,7 @@ class Request(msgspec.Struct, gc=False):
 
 
 class StubState:
-    """The state of the stub. `fault` may modify the frames sent to a user.
+    """The state of the stub. `fault` returns the frames to send to a user in place of an event.
 
     A user who has missed more than `inbox_max` events receives `too_long`.
     """
@@ -227,11 +227,11 @@ def encode_frame(payload: bytes) -> bytes:
 
 
 def make_fault_once(fault: str) -> Fault:
-    """Return a fault that loses, repeats or swaps one message per receiver."""
+    """Return a fault that loses, repeats or swaps message `FAULT_SEQ` for each receiver."""
     responses: dict[str, bytes] = {}
 
     def apply_fault(user: str, seq: int, frame: bytes) -> list[bytes]:
-        if user.startswith("s"):  # senders of the direct benchmark (`s…`) get no faults
+        if user.startswith("s"):  # a sender of the direct benchmark
             return [frame]
         if seq == FAULT_SEQ:
             if fault == "swap":

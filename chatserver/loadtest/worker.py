@@ -1,7 +1,7 @@
 """Worker process of the load tool: reads its plan from standard input and reports results.
 
-Input and output are lines of JSON. Input: the plan; ``{"begin": T}`` (monotonic clock, seconds)
-when all workers are ready; ``{"stop": S}`` to end the load early and wait up to S seconds for
+Input and output are lines of JSON. Input: the plan; ``{"begin": T}`` to start the load at T
+(monotonic clock, seconds); ``{"stop": S}`` to end the load early and wait up to S seconds for
 pending actions; ``{"close": true}``, or the end of the input. Output: ``{"ready": {…}}`` or
 ``{"failed": "…"}``; each second ``{"second": N, "counts": …, "histograms": …}``; at the end
 ``{"result": {…}}``.
@@ -75,11 +75,11 @@ class Worker:
         self.state.meters.pop_all()
         self._expected_before = self.users.count_expected()
         gc.collect()
-        gc.freeze()  # exclude the long-lived setup objects from garbage collection
+        gc.freeze()  # Never scan the objects created so far again.
         return {"chats": {kind: len(chats) for kind, chats in self.users.chats.items()}}
 
     async def run_load(self, begin: float, on_second: ReportSecond) -> dict[str, Any]:
-        """Run the plan from `begin` on, wait for pending deliveries, and return the final result.
+        """Start the load at `begin`, wait for pending deliveries at its end, and return the result.
 
         `on_second` is called with the measurements of each second.
         """
@@ -137,7 +137,7 @@ class Worker:
         return min(self.plan.duration_s, max(0.001, time.monotonic() - self._begin))
 
     async def _run_closed_loop(self) -> float:
-        """Keep `window` actions pending, to measure the load tool's own capacity."""
+        """Keep `window` actions pending, to measure the load tool itself."""
         await asyncio.sleep(self._begin - time.monotonic())
         self.state.on_done = lambda: self.users.run_action(get_now_us())
         for _ in range(self.plan.window):

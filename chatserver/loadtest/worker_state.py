@@ -18,7 +18,7 @@ def get_now_us() -> int:
 
 @dataclasses.dataclass(slots=True)
 class WorkerState:
-    """Server address, user identities and results. `on_done` runs after each action."""
+    """Server address, user identities and results. `on_done` is called after each action."""
 
     run: str
     address: Address
@@ -38,7 +38,7 @@ class WorkerState:
         return f"load-{self.run}-{index}"
 
     def build_body(self, index: int, number: int, due_us: int) -> str:
-        """Return a body of `body_bytes` with the sender, message number and scheduled time."""
+        """Return a body with the sender, message number and scheduled time, `body_bytes` long."""
         head = f"{self.run} {index} {number} {due_us} "
         return head + "x" * (self.body_bytes - len(head))
 

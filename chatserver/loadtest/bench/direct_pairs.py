@@ -1,4 +1,4 @@
-"""Pairs of users in direct chats, loaded in a closed loop (rate) or an open loop (latency)."""
+"""Pairs of users that send direct messages, in a closed loop (rate) or an open loop (latency)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ SUSTAINED_P99_MS = 30.0
 # The search starts at SEARCH_FROM times the closed-loop rate and rises by the factor SEARCH_STEP.
 SEARCH_FROM, SEARCH_STEP = 0.6, 1.06
 SEARCH_ATTEMPTS = 3
-IN_FLIGHT_MAX = 60  # below `sends_in_flight_max` in `welcome`; more sends would be refused
+# Limit of a pair, below the server's `sends_in_flight_max`, above which it refuses sends.
+IN_FLIGHT_MAX = 60
 DRAIN_S = 15.0
 _OPENED_AT_ONCE = 32
 
@@ -60,9 +61,10 @@ class Pair:
         self.sender = sender
         self.receiver = receiver
         self.sent = 0
-        self._first = 0  # value of `sent` at `start_recording`
+        self._first = 0  # messages sent before `start_recording`
         self.window = 0
-        self.intended: list[float] = []  # scheduled send times since `start_recording` (open loop)
+        # scheduled times of the messages sent since `start_recording`
+        self.intended: list[float] = []
         self._findings = findings
         self._frame_template = b""
 
@@ -70,7 +72,8 @@ class Pair:
         """Set the chat and prepare its `send` frame; messages differ only in their number."""
         body = build_body(chat, frame_bytes)
         payload = _send_json(chat, "{number}", "{number}", body)
-        # The WebSocket header contains the length, so copy it from a frame of the final length.
+        # The WebSocket header contains the payload length. Copy it from a frame of the final
+        # length.
         sized = wire.encode_client_frame(
             _send_json(chat, str(FIRST_NUMBER), str(FIRST_NUMBER), body)
         )
@@ -85,7 +88,7 @@ class Pair:
 
     @property
     def is_quiet(self) -> bool:
-        """True if all sent messages are acked and both sessions have received their events."""
+        """True if all sent messages are acked, and both sessions have received all of them."""
         return (
             self.sent
             == self.sender.acked
@@ -121,7 +124,7 @@ class Pair:
         self.sent = upto
 
     def start_recording(self) -> None:
-        """Record the times of all acks and events from now on."""
+        """Start recording the times of all acks and events."""
         self.intended, self._first = [], self.sent
         self.sender.on_progress = self._send_due
         for session in (self.sender, self.receiver):
@@ -133,7 +136,10 @@ class Pair:
         self.sender.is_recording = self.receiver.is_recording = False
 
     def send_one(self, intended: float) -> None:
-        """Send a message now, or after a later ack if too many are in flight."""
+        """Send a message now or, if `IN_FLIGHT_MAX` are in flight, after an ack.
+
+        `intended`: the scheduled time.
+        """
         self.intended.append(intended)
         self._send_due()
 
@@ -175,7 +181,7 @@ async def open_pairs(
 
     pairs = [Pair(s, r, findings) for s, r in zip(senders, receivers, strict=True)]
     await asyncio.gather(*map(open_chat, pairs))
-    # Opening a chat adds an event to both inboxes. The events arrive before the pong.
+    # Opening a chat sends an event to both users. The events arrive before the pong.
     await asyncio.gather(*(s.ping() for s in (*senders, *receivers)))
     return pairs
 
@@ -199,7 +205,7 @@ async def run_open_loop(
     """Measure latencies at a rate that is independent of the server's speed.
 
     Messages are scheduled as a Poisson process before the first one is sent. Latency counts from
-    the scheduled time, so a server or generator that falls behind is visible.
+    the scheduled time, so it includes delays of the server and of the generator.
     """
     due, order = build_schedule(rate, warmup_s + seconds, len(pairs), seed)
     for pair in pairs:
@@ -267,7 +273,7 @@ async def find_open_maximum(
 
 
 async def drain(pairs: Sequence[Pair]) -> None:
-    """Wait until every sent message is received; report missing and duplicate messages."""
+    """Wait up to `DRAIN_S` for all sent messages to arrive; report missing and duplicate ones."""
     until = perf_counter() + DRAIN_S
     while perf_counter() < until:
         if all(pair.is_quiet for pair in pairs):

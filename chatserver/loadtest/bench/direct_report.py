@@ -20,7 +20,7 @@ TARGETS = {
     "share_of_echo": 0.25,
     "gateway_kb_per_idle_session": 20,
 }
-# Name of a median → path to the value in a run's results.
+# Maps the name of a median to the path of its value in the results of a run.
 _FIGURES = {
     "open_maximum_per_second": "open_maximum_per_second",
     "messages_per_second": "closed.per_second",
@@ -168,7 +168,7 @@ def format_line(number: int, run: dict[str, Any]) -> str:
 
 
 def is_disturbed(run: dict[str, Any]) -> bool:
-    """Return whether other work used the server core or delayed the generator."""
+    """Return whether other processes used the server core or delayed the generator."""
     phases = (run["closed"], run["open"], run["echo"])
     late_ms = run["open"]["sent_late_ms"]["p99"]
     return (

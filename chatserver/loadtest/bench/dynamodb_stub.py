@@ -6,9 +6,9 @@ A worker that uses the stub is limited only by its own CPU time.
 
 With `--chats N`, reads of the `directory` table find users and chats. Users whose ids begin with
 `STORED_USER` exist from the start. Each of them is in N chats; groups of `USERS_PER_CHAT` users
-with adjacent numbers share their chats. Other users exist once they are written. No user has
-logins or blocks; with `--restricted`, user items have the flag `restricted`, as if users might have
-logins or blocks. The request `COUNTS` returns the number of requests by operation.
+with adjacent numbers share their chats. Other users exist after they have been written. No user has
+logins or blocks; with `--restricted`, user items have the flag `restricted`, so the server must
+check for both. The request `COUNTS` returns the number of requests by operation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ANSWERS = {
     b"Query": b'{"Items":[],"Count":0,"ScannedCount":0}',
     b"DescribeTable": _TABLE,
 }
-# Maps ReturnConsumedCapacity in the request to ConsumedCapacity in the response, for a table with
+# The ConsumedCapacity that the stub returns for each value of ReturnConsumedCapacity. The table has
 # three indexes.
 _UNITS = {
     b'"ReturnConsumedCapacity":"TOTAL"': (b'{"TableName":"chat_messages","CapacityUnits":100.0}'),

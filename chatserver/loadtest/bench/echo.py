@@ -1,4 +1,4 @@
-"""Load on the echo server: the connections and frame sizes of the direct benchmark."""
+"""Load on the echo server. Connections and frame sizes are those of the `direct` benchmark."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Echo server with the gateway's connection class, to test and benchmark its WebSocket code.
 
-The gateway itself echoes nothing. This server uses the real `Connection`, with a `Host` and a
-`Receiver` that echo received messages.
-Text is echoed with subprotocol `chat.v1`, any binary data with `chat.v1.msgpack`.
+It uses the gateway's `Connection`, with a `Host` and a `Receiver` that echo received messages. With
+subprotocol `chat.v1`, it echoes text messages; with `chat.v1.msgpack`, binary messages.
 
     python -m chatserver.loadtest.bench.echo_server --port 9001
 """
@@ -67,7 +66,7 @@ class EchoHost:
         """Do nothing."""
 
     def flush_soon(self, connection: Connection) -> None:
-        """Coalesce the writes to a socket in one event loop iteration, as the gateway does."""
+        """Write the output of one event loop iteration in one system call, as the gateway does."""
         if not self._dirty:
             asyncio.get_running_loop().call_soon(self._flush)
         self._dirty.append(connection)

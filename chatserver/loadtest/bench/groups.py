@@ -4,10 +4,10 @@ One gateway process and Redis share one core; the load generator has another. Al
 online. Each of `--senders` members has one message in flight: it sends the next when it receives
 the event for its own message. Each run starts new servers and measures the group in a closed loop,
 then in an open loop at half that rate. Afterward, a minimal fan-out server is measured on the same
-core. It writes messages of about the same size to the same number of sockets: first with one write
-per message and socket, then with one write per socket for all messages from one read. All senders
-and one member in sixteen check every event and its latency; the other members only count events.
-Slow results never fail the command: exit code 1 means that a message was lost or wrong.
+core. It writes messages of about the same size to the same number of sockets. At first, it does one
+write per message and socket; then it writes all messages from one read to a socket at once. All
+senders and one member in sixteen check every event and its latency; the other members only count
+events. Slow results never fail the command: exit code 1 means that a message was lost or wrong.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _EVENT = b'{"type":"event"'
 
 
 class Member(Session):
-    """A member. `received` counts events; a checking member also decodes each event."""
+    """A member. `received` counts events; if `is_checking` is True, each event is also decoded."""
 
     def __init__(self, user: str, findings: RunFindings) -> None:
         super().__init__(user, findings)
@@ -66,7 +66,8 @@ class Member(Session):
         self.is_counting = False
         self.sent = 0
         self.limit = 0
-        self.due_times: dict[tuple[str, str], float] = {}  # open loop: sender and ref → due time
+        # scheduled time by (sender, ref), in an open loop
+        self.due_times: dict[tuple[str, str], float] = {}
         self.latencies: list[float] = []
         self._tail = b""
         self._cs = 0
@@ -84,8 +85,7 @@ class Member(Session):
         if not self.is_counting:
             super().data_received(data)
             return
-        # If `_EVENT` is split between two reads, it is counted with the second one. None is counted
-        # twice.
+        # Count `_EVENT` once, even if it is split between two reads.
         joined = self._tail + data
         self.received += joined.count(_EVENT)
         self._tail = joined[1 - len(_EVENT) :]
@@ -96,7 +96,8 @@ class Member(Session):
         if frame["type"] == "ack":
             return
         is_event = frame["type"] == "event"
-        if not is_event or frame["seq"]:  # seq 0: the event is from a large chat, not an inbox
+        # Events of a large chat have seq 0, because they are not in an inbox.
+        if not is_event or frame["seq"]:
             super()._handle_text(frame)
         if is_event and frame["kind"] == "message":
             cs = frame["cs"]
@@ -126,8 +127,8 @@ class Listener(Connection):
     def read_frames(self, data: bytes) -> int:
         self.received_bytes += len(data)
         if self.is_sending:
-            # Each sender has one message in flight. It sends the next after it has received one
-            # message per sender.
+            # A sender has one message in flight. It sends the next after receiving one message from
+            # each sender.
             rounds = self.received_bytes // self.frame_bytes // self.senders
             if rounds > self._rounds:
                 self._rounds = rounds
@@ -215,7 +216,7 @@ async def _run(options: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 async def _open_group(redis_url: str, users: list[UserId], is_large: bool) -> None:
-    """Load the group into Redis directly; creating it in DynamoDB is not measured."""
+    """Load the group into Redis directly, without creating it in DynamoDB."""
     async with open_hot(config.Redis(url=redis_url)) as hot:
         members = dict.fromkeys(users, ("member", 1))
         await HotChatLoader(hot).open_chat(

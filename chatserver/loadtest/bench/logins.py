@@ -4,8 +4,8 @@ A first login is the login of a user whose state is not in Redis: a new user, or
 Redis has lost its data. Three phases with the same number of users are measured: first logins of
 users that exist in DynamoDB, the next logins of these users, and first logins of new users.
 
-With `--lost-sessions N`, N users then stay online while Redis loses all data. The time until each
-session receives `reset` is measured.
+With `--lost-sessions N`, N users then stay online, and all data in Redis is deleted. The time until
+all sessions have received `reset` is measured.
 
 DynamoDB is a stub, so the server processes are the limit. Gateway and Redis share one core. The
 `rpc` worker, the stub and the load generator share another, so the rate is a lower bound.
@@ -46,7 +46,7 @@ from chatserver.protocol.frames import SUBPROTOCOL
 
 _TOKEN_LIFETIME_S = 3000
 _SETTLE_S = 0.5
-_CONNECTS_MAX = 8  # concurrent connects: with more, some take a second longer (SYN retries)
+_CONNECTS_MAX = 8  # With more concurrent connects, some would take a second longer (SYN retries).
 _BACK_S_MAX = 300.0
 
 

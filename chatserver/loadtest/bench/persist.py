@@ -1,8 +1,8 @@
 """Persist worker: the rate at which it empties a backlog, its CPU cost, and its memory.
 
-A backlog of direct messages is written to a real Redis, in the format that gateways use. One
-worker process then runs on a core of its own. The measurement starts when the worker gets the lease
-and ends at its last checkpoint, so it does not include process startup. With the DynamoDB stub, the
+A backlog of direct messages is written to a real Redis, in the format that gateways use. One worker
+process then runs on its own CPU core. The measurement starts when the worker gets the lease and
+ends at its last checkpoint, so it does not include process startup. With the DynamoDB stub, the
 worker itself is the limit; with the development DynamoDB API server, that server is the limit.
 """
 
@@ -42,10 +42,10 @@ from chatserver.warm.schema.provisioning import apply_tables
 
 _CHATS = 200
 _BODY = "x" * 90
-_IN_ENTRY = 64  # messages per backlog entry, as in gateways under load
+_IN_ENTRY = 64  # Messages per backlog entry: under load, a gateway commits about as many at once.
 _SAMPLE_S = 0.05
 _STUCK_S = 60.0
-_OWNER = "bench"  # owner of the lease until the worker has started
+_OWNER = "bench"  # The benchmark holds the lease under this name until the worker has started.
 
 
 @contextlib.contextmanager
@@ -130,14 +130,14 @@ def measure(
         give_up_at = time.monotonic() + _STUCK_S
         while client.hget(lease, "owner") == b"":
             assert time.monotonic() < give_up_at, "the worker has not acquired the lease"
-            time.sleep(0.001)  # polling: there is no notification
+            time.sleep(0.001)
         return _measure_worker(client, keys.checkpoint(0), get_pid(server), count)
 
 
 def _measure_worker(
     client: redis_py.Redis, checkpoint: str, pid: int, count: int
 ) -> dict[str, Any]:
-    """Sample the worker until the backlog is empty."""
+    """Measure the worker's CPU time and memory until the backlog is empty."""
     started_at, cpu_before_s = time.monotonic(), read_cpu_s(pid)
     remaining, moved_at, resident = count, started_at, list[int]()
     while remaining > 0:

@@ -43,7 +43,7 @@ _OPTIONS = (
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that all benchmarks of a loaded gateway share."""
+    """Add the options that `direct` and `groups` share."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

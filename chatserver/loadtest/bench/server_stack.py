@@ -31,18 +31,19 @@ from chatserver.dev.servers import (
 
 Appendfsync = Literal["off", "no", "everysec", "always"]
 _CLI = "chatserver.cli.main"
-BACKLOG_MAX = 20_000_000  # so high that no send is refused while no persist worker runs
+# Without a persist worker, the backlog grows; this limit is too high to be reached.
+BACKLOG_MAX = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """The cores of the processes, and Redis's persistence."""
+    """CPU cores of the processes, and the persistence setting of Redis."""
 
     server_core: int
     load_core: int
     appendfsync: Appendfsync = "everysec"
     has_aof_rewrite: bool = False
-    gateways: int = 1  # the second runs on the load core, the third on the server core, …
+    gateways: int = 1  # see `get_core`
 
     def get_core(self, gateway: int) -> int:
         """Return the core for a gateway; `gateway` is its number, starting at 0."""
@@ -51,7 +52,7 @@ class Placement:
 
 @dataclasses.dataclass(slots=True)
 class Stack:
-    """Running gateways, or the stub server in their place, and the Redis behind them."""
+    """Running gateways and their Redis, or the stub server alone."""
 
     gateways: list[Server]
     redis: Server | None
@@ -71,7 +72,7 @@ class Stack:
 
 @contextlib.contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Start the block's child processes on a core; a child inherits its parent's affinity."""
+    """Start child processes on a core inside the block: they inherit this process's affinity."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -94,7 +95,7 @@ def run_server(launch: Launch, core: int) -> Iterator[Server]:
 def build_launch(
     name: str, arguments: list[str], port: int, folder: Path, env: dict[str, str] | None = None
 ) -> Launch:
-    """Return how to launch a module as a server; it is ready when it accepts connections."""
+    """Return how to launch a Python module as a server. It is ready when it accepts connections."""
     argv = [sys.executable, "-m", *arguments]
     return Launch(name, argv, port, folder, lambda: is_accepting(port), env or {})
 
@@ -182,7 +183,7 @@ def _build_redis_launch(placement: Placement, folder: Path) -> Launch:
     if placement.appendfsync == "no":
         launch.argv.extend(["--appendonly", "yes"])
     if not placement.has_aof_rewrite:
-        # A rewrite forks Redis, and the child would run on the same core.
+        # An AOF rewrite would fork Redis, and the child would compete for the same core.
         launch.argv.extend(["--auto-aof-rewrite-percentage", "0"])
     return launch
 

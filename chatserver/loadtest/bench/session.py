@@ -32,22 +32,24 @@ FIRST_NUMBER = 1_000_000_000
 ANSWER_TIMEOUT_S = 30
 _DIGITS = 10
 _MID_CHARS = 26  # length of a ULID
-_TS_CHARS = 16  # digits of the microseconds since 1970, until the year 2286
+_TS_CHARS = 16  # digits of a timestamp in microseconds
 _ACK_FORM = b'{"type":"ack","id":%d,"ref":"%d","mid":"'
 _ACK_TAIL = b',"dup":false,"durability":"hot"}'
-_SAMPLE_MASK = 1023  # of 1,024 events, one is decoded and checked as a whole
-_E, _A = ord("e"), ord("a")  # first byte of the `type` of an event and of an ack
-_SETUPS_IN_FLIGHT = 32  # maximum concurrent setups; opening a chat takes several DynamoDB calls
+_SAMPLE_MASK = 1023  # One of 1,024 events is decoded and checked completely.
+_E, _A = ord("e"), ord("a")  # first byte of `type`, in `event` and `ack`
+_SETUPS_IN_FLIGHT = 32  # sessions that are opened concurrently
 _TOKEN_LIFETIME_S = 3000
 
 
 class RunFindings(Findings):
-    """Violations in a benchmark run, and counts of slow frames and refused sends."""
+    """Violations in a benchmark run, and counts of unexpected frames and refused sends."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.slow_frames = 0  # number of frames that the fast path did not match; not an error
-        self.refused = 0  # number of sends rejected with an error; later seqs then no longer match
+        # frames decoded because they differ from the expected bytes; not an error
+        self.slow_frames = 0
+        # sends rejected with an error; later seqs then differ from the expected ones
+        self.refused = 0
 
     def count_violations(self) -> dict[str, int]:
         """Return the number of violations by kind.
@@ -120,7 +122,7 @@ class Session(Connection):
         return await self._request(self._next_id, {"type": type_, "id": self._next_id, **fields})
 
     async def ping(self) -> None:
-        """Send a ping and wait for the pong: by then, all earlier server output has been read."""
+        """Send a ping and wait for the pong, which follows all earlier output of the server."""
         await self._wait("pong", wire.encode_client_frame(b"load", wire.PING))
 
     async def _request(self, key: int | str, frame: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +136,7 @@ class Session(Connection):
         return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
 
     def expect(self, chat: str, sender: str, body: str) -> None:
-        """Expect messages from `sender` in `chat`, which must be empty."""
+        """Prepare the expected bytes of messages from `sender` in `chat`, which must be empty."""
         self._chat, self._sender, self._body = chat, sender, body
         self._event_head = (
             f'{{"type":"event","epoch":"{self._epoch}","seq":%d,"kind":"message","chat":"{chat}",'
@@ -201,7 +203,7 @@ class Session(Connection):
         return pos
 
     def _is_next_event(self, data: bytes, start: int, stop: int) -> bool:
-        """Compare a frame, except its timestamp and message id, with the expected event."""
+        """Return whether a frame is the expected event, whatever its timestamp and message id."""
         cs = self.events_received + 1
         form = self._event_head % (self._inbox_seq + 1, cs, cs)
         digits_start = start + len(form) + self._number_at

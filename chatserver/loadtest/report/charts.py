@@ -83,7 +83,7 @@ def _build_server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
 
 
 def _select_latency(result: dict[str, Any]) -> list[str]:
-    """Return the first measured latency of `delivered`, `page` and `connect` in a list, or []."""
+    """Return a list with the first of `delivered`, `page` and `connect` that has values, or []."""
     series = ("delivered", "page", "connect")
     return [name for name in series if name in result["latency_ms"]][:1]
 

@@ -34,7 +34,7 @@ def compute_constants(
     for role in ("gateway", "redis"):
         basis = f"{role} CPU over {messages} acked messages"
         put(f"{role}_cpu_us_per_message", "us", cpu_us(role, messages), basis, why_not)
-    # Messages still in the backlog have not cost the workers anything yet.
+    # Do not count messages in the backlog: they have not cost the workers anything yet.
     persisted = messages + (before.backlog or 0) - (after.backlog or 0) if messages else 0
     for role in ("worker", "dynamodb"):
         basis = f"{role} CPU over {persisted} messages that left the backlog during the run"

@@ -1,4 +1,4 @@
-"""HTML report of a result: one self-contained file with light and dark themes. No I/O."""
+"""HTML report of a load test: one self-contained file with light and dark themes. No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from chatserver.loadtest.report.charts import build_charts
 from chatserver.loadtest.report.svg_charts import Chart, draw
 
-ROWS_MAX: Final = 120  # maximum rows in a chart's table
+ROWS_MAX: Final = 120  # maximum rows of a chart's table of values
 _STYLE: Final = """
 :root { color-scheme: light dark; --paper: #fbfbf9; --card: #fff; --ink: #1d2327; --soft: #5b656c;
   --rule: #dfe3e4; --good: #14724a; --bad: #b3261e;

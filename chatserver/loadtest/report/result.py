@@ -101,7 +101,7 @@ def build_series(totals: Totals) -> list[dict[str, Any]]:
     rows = []
     for number, second in sorted(totals.seconds.items()):
         row: dict[str, Any] = {"second": number}
-        nothing = 0 if "missing" in second else None  # None if no worker reported this second
+        nothing = 0 if "missing" in second else None  # None: no worker reported this second
         row |= {name: second.get(name, nothing) for name in (*_PLAIN, "connects", "missing")}
         for name in _SHOWN:
             row[f"{name}_p50"] = totals.get_percentile_ms(number, name, 0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-# Only one latency is checked: the first of these that is in the result.
+# `p99_ms` is compared with the first of these latencies that the result has.
 _CHECKED = ("delivered", "page", "resume", "connect")
 
 
@@ -17,10 +17,10 @@ class Thresholds:
     p999_ms: float | None = None
     loss: int = 0
     duplicates: int = 0
-    disorder: int = 0  # also counts modified messages and gaps in an inbox
+    disorder: int = 0  # also counts messages with another body, and gaps in an inbox
     refused: int | None = None
     unacked: int | None = None
-    achieved_share: float | None = None  # minimum share of offered actions that succeed
+    achieved_share: float | None = None  # minimum share of scheduled actions that succeed
 
 
 def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
