@@ -77,7 +77,7 @@ class Device:
         )
 
     def is_behind(self) -> bool:
-        """Return whether this device lacks a message that was acked or reached another device."""
+        """Return whether this device lacks a message that was acked or that another device has."""
         records = self.state.records
         return any(
             bool(received.missing) or (received.last or 0) < records[chat].top

@@ -27,7 +27,7 @@ from chatserver.outbound.http2_connection import Http2Connection
 from chatserver.outbound.http_client import NOT_ALLOWED, Answer, Lookup, NotReached, system_lookup
 
 PING_AFTER_S: Final = 30.0
-ADDRESSES_MAX: Final = 4  # maximum addresses per host name; they are tried in order
+ADDRESSES_MAX: Final = 4  # At most this many addresses of a host name are tried, in order.
 
 
 class Http2:
@@ -46,7 +46,7 @@ class Http2:
         self._connect_lock = asyncio.Lock()
         self._connections: list[
             Http2Connection
-        ] = []  # requests use the last connection; the others are closing
+        ] = []  # Requests use the last connection; the others are closing.
 
     async def post(
         self,

@@ -1,7 +1,7 @@
 """Persist worker: the rate at which it empties a backlog, its CPU cost, and its memory.
 
 A backlog of direct messages is written to a real Redis, in the format that gateways use. One worker
-process then runs on its own CPU core. The measurement starts when the worker gets the lease and
+process then runs on a core of its own. The measurement starts when the worker gets the lease and
 ends at its last checkpoint, so it does not include process startup. With the DynamoDB stub, the
 worker itself is the limit; with the development DynamoDB API server, that server is the limit.
 """

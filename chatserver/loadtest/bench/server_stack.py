@@ -46,7 +46,7 @@ class Placement:
     gateways: int = 1  # see `get_core`
 
     def get_core(self, gateway: int) -> int:
-        """Return the core for a gateway; `gateway` is its number, starting at 0."""
+        """Return the server core for even gateway numbers, and the load core for odd ones."""
         return self.load_core if gateway % 2 else self.server_core
 
 

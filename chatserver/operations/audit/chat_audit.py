@@ -1,4 +1,4 @@
-"""Audit of one chat: compares Redis, DynamoDB and S3 range by range. Read-only.
+"""Audit of one chat: compares a range of seqs at a time in Redis, DynamoDB and S3. Read-only.
 
 ::
 
@@ -13,7 +13,7 @@ only if all `READS` reads find it.
 The chat's list of active days (`chatserver.warm.messages.active_days`) must include the day of each
 stored message. The list is read after the messages.
 
-Memory: one range, which is up to three overlapping segments, or `PAGE` items.
+Memory: the entries of one range, which has up to three overlapping segments, or `PAGE` items.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PAGE: Final = 500
 READS: Final = 3
 OnProgress = Callable[[], Awaitable[None]]
 
-_CLUSTER: Final = 3  # maximum number of overlapping segments that are read as one range
+_CLUSTER: Final = 3  # A range includes at most this many overlapping segments.
 
 
 @dataclasses.dataclass(slots=True)
@@ -61,7 +61,7 @@ class Tally:
     chats: int = 0
     entries: int = 0
     unverified: int = 0  # number of items without a checksum
-    shredded: int = 0  # number of entries whose key was deleted; their bodies are not compared
+    shredded: int = 0  # entries whose encryption key was deleted; their bodies are not compared
     findings: list[Finding] = dataclasses.field(default_factory=list)
     failed: dict[str, str] = dataclasses.field(default_factory=dict)  # chat → reason it was skipped
 
@@ -74,8 +74,8 @@ class _Cursor:
     log_first: int  # first seq in the chat's log in Redis
     seq: int = 1
     ts: int = -1
-    is_beyond: bool = False  # True if the cursor is past the end of the archive
-    # Day → first and last seq of its messages.
+    is_beyond: bool = False  # True if `seq` is after the last segment
+    # Maps a day (since 1970) to the first and last seq of its messages.
     days: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     def add_days(self, entries: RangeEntries) -> None:
@@ -96,7 +96,7 @@ class _Cursor:
 
 
 class Auditor:
-    """Audits chats, one at a time. `objects` must not cache."""
+    """Audits chats, one at a time. `objects` must read every object from S3."""
 
     def __init__(
         self,
@@ -148,7 +148,8 @@ class Auditor:
                 cursor.is_beyond = True
             page = await self._archivable.list_checked(chat, cursor.ts + 1, TS_MAX, PAGE + 1)
             if not is_rechecked and (not page or _first_seq(page) > cursor.seq):
-                # The missing entries may have moved to the archive since the archive was read.
+                # The missing entries may have been archived since the segments were listed: list
+                # them again.
                 cursor.is_beyond, is_rechecked = False, True
                 continue
             is_rechecked = False
@@ -177,7 +178,7 @@ class Auditor:
     async def _check(
         self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None, tally: Tally
     ) -> None:
-        """Check a range and advance past it. An inconsistent range is read up to `READS` times."""
+        """Check a range; move the cursor past it. An inconsistent range is read `READS` times."""
         entries = await self._read_range(cursor, window, items)
         inconsistencies = find_inconsistencies(entries)
         for number in range(1, READS):
@@ -273,7 +274,7 @@ class Auditor:
 
 
 def _build_archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:
-    """Return the range from the cursor to the end of the next group of overlapping segments."""
+    """Return the range from the cursor to the end of the next segment and those that overlap it."""
     last = rows[0]
     for row in rows[1:]:
         if row.first > last.last:

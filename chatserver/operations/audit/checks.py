@@ -1,8 +1,9 @@
 """Consistency rules for a range of seqs in a chat, across all tiers. No I/O.
 
 Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at exactly one ts; each later
-seq must exist in some tier. Copies of the same revision must be equal, and checksums must match. A
-tombstone counts as an entry, and so does a marker: the item that replaces an expired or lost entry.
+seq must exist in some tier. Copies of an entry with the same `rev` must be equal, and checksums
+must match. A tombstone counts as an entry, and so does a marker: the item that replaces an expired
+or lost entry.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from chatserver.warm.archive.archivable_entries import CheckedItem
 
 
 class Window(NamedTuple):
-    """A range of a chat, by seq and by ts; both ends are inclusive."""
+    """A range of a chat's entries, by seq and by ts; both ends are inclusive."""
 
     first: int
     last: int
     from_ts: int
     to_ts: int
-    is_tail: bool = False  # the chat may have entries after `last`, which are not part of the range
+    is_tail: bool = False  # True: entries after `last` may have been read; ignore them
 
 
 class UnreadableSegment(NamedTuple):
@@ -129,7 +130,7 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
 
 def _are_equivalent(first: Message, other: Message) -> bool:
     if LOST_KIND in (first.kind, other.kind):
-        # One copy is the placeholder of an entry that seemed lost; the entry arrived later.
+        # One copy is a placeholder for an entry that seemed lost, but arrived later.
         return True
     if first.ts != other.ts:
         return False
@@ -143,7 +144,7 @@ def _are_equivalent(first: Message, other: Message) -> bool:
 
 
 def _to_comparable(entry: Message) -> Message:
-    """Return the part of an entry that all tiers store: its tombstone if it has an expiry."""
+    """Return the part of an entry that all tiers store: only a tombstone if the message expires."""
     return entry if entry.expires_at is None else build_tombstone(entry, entry.rev)
 
 

@@ -4,7 +4,7 @@ The worker's log has all results.
 
 Data (small, so it does not expire):
 
-    {audit}:rounds    hash    partition → JSON of `Round`: the last pass over its chats
+    {audit}:rounds    hash    partition → JSON of `Round`: the last audit of its chats
     {audit}:findings  stream  ``f`` → JSON of `DatedFinding`; about the newest `FINDINGS_MAX`
 """
 
@@ -21,7 +21,7 @@ FINDINGS_MAX: Final = 200
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One pass over a partition's chats. `failed` counts chats that could not be checked."""
+    """One audit of a partition's chats. `failed` counts chats that could not be checked."""
 
     partition: int
     began_ms: int
@@ -45,13 +45,13 @@ class DatedFinding(msgspec.Struct, frozen=True):
 
 
 class AuditResults:
-    """Stores and lists audit passes and findings."""
+    """Stores and lists audit results."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def put_round(self, audit_round: Round) -> None:
-        """Store the result of a pass; it replaces the result of the partition's previous pass.
+        """Store the result of an audit; it replaces the partition's previous result.
 
         Raises:
             Unavailable: the write may or may not have happened.
@@ -72,7 +72,7 @@ class AuditResults:
             await self._hot.transaction(*calls)
 
     async def list_rounds(self) -> list[Round]:
-        """Return the last pass over each audited partition. Raises Unavailable."""
+        """Return the result of the last audit of each partition. Raises Unavailable."""
         flat = await self._hot.call("HGETALL", self._hot.keys.audit_rounds())
         rounds = [msgspec.json.decode(body, type=Round) for body in flat[1::2]]
         return sorted(rounds, key=lambda round_: round_.partition)

@@ -13,7 +13,7 @@ _PITR = (
     "an older version of the archive object."
 )
 
-# kind → category, meaning, advice
+# Maps a kind of finding to its category, meaning and advice.
 KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     "item_missing": (
         "missing",

@@ -71,7 +71,7 @@ class ObjectAuditor:
             }
             unknown = keys - await self._list_known(chat, keys)
             if unknown:
-                # Since the listing, a record may have been written, or removed with its object.
+                # The records may have changed since the objects were listed: read them again.
                 await self._sleep(self._confirm_s)
                 unknown -= await self._list_known(chat, unknown)
             orphans += [
@@ -83,8 +83,9 @@ class ObjectAuditor:
         places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
         if not places:
             return set()
-        # A segment that is replaced between the two reads is in neither: its record becomes an
-        # orphan record after the orphans were read. So `find_orphans` calls this method twice.
+        # A segment that is replaced between the two reads is in neither: it becomes an orphan after
+        # the first, and is not in the manifest at the second. So `find_orphans` calls this method
+        # twice.
         orphans = {segment.key for segment, _ in await self._manifests.list_orphans(chat)}
         first, last = min(low for low, _ in places), max(high for _, high in places)
         rows = await self._manifests.list_covering(chat, first, last)

@@ -1,4 +1,4 @@
-"""`chatserver audit social`: verify the edges and counts of the social graph.
+"""`chatserver audit social`: check follows, favorites and counts.
 
 Exit codes: 0 no findings, or all repaired; 1 unrepaired findings.
 """
@@ -13,16 +13,17 @@ from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.quantities import format_count
 
-SETTLE_S = 10.0  # a mismatch is read again after this time; by then, count changes are queued
+# A mismatch is read again after this time, when all count changes have been queued.
+SETTLE_S = 10.0
 
 
 @click.command("social")
 @click.option("--repair", "is_repairing", is_flag=True, help="Repair inconsistencies.")
 def audit_social(is_repairing: bool) -> None:
-    """Check that each edge of the social graph is stored on both sides, and check the counts.
+    """Check that each follow and favorite has both of its items, and check the counts.
 
-    Safe to run at any time: a mismatch is read again until two reads agree. If a repair removes an
-    edge, the next run repairs the counts.
+    Safe to run at any time: a mismatch is read again until two reads agree. If a repair removes a
+    follow, the next run repairs the counts.
     """
     settings = prepare("audit")
     require_redis(settings.redis)

@@ -44,8 +44,8 @@ from workers.periodic_work import run_periodically
 log = structlog.get_logger()
 
 LEASE_S = 60.0
-CONFIRM_S = 1.0  # a finding is checked again after this time
-ORPHAN_AGE_S = 3600  # younger objects are not checked: their write may still be in progress
+CONFIRM_S = 1.0  # An inconsistent range is read again after this time.
+ORPHAN_AGE_S = 3600  # Younger objects are not checked: they may still be being written.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def make_audit(
 
 
 class AuditWorker:
-    """The auditor of one partition."""
+    """Audits the chats of one partition repeatedly."""
 
     def __init__(
         self, *, container: StorageContainer, audit: Audit, partition: int, owner: str

@@ -136,7 +136,7 @@ def _print(capacity_plan: Plan) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    if not console.is_terminal:  # a file or a pipe: do not wrap lines
+    if not console.is_terminal:  # Do not wrap lines in a file or a pipe.
         console.width = WIDTH_OF_FILES
     console.print(_format_inputs(capacity_plan), markup=False)
     for tier, title in _TITLES.items():

@@ -31,14 +31,14 @@ class UsageRecorder:
         self._clock = clock
         self._process = new_id()
         self._number = 0
-        self._waiting: Part | None = None  # sent without a response: Redis may have added it
+        self._waiting: Part | None = None  # was sent, but Redis has not confirmed it
 
     async def flush(self) -> None:
         """Add the usage since the last flush.
 
         Guarantees:
-            Nothing is counted twice: if the response is lost, the next call sends the same part
-            again. Later usage stays in the accumulator, which is bounded.
+            Nothing is counted twice: if the response is lost, the next call first sends the same
+            usage again. Later usage stays in the accumulator, which is bounded.
             Cancellation: safe.
 
         Raises:

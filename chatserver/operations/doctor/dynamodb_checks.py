@@ -99,7 +99,7 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
     try:
         response = await client.call("describe_continuous_backups", {"TableName": name})
     except ChatError:
-        return []  # a local server or a missing permission is not a finding
+        return []  # The call fails on a local server or without permission; do not report that.
     described = response["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
     return [
         make_finding(

@@ -1,6 +1,6 @@
 """Redis checks for `chatserver doctor`.
 
-Read-only, except that a connection to an empty Redis creates its data epochs.
+Read-only, except that a connection to an empty Redis creates the epochs of its partitions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ STORE: Final = "redis"
 OLDEST: Final = (7, 0)
 CLOCKS_S_MAX: Final = 1.0
 MEMORY_SHARE_MAX: Final = 0.8
-WAITING_MAX: Final = 0.5  # a larger share of `backlog_max`, where sends are refused, is reported
-WORKERS: Final = ("persist", "repair")  # they store messages and complete failed deliveries
+WAITING_MAX: Final = 0.5  # A backlog above this share of its limit (`backlog_max`) is a finding.
+WORKERS: Final = ("persist", "repair")  # every deployment needs these
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 

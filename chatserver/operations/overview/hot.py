@@ -25,7 +25,7 @@ FIRST: Final = "0-0"
 
 
 class ReceivedSnapshot(NamedTuple):
-    """A snapshot, its process, and when it was appended (ms, by the Redis clock)."""
+    """A process's statistics at one time, and when they were appended (ms, by the Redis clock)."""
 
     at_ms: int
     process: str
@@ -33,7 +33,10 @@ class ReceivedSnapshot(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Snapshots, oldest first. The next page starts after `entry`; `now_ms` is Redis time."""
+    """Process statistics, oldest first.
+
+    The next page starts after `entry`; `now_ms` is Redis time.
+    """
 
     snapshots: list[ReceivedSnapshot]
     entry: str
@@ -48,10 +51,10 @@ class ProcessStatsLog:
         self._hot = hot
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Snapshot).decode
-        self._newest_ms = 0  # time of this process's last append, by the Redis clock
+        self._newest_ms = 0  # ms, by the Redis clock: this process's last append
 
     async def append(self, process: str, snapshot: Snapshot) -> None:
-        """Append a snapshot.
+        """Append a snapshot of this process's statistics.
 
         Guarantees:
             Cost: one call with three commands, about 1 KB. A repeated call appends the snapshot
@@ -96,7 +99,7 @@ class ProcessStatsLog:
 
 
 class BacklogStats:
-    """Measures the backlogs, some partitions per call, and caches the results."""
+    """Measures the backlogs of all partitions, some per call, and caches the results."""
 
     def __init__(self, hot: HotClient, clock: Clock) -> None:
         self._hot = hot

@@ -61,7 +61,7 @@ class Publisher:
         self._last = clock.monotonic()
 
     async def collect(self) -> Snapshot:
-        """Return a snapshot that covers the time since the last call.
+        """Return the statistics of this process since the last call.
 
         Raises:
             Unavailable: `find_more` failed.
@@ -96,7 +96,7 @@ class Publisher:
         """Publish until cancelled. While Redis is down, the charts have a gap."""
         is_published = True
         while True:
-            # Sleep first: a snapshot at startup would compute its rates over a near-zero interval.
+            # Sleep first: at startup, rates would be computed over a near-zero interval.
             await asyncio.sleep(EVERY_S)
             try:
                 await self.publish()

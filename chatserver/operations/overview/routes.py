@@ -117,7 +117,7 @@ def build_operations_routes(container: StorageContainer) -> list[HTTPRouteHandle
     async def get_overview(after: After = 0) -> Overview:
         """Return the state of all processes and the history of the last ten minutes.
 
-        A point covers two seconds; with `after`, only newer points are returned.
+        A history point covers two seconds; with `after`, only newer points are returned.
         """
         return await overviews.get(after)
 

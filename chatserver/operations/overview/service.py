@@ -40,7 +40,7 @@ from chatserver.telemetry.process_stats import (
 
 EVERY_MS: Final = int(EVERY_S * 1000)
 POINTS_MAX: Final = int(KEPT_S / EVERY_S)
-PROCESSES_MAX: Final = 500  # at the limit, new processes are ignored until others expire
+PROCESSES_MAX: Final = 500  # At the limit, new processes are ignored until others stop publishing.
 SLOW_SHOWN_MAX: Final = 50
 RECENT_POINTS: Final = int(60 / EVERY_S)  # number of points in the last minute
 PAGE: Final = 500
@@ -130,7 +130,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class StatsHistory:
-    """Aggregates snapshots, which must be added in time order."""
+    """Aggregates snapshots of process statistics, which must be added in time order."""
 
     def __init__(self) -> None:
         self._latest: dict[str, ReceivedSnapshot] = {}
@@ -156,10 +156,10 @@ class StatsHistory:
         self._slow += snapshot.slow
 
     def advance(self, now_ms: int) -> None:
-        """Create the points up to `now_ms`, and drop old data."""
+        """Create the history points up to `now_ms`, and drop old data."""
         if not self._next_ms:
             self._next_ms = (now_ms // EVERY_MS + 1) * EVERY_MS
-        # If the page has not been requested for a long time, skip the points that are too old.
+        # If the admin page has not been requested for a long time, skip points that are too old.
         self._next_ms = max(self._next_ms, (now_ms // EVERY_MS - POINTS_MAX) * EVERY_MS)
         while self._next_ms <= now_ms:
             self._points.append(self._make_point(self._next_ms))

@@ -96,7 +96,8 @@ class DynamodbChecks:
             }
             mark = self._put_if_absent(f"mark{number}")
             actions = [{"Update": update}, {"Put": mark}]
-            with contextlib.suppress(ConditionFailed):  # the item of a retried call exists
+            # After a lost response, the retry finds the item.
+            with contextlib.suppress(ConditionFailed):
                 await self._client.call("transact_write_items", {"TransactItems": actions})
 
         await asyncio.gather(*(add(number) for number in range(AT_ONCE)))

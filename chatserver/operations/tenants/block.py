@@ -5,10 +5,10 @@ A block takes effect in three steps:
 1. DynamoDB: the schema item is set to blocked. New processes do not start, and running processes
    stop at their next check.
 2. Redis: connections are closed and new connections are refused, so the Redis calls of gateways,
-   API processes and workers fail. These processes close all sessions (3504), return 403 to
-   requests, and stop calling DynamoDB and S3.
+   API processes and workers fail. These processes close all sessions (close code 3504), return 403
+   to requests, and stop calling DynamoDB and S3.
 3. `wait_for_processes` waits until all processes have removed their heartbeat items or missed three
-   heartbeats. Their earlier calls end within `in_flight_s_max`.
+   heartbeats. Calls that are in progress then end within `in_flight_s_max`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.schema.active_version import HEARTBEATS_MISSED_MAX, SCHEMA_CHECK_S
 
 POLL_S: Final = 0.5
-CALL_TIMEOUTS: Final = 1.0  # maximum duration of a call with its retries, in call timeouts
+CALL_TIMEOUTS: Final = 1.0  # A call with its retries takes at most this many call timeouts.
 PROCESSES_WAIT_S: Final = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
 
 

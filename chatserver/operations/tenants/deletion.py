@@ -6,10 +6,10 @@
                                                                               │
                                                    found something ◄──────────┘ delete it again
 
-After a crash, the same command continues the deletion: the record in DynamoDB holds the progress,
-and every step is idempotent. After the deletion, the record with the receipt and the block (one
-item, and one hash per Redis partition) remain. Because of the block, a process that starts later
-writes nothing.
+After a crash, the same command continues the deletion: the tenant record in DynamoDB holds the
+progress, and every step is idempotent. After the deletion, the record with the receipt and the
+block (one item, and one hash per Redis partition) remain. Because of the block, a process that
+starts later writes nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from chatserver.operations.tenants.tenant_stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.tenant_records import TenantRecord
 
-CHECKS_MAX: Final = 5  # maximum attempts to delete data from late writes
+CHECKS_MAX: Final = 5  # Data from late writes is deleted at most this many times.
 LEFT_SHOWN_MAX: Final = 10
 
-Report = Callable[[str, int], None]  # store, and the number deleted since the last report
+Report = Callable[[str, int], None]  # gets a store, and the number deleted since the last call
 
 
 class Deletion:

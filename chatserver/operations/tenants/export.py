@@ -146,7 +146,7 @@ class Export:
             self._report(f"dynamodb:{table.name}", page.scanned)
 
     async def _export_redis(self) -> None:
-        """Write all keys. Not resumable, because a SCAN cursor ends with its connection."""
+        """Write all Redis keys. Not resumable, because a SCAN cursor ends with its connection."""
         assert self._work.redis is not None
         self._state.files = [f for f in self._state.files if not f.name.startswith("redis/")]
         self._state.counts[SECTION_REDIS] = 0

@@ -32,7 +32,7 @@ from chatserver.errors import ConfigError, CorruptData, NotFound
 MANIFEST: Final = "manifest.json"
 STATE: Final = "state.json"
 FORMAT: Final = 1
-FILE_BYTES_MAX: Final = 256 * 2**20  # maximum size of a file, both compressed and decompressed
+FILE_BYTES_MAX: Final = 256 * 2**20  # maximum size of a file, both before and after compression
 ITEMS_BYTES: Final = 8 * 2**20  # uncompressed size after which a new file is started
 COPY_BYTES_MAX: Final = 5 * 2**30  # maximum size of an object for CopyObject, an AWS limit
 
@@ -73,7 +73,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Target(abc.ABC):
-    """Destination and source of an export. Writes are atomic."""
+    """The directory or bucket prefix with the files of an export. Writes are atomic."""
 
     @abc.abstractmethod
     async def write(self, name: str, content: bytes) -> None: ...

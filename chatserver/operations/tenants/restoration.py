@@ -1,7 +1,7 @@
 """Restore of a tenant from an export: items and objects. Redis is filled from DynamoDB later.
 
-The tenant is blocked until the end. Resumable: the record in DynamoDB holds the number of restored
-files, and a repeated write puts the same content.
+The tenant is blocked during the restore. Resumable: the tenant record in DynamoDB holds the number
+of restored files, and a repeated write puts the same content.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from chatserver.warm.tenant_records import TenantRecord
 
 ITEMS_AT_ONCE: Final = 400
 LEFT_MAX: Final = 20
-# A tenant that has only this data counts as empty: `tables apply` creates it.
+# `tables apply` creates this data, so a tenant that has nothing else counts as empty.
 _OF_NEW_TENANT: Final = ("s3:rules", f"dynamodb:directory: {SCHEMA_KEY} / ")
 
 Report = Callable[[str, int], None]

@@ -1,8 +1,7 @@
 """Audit of a deleted tenant: searches all tiers for its items, objects and keys.
 
-The audit lists about `LEFT_MAX` items, objects or keys per store at most. The tenant's stores are
-checked as after a deletion. In addition, the items and objects of all other tenants are searched
-for:
+The audit lists at most about `LEFT_MAX` items, objects or keys per store. It checks the tenant's
+own stores, and searches the items and objects of all other tenants for:
 
 - keys and strings that begin with ``<tenant>/`` or contain ``tenant=<tenant>/``, as all of the
   tenant's keys do

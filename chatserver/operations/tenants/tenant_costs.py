@@ -30,7 +30,7 @@ Report = Callable[[str, int], None]
 
 
 class PartSize(msgspec.Struct):
-    """A tenant's data in one part of a tier. `items`: number of items, objects or keys."""
+    """Size of a tenant's data in one table, index or prefix. `items`: items, objects or keys."""
 
     tier: str
     part: str
@@ -40,7 +40,7 @@ class PartSize(msgspec.Struct):
 
 
 class TenantSize(msgspec.Struct):
-    """A tenant's data in all parts; the deployment without a tenant has an empty name."""
+    """Size of a tenant's data in all tiers; the deployment without a tenant has an empty name."""
 
     tenant: str
     parts: list[PartSize]
@@ -50,7 +50,7 @@ class TenantSize(msgspec.Struct):
 
 
 class _Sizes:
-    """Counts by tenant, tier and part."""
+    """Sizes by tenant, tier and part (table, index or prefix)."""
 
     def __init__(self, only: str | None) -> None:
         self._only = only

@@ -32,7 +32,8 @@ from chatserver.warm.tenant_records import TenantRecords
 
 TENANTS_MAX: Final = 10_000
 
-Report = Callable[[str, int], None]  # table, and number of items scanned since the last report
+# gets a table, and the number of items scanned since the last call
+Report = Callable[[str, int], None]
 
 
 class TenantLine(msgspec.Struct):

@@ -33,7 +33,7 @@ class InHot:
     head: int  # newest seq in the chat
     stored: int  # newest persisted seq in the chat
     served: int  # newest seq delivered to every inbox
-    is_large: bool  # no inboxes: members read the chat's log
+    is_large: bool  # True: members read the chat's log, not an inbox
     is_in_log: bool
     undelivered_since_ms: int | None  # start of the chat's oldest pending delivery
     gateways: int  # number of gateways subscribed to a large chat

@@ -9,7 +9,7 @@ only chats that have been active since. The message's ts is usually slightly lat
 searches only a few minutes. If the chat or one of its members is given, the trace searches only
 that chat or the member's chats, but from the creation time up to the present.
 
-A tier that does not respond is listed in `problems`, and the others are still read (promise P9).
+A tier that does not respond is listed in `problems`, and the others are still read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ from chatserver.telemetry.trace_ids import get_trace_ids
 
 T = TypeVar("T")
 
-EARLIER_S: Final = 60  # maximum lead of a gateway's clock over the Redis clock
-LATER_S: Final = 300  # maximum lag of a gateway's clock, or maximum delay of the commit
+# A message's ts may be this much before the time in its mid (clock skew).
+EARLIER_S: Final = 60
+# A message's ts may be this much after the time in its mid (clock skew, or a slow commit).
+LATER_S: Final = 300
 CHATS_AT_ONCE: Final = 16
 
 

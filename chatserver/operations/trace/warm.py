@@ -32,7 +32,8 @@ from chatserver.warm.messages.message_repository import decode_each, decode_item
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
-ROWS_MAX = 100_000  # maximum items per chat, and as many markers; 25,000 read units at 1 KB each
+# maximum items read per chat, and as many markers: 25,000 read units if each has 1 KB
+ROWS_MAX = 100_000
 SEGMENTS_MAX = 8  # maximum segments read per chat
 
 
